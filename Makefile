@@ -1,0 +1,93 @@
+# Everything a developer runs. Each target creates .venv when it is missing, and renews it when
+# pyproject.toml changed; needed are only GNU make, a POSIX shell and Python 3.11 or newer.
+
+BIN := .venv/bin
+READY := .venv/.ready
+SEEDS ?= 500
+NOT_UNIT := process or spark or sim or mutant
+
+.DEFAULT_GOAL := help
+.PHONY: help setup check test lint types format sim mutants bench demo \
+	test-unit test-sim test-mutants test-process test-spark
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1 \2/p' $(MAKEFILE_LIST) | \
+		while read -r target text; do printf '  make %-14s %s\n' "$$target" "$$text"; done
+
+setup: $(READY) ## create .venv with antiphon and the developers' tools in it
+
+check: lint types test-unit ## what to run before each commit: lint, types, unit tests
+
+# The stages of `make test`, in this order; every one is a target of its own.
+STAGES := lint types test-unit test-sim test-mutants test-process test-spark
+
+test: $(READY) ## everything, stage after stage; goes on after a failure, and fails at the end
+	@failed=; \
+	for stage in $(STAGES); do \
+		echo "== $$stage"; \
+		began=$$(date +%s); \
+		if $(MAKE) --no-print-directory $$stage; then outcome=passed; \
+		else outcome=FAILED; failed="$$failed $$stage"; fi; \
+		echo "== $$stage $$outcome in $$(( $$(date +%s) - began )) s"; \
+	done; \
+	test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
+
+lint: $(READY) ## style: ruff check, ruff format --check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY) ## mypy --strict over the package
+	$(BIN)/mypy
+
+test-unit: $(READY) ## unit tests and scenarios
+	$(BIN)/pytest -q -n 2 -m "not ($(NOT_UNIT))"
+
+# A marked group may still be empty: then pytest exits with 5, which is no failure.
+pytest_marked = $(BIN)/pytest -q -m $(1) || test $$? -eq 5
+
+test-sim: $(READY) ## simulations with fixed seeds
+	$(call pytest_marked,sim)
+
+test-mutants: $(READY) ## a bounded choice of planted bugs that must be caught
+	$(call pytest_marked,mutant)
+
+test-process: $(READY) ## real processes on loopback
+	$(call pytest_marked,process)
+
+test-spark: $(READY) ## the pipeline on Spark
+	$(call pytest_marked,spark)
+
+format: $(READY) ## rewrite the sources as lint wants them
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+sim: $(READY) ## simulate SEEDS fresh seeds (default 500)
+	$(BIN)/antiphon sim --seeds $(SEEDS)
+
+mutants: $(READY) ## every planted bug
+	$(BIN)/python -m tests.mutants.run
+
+bench: $(READY) ## measure the replicated log
+	$(BIN)/antiphon bench log
+
+demo: $(READY) ## the main job, end to end
+	$(BIN)/antiphon demo
+
+# A candidate is tried by running it: a version manager may offer commands that only print an error.
+$(READY): pyproject.toml
+	@if ! $(BIN)/python -c '' 2>/dev/null; then \
+		for python in python3.13 python3.12 python3.11 python3 none; do \
+			$$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' \
+				2>/dev/null && break; \
+		done; \
+		if test $$python = none; then \
+			echo "antiphon needs Python 3.11 or newer with venv; none was found on PATH" >&2; \
+			exit 1; \
+		fi; \
+		echo "creating .venv with $$($$python --version)"; \
+		$$python -m venv --clear .venv; \
+	fi
+	@echo "installing antiphon and its tools into .venv"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+	@echo "ready: .venv"

@@ -1,0 +1,52 @@
+"""Antiphon: group communication through the JMS model.
+
+The public names, re-exported; nothing else lives here.
+"""
+
+from antiphon._version import __version__
+from antiphon.errors import (
+    ConnectionLostError,
+    DiskFullError,
+    FormatError,
+    IllegalStateError,
+    InvalidClientIDError,
+    InvalidDestinationError,
+    InvalidSelectorError,
+    JMSError,
+    JournalDamagedError,
+    MessageEOFError,
+    MessageFormatError,
+    MessageNotReadableError,
+    MessageNotWriteableError,
+    OutcomeUnknownError,
+    ResourceAllocationError,
+    SecurityError,
+    StorageError,
+    SyncFailedError,
+    TransactionInProgressError,
+    TransactionRolledBackError,
+)
+
+__all__ = [
+    "ConnectionLostError",
+    "DiskFullError",
+    "FormatError",
+    "IllegalStateError",
+    "InvalidClientIDError",
+    "InvalidDestinationError",
+    "InvalidSelectorError",
+    "JMSError",
+    "JournalDamagedError",
+    "MessageEOFError",
+    "MessageFormatError",
+    "MessageNotReadableError",
+    "MessageNotWriteableError",
+    "OutcomeUnknownError",
+    "ResourceAllocationError",
+    "SecurityError",
+    "StorageError",
+    "SyncFailedError",
+    "TransactionInProgressError",
+    "TransactionRolledBackError",
+    "__version__",
+]

@@ -1,0 +1,345 @@
+"""The `antiphon` command.
+
+Promise: exit 0 if all is well, 1 if what was asked for failed, 2 on wrong usage; each `--help` ends
+with an example. A command's implementation is imported only when that command runs, so that help
+stays quick and loads none of the extras.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import TypeAlias
+
+from antiphon._version import __version__
+from antiphon.errors import JMSError
+
+Handler = Callable[[argparse.Namespace], int]
+Address = tuple[str, int]
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+DEFAULT_LISTEN = ("127.0.0.1", 7470)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _build_parser().parse_args(argv)
+    handler: Handler = args.handler
+    try:
+        code = handler(args)
+        sys.stdout.flush()
+        return code
+    except JMSError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # The reader, `head` perhaps, has seen enough. Without this the interpreter's own flush at
+        # exit would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="antiphon",
+        description="Group communication through the JMS model.",
+        epilog=_example("antiphon demo"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"antiphon {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    _add_serve(commands)
+    _add_cluster(commands)
+    _add_demo(commands)
+    _add_sim(commands)
+    _add_bench(commands)
+    _add_journal(commands)
+    _add_trace(commands)
+    return parser
+
+
+def _add_serve(commands: Commands) -> None:
+    parser = _add_parser(
+        commands,
+        "serve",
+        "run one server in the foreground",
+        "antiphon serve --node 1 --cluster 1=127.0.0.1:7471,2=127.0.0.1:7472,3=127.0.0.1:7473",
+    )
+    parser.add_argument(
+        "--listen",
+        type=_address,
+        metavar="HOST:PORT",
+        help="where to listen; port 0 takes a free one (default: this node's address in --cluster, "
+        f"or {DEFAULT_LISTEN[0]}:{DEFAULT_LISTEN[1]})",
+    )
+    parser.add_argument("--node", type=int, metavar="N", help="this server's number in --cluster")
+    parser.add_argument(
+        "--cluster",
+        type=_cluster,
+        metavar="1=HOST:PORT,...",
+        help="all servers of the cluster, this one among them",
+    )
+    parser.add_argument(
+        "--data", default="./antiphon-data", metavar="DIR", help="journal (default: %(default)s)"
+    )
+    _add_storage(parser)
+    run = _implementation("antiphon.io.serve", "run")
+    parser.set_defaults(handler=lambda args: run(_checked_serve(parser, args)))
+
+
+def _checked_serve(parser: argparse.ArgumentParser, args: argparse.Namespace) -> argparse.Namespace:
+    """The same arguments, consistent, and with `listen` filled in."""
+    if (args.node is None) != (args.cluster is None):
+        parser.error("--node and --cluster go together")
+    if args.cluster is not None and args.node not in args.cluster:
+        parser.error(f"--cluster lists no node {args.node}")
+    if args.listen is None:
+        args.listen = DEFAULT_LISTEN if args.cluster is None else args.cluster[args.node]
+    return args
+
+
+def _add_cluster(commands: Commands) -> None:
+    cluster = _add_group(
+        commands, "cluster", "start, look at and change a cluster", "antiphon cluster up 3"
+    )
+    up = _add_command(
+        cluster,
+        "up",
+        "run N local servers, until Ctrl-C",
+        "antiphon cluster up 3",
+        _implementation("antiphon.io.cluster", "up"),
+    )
+    up.add_argument("servers", type=_positive, metavar="N", help="how many servers")
+    up.add_argument("--data", metavar="DIR", help="keep the journals here (default: temporary)")
+    _add_storage(up)
+    status = _add_command(
+        cluster,
+        "status",
+        "leader, epoch and every node's role",
+        "antiphon cluster status antiphon://127.0.0.1:7470",
+        _implementation("antiphon.io.cluster", "status"),
+    )
+    _add_url(status)
+    _add_json(status)
+    _add_change(
+        cluster, "add", "add servers, one after the other", _node_address, "4=127.0.0.1:7474"
+    )
+    _add_change(cluster, "remove", "remove servers, one after the other", int, "4")
+    _add_change(cluster, "transfer", "hand the leadership to a server", int, "2", nargs=1)
+
+
+def _add_change(
+    cluster: Commands,
+    change: str,
+    text: str,
+    node: Callable[[str], object],
+    sample: str,
+    nargs: str | int = "+",
+) -> None:
+    parser = _add_command(
+        cluster,
+        change,
+        text,
+        f"antiphon cluster {change} antiphon://127.0.0.1:7470 {sample}",
+        _implementation("antiphon.io.cluster", "change"),
+    )
+    _add_url(parser)
+    parser.add_argument(
+        "nodes", type=node, nargs=nargs, metavar="NODE", help=f"for instance {sample}"
+    )
+    parser.set_defaults(change=change)
+
+
+def _add_demo(commands: Commands) -> None:
+    _add_command(
+        commands,
+        "demo",
+        "the main job, end to end",
+        "antiphon demo",
+        _implementation("antiphon.demo", "run"),
+    )
+
+
+def _add_sim(commands: Commands) -> None:
+    parser = _add_command(
+        commands,
+        "sim",
+        "simulate whole clusters under faults, and check what they promise",
+        "antiphon sim --seeds 200 --json",
+        _implementation("antiphon.sim.cli", "run"),
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--seeds", type=_positive, default=100, metavar="N", help="how many (default: %(default)s)"
+    )
+    which.add_argument("--seed", type=int, metavar="S", help="replay this one seed")
+    parser.add_argument(
+        "--first-seed", type=int, metavar="S", help="count from here (default: fresh seeds)"
+    )
+    parser.add_argument("--trace", metavar="DIR", help="keep the delivery traces here")
+    parser.add_argument(
+        "--processes",
+        type=_positive,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="how many at a time (default: one a core, here %(default)s)",
+    )
+    parser.add_argument(
+        "--shrink",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="make a failing seed's story as short as it still fails",
+    )
+    _add_json(parser)
+
+
+def _add_bench(commands: Commands) -> None:
+    bench = _add_group(
+        commands, "bench", "measure", "antiphon bench log --storage memory --seconds 5"
+    )
+    log = _add_command(
+        bench,
+        "log",
+        "entries a second through the replicated log",
+        "antiphon bench log --storage memory --seconds 5",
+        _implementation("antiphon.bench.log", "run"),
+    )
+    log.add_argument(
+        "--servers", type=_positive, default=3, metavar="N", help="servers (default: %(default)s)"
+    )
+    log.add_argument(
+        "--size",
+        type=_positive,
+        default=100,
+        metavar="BYTES",
+        help="bytes a message (default: %(default)s)",
+    )
+    log.add_argument(
+        "--seconds", type=float, default=10.0, metavar="S", help="how long (default: %(default)s)"
+    )
+    _add_storage(log)
+    _add_json(log)
+
+
+def _add_journal(commands: Commands) -> None:
+    journal = _add_group(
+        commands, "journal", "look into a journal", "antiphon journal inspect ./antiphon-data"
+    )
+    inspect = _add_command(
+        journal,
+        "inspect",
+        "what the files of a journal hold, and whether they are whole",
+        "antiphon journal inspect ./antiphon-data",
+        _implementation("antiphon.io.inspect", "run"),
+    )
+    inspect.add_argument("dir", metavar="DIR", help="a server's data folder")
+    _add_json(inspect)
+
+
+def _add_trace(commands: Commands) -> None:
+    trace = _add_group(
+        commands, "trace", "look into delivery traces", "antiphon trace show traces/7-a-1.trace"
+    )
+    show = _add_command(
+        trace,
+        "show",
+        "print the events of a trace file",
+        "antiphon trace show traces/7-a-1.trace",
+        _implementation("antiphon.trace_show", "run"),
+    )
+    show.add_argument("file", metavar="FILE", help="a file ending in .trace")
+
+
+def _add_parser(commands: Commands, name: str, text: str, example: str) -> argparse.ArgumentParser:
+    return commands.add_parser(
+        name,
+        help=text,
+        description=f"{text[0].upper()}{text[1:]}.",
+        epilog=_example(example),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def _add_command(
+    commands: Commands, name: str, text: str, example: str, handler: Handler
+) -> argparse.ArgumentParser:
+    parser = _add_parser(commands, name, text, example)
+    parser.set_defaults(handler=handler)
+    return parser
+
+
+def _add_group(commands: Commands, name: str, text: str, example: str) -> Commands:
+    parser = _add_parser(commands, name, text, example)
+    return parser.add_subparsers(metavar="COMMAND", required=True)
+
+
+def _implementation(module: str, function: str) -> Handler:
+    """Calls `module.function(args)`, importing the module only then."""
+
+    def handler(args: argparse.Namespace) -> int:
+        run: Handler = getattr(import_module(module), function)
+        return run(args)
+
+    return handler
+
+
+def _example(line: str) -> str:
+    return f"example:\n  {line}"
+
+
+def _add_storage(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--storage",
+        choices=("durable", "memory"),
+        default="durable",
+        help="whether an entry counts once synced to disk, or once in memory (default: durable)",
+    )
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="end with one JSON object on a line")
+
+
+def _add_url(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "url", type=_url, metavar="URL", help="antiphon://HOST:PORT[,...]; - takes $ANTIPHON_URL"
+    )
+
+
+def _url(text: str) -> str:
+    if text != "-":
+        return text
+    try:
+        return os.environ["ANTIPHON_URL"]
+    except KeyError:
+        raise argparse.ArgumentTypeError("- needs ANTIPHON_URL to be set") from None
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return int(text)
+
+
+def _address(text: str) -> Address:
+    """`127.0.0.1:7470`, `localhost:0`, `[::1]:7470`."""
+    host, colon, port = text.rpartition(":")
+    if not (colon and host and port.isdecimal() and int(port) < 65536):
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _node_address(text: str) -> tuple[int, Address]:
+    node, equals, address = text.partition("=")
+    if not (equals and node.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NODE=HOST:PORT")
+    return int(node), _address(address)
+
+
+def _cluster(text: str) -> dict[int, Address]:
+    listed = [_node_address(part) for part in text.split(",")]
+    if len(dict(listed)) < len(listed):
+        raise argparse.ArgumentTypeError(f"{text!r} lists a node twice")
+    return dict(listed)

@@ -1,0 +1,136 @@
+"""What the pure core asks its driver to do.
+
+Durability is an effect with a tail: `Persist(records, then)` releases `then` only when the records,
+and all records before them, are on disk. A vote or an acknowledgement is always in a tail, so
+"answered, then lost" cannot be written by accident. Effects are to be carried out in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from antiphon.formats.entry import Entry, ReplicaId, SnapshotMeta
+from antiphon.formats.journal import Promise
+from antiphon.formats.messages import Message
+
+
+class Send(msgspec.Struct, frozen=True):
+    to: ReplicaId
+    message: Message
+
+
+class EntriesStored(msgspec.Struct, frozen=True):
+    """Comes back as `Node.stored`: the log up to this entry is on disk."""
+
+    index: int
+    epoch: int
+
+
+class VoteStored(msgspec.Struct, frozen=True):
+    """Comes back as `Node.stored`: the vote for oneself in this epoch is on disk."""
+
+    epoch: int
+
+
+class Persist(msgspec.Struct, frozen=True):
+    """Append to the journal; an entry replaces whatever it had at that index and after it."""
+
+    records: tuple[Entry | Promise, ...]
+    then: tuple[Send | EntriesStored | VoteStored, ...]
+
+
+class Deliver(msgspec.Struct, frozen=True):
+    """Committed entries, each once and in order; the node applies them to its state machine."""
+
+    entries: tuple[Entry, ...]
+
+
+class Read(msgspec.Struct, frozen=True):
+    """Fetch entries that are not in memory; the answer goes to `Node.entries_read`."""
+
+    reader: ReplicaId | None  # the server that lags; None: entries to be delivered here
+    first: int
+    max_bytes: int
+
+
+class ReadPart(msgspec.Struct, frozen=True):
+    """Fetch part `seq` of the newest snapshot for `to`; the answer goes to `Node.part_read`."""
+
+    to: ReplicaId
+    seq: int
+
+
+class StorePart(msgspec.Struct, frozen=True):
+    """Keep a part of an incoming snapshot; `seq` 0 begins a new one and drops what was there."""
+
+    meta: SnapshotMeta
+    seq: int
+    data: bytes
+    then: tuple[Send, ...]
+
+
+class Install(msgspec.Struct, frozen=True):
+    """All parts are here: make the snapshot the journal's base, in one step that a crash cannot
+    halve, then call `Node.installed`."""
+
+    meta: SnapshotMeta
+
+
+class TakeSnapshot(msgspec.Struct, frozen=True):
+    """Store a snapshot of the state machine, then call `Node.snapshot_stored`."""
+
+    meta: SnapshotMeta
+    chunks: Iterator[bytes]
+    live: tuple[tuple[int, int], ...]  # positions that somebody may still read
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """A pack that the state machine accepted: a row for the index."""
+
+    index: int
+    position: int
+    count: int
+    stamp: int
+    view: int
+    destination: str
+    session: int
+    sequence: int
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """The state machine took these entries; `accepted` go into the index and to who waits."""
+
+    entries: tuple[Entry, ...]
+    accepted: tuple[Accepted, ...]
+
+
+class ReadReady(msgspec.Struct, frozen=True):
+    """The state machine now reflects all that was committed when `request` was made."""
+
+    request: int
+    index: int  # -1: no leader could be asked; try again
+
+
+class Rejected(msgspec.Struct, frozen=True):
+    """These packs were not taken, and are nowhere."""
+
+    packs: tuple[bytes, ...]
+    reason: str
+
+
+Tail = Send | EntriesStored | VoteStored
+Effect = (
+    Send
+    | Persist
+    | Deliver
+    | Read
+    | ReadPart
+    | StorePart
+    | Install
+    | TakeSnapshot
+    | Applied
+    | ReadReady
+    | Rejected
+)

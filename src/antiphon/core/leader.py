@@ -1,0 +1,468 @@
+"""What a replica does while it leads: replicate, commit, confirm, change the membership.
+
+A `Leadership` lives exactly as long as one epoch of one leader, so nothing of an earlier one can
+leak into it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from antiphon.core.effects import EntriesStored, Persist, Read, ReadPart, ReadReady, Rejected, Send
+from antiphon.core.quorum import held_by_majority, majority
+from antiphon.formats.entry import (
+    ANY,
+    Entry,
+    Kind,
+    Member,
+    Membership,
+    ReplicaId,
+    SnapshotMeta,
+    encode_membership,
+)
+from antiphon.formats.messages import (
+    Append,
+    Appended,
+    PartTaken,
+    ReadAnswer,
+    Refused,
+    SnapshotPart,
+    TimeoutNow,
+    Unwelcome,
+    Welcome,
+)
+
+if TYPE_CHECKING:
+    from antiphon.core.replica import Replica
+
+logger = logging.getLogger("antiphon.core.leader")
+
+
+class Flow(Enum):
+    PROBE = "probe"  # where its log agrees with ours is not known: one append at a time
+    REPLICATE = "replicate"  # it is known: appends follow each other without waiting
+    SNAPSHOT = "snapshot"  # what it lacks is gone from our log: the state itself is sent
+
+
+class Progress:
+    """How far one other server is. Invariant: `match < next`, and everything up to `match` is
+    held by it for good."""
+
+    __slots__ = ("flow", "id", "inflight", "match", "next", "part", "probed", "reading", "round")
+
+    def __init__(self, id: ReplicaId, next_index: int) -> None:
+        self.id = id
+        self.match = 0
+        self.next = next_index
+        self.flow = Flow.PROBE
+        self.probed = False  # a probe is on its way
+        self.inflight: deque[int] = deque()  # last index of each append not yet answered
+        self.round = 0  # the newest round that it echoed
+        self.reading = False  # entries for it are being read back from the journal
+        self.part = 0  # of the snapshot: the part that it needs next
+
+
+class Leadership:
+    def __init__(self, replica: Replica) -> None:
+        self._r = replica
+        self._first_own = replica.log.last + 1  # the entry that opens this epoch
+        self._progress: dict[ReplicaId, Progress] = {}
+        self._round = 0
+        self._reads: list[tuple[int, ReplicaId, int, int]] = []  # round, who, request, index
+        self._heartbeat_at_ms = replica.now_ms + replica.settings.heartbeat_ms
+        self._check_at_ms = replica.now_ms + replica.settings.election_ms
+        self._commit_a_round_ago = 0
+        self._handing_to: tuple[ReplicaId, int] | None = None  # and until when
+        self._challenges: dict[int, tuple[ReplicaId, int]] = {}  # by node: who, nonce
+        self._uncommitted: deque[tuple[int, int]] = deque()  # index, bytes
+        self._uncommitted_bytes = 0
+        self._tick_index = 0  # the newest tick entry
+
+    def begin(self) -> None:
+        self._follow_membership()
+        # Entries of earlier epochs commit only behind one of this epoch (Raft, 5.4.2), and until
+        # that is committed this leader does not know what is.
+        self._append([(Kind.EPOCH, b"")])
+
+    def end(self) -> None:
+        for _, who, request, _ in self._reads:
+            self._answer_read(who, request, -1)
+
+    # -- Time ----------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        now = self._r.now_ms
+        if now >= self._check_at_ms:
+            self._check_at_ms = now + self._r.settings.election_ms
+            if not self._majority_is_heard():
+                # Cut off: others may have elected somebody. Who asks here must not be answered
+                # as if nobody else could be asked.
+                self._r.become_follower(self._r.epoch, None)
+                return
+        if self._handing_to is not None and now >= self._handing_to[1]:
+            self._handing_to = None
+        if now >= self._heartbeat_at_ms:
+            self._beat()
+        self._append_due_tick()
+
+    def next_deadline_ms(self) -> int:
+        deadline = min(self._heartbeat_at_ms, self._check_at_ms)
+        wanted = self._r.deadline_stamp
+        if wanted is not None and self._tick_index <= self._r.delivered:
+            now = self._r.now_ms
+            wait = wanted - self._r.clock.peek(now, now + self._r.wall_offset_ms)
+            deadline = min(deadline, now + max(1, wait))
+        return deadline
+
+    def _append_due_tick(self) -> None:
+        """Tell the state machine the time if it has asked, and only then; one at a time."""
+        wanted, r = self._r.deadline_stamp, self._r
+        if wanted is None or self._tick_index > r.delivered:
+            return
+        if r.clock.peek(r.now_ms, r.now_ms + r.wall_offset_ms) >= wanted:
+            self._append([(Kind.TICK, b"")])
+            self._tick_index = r.log.last
+
+    def _majority_is_heard(self) -> bool:
+        r = self._r
+        voters = r.memberships.current.voters
+        heard = sum(v == r.id or r.detector.opinion(v, r.now_ms) is None for v in voters)
+        return heard >= majority(voters)
+
+    def _beat(self) -> None:
+        """A new round: everybody is asked to show that it is still in this epoch."""
+        self._round += 1
+        self._heartbeat_at_ms = self._r.now_ms + self._r.settings.heartbeat_ms
+        for progress in list(self._progress.values()):
+            progress.probed = False
+            self._send_empty(progress, self._round)
+            if progress.flow is Flow.SNAPSHOT:
+                self._r.emit(ReadPart(progress.id, progress.part))  # the last one may be lost
+            elif progress.flow is Flow.PROBE:
+                self._replicate(progress)
+        self._commit_a_round_ago = self._r.commit
+
+    # -- Proposing -----------------------------------------------------------------------------
+
+    def propose(self, packs: tuple[bytes, ...]) -> None:
+        if self._handing_to is not None:
+            self._r.emit(Rejected(packs, "leadership is being handed over"))
+        elif self._uncommitted_bytes >= self._r.settings.uncommitted_max_bytes:
+            self._r.emit(Rejected(packs, "too much is waiting for a majority"))
+        else:
+            self._append([(Kind.PACK, pack) for pack in packs])
+
+    def _append(self, payloads: list[tuple[Kind, bytes]]) -> None:
+        r = self._r
+        stamp = r.clock.next(r.now_ms, r.now_ms + r.wall_offset_ms)
+        first = r.log.last + 1
+        entries = tuple(
+            Entry(first + at, r.epoch, stamp, kind, payload)
+            for at, (kind, payload) in enumerate(payloads)
+        )
+        r.log.append(entries)
+        for entry in entries:
+            if entry.kind == Kind.MEMBERSHIP:
+                r.took(entry)
+                self._follow_membership()
+        size = sum(len(entry.payload) for entry in entries)
+        self._uncommitted.append((r.log.last, size))
+        self._uncommitted_bytes += size
+        if r.settings.volatile:
+            r.stored = r.log.last
+        # Others may write while we do: they are told first, and each counts when it has synced.
+        for progress in list(self._progress.values()):
+            self._replicate(progress)
+        r.emit(Persist(entries, (EntriesStored(r.log.last, r.epoch),)))
+        self.advance_commit()
+
+    # -- Replicating ---------------------------------------------------------------------------
+
+    def _replicate(self, p: Progress) -> None:
+        """Send what the window allows, in appends as large as what is waiting."""
+        r = self._r
+        while (p.flow is Flow.PROBE and not p.probed) or (
+            p.flow is Flow.REPLICATE and len(p.inflight) < r.settings.inflight_max
+        ):
+            if p.next <= r.log.base_index:
+                self._start_snapshot(p)
+                return
+            if p.next > r.log.last:
+                return
+            entries = r.log.cached(p.next, r.settings.append_max_bytes)
+            if entries is None:
+                if not p.reading:
+                    p.reading = True
+                    r.emit(Read(p.id, p.next, r.settings.append_max_bytes))
+                return
+            self._send_entries(p, entries)
+
+    def _send_entries(self, p: Progress, entries: tuple[Entry, ...]) -> None:
+        self._send_append(p, p.next - 1, entries, self._round)
+        if p.flow is Flow.PROBE:
+            p.probed = True
+        else:
+            p.next = entries[-1].index + 1
+            p.inflight.append(p.next - 1)
+
+    def _send_empty(self, p: Progress, round: int) -> None:
+        """A sign of life that also tells how far the log is agreed. Its place is where we believe
+        the other's log to end: if something was lost on the way, it is refused, and sent again."""
+        prev = p.next - 1 if p.flow is not Flow.SNAPSHOT else p.match
+        if self._r.log.epoch_at(prev) is None:
+            prev = 0  # before every log: fits always, and says nothing
+        self._send_append(p, prev, (), round)
+
+    def _send_append(self, p: Progress, prev: int, entries: tuple[Entry, ...], round: int) -> None:
+        r = self._r
+        prev_epoch = r.log.epoch_at(prev) if prev else 0
+        assert prev_epoch is not None
+        r.emit(Send(p.id, Append(r.epoch, prev, prev_epoch, entries, r.commit, round, r.stored)))
+
+    def entries_read(self, reader: ReplicaId, first: int, entries: tuple[Entry, ...]) -> None:
+        p = self._progress.get(reader)
+        if p is None:
+            return
+        p.reading = False
+        if (
+            first == p.next
+            and p.flow is not Flow.SNAPSHOT
+            and self._r.log.epoch_at(first - 1) is not None
+        ):
+            # Read from the journal, they may have been cut from the log in between.
+            still = tuple(e for e in entries if self._r.log.epoch_at(e.index) == e.epoch)
+            if still and still[0].index == first:
+                self._send_entries(p, still)
+        self._replicate(p)
+
+    def answer(self, sender: ReplicaId, m: Appended | Refused | PartTaken) -> None:
+        p = self._progress.get(sender)
+        if p is None:
+            return
+        self._r.detector.heard(sender, self._r.now_ms)
+        if isinstance(m, Appended):
+            self._on_appended(p, m)
+        elif isinstance(m, Refused):
+            self._on_refused(p, m)
+        else:
+            self._on_part_taken(p, m)
+
+    def _on_appended(self, p: Progress, m: Appended) -> None:
+        p.round = max(p.round, m.round)
+        if m.match > p.match:
+            p.match = m.match
+            while p.inflight and p.inflight[0] <= p.match:
+                p.inflight.popleft()
+        if p.flow is Flow.PROBE and m.match >= p.next - 1:
+            p.flow = Flow.REPLICATE
+        elif p.flow is Flow.SNAPSHOT and m.match >= self._r.log.base_index:
+            p.flow = Flow.REPLICATE
+            p.next = 0
+        p.next = max(p.next, p.match + 1)
+        self.advance_commit()
+        if self._r.leading is self:
+            self._confirm_reads()
+            self._replicate(p)
+            self._promote_learner(p)
+            self._hand_over()
+
+    def _on_refused(self, p: Progress, m: Refused) -> None:
+        p.round = max(p.round, m.round)
+        self._confirm_reads()
+        stale = m.prev_index <= p.match or m.prev_index >= p.next
+        if p.flow is Flow.SNAPSHOT or stale:
+            return
+        agree = self._r.log.last_not_after(min(m.hint_index, m.prev_index - 1), m.hint_epoch)
+        if m.hint_index < self._r.log.base_index:
+            agree = m.hint_index
+        p.next = max(p.match, agree) + 1
+        p.flow = Flow.PROBE
+        p.probed = False
+        p.inflight.clear()
+        self._replicate(p)
+
+    # -- Committing ----------------------------------------------------------------------------
+
+    def advance_commit(self) -> None:
+        r = self._r
+        held = {p.id: p.match for p in self._progress.values()}
+        held[r.id] = r.stored
+        index = held_by_majority(r.memberships.current.voters, held)
+        # Only an entry of this epoch commits by counting (Raft, figure 8).
+        if index <= r.commit or r.log.epoch_at(index) != r.epoch:
+            return
+        while self._uncommitted and self._uncommitted[0][0] <= index:
+            self._uncommitted_bytes -= self._uncommitted.popleft()[1]
+        r.advance(index)
+        for p in self._progress.values():
+            # Who has no append on its way would hear of the commit only with the next heartbeat.
+            if p.flow is Flow.REPLICATE and p.next > r.log.last:
+                self._send_empty(p, 0)
+        if r.memberships.index <= r.commit and not r.is_member(r.id):
+            self._leave()
+
+    def _leave(self) -> None:
+        """This leader's own removal is committed: the others go on without waiting for silence."""
+        r = self._r
+        best = max(
+            (p for p in self._progress.values() if p.id in r.memberships.current.voters),
+            key=lambda p: p.match,
+            default=None,
+        )
+        if best is not None:
+            r.emit(Send(best.id, TimeoutNow(r.epoch)))
+        r.become_follower(r.epoch, None)
+
+    # -- Reading -------------------------------------------------------------------------------
+
+    def read(self, who: ReplicaId, request: int) -> None:
+        """What is committed now is the answer, once a majority shows that it still follows us:
+        otherwise another leader may have committed more."""
+        r = self._r
+        if r.commit < self._first_own:
+            self._answer_read(who, request, -1)
+            return
+        if r.memberships.current.voters == (r.id,):
+            self._answer_read(who, request, r.commit)
+            return
+        waiting = bool(self._reads)
+        self._reads.append((self._round + 1, who, request, r.commit))
+        if not waiting:
+            self._beat()
+
+    def _confirm_reads(self) -> None:
+        if not self._reads:
+            return
+        rounds = {p.id: p.round for p in self._progress.values()}
+        rounds[self._r.id] = self._round
+        confirmed = held_by_majority(self._r.memberships.current.voters, rounds)
+        done = [read for read in self._reads if read[0] <= confirmed]
+        if done:
+            self._reads = [read for read in self._reads if read[0] > confirmed]
+            for _, who, request, index in done:
+                self._answer_read(who, request, index)
+            if self._reads and self._reads[0][0] > self._round:
+                self._beat()  # these came while the round was on its way
+
+    def _answer_read(self, who: ReplicaId, request: int, index: int) -> None:
+        if who == self._r.id:
+            self._r.emit(ReadReady(request, index))
+        else:
+            self._r.emit(Send(who, ReadAnswer(request, index)))
+
+    # -- Membership ----------------------------------------------------------------------------
+
+    def change(self, member: Member | int) -> None:
+        current = self._r.memberships.current
+        if isinstance(member, Member):
+            if current.member(member.node) is None:
+                self._change_to(
+                    current.with_member(Member(member.node, ANY, False, member.address))
+                )
+        elif current.member(member) is not None:
+            smaller = current.without(member)
+            if smaller.voters:
+                self._change_to(smaller)
+
+    def _change_to(self, membership: Membership) -> bool:
+        r = self._r
+        # One change at a time, and the first only after an entry of this epoch is committed:
+        # otherwise two leaders could each hold a change that the other has not seen, and their
+        # majorities need not overlap (Ongaro, raft-dev, 2015).
+        if r.commit < self._first_own or r.memberships.index > r.commit:
+            return False
+        if self._handing_to is not None:
+            return False
+        self._append([(Kind.MEMBERSHIP, encode_membership(membership))])
+        return True
+
+    def _follow_membership(self) -> None:
+        r = self._r
+        present = {m.id for m in r.memberships.current.members if m.id != r.id}
+        for gone in [id for id in self._progress if id not in present]:
+            del self._progress[gone]
+        for m in r.memberships.current.members:
+            if m.id != r.id and m.incarnation != ANY and m.id not in self._progress:
+                self._progress[m.id] = Progress(m.id, r.log.last + 1)
+                r.detector.watch(m.id, r.now_ms)
+
+    def _promote_learner(self, p: Progress) -> None:
+        """A learner counts once it holds what was committed a round ago. Earlier, it would take
+        the quorum away from those who do."""
+        member = self._r.memberships.current.member(p.id.node)
+        if member is None or member.voter or p.flow is not Flow.REPLICATE:
+            return
+        if p.match >= max(self._commit_a_round_ago, self._first_own) and self._round > 0:
+            self._change_to(
+                self._r.memberships.current.with_member(
+                    Member(member.node, member.incarnation, True, member.address)
+                )
+            )
+
+    def knock(self, sender: ReplicaId, echo: int) -> None:
+        """Somebody without a place asks for one. It gets the place of its node number's earlier
+        life, as a learner; but a knock may be old, and the earlier life be the newer one. So it
+        must first echo a challenge: who answers now is the one that lives."""
+        r = self._r
+        member = r.memberships.current.member(sender.node)
+        if member is None:
+            r.emit(Send(sender, Unwelcome(f"node {sender.node} is not a member of this cluster")))
+            return
+        if member.id == sender or sender == r.id:
+            return
+        if echo and self._challenges.get(sender.node) == (sender, echo):
+            if self._change_to(
+                r.memberships.current.with_member(
+                    Member(sender.node, sender.incarnation, False, member.address)
+                )
+            ):
+                logger.info("%s takes the place of %s, as a learner", sender, member.id)
+                del self._challenges[sender.node]
+            return
+        nonce = r.random.getrandbits(62) + 1
+        self._challenges[sender.node] = (sender, nonce)
+        r.emit(Send(sender, Welcome(nonce)))
+
+    # -- Handing over --------------------------------------------------------------------------
+
+    def transfer(self, node: int) -> None:
+        r = self._r
+        member = r.memberships.current.member(node)
+        if member is None or not member.voter or member.id == r.id:
+            return
+        self._handing_to = (member.id, r.now_ms + r.settings.election_ms)
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        if self._handing_to is None:
+            return
+        target = self._progress.get(self._handing_to[0])
+        if target is not None and target.match == self._r.log.last:
+            self._r.emit(Send(target.id, TimeoutNow(self._r.epoch)))
+
+    # -- Snapshots leaving ---------------------------------------------------------------------
+
+    def _start_snapshot(self, p: Progress) -> None:
+        p.flow = Flow.SNAPSHOT
+        p.inflight.clear()
+        p.part = 0
+        self._r.emit(ReadPart(p.id, 0))
+
+    def part_read(
+        self, to: ReplicaId, meta: SnapshotMeta | None, seq: int, data: bytes, last: bool
+    ) -> None:
+        p = self._progress.get(to)
+        if p is None or p.flow is not Flow.SNAPSHOT:
+            return
+        if meta is None:
+            p.part = 0  # a newer snapshot took its place: the next heartbeat begins with that
+        elif seq == p.part:
+            self._r.emit(Send(to, SnapshotPart(self._r.epoch, meta, seq, data, last)))
+
+    def _on_part_taken(self, p: Progress, m: PartTaken) -> None:
+        if p.flow is Flow.SNAPSHOT and m.seq + 1 != p.part:
+            p.part = m.seq + 1
+            self._r.emit(ReadPart(p.id, p.part))

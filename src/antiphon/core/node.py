@@ -1,0 +1,161 @@
+"""A server without its driver: the log and the state machine on it, and what goes between them.
+
+`Node` has the doors of `Replica`; it applies what the replica delivers, takes snapshots, and lets
+reads go when the state has caught up with them. Drivers (`io/`, `sim/`) see only a node.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from antiphon.core.effects import (
+    Accepted,
+    Applied,
+    Deliver,
+    Effect,
+    EntriesStored,
+    ReadReady,
+    TakeSnapshot,
+    VoteStored,
+)
+from antiphon.core.machine import Machine
+from antiphon.core.recovered import Recovered
+from antiphon.core.replica import Replica
+from antiphon.core.settings import Settings
+from antiphon.formats.entry import Entry, Member, ReplicaId, SnapshotMeta
+from antiphon.formats.messages import Envelope
+
+
+class Node:
+    def __init__(
+        self,
+        node: int,
+        listed: dict[int, str],
+        recovered: Recovered,
+        machine: Machine,
+        settings: Settings,
+        random: Random,
+        now_ms: int,
+    ) -> None:
+        """`machine` has been restored from the recovered snapshot, if there is one."""
+        self.replica = Replica(node, listed, recovered, settings, random, now_ms)
+        self.machine = machine
+        self.applied = self.replica.delivered
+        self._settings = settings
+        self._applied_stamp = recovered.snapshot.stamp if recovered.snapshot else 0
+        self._applied_epoch = recovered.snapshot.epoch if recovered.snapshot else 0
+        self._taking_snapshot = False
+        self._bytes_since_snapshot = 0
+        self._waiting_reads: list[tuple[int, int]] = []  # index, request
+        self.replica.deadline_stamp = machine.next_deadline()
+
+    # -- Doors ---------------------------------------------------------------------------------
+
+    def receive(self, envelope: Envelope, now_ms: int) -> list[Effect]:
+        return self._run(self.replica.receive(envelope, now_ms))
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        return self._run(self.replica.tick(now_ms))
+
+    def next_deadline_ms(self) -> int:
+        return self.replica.next_deadline_ms()
+
+    def set_wall_offset(self, offset_ms: int) -> None:
+        """The wall clock minus the monotonic one, whenever the driver has looked."""
+        self.replica.wall_offset_ms = offset_ms
+
+    def propose(self, packs: tuple[bytes, ...], now_ms: int) -> list[Effect]:
+        return self._run(self.replica.propose(packs, now_ms))
+
+    def stored(self, tail: EntriesStored | VoteStored, now_ms: int) -> list[Effect]:
+        return self._run(self.replica.stored_back(tail, now_ms))
+
+    def entries_read(
+        self, reader: ReplicaId | None, first: int, entries: tuple[Entry, ...], now_ms: int
+    ) -> list[Effect]:
+        return self._run(self.replica.entries_read(reader, first, entries, now_ms))
+
+    def part_read(
+        self,
+        to: ReplicaId,
+        meta: SnapshotMeta | None,
+        seq: int,
+        data: bytes,
+        last: bool,
+        now_ms: int,
+    ) -> list[Effect]:
+        return self._run(self.replica.part_read(to, meta, seq, data, last, now_ms))
+
+    def installed(self, meta: SnapshotMeta, now_ms: int) -> list[Effect]:
+        """The machine has been restored from the snapshot that was installed."""
+        self.applied = meta.index
+        self._applied_stamp, self._applied_epoch = meta.stamp, meta.epoch
+        self._bytes_since_snapshot = 0
+        self.replica.deadline_stamp = self.machine.next_deadline()
+        return self._run(self.replica.installed(meta, now_ms)) + self._ready_reads()
+
+    def snapshot_stored(self, meta: SnapshotMeta, base_index: int) -> None:
+        """The snapshot asked for is on disk, and entries up to `base_index` are gone from it."""
+        self._taking_snapshot = False
+        if meta.index >= (self.replica.snapshot.index if self.replica.snapshot else 0):
+            self.replica.compacted(base_index, meta)
+
+    def read(self, request: int, now_ms: int) -> list[Effect]:
+        return self._run(self.replica.read(request, now_ms))
+
+    def transfer(self, node: int, now_ms: int) -> list[Effect]:
+        return self._run(self.replica.transfer(node, now_ms))
+
+    def change(self, member: Member | int, now_ms: int) -> list[Effect]:
+        return self._run(self.replica.change(member, now_ms))
+
+    def impair(self, reason: str, now_ms: int) -> list[Effect]:
+        return self._run(self.replica.impair(reason, now_ms))
+
+    # -- Between the log and the machine -------------------------------------------------------
+
+    def _run(self, effects: list[Effect]) -> list[Effect]:
+        out: list[Effect] = []
+        for effect in effects:
+            if isinstance(effect, Deliver):
+                out.append(self._apply(effect.entries))
+                out += self._ready_reads()
+                out += self._snapshot_if_due()
+            elif isinstance(effect, ReadReady) and effect.index > self.applied:
+                self._waiting_reads.append((effect.index, effect.request))
+            else:
+                out.append(effect)
+        return out
+
+    def _apply(self, entries: tuple[Entry, ...]) -> Applied:
+        accepted: list[Accepted] = []
+        for entry in entries:
+            assert entry.index == self.applied + 1
+            accepted += self.machine.apply(entry)
+            self.applied = entry.index
+            self._bytes_since_snapshot += len(entry.payload)
+        self._applied_stamp, self._applied_epoch = entries[-1].stamp, entries[-1].epoch
+        self.replica.deadline_stamp = self.machine.next_deadline()
+        return Applied(entries, tuple(accepted))
+
+    def _ready_reads(self) -> list[Effect]:
+        if not self._waiting_reads:
+            return []
+        ready = [read for read in self._waiting_reads if read[0] <= self.applied]
+        self._waiting_reads = [read for read in self._waiting_reads if read[0] > self.applied]
+        return [ReadReady(request, index) for index, request in ready]
+
+    def _snapshot_if_due(self) -> list[Effect]:
+        r = self.replica
+        since = self.applied - (r.snapshot.index if r.snapshot else 0)
+        due = (
+            since >= self._settings.snapshot_every_entries
+            or self._bytes_since_snapshot >= self._settings.snapshot_every_bytes
+        )
+        if not due or self._taking_snapshot or r.installing is not None:
+            return []
+        self._taking_snapshot = True
+        self._bytes_since_snapshot = 0
+        membership = r.memberships.at(self.applied)
+        meta = SnapshotMeta(self.applied, self._applied_epoch, self._applied_stamp, membership)
+        return [TakeSnapshot(meta, self.machine.snapshot(), self.machine.live())]

@@ -1,0 +1,19 @@
+"""What a majority is, and what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from antiphon.formats.entry import ReplicaId
+
+
+def majority(voters: Sequence[ReplicaId]) -> int:
+    return len(voters) // 2 + 1
+
+
+def held_by_majority(voters: Sequence[ReplicaId], held: Mapping[ReplicaId, int]) -> int:
+    """The greatest value that a majority of `voters` has reached; who is unknown has reached 0."""
+    if not voters:
+        return 0
+    reached = sorted((held.get(voter, 0) for voter in voters), reverse=True)
+    return reached[majority(voters) - 1]

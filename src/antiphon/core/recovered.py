@@ -1,0 +1,26 @@
+"""What a journal knows when it is opened: the ground a replica stands on after a restart."""
+
+from __future__ import annotations
+
+import msgspec
+
+from antiphon.formats.entry import Membership, SnapshotMeta
+from antiphon.formats.journal import Promise
+
+
+class Recovered(msgspec.Struct, frozen=True):
+    incarnation: int
+    promise: Promise = Promise(0, None)
+    snapshot: SnapshotMeta | None = None
+    base_index: int = 0
+    base_epoch: int = 0
+    runs: tuple[tuple[int, int], ...] = ()  # (first index, epoch) of the entries after the base
+    last: int = 0
+    last_stamp: int = 0
+    memberships: tuple[tuple[int, Membership], ...] = ()
+    damage: str = ""  # what was lost, if this is a new incarnation because of damage
+
+    @property
+    def fresh(self) -> bool:
+        """Nothing was ever stored here, and so nothing promised."""
+        return self.last == 0 and self.promise.epoch == 0 and not self.damage

@@ -1,0 +1,724 @@
+"""The replicated log at one server: who leads, what is agreed, what may be delivered.
+
+Promises above: every replica delivers the same entries in the same order (`Deliver`), and an entry
+is delivered only once a majority of the servers has it: synced in durable mode, in memory in memory
+mode, which is the journal's business and no concern of this class. Uniform: that holds for what a
+replica delivered right before it crashed, too.
+Needs below: a network that may lose, repeat, delay and reorder; a journal that keeps what it said
+it stored. Both may fail at any time; then nothing is promised but silence.
+
+The algorithm is Raft with the parts its users found necessary: pre-vote, check-quorum, leader
+transfer, one membership change at a time with learners, read-index, and followers that count for
+themselves (`_count_for_myself`). A reader who knows Raft finds: elections here, replication and
+commitment in `leader.py`, how a cluster begins and how an amnesiac returns in `founding.py`,
+application and snapshots in `node.py`. Terms are called *epochs*.
+
+Every public method is a door: an input comes in with the local time, effects come out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from enum import Enum
+from random import Random
+from typing import Any, ClassVar
+
+from antiphon.core.detector import Detector
+from antiphon.core.effects import (
+    Deliver,
+    Effect,
+    EntriesStored,
+    Install,
+    Persist,
+    Read,
+    ReadReady,
+    Rejected,
+    Send,
+    StorePart,
+    Tail,
+    VoteStored,
+)
+from antiphon.core.founding import Newcomer
+from antiphon.core.leader import Leadership
+from antiphon.core.log import Log
+from antiphon.core.memberships import MembershipHistory
+from antiphon.core.quorum import held_by_majority, majority
+from antiphon.core.recovered import Recovered
+from antiphon.core.settings import Settings
+from antiphon.core.stamps import StampClock
+from antiphon.formats.entry import (
+    ANY,
+    Entry,
+    Kind,
+    Member,
+    Membership,
+    ReplicaId,
+    SnapshotMeta,
+    decode_membership,
+    encode_membership,
+)
+from antiphon.formats.journal import Promise
+from antiphon.formats.messages import (
+    Append,
+    Appended,
+    Ask,
+    Envelope,
+    Forward,
+    Found,
+    Knock,
+    Message,
+    PartTaken,
+    ReadAnswer,
+    ReadRequest,
+    Refused,
+    RequestVote,
+    SnapshotPart,
+    TimeoutNow,
+    Unwelcome,
+    Vote,
+    Welcome,
+)
+from antiphon.formats.messages import Promise as FoundingPromise
+
+logger = logging.getLogger("antiphon.core.replica")
+
+FOUNDING_EPOCH = 1
+"""The epoch of entry 1, which names the founders; elections begin above it."""
+
+
+class Role(Enum):
+    NEWCOMER = "newcomer"  # belongs to no cluster yet, or not any more under this incarnation
+    FOLLOWER = "follower"
+    PRE_CANDIDATE = "pre-candidate"  # asks whether an election would have a chance
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+
+
+class Replica:
+    def __init__(
+        self,
+        node: int,
+        listed: dict[int, str],
+        recovered: Recovered,
+        settings: Settings,
+        random: Random,
+        now_ms: int,
+    ) -> None:
+        """`listed`: the servers named by the configuration, node number to address."""
+        self.id = ReplicaId(node, recovered.incarnation)
+        self.settings = settings
+        self.random = random
+        self.now_ms = now_ms
+        self.wall_offset_ms = 0  # wall clock minus monotonic clock, as the driver last read it
+        self.deadline_stamp: int | None = None  # when the state machine wants to be told the time
+
+        self.epoch, self.vote = recovered.promise
+        self.log = Log(recovered.base_index, recovered.base_epoch, recovered.runs, recovered.last)
+        self.memberships = MembershipHistory(list(recovered.memberships))
+        self.clock = StampClock(recovered.last_stamp)
+        self.snapshot = recovered.snapshot
+        self.stored = recovered.last  # own entries on disk
+        self.commit = recovered.snapshot.index if recovered.snapshot else 0
+        self.delivered = self.commit
+
+        self.role = Role.FOLLOWER
+        self.leader_id: ReplicaId | None = None
+        self.leading: Leadership | None = None
+        self.impaired = ""  # why this replica takes part in nothing at the moment
+        self.removed = ""  # why the cluster does not want this replica, if it said so
+        self.detector: Detector[ReplicaId] = Detector(
+            settings.election_ms, settings.election_max_ms
+        )
+        self.newcomer: Newcomer | None = None
+        self._granted: set[ReplicaId] = set()
+        self._forced = False
+        self._verified = 0  # the log equals the leader's up to here, in this epoch
+        self._leader_has = 0
+        self._held: dict[ReplicaId, int] = {}  # acknowledgements seen in this epoch
+        self._reading_to_deliver = False
+        self._incoming: tuple[SnapshotMeta, int] | None = None  # and the next part's number
+        self.installing: SnapshotMeta | None = None
+        self._out: list[Effect] = []
+
+        self._election_at_ms = 0
+        self._wait_for_leader()
+        member = self.memberships.current.member(node)
+        self._listed = listed
+        if member is None or member.id != self.id:
+            self.role = Role.NEWCOMER
+            self.newcomer = Newcomer(self, listed, may_found=recovered.fresh)
+
+    # -- Doors ---------------------------------------------------------------------------------
+
+    def receive(self, envelope: Envelope, now_ms: int) -> list[Effect]:
+        self.now_ms = now_ms
+        if envelope.to.incarnation not in (self.id.incarnation, ANY) or self.impaired:
+            return []
+        handler = self._HANDLERS[type(envelope.message)]
+        handler(self, envelope.sender, envelope.message)
+        return self._take()
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        """Do what is due: to be called at `next_deadline_ms`; more often is harmless."""
+        self.now_ms = now_ms
+        if self.impaired:
+            return []
+        if self.leading is not None:
+            self.leading.tick()
+        elif self.newcomer is not None:
+            self.newcomer.tick()
+        if self.leading is None and now_ms >= self._election_at_ms:
+            self._no_leader()
+        return self._take()
+
+    def next_deadline_ms(self) -> int:
+        if self.leading is not None:
+            return self.leading.next_deadline_ms()
+        if self.newcomer is not None:
+            return min(self._election_at_ms, self.newcomer.next_deadline_ms)
+        return self._election_at_ms
+
+    def propose(self, packs: tuple[bytes, ...], now_ms: int) -> list[Effect]:
+        """Order these packs, here or through the leader. The outcome is seen when they are
+        delivered; what is lost on the way may be proposed again."""
+        self.now_ms = now_ms
+        self._propose(packs)
+        return self._take()
+
+    def stored_back(self, tail: EntriesStored | VoteStored, now_ms: int) -> list[Effect]:
+        """What was persisted has reached the disk."""
+        self.now_ms = now_ms
+        if isinstance(tail, VoteStored):
+            if self.role is Role.CANDIDATE and tail.epoch == self.epoch:
+                self._count_vote(self.id)
+        elif self.log.epoch_at(tail.index) == tail.epoch and tail.index > self.stored:
+            # Index and epoch name one entry and all before it; if they are no longer in the log,
+            # the entry was replaced meanwhile, and its replacement may not be on disk yet.
+            self.stored = tail.index
+            if self.leading is not None:
+                self.leading.advance_commit()
+            else:
+                self._count_for_myself()
+            self._forget_cached()
+        return self._take()
+
+    def entries_read(
+        self, reader: ReplicaId | None, first: int, entries: tuple[Entry, ...], now_ms: int
+    ) -> list[Effect]:
+        """The answer to `Read`. No entries: the journal does not have them any more."""
+        self.now_ms = now_ms
+        if reader is None:
+            self._reading_to_deliver = False
+            if first == self.delivered + 1:
+                self._hand_out(tuple(e for e in entries if e.index <= self.commit))
+                self._deliver()
+        elif self.leading is not None:
+            self.leading.entries_read(reader, first, entries)
+        return self._take()
+
+    def part_read(
+        self,
+        to: ReplicaId,
+        meta: SnapshotMeta | None,
+        seq: int,
+        data: bytes,
+        last: bool,
+        now_ms: int,
+    ) -> list[Effect]:
+        """The answer to `ReadPart`; no meta: there is no snapshot, or it has no such part."""
+        self.now_ms = now_ms
+        if self.leading is not None:
+            self.leading.part_read(to, meta, seq, data, last)
+        return self._take()
+
+    def installed(self, meta: SnapshotMeta, now_ms: int) -> list[Effect]:
+        """The snapshot is the journal's base now; the state machine has been restored from it."""
+        self.now_ms = now_ms
+        assert self.installing == meta
+        self.installing = None
+        self.snapshot = meta
+        self.log.reset(meta.index, meta.epoch)
+        self.memberships = MembershipHistory([(meta.index, meta.membership)])
+        self.clock.saw(meta.stamp, now_ms)
+        self.stored = self.commit = self.delivered = meta.index
+        # Entries are being replaced wholesale: what was verified before does not speak of them.
+        self._verified = 0
+        if self.leader_id is not None:
+            self._send(self.leader_id, Appended(self.epoch, meta.index, 0))
+        return self._take()
+
+    def compacted(self, base_index: int, snapshot: SnapshotMeta) -> None:
+        """The journal stored this snapshot and let go of entries up to `base_index`."""
+        self.snapshot = snapshot
+        self.log.compact(min(base_index, snapshot.index))
+        self.memberships.forget_before(snapshot.index)
+
+    def read(self, request: int, now_ms: int) -> list[Effect]:
+        """Find an index such that who has applied it has applied all that is committed now."""
+        self.now_ms = now_ms
+        if self.leading is not None:
+            self.leading.read(self.id, request)
+        elif self.leader_id is not None and not self.impaired:
+            self._send(self.leader_id, ReadRequest(request))
+        else:
+            self._out.append(ReadReady(request, -1))
+        return self._take()
+
+    def transfer(self, node: int, now_ms: int) -> list[Effect]:
+        """Hand leadership to another voter; nothing happens if it cannot take it."""
+        self.now_ms = now_ms
+        if self.leading is not None:
+            self.leading.transfer(node)
+        return self._take()
+
+    def change(self, member: Member | int, now_ms: int) -> list[Effect]:
+        """Add a server (a `Member`, which becomes a learner first) or remove one (its number)."""
+        self.now_ms = now_ms
+        if self.leading is not None:
+            self.leading.change(member)
+        return self._take()
+
+    def impair(self, reason: str, now_ms: int) -> list[Effect]:
+        """The journal cannot take anything (`reason`), or can again (empty)."""
+        self.now_ms = now_ms
+        if reason and self.role is not Role.NEWCOMER:
+            self.become_follower(self.epoch, None)
+        self.impaired = reason
+        self._wait_for_leader()
+        return self._take()
+
+    # -- Elections -----------------------------------------------------------------------------
+
+    def _no_leader(self) -> None:
+        """Silence for too long: run for it, or, being no member any more, ask to be let in."""
+        self.leader_id = None
+        self._wait_for_leader()
+        if self._may_campaign():
+            self._campaign(pre=True)
+        elif self.newcomer is None and not self.is_member(self.id):
+            self.role = Role.NEWCOMER
+            self.newcomer = Newcomer(self, self._listed, may_found=False)
+
+    def _may_campaign(self) -> bool:
+        member = self.memberships.current.member(self.id.node)
+        # A replica that still lacks the state it is being sent would lead with an empty hand.
+        return (
+            member is not None and member.voter and member.id == self.id and self.installing is None
+        )
+
+    def _campaign(self, *, pre: bool, forced: bool = False) -> None:
+        """Ask for votes. First without raising the epoch, so that a replica that was cut off, or
+        that nobody wants, does not depose a leader that everybody else hears."""
+        self.leader_id = None
+        self._granted = set()
+        self._forced = forced
+        if pre:
+            self.role = Role.PRE_CANDIDATE
+            request = RequestVote(self.epoch + 1, self.log.last, self.log.last_epoch, True, False)
+            self._send_voters(request)
+            self._count_vote(self.id)
+            return
+        self.role = Role.CANDIDATE
+        self._set_epoch(self.epoch + 1, self.id)
+        request = RequestVote(self.epoch, self.log.last, self.log.last_epoch, False, forced)
+        # Epoch and vote are on disk before anybody hears of them, and the vote for oneself
+        # counts no earlier than any other.
+        self._persist(
+            (Promise(self.epoch, self.id),),
+            (*(Send(v, request) for v in self._other_voters()), VoteStored(self.epoch)),
+        )
+
+    def _on_request_vote(self, sender: ReplicaId, m: RequestVote) -> None:
+        if m.epoch < self.epoch:
+            self._send(sender, Vote(self.epoch, False, m.pre))
+            return
+        if not m.forced and self._hears_a_leader():
+            # A leader that is heard here is not deposed by one who does not hear it.
+            if self.memberships.index <= self.commit and not self.is_member(sender):
+                self._send(sender, Unwelcome(f"node {sender} is not a member of the cluster"))
+            return
+        fits = (m.last_epoch, m.last_index) >= (self.log.last_epoch, self.log.last)
+        if m.pre:
+            granted = fits and m.epoch > self.epoch
+            # An answer to a pre-vote carries the epoch that was asked for, except for a refusal
+            # that tells the asker of a newer one.
+            self._send(sender, Vote(m.epoch if granted else self.epoch, granted, True))
+            return
+        if m.epoch > self.epoch:
+            self.become_follower(m.epoch, None)
+        granted = fits and self.vote in (None, sender)
+        if granted:
+            self.vote = sender
+            self._wait_for_leader()
+        self._persist(
+            (Promise(self.epoch, self.vote),), (Send(sender, Vote(self.epoch, granted, False)),)
+        )
+
+    def _hears_a_leader(self) -> bool:
+        if self.leading is not None:
+            return True  # it steps down by itself when it loses the majority
+        leader = self.leader_id
+        return leader is not None and self.detector.opinion(leader, self.now_ms) is None
+
+    def _on_vote(self, sender: ReplicaId, m: Vote) -> None:
+        if not m.granted:
+            if m.epoch > self.epoch and self.is_member(sender):
+                self.become_follower(m.epoch, None)
+                self._persist((Promise(self.epoch, self.vote),), ())
+        elif m.pre:
+            if self.role is Role.PRE_CANDIDATE and m.epoch == self.epoch + 1:
+                self._count_vote(sender)
+        elif self.role is Role.CANDIDATE and m.epoch == self.epoch:
+            self._count_vote(sender)
+
+    def _count_vote(self, voter: ReplicaId) -> None:
+        self._granted.add(voter)
+        voters = self.memberships.current.voters
+        if sum(v in self._granted for v in voters) < majority(voters):
+            return
+        if self.role is Role.PRE_CANDIDATE:
+            self._campaign(pre=False)
+        else:
+            self._lead()
+
+    def _on_timeout_now(self, sender: ReplicaId, m: TimeoutNow) -> None:
+        if m.epoch == self.epoch and sender == self.leader_id and self._may_campaign():
+            self._campaign(pre=False, forced=True)
+
+    def _lead(self) -> None:
+        logger.info("%s leads epoch %d", self.id, self.epoch)
+        self.role = Role.LEADER
+        self.leader_id = self.id
+        self.newcomer = None
+        self.leading = Leadership(self)
+        self.leading.begin()
+
+    def become_follower(self, epoch: int, leader: ReplicaId | None) -> None:
+        """Follow, perhaps in a newer epoch. The caller persists the epoch before it answers."""
+        if epoch > self.epoch:
+            self._set_epoch(epoch, None)
+        if self.leading is not None:
+            logger.info("%s no longer leads epoch %d", self.id, self.epoch)
+            self.leading.end()
+            self.leading = None
+        if self.role is not Role.NEWCOMER:
+            self.role = Role.FOLLOWER
+        self.leader_id = leader
+        self._wait_for_leader()
+
+    def _set_epoch(self, epoch: int, vote: ReplicaId | None) -> None:
+        assert epoch > self.epoch
+        self.epoch, self.vote = epoch, vote
+        # What was counted in an earlier epoch was said of another leader's log.
+        self._verified = self._leader_has = 0
+        self._held = {}
+
+    def _wait_for_leader(self) -> None:
+        limit = self.settings.election_ms
+        if self.leader_id is not None:
+            limit = self.detector.limit_ms(self.leader_id)
+        # Random, so that not all campaign at once and split the votes.
+        self._election_at_ms = self.now_ms + limit + self.random.randrange(limit) + 1
+
+    # -- Following -----------------------------------------------------------------------------
+
+    def _on_append(self, sender: ReplicaId, m: Append) -> None:
+        if not self._follow(sender, m.epoch, m.round):
+            return
+        if self.installing is not None:
+            return  # the log is about to be replaced; the leader will ask again
+        log, base = self.log, self.log.base_index
+        prev_index, prev_epoch, entries = m.prev_index, m.prev_epoch, m.entries
+        if prev_index < base:
+            # Our snapshot stands for committed entries: those cannot differ.
+            skip = min(base - prev_index, len(entries))
+            prev_index, entries = prev_index + skip, entries[skip:]
+            if prev_index < base:
+                self._acknowledge(base, m.round)
+                return
+            prev_epoch = log.base_epoch
+        if log.epoch_at(prev_index) != prev_epoch:
+            self._refuse(sender, m)
+            return
+        match = prev_index + len(entries)
+        new = self._store(entries)
+        self._verified = max(self._verified, match)
+        self._leader_has = max(self._leader_has, m.has)
+        if new:
+            if self.settings.volatile:
+                self.stored = match
+            tail: list[Tail] = [EntriesStored(match, new[-1].epoch)]
+            tail += [Send(to, Appended(m.epoch, match, m.round)) for to in self._ack_to()]
+            self._persist(new, tuple(tail))
+        elif entries or m.round:
+            self._acknowledge(match, m.round)
+        self.advance(min(m.commit, match))
+        self._count_for_myself()
+
+    def _follow(self, sender: ReplicaId, epoch: int, round: int = 0) -> bool:
+        """Accept the sender as leader of `epoch`, or tell it that its time is over."""
+        if epoch < self.epoch:
+            self._send(sender, Refused(self.epoch, 0, 0, 0, round))
+            return False
+        if epoch > self.epoch:
+            self.become_follower(epoch, sender)
+            self._persist((Promise(self.epoch, self.vote),), ())
+        assert self.leading is None, f"two leaders in epoch {epoch}: {self.id} and {sender}"
+        if self.role is not Role.NEWCOMER:
+            self.role = Role.FOLLOWER
+        self.removed = ""
+        self.leader_id = sender
+        self.detector.heard(sender, self.now_ms)
+        self._wait_for_leader()
+        return True
+
+    def _refuse(self, sender: ReplicaId, m: Append) -> None:
+        # The hint is the last place where the logs may agree: not beyond our end, and not inside
+        # an epoch that the leader's log did not have at that place.
+        hint = self.log.last_not_after(m.prev_index, m.prev_epoch)
+        epoch = self.log.epoch_at(hint)
+        assert epoch is not None
+        self._send(sender, Refused(self.epoch, m.prev_index, hint, epoch, m.round))
+
+    def _store(self, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+        """Take what is new among these entries; cut off what contradicts them."""
+        for at, entry in enumerate(entries):
+            epoch = self.log.epoch_at(entry.index)
+            if epoch == entry.epoch:
+                continue
+            if epoch is not None:
+                self._truncate(entry.index)
+            new = entries[at:]
+            self.log.append(new)
+            for entry in new:
+                self.took(entry)
+            return new
+        return ()
+
+    def _truncate(self, first: int) -> None:
+        # A leader that contradicts what is committed cannot have been elected.
+        assert first > self.commit, f"entry {first} is committed and must not change"
+        self.log.truncate(first)
+        self.memberships.truncate(first)
+        self.stored = min(self.stored, first - 1)
+
+    def took(self, entry: Entry) -> None:
+        self.clock.saw(entry.stamp, self.now_ms)
+        if entry.kind == Kind.MEMBERSHIP:
+            self.memberships.append(entry.index, decode_membership(entry.payload))
+            if self.is_member(self.id):
+                self.newcomer = None
+                if self.role is Role.NEWCOMER:
+                    self.role = Role.FOLLOWER
+
+    def _acknowledge(self, match: int, round: int) -> None:
+        """Answer an append that brought nothing new: at once, so that a slow disk does not look
+        like a dead server, but only for what is on disk."""
+        for to in self._ack_to():
+            self._send(to, Appended(self.epoch, min(match, self.stored), round))
+
+    def _ack_to(self) -> tuple[ReplicaId, ...]:
+        """The leader; and all voters where leader and self are no majority, so that each can
+        count for itself without waiting for the leader's word."""
+        assert self.leader_id is not None
+        voters = self.memberships.current.voters
+        if majority(voters) <= 2 or self.id not in voters:
+            return (self.leader_id,)
+        others = tuple(v for v in voters if v not in (self.id, self.leader_id))
+        return (self.leader_id, *others)
+
+    def _on_appended(self, sender: ReplicaId, m: Appended) -> None:
+        if m.epoch > self.epoch or self.leading is not None:
+            self._on_answer(sender, m)
+        elif m.epoch == self.epoch and m.match > self._held.get(sender, 0):
+            self._held[sender] = m.match
+            self._count_for_myself()
+
+    def _on_answer(self, sender: ReplicaId, m: Appended | Refused | PartTaken) -> None:
+        if m.epoch > self.epoch:
+            # A member ahead of us cannot follow us; it must be heard even though pre-vote keeps it
+            # from campaigning. Who is no member is not heard: it cannot depose anybody.
+            if self.is_member(sender):
+                self.become_follower(m.epoch, None)
+                self._persist((Promise(self.epoch, self.vote),), ())
+        elif self.leading is not None and m.epoch == self.epoch:
+            self.leading.answer(sender, m)
+
+    def _count_for_myself(self) -> None:
+        """Deliver without the leader's notice what a majority is known to hold.
+
+        Counted are this replica's own synced entries as far as they equal the leader's log; the
+        acknowledgements it saw in this epoch; and the leader up to what it *said* it holds, for
+        having sent an entry is not having it on disk. Only an entry of this epoch commits by
+        counting: an older one could still be replaced by a leader who never saw it (Raft, 5.4.2).
+        """
+        if self.leader_id is None or self.leading is not None:
+            return
+        own = min(self.stored, self._verified)
+        held = {**self._held, self.leader_id: self._leader_has, self.id: own}
+        index = min(own, held_by_majority(self.memberships.current.voters, held))
+        if index > self.commit and self.log.epoch_at(index) == self.epoch:
+            self.advance(index)
+
+    # -- Delivering ----------------------------------------------------------------------------
+
+    def advance(self, commit: int) -> None:
+        if commit > self.commit:
+            self.commit = commit
+            self._deliver()
+
+    def _deliver(self) -> None:
+        while self.delivered < self.commit and not self._reading_to_deliver:
+            first = self.delivered + 1
+            entries = self.log.cached(first, self.settings.append_max_bytes)
+            if entries is None:
+                self._reading_to_deliver = True
+                self._out.append(Read(None, first, self.settings.append_max_bytes))
+                return
+            self._hand_out(entries[: self.commit - self.delivered])
+
+    def _hand_out(self, entries: tuple[Entry, ...]) -> None:
+        if entries:
+            assert entries[0].index == self.delivered + 1
+            self.delivered = entries[-1].index
+            self._out.append(Deliver(entries))
+            self._forget_cached()
+
+    def _forget_cached(self) -> None:
+        self.log.forget_cached(min(self.delivered, self.stored), self.settings.cache_max_bytes)
+
+    # -- Snapshots arriving --------------------------------------------------------------------
+
+    def _on_snapshot_part(self, sender: ReplicaId, m: SnapshotPart) -> None:
+        if not self._follow(sender, m.epoch) or self.installing is not None:
+            return
+        if self.log.epoch_at(m.meta.index) == m.meta.epoch or m.meta.index <= self.commit:
+            # Everything in it is here already.
+            self._send(sender, Appended(m.epoch, min(m.meta.index, self.stored), 0))
+            return
+        if m.seq == 0 and (self._incoming is None or self._incoming[0] != m.meta):
+            self._incoming = (m.meta, 0)
+        if self._incoming is None or self._incoming[0] != m.meta or m.seq > self._incoming[1]:
+            self._send(sender, PartTaken(m.epoch, m.meta.index, -1))
+        elif m.seq < self._incoming[1]:
+            self._send(sender, PartTaken(m.epoch, m.meta.index, self._incoming[1] - 1))
+        else:
+            self._incoming = (m.meta, m.seq + 1)
+            then = (Send(sender, PartTaken(m.epoch, m.meta.index, m.seq)),)
+            self._out.append(StorePart(m.meta, m.seq, m.data, then))
+            if m.last:
+                self._incoming = None
+                self.installing = m.meta
+                self._out.append(Install(m.meta))
+
+    # -- Proposing and reading -----------------------------------------------------------------
+
+    def _propose(self, packs: tuple[bytes, ...]) -> None:
+        if self.leading is not None:
+            self.leading.propose(packs)
+        elif self.impaired:
+            self._out.append(Rejected(packs, self.impaired))
+        elif self.leader_id is None:
+            self._out.append(Rejected(packs, "no leader is known"))
+        else:
+            self._send(self.leader_id, Forward(packs))
+
+    def _on_forward(self, sender: ReplicaId, m: Forward) -> None:
+        if self.leading is not None:  # otherwise it is lost, and proposed again by who waits
+            self.leading.propose(m.packs)
+            self._out = [e for e in self._out if not isinstance(e, Rejected)]
+
+    def _on_read_request(self, sender: ReplicaId, m: ReadRequest) -> None:
+        if self.leading is not None:
+            self.leading.read(sender, m.request)
+        else:
+            self._send(sender, ReadAnswer(m.request, -1))
+
+    def _on_read_answer(self, sender: ReplicaId, m: ReadAnswer) -> None:
+        self._out.append(ReadReady(m.request, m.index))
+
+    # -- Beginning and returning ---------------------------------------------------------------
+
+    def found(self, membership: Membership) -> None:
+        """Become one of the founders: all of them write the same first entry."""
+        entry = Entry(1, FOUNDING_EPOCH, 0, Kind.MEMBERSHIP, encode_membership(membership))
+        self._set_epoch(FOUNDING_EPOCH, None)
+        self.log.append((entry,))
+        self.took(entry)
+        self._wait_for_leader()
+        # The founding is not announced before it is on disk: a founder that forgot it could
+        # found another.
+        tail: list[Tail] = [EntriesStored(1, FOUNDING_EPOCH)]
+        tail += [Send(v, Found(membership.cluster, membership)) for v in self._other_voters()]
+        self._persist((Promise(self.epoch, None), entry), tuple(tail))
+
+    def _on_knock(self, sender: ReplicaId, m: Knock) -> None:
+        if self.leading is not None:
+            self.leading.knock(sender, m.echo)
+        elif self.newcomer is None:
+            current = self.memberships.current
+            if self.memberships.index == 1 and self.stored >= 1 and self.is_member(sender):
+                self._send(sender, Found(current.cluster, current))  # it missed the founding
+            else:
+                self._send(sender, Welcome(0))
+
+    def _on_founding(self, sender: ReplicaId, m: Ask | FoundingPromise | Found) -> None:
+        if self.newcomer is not None:
+            self.newcomer.receive(sender, m)
+        elif isinstance(m, Ask):
+            self._send(sender, Welcome(0))  # there is a cluster already
+
+    def _on_welcome(self, sender: ReplicaId, m: Welcome) -> None:
+        if self.newcomer is not None:
+            self.newcomer.welcomed(sender, m)
+
+    def _on_unwelcome(self, sender: ReplicaId, m: Unwelcome) -> None:
+        if self.leader_id is None or self.newcomer is not None:
+            self.removed = m.reason
+
+    # -- Small things --------------------------------------------------------------------------
+
+    def is_member(self, sender: ReplicaId) -> bool:
+        member = self.memberships.current.member(sender.node)
+        return member is not None and member.id == sender
+
+    def _other_voters(self) -> tuple[ReplicaId, ...]:
+        return tuple(v for v in self.memberships.current.voters if v != self.id)
+
+    def _send_voters(self, message: Message) -> None:
+        for voter in self._other_voters():
+            self._send(voter, message)
+
+    def _send(self, to: ReplicaId, message: Message) -> None:
+        self._out.append(Send(to, message))
+
+    def _persist(self, records: tuple[Entry | Promise, ...], then: tuple[Tail, ...]) -> None:
+        self._out.append(Persist(records, then))
+
+    def emit(self, effect: Effect) -> None:
+        self._out.append(effect)
+
+    def _take(self) -> list[Effect]:
+        out, self._out = self._out, []
+        return out
+
+    _HANDLERS: ClassVar[dict[type, Callable[[Replica, ReplicaId, Any], None]]] = {
+        RequestVote: _on_request_vote,
+        Vote: _on_vote,
+        Append: _on_append,
+        Appended: _on_appended,
+        Refused: _on_answer,
+        SnapshotPart: _on_snapshot_part,
+        PartTaken: _on_answer,
+        TimeoutNow: _on_timeout_now,
+        Forward: _on_forward,
+        ReadRequest: _on_read_request,
+        ReadAnswer: _on_read_answer,
+        Knock: _on_knock,
+        Welcome: _on_welcome,
+        Unwelcome: _on_unwelcome,
+        Ask: _on_founding,
+        FoundingPromise: _on_founding,
+        Found: _on_founding,
+    }

@@ -1,0 +1,39 @@
+"""The log's numbers, each with its consequence. Times are local monotonic milliseconds."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Settings(msgspec.Struct, frozen=True):
+    heartbeat_ms: int = 50
+    """A leader with nothing to say still says so this often: the price of an idle cluster."""
+
+    election_ms: int = 400
+    """The least silence after which a leader is doubted. Several heartbeats, so that one lost
+    message is not an election; elections add up to as much again at random, so that two
+    candidates seldom meet."""
+
+    election_max_ms: int = 3000
+    """A link may teach the detector patience up to here; it bounds the time to a new leader."""
+
+    inflight_max: int = 64
+    """Appends on the way to one server; at the limit its entries gather and leave as one."""
+
+    append_max_bytes: int = 1 << 20
+    """The payload of one append: bounds what one message can hold a link up."""
+
+    uncommitted_max_bytes: int = 64 << 20
+    """What a leader takes before a majority has it; at the limit proposals are refused."""
+
+    cache_max_bytes: int = 64 << 20
+    """Recent entries kept in memory for servers that lag a little; the others are read back."""
+
+    snapshot_every_bytes: int = 64 << 20
+    """Delivered payload between two snapshots: bounds what a restart applies again."""
+
+    snapshot_every_entries: int = 20_000
+    """The same in entries, for small ones."""
+
+    volatile: bool = False
+    """Memory mode: what is in memory is held. Otherwise only what the journal has synced."""

@@ -1,0 +1,45 @@
+"""The log's clock: every entry has a stamp, and stamps never go back.
+
+A wall clock may jump, and two leaders' wall clocks differ. So a stamp is the last stamp plus the
+time that passed on the leader's *monotonic* clock, slewed towards its wall clock by at most 2 %.
+A new leader goes on from the last stamp it saw, counting the time since it saw it. Only where
+nobody could count that time, because this process has seen no entry since it started (a cold
+start), does the stamp jump to the wall clock, and then only forward.
+"""
+
+from __future__ import annotations
+
+SLEW = 50
+"""At most 1/50 of the time that passed is added or taken away."""
+
+
+class StampClock:
+    def __init__(self, last_stamp: int) -> None:
+        self.last = last_stamp
+        self._time_us = last_stamp * 1000
+        self._at_ms: int | None = None  # when `_time_us` was true; None: before this start
+
+    def saw(self, stamp: int, now_ms: int) -> None:
+        """An entry with this stamp came from a leader just now."""
+        if stamp >= self.last:
+            self.last = stamp
+            self._time_us = stamp * 1000
+            self._at_ms = now_ms
+
+    def peek(self, now_ms: int, wall_ms: int) -> int:
+        """The stamp that `next` would give."""
+        return max(self.last, self._estimate_us(now_ms, wall_ms) // 1000)
+
+    def next(self, now_ms: int, wall_ms: int) -> int:
+        self._time_us = self._estimate_us(now_ms, wall_ms)
+        self._at_ms = now_ms
+        self.last = max(self.last, self._time_us // 1000)
+        return self.last
+
+    def _estimate_us(self, now_ms: int, wall_ms: int) -> int:
+        if self._at_ms is None:
+            return max(self._time_us, wall_ms * 1000)
+        elapsed_us = max(0, now_ms - self._at_ms) * 1000
+        due_us = self._time_us + elapsed_us
+        slew_us = elapsed_us // SLEW
+        return due_us + max(-slew_us, min(slew_us, wall_ms * 1000 - due_us))

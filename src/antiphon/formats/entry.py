@@ -1,0 +1,113 @@
+"""What the log is made of: entries, and the membership that some of them carry.
+
+An entry is one decision of the replicated log. Its `index` is its place, `epoch` the leadership
+that appended it, `stamp` the log's own time in milliseconds, `payload` bytes that the log itself
+never looks into (except for `Kind.MEMBERSHIP`).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import msgspec
+
+from antiphon.errors import FormatError
+
+ANY = 0
+"""The incarnation of nobody in particular: "whoever answers at that node"."""
+
+
+class Kind(IntEnum):
+    """What an entry's payload is."""
+
+    PACK = 1  # a pack of messages, opaque here
+    MEMBERSHIP = 2  # the servers from here on
+    EPOCH = 3  # a new leader's first entry: commits what earlier epochs left behind
+    TICK = 4  # time passed, and the state machine had asked to be told
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    index: int
+    epoch: int
+    stamp: int
+    kind: int
+    payload: bytes
+
+
+class ReplicaId(NamedTuple):
+    """One life of one server: who forgot what it promised comes back as a new incarnation."""
+
+    node: int
+    incarnation: int
+
+    def __str__(self) -> str:
+        return f"{self.node}" if self.incarnation == ANY else f"{self.node}.{self.incarnation:x}"
+
+
+class Member(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    node: int
+    incarnation: int  # ANY: expected, but not yet seen
+    voter: bool  # False: a learner, which catches up and does not count
+    address: str = ""
+
+    @property
+    def id(self) -> ReplicaId:
+        return ReplicaId(self.node, self.incarnation)
+
+
+class Membership(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The servers of a cluster, sorted by node number."""
+
+    cluster: int
+    members: tuple[Member, ...]
+
+    def member(self, node: int) -> Member | None:
+        return next((m for m in self.members if m.node == node), None)
+
+    @property
+    def voters(self) -> tuple[ReplicaId, ...]:
+        return tuple(m.id for m in self.members if m.voter)
+
+    def with_member(self, member: Member) -> Membership:
+        others = [m for m in self.members if m.node != member.node]
+        return Membership(self.cluster, tuple(sorted([*others, member], key=lambda m: m.node)))
+
+    def without(self, node: int) -> Membership:
+        return Membership(self.cluster, tuple(m for m in self.members if m.node != node))
+
+
+class SnapshotMeta(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a snapshot stands for: the state after `index`, and the servers at that point."""
+
+    index: int
+    epoch: int
+    stamp: int
+    membership: Membership
+
+
+_encoder = msgspec.msgpack.Encoder()
+_membership_decoder = msgspec.msgpack.Decoder(Membership)
+_meta_decoder = msgspec.msgpack.Decoder(SnapshotMeta)
+
+
+def encode_membership(membership: Membership) -> bytes:
+    return _encoder.encode(membership)
+
+
+def decode_membership(payload: bytes) -> Membership:
+    try:
+        return _membership_decoder.decode(payload)
+    except msgspec.MsgspecError as error:
+        raise FormatError(f"not a membership: {error}") from None
+
+
+def encode_meta(meta: SnapshotMeta) -> bytes:
+    return _encoder.encode(meta)
+
+
+def decode_meta(data: bytes) -> SnapshotMeta:
+    try:
+        return _meta_decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise FormatError(f"not a snapshot header: {error}") from None

@@ -1,0 +1,328 @@
+"""The journal's files, byte by byte. `docs/formats.md` shows them in pictures.
+
+A *segment* (`seg-00000001.log`) is a header and then batches; one batch is one write::
+
+    segment   | magic "APJL" | version u32 | number u64 | base u64 | crc u32 |      28 bytes
+    batch     | magic "BTCH" | crc u32 | length u32 | count u32 | offset u64 | synced u64 |
+              | record * count                                                |
+    record    | crc u32 | type u8 | length u32 | payload |
+    ENTRY     | index u64 | epoch u64 | stamp u64 | kind u8 | bytes |    an entry of the log
+    PROMISE   | epoch u64 | node u64 | incarnation u64 |                 epoch and vote
+    LIVE      as ENTRY: a pack below the log's base, kept for readers
+
+*Offsets* count bytes over all segments: a segment starts at `base`, and ends where the next one's
+base says. A batch names its own `offset`, so that one written to the wrong place is not believed,
+and `synced`, up to where everything was on disk when it was written: a bad record below the
+greatest `synced` is damage, above it a torn tail. The batch's crc covers the rest of its header, a
+record's crc the rest of the record.
+
+Beside each segment its *index* (`seg-00000001.idx`), a row for every accepted pack::
+
+    row       | crc u32 | length u16 | index u64 | position u64 | count u32 | offset u64 |
+              | stamp u64 | view u64 | destination utf-8 |
+
+A *snapshot* (`snap-<index>.snap`) is a row of chunks, the first of them its `SnapshotMeta`, closed
+by an empty one; the *manifest* (`MANIFEST`) is a single chunk::
+
+    file      | magic "APSN" or "APMF" | version u32 | chunk ...
+    chunk     | crc u32 | length u32 | bytes |
+
+Integers are little-endian, every crc is CRC32C.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import google_crc32c
+import msgspec
+
+from antiphon.errors import FormatError
+from antiphon.formats.entry import Entry, ReplicaId
+
+VERSION = 1
+SEGMENT_MAGIC = b"APJL"
+BATCH_MAGIC = b"BTCH"
+SNAPSHOT_MAGIC = b"APSN"
+MANIFEST_MAGIC = b"APMF"
+
+ENTRY, PROMISE, LIVE = 1, 2, 3
+
+_SEGMENT = struct.Struct("<4sIQQ")
+_BATCH_TAIL = struct.Struct("<IIQQ")
+_RECORD = struct.Struct("<IBI")
+_RECORD_TAIL = struct.Struct("<BI")
+_ENTRY = struct.Struct("<QQQB")
+_PROMISE = struct.Struct("<QQQ")
+_ROW_HEAD = struct.Struct("<IH")
+_ROW = struct.Struct("<QQIQQQ")
+_CHUNK = struct.Struct("<II")
+_FILE = struct.Struct("<4sI")
+_U32 = struct.Struct("<I")
+
+SEGMENT_SIZE = _SEGMENT.size + 4
+BATCH_SIZE = 8 + _BATCH_TAIL.size
+RECORD_SIZE = _RECORD.size
+ENTRY_SIZE = RECORD_SIZE + _ENTRY.size
+_ENTRY_RECORD = struct.Struct("<BIQQQB")
+FILE_SIZE = _FILE.size
+CHUNK_SIZE = _CHUNK.size
+RECORD_MAX = 128 << 20
+
+crc32c = google_crc32c.value
+
+
+class SegmentHeader(NamedTuple):
+    number: int
+    base: int
+
+
+class Promise(NamedTuple):
+    """What a replica must not forget: the newest epoch it knows, and whom it voted for in it."""
+
+    epoch: int
+    vote: ReplicaId | None
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An accepted pack: where it stands in the order and where in its segment.
+
+    A row without messages (`count` 0) is a checkpoint: the index is complete up to `index`.
+    """
+
+    index: int
+    position: int
+    count: int
+    offset: int
+    stamp: int
+    view: int
+    destination: str
+
+
+class Batch(NamedTuple):
+    offset: int
+    synced: int
+    size: int  # header and records
+    records: list[tuple[int, int, bytes]]  # type, where the record starts in the data, payload
+
+
+class Manifest(msgspec.Struct, frozen=True, array_like=True):
+    """Which files count. Replaced as a whole, so that installing a snapshot is one step."""
+
+    incarnation: int
+    first_segment: int
+    base_index: int  # entries up to here are not part of the log any more
+    base_epoch: int
+    snapshot: int  # index of the snapshot, 0 without one
+    lost: bool = False  # something was stored here once and is gone: no ground to found upon
+
+
+def encode_segment_header(number: int, base: int) -> bytes:
+    head = _SEGMENT.pack(SEGMENT_MAGIC, VERSION, number, base)
+    return head + _U32.pack(crc32c(head))
+
+
+def decode_segment_header(data: bytes) -> SegmentHeader:
+    if len(data) < SEGMENT_SIZE:
+        raise FormatError(f"a segment header has {SEGMENT_SIZE} bytes, not {len(data)}")
+    magic, version, number, base = _SEGMENT.unpack_from(data)
+    if magic != SEGMENT_MAGIC or _U32.unpack_from(data, _SEGMENT.size)[0] != crc32c(
+        data[: _SEGMENT.size]
+    ):
+        raise FormatError("not a segment header")
+    if version != VERSION:
+        raise FormatError(f"segment version {version}: this program reads version {VERSION}")
+    return SegmentHeader(number, base)
+
+
+def encode_record(kind: int, payload: bytes) -> bytes:
+    rest = _RECORD_TAIL.pack(kind, len(payload)) + payload
+    return _U32.pack(crc32c(rest)) + rest
+
+
+def encode_entry(entry: Entry, kind: int = ENTRY) -> bytes:
+    rest = (
+        _ENTRY_RECORD.pack(
+            kind,
+            _ENTRY.size + len(entry.payload),
+            entry.index,
+            entry.epoch,
+            entry.stamp,
+            entry.kind,
+        )
+        + entry.payload
+    )
+    return _U32.pack(crc32c(rest)) + rest
+
+
+def decode_entry(payload: bytes) -> Entry:
+    """The payload of an ENTRY or LIVE record whose crc was right."""
+    index, epoch, stamp, kind = _ENTRY.unpack_from(payload)
+    return Entry(index, epoch, stamp, kind, payload[_ENTRY.size :])
+
+
+def encode_promise(promise: Promise) -> bytes:
+    vote = promise.vote or (0, 0)
+    return encode_record(PROMISE, _PROMISE.pack(promise.epoch, *vote))
+
+
+def decode_promise(payload: bytes) -> Promise:
+    epoch, node, incarnation = _PROMISE.unpack(payload)
+    return Promise(epoch, ReplicaId(node, incarnation) if node else None)
+
+
+def encode_batch(records: list[bytes], offset: int, synced: int) -> bytes:
+    body = b"".join(records)
+    tail = _BATCH_TAIL.pack(len(body), len(records), offset, synced)
+    return b"".join((BATCH_MAGIC, _U32.pack(crc32c(tail)), tail, body))
+
+
+def record_length(head: bytes) -> int:
+    """Of the whole record, from its first bytes."""
+    if len(head) < RECORD_SIZE:
+        raise FormatError("a record is cut off in its header")
+    length: int = _RECORD.unpack_from(head)[2]
+    if length > RECORD_MAX:
+        raise FormatError(f"a record of {length} bytes: the limit is {RECORD_MAX}")
+    return RECORD_SIZE + length
+
+
+def decode_record(data: bytes, at: int) -> tuple[int, bytes, int]:
+    """Type, payload and end of the record at `at`; raises `FormatError` if it is not whole."""
+    if at + RECORD_SIZE > len(data):
+        raise FormatError("a record is cut off in its header")
+    crc, kind, length = _RECORD.unpack_from(data, at)
+    end = at + RECORD_SIZE + length
+    if end > len(data):
+        raise FormatError("a record is cut off")
+    if crc32c(data[at + 4 : end]) != crc:
+        raise FormatError("a record does not match its checksum")
+    return kind, data[at + RECORD_SIZE : end], end
+
+
+def decode_batch(data: bytes, at: int) -> Batch:
+    """The batch at `at`, with every checksum verified."""
+    if data[at : at + 4] != BATCH_MAGIC or at + BATCH_SIZE > len(data):
+        raise FormatError("no batch here")
+    tail = data[at + 8 : at + BATCH_SIZE]
+    if crc32c(tail) != _U32.unpack_from(data, at + 4)[0]:
+        raise FormatError("a batch header does not match its checksum")
+    length, count, offset, synced = _BATCH_TAIL.unpack(tail)
+    start = position = at + BATCH_SIZE
+    records = []
+    for _ in range(count):
+        kind, payload, end = decode_record(data, position)
+        records.append((kind, position, payload))
+        position = end
+    if position - start != length:
+        raise FormatError("a batch does not have the length it states")
+    return Batch(offset, synced, BATCH_SIZE + length, records)
+
+
+def find_batches(data: bytes, start: int) -> Iterator[Batch]:
+    """Every whole batch at or after `start`, wherever it begins: what is there beyond a bad one."""
+    at = data.find(BATCH_MAGIC, start)
+    while at >= 0:
+        try:
+            batch = decode_batch(data, at)
+        except FormatError:
+            at = data.find(BATCH_MAGIC, at + 1)
+        else:
+            yield batch
+            at = data.find(BATCH_MAGIC, at + batch.size)
+
+
+def encode_row(row: Row) -> bytes:
+    fields = (row.index, row.position, row.count, row.offset, row.stamp, row.view)
+    rest = _ROW.pack(*fields) + row.destination.encode()
+    head = struct.pack("<H", len(rest))
+    return _U32.pack(crc32c(head + rest)) + head + rest
+
+
+def decode_rows(data: bytes) -> tuple[list[tuple[Row, int]], int]:
+    """Rows with the offset behind each, and how far the data was good."""
+    rows = []
+    at = 0
+    while at + _ROW_HEAD.size <= len(data):
+        crc, length = _ROW_HEAD.unpack_from(data, at)
+        end = at + _ROW_HEAD.size + length
+        if length < _ROW.size or end > len(data) or crc32c(data[at + 4 : end]) != crc:
+            break
+        index, position, count, offset, stamp, view = _ROW.unpack_from(data, at + _ROW_HEAD.size)
+        destination = data[at + _ROW_HEAD.size + _ROW.size : end].decode()
+        rows.append((Row(index, position, count, offset, stamp, view, destination), end))
+        at = end
+    return rows, at
+
+
+def file_header(magic: bytes) -> bytes:
+    return _FILE.pack(magic, VERSION)
+
+
+def check_file_header(data: bytes, magic: bytes) -> None:
+    if len(data) < FILE_SIZE or _FILE.unpack_from(data)[0] != magic:
+        raise FormatError(f"not a {magic.decode()} file")
+    if (version := _FILE.unpack_from(data)[1]) != VERSION:
+        raise FormatError(f"{magic.decode()} version {version}: this program reads {VERSION}")
+
+
+def encode_chunk(data: bytes) -> bytes:
+    length = _U32.pack(len(data))
+    return _U32.pack(crc32c(length + data)) + length + data
+
+
+def chunk_length(head: bytes) -> int:
+    if len(head) < CHUNK_SIZE:
+        raise FormatError("a chunk is cut off in its header")
+    length: int = _CHUNK.unpack_from(head)[1]
+    if length > RECORD_MAX:
+        raise FormatError(f"a chunk of {length} bytes: the limit is {RECORD_MAX}")
+    return length
+
+
+def decode_chunk(head: bytes, data: bytes) -> bytes:
+    if crc32c(head[4:8] + data) != _U32.unpack_from(head)[0]:
+        raise FormatError("a chunk does not match its checksum")
+    return data
+
+
+_manifest = msgspec.msgpack.Decoder(Manifest)
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    return file_header(MANIFEST_MAGIC) + encode_chunk(msgspec.msgpack.encode(manifest))
+
+
+def decode_manifest(data: bytes) -> Manifest:
+    check_file_header(data, MANIFEST_MAGIC)
+    head = data[FILE_SIZE : FILE_SIZE + CHUNK_SIZE]
+    length = chunk_length(head)
+    body = data[FILE_SIZE + CHUNK_SIZE :]
+    if len(body) != length:
+        raise FormatError("the manifest is cut off")
+    try:
+        return _manifest.decode(decode_chunk(head, body))
+    except msgspec.MsgspecError as error:
+        raise FormatError(f"not a manifest: {error}") from None
+
+
+# What one server's journal hands to another's with a snapshot: state first, then live packs.
+PART_STATE = b"S"
+PART_LIVE = b"L"
+
+
+def encode_live(pairs: list[tuple[Row, Entry]]) -> bytes:
+    """Accepted packs with the rows they have in the sender's index."""
+    return PART_LIVE + msgspec.msgpack.encode(pairs)
+
+
+_live = msgspec.msgpack.Decoder(list[tuple[Row, Entry]])
+
+
+def decode_live(part: bytes) -> list[tuple[Row, Entry]]:
+    try:
+        return _live.decode(part[1:])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise FormatError(f"not live packs: {error}") from None

@@ -1,0 +1,134 @@
+"""What servers say to each other. Values only; `wire.py` turns them into bytes.
+
+A message travels in an `Envelope` that names one life of its sender and one of its receiver
+(`ReplicaId`): what was meant for an earlier incarnation is not taken by a later one.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from antiphon.formats.entry import Entry, Membership, ReplicaId, SnapshotMeta
+
+
+class RequestVote(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
+    epoch: int
+    last_index: int
+    last_epoch: int
+    pre: bool  # only asks whether it would have a chance; nobody's epoch changes
+    forced: bool  # the old leader asked for this election: listen even if you hear a leader
+
+
+class Vote(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
+    epoch: int
+    granted: bool
+    pre: bool
+
+
+class Append(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
+    epoch: int
+    prev_index: int
+    prev_epoch: int
+    entries: tuple[Entry, ...]
+    commit: int
+    round: int  # echoed by the answer: who answers round r was in this epoch after r was sent
+    has: int = 0  # what the leader itself holds (durable mode: synced). Since wire version 2
+
+
+class Appended(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
+    epoch: int
+    match: int  # the sender holds the leader's log up to here
+    round: int
+
+
+class Refused(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
+    epoch: int
+    prev_index: int  # of the append that did not fit
+    hint_index: int  # try no later than here
+    hint_epoch: int
+    round: int
+
+
+class SnapshotPart(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False):
+    epoch: int
+    meta: SnapshotMeta
+    seq: int
+    data: bytes
+    last: bool
+
+
+class PartTaken(msgspec.Struct, frozen=True, array_like=True, tag=7, gc=False):
+    epoch: int
+    index: int
+    seq: int  # parts up to here are stored; -1: none, start again
+
+
+class TimeoutNow(msgspec.Struct, frozen=True, array_like=True, tag=8, gc=False):
+    epoch: int
+
+
+class Forward(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
+    packs: tuple[bytes, ...]
+
+
+class ReadRequest(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
+    request: int
+
+
+class ReadAnswer(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
+    request: int
+    index: int  # -1: not answered here; ask again
+
+
+class Knock(msgspec.Struct, frozen=True, array_like=True, tag=12, gc=False):
+    echo: int  # the challenge of the welcome that this answers; 0: none yet
+
+
+class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=13, gc=False):
+    challenge: int  # 0: from a member that does not lead
+
+
+class Unwelcome(msgspec.Struct, frozen=True, array_like=True, tag=14, gc=False):
+    reason: str
+
+
+class Ask(msgspec.Struct, frozen=True, array_like=True, tag=15, gc=False):
+    nonce: int
+    listed: tuple[int, ...]
+
+
+class Promise(msgspec.Struct, frozen=True, array_like=True, tag=16, gc=False):
+    nonce: int
+    listed: tuple[int, ...]
+
+
+class Found(msgspec.Struct, frozen=True, array_like=True, tag=17, gc=False):
+    nonce: int
+    membership: Membership
+
+
+Message = (
+    RequestVote
+    | Vote
+    | Append
+    | Appended
+    | Refused
+    | SnapshotPart
+    | PartTaken
+    | TimeoutNow
+    | Forward
+    | ReadRequest
+    | ReadAnswer
+    | Knock
+    | Welcome
+    | Unwelcome
+    | Ask
+    | Promise
+    | Found
+)
+
+
+class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    sender: ReplicaId
+    to: ReplicaId
+    message: Message

@@ -1,0 +1,122 @@
+"""Frames between processes: length, checksum, body; and the handshake that agrees on a version.
+
+::
+
+    0        4        8
+    +--------+--------+---------------------+
+    | length | crc32c | body: msgpack       |
+    +--------+--------+---------------------+
+      u32 LE   u32 LE   `length` bytes
+
+The first frame each way is a `Hello` with the range of wire versions its sender speaks; both sides
+go on with the newest that both know. Versions so far:
+
+1. the base;
+2. `Append.has`: what the leader itself holds, so that followers can count for themselves.
+
+Within a version, fields are only ever added at the end and have defaults, so an older reader skips
+what it does not know. Everything here raises `FormatError` on bytes that are not as drawn.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Literal
+
+import google_crc32c
+import msgspec
+
+from antiphon.errors import FormatError
+from antiphon.formats.entry import Entry, ReplicaId
+from antiphon.formats.messages import Append, Envelope
+
+OLDEST = 1
+NEWEST = 2
+MAGIC = "antiphon"
+FRAME_MAX = 80 << 20
+"""Above the 64 MiB that a message may have, so that its pack always fits a frame."""
+
+_PREFIX = struct.Struct("<II")
+PREFIX_SIZE = _PREFIX.size
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True):
+    magic: str
+    oldest: int
+    newest: int
+    role: Literal["server", "client"]
+    sender: ReplicaId
+
+
+class _AppendV1(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    epoch: int
+    prev_index: int
+    prev_epoch: int
+    entries: tuple[Entry, ...]
+    commit: int
+    round: int
+
+
+_encoder = msgspec.msgpack.Encoder()
+_envelope = msgspec.msgpack.Decoder(Envelope)
+_hello = msgspec.msgpack.Decoder(Hello)
+
+
+def frame(body: bytes) -> bytes:
+    if len(body) > FRAME_MAX:
+        raise FormatError(f"a frame has at most {FRAME_MAX} bytes, not {len(body)}")
+    return _PREFIX.pack(len(body), google_crc32c.value(body)) + body
+
+
+def prefix(data: bytes | bytearray | memoryview, offset: int = 0) -> tuple[int, int]:
+    """Length and checksum of the frame that starts at `offset`."""
+    length, crc = _PREFIX.unpack_from(data, offset)
+    if length > FRAME_MAX:
+        raise FormatError(f"a frame of {length} bytes announced; the limit is {FRAME_MAX}")
+    return length, crc
+
+
+def unframe(body: bytes, crc: int) -> bytes:
+    if google_crc32c.value(body) != crc:
+        raise FormatError(f"a frame of {len(body)} bytes does not match its checksum")
+    return body
+
+
+def encode_hello(hello: Hello) -> bytes:
+    return _encoder.encode(hello)
+
+
+def decode_hello(body: bytes) -> Hello:
+    try:
+        hello = _hello.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise FormatError(f"not an Antiphon handshake: {error}") from None
+    if hello.magic != MAGIC:
+        raise FormatError(f"not an Antiphon handshake: magic {hello.magic!r}")
+    return hello
+
+
+def agree(mine: Hello, theirs: Hello) -> int:
+    """The newest version that both sides speak."""
+    version = min(mine.newest, theirs.newest)
+    if version < max(mine.oldest, theirs.oldest):
+        raise FormatError(
+            f"no common wire version: {mine.sender} speaks {mine.oldest} to {mine.newest}, "
+            f"{theirs.sender} speaks {theirs.oldest} to {theirs.newest}"
+        )
+    return version
+
+
+def encode_envelope(envelope: Envelope, version: int) -> bytes:
+    message = envelope.message
+    if version < 2 and isinstance(message, Append):
+        old = _AppendV1(*(getattr(message, name) for name in _AppendV1.__struct_fields__))
+        return _encoder.encode((envelope.sender, envelope.to, old))
+    return _encoder.encode(envelope)
+
+
+def decode_envelope(body: bytes) -> Envelope:
+    try:
+        return _envelope.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise FormatError(f"not a message between servers: {error}") from None

@@ -1,0 +1,690 @@
+"""The journal: the log on disk, and the message store.
+
+Promises: what `end_sync` released is there after any crash; what a crash tears off was never
+released; a changed byte is noticed, and never taken for the end. `open_journal` says what is there
+and cleans up whatever a crash left half done. Entries are read by index for servers that lag, and
+packs by position for readers. Formats: `formats/journal.py`. How damage is told from a torn tail:
+`journal_recovery.py`. This module does no IO by itself: a `Disk` is passed in.
+
+A driver calls `append` (collect), `flush` (one write), `begin_sync`, the disk's `sync` for each
+name of the job (wherever it likes, also in a thread), then `end_sync`, which returns the tails that
+may leave now. Longer work (`store_snapshot`, `install`) is a generator that yields names to sync,
+so that the driver can do other things in between.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+import msgspec
+
+from antiphon.core.effects import Accepted, Tail
+from antiphon.core.recovered import Recovered
+from antiphon.errors import DiskFullError, FormatError, JournalDamagedError
+from antiphon.formats import journal as f
+from antiphon.formats.entry import (
+    Entry,
+    Kind,
+    Membership,
+    SnapshotMeta,
+    decode_membership,
+)
+from antiphon.io import journal_recovery as recovery
+from antiphon.io.journal_disk import DIRECTORY, Disk
+from antiphon.io.journal_index import SegmentIndex
+from antiphon.io.journal_recovery import MANIFEST, index_name, segment_name, snapshot_name
+from antiphon.io.journal_transfer import (
+    INCOMING,
+    INCOMING_LIVE,
+    Incoming,
+    PartReader,
+    Spans,
+    drop_incoming,
+    is_live,
+    write_snapshot,
+)
+
+logger = logging.getLogger("antiphon.io.journal")
+
+SEGMENT_BYTES = 64 << 20
+CACHE_BYTES = 32 << 20
+OWN_SNAPSHOT = "own.snap"
+_OFFSET_BITS = 40
+_OFFSET_MASK = (1 << _OFFSET_BITS) - 1
+
+
+class Segment:
+    """One file of the log and its index."""
+
+    def __init__(self, number: int, base: int, size: int) -> None:
+        self.number = number
+        self.base = base  # the offset of its first byte
+        self.size = size
+        self.last_index = 0  # greatest index of an entry in it
+        self.index = SegmentIndex()
+
+
+class SyncJob(NamedTuple):
+    names: tuple[str, ...]
+    upto: int
+
+
+class Journal:
+    """Opened by `open_journal`."""
+
+    def __init__(self, disk: Disk, manifest: f.Manifest, segment_bytes: int) -> None:
+        self._disk = disk
+        self._manifest = manifest
+        self._segment_bytes = segment_bytes
+        self._segments: list[Segment] = []
+        self._where = array("Q")  # of the entries after the base: segment and place in it
+        self._promise = f.Promise(0, None)
+        self._pending: list[Entry | f.Promise] = []
+        self._pending_tails: list[Tail] = []
+        self._unplaced: list[Accepted] = []  # rows of entries that wait for room on the disk
+        self._unsynced_tails: list[tuple[int, tuple[Tail, ...]]] = []
+        self._dirty: dict[str, None] = {}  # names to sync; a dict keeps their order
+        self._synced = 0
+        self._marked = True  # the newest batch already states what is synced
+        self._held = False  # an installation is changing files: writes wait
+        self._cache: OrderedDict[int, bytes] = OrderedDict()
+        self._cache_bytes = 0
+        self._readers: dict[Hashable, PartReader] = {}
+        self._incoming: Incoming | None = None
+
+    # -- Writing -------------------------------------------------------------------------------
+
+    def append(self, records: tuple[Entry | f.Promise, ...], then: tuple[Tail, ...]) -> None:
+        """Collect records for the next write. `then` is released when they, and all before them,
+        are on disk."""
+        self._pending += records
+        self._pending_tails += then
+
+    def flush(self) -> None:
+        """Write what was collected as one batch. Raises `DiskFullError`: then everything is still
+        collected, nothing was released, and a later `flush` tries again."""
+        if self._held or not (self._pending or self._pending_tails):
+            return
+        if self._pending:
+            self._write_batch(self._pending)
+            self._pending = []
+            unplaced, self._unplaced = self._unplaced, []
+            self.index(tuple(unplaced))
+        self._unsynced_tails.append((self._end, tuple(self._pending_tails)))
+        self._pending_tails = []
+
+    def begin_sync(self) -> SyncJob | None:
+        """What must be synced so that tails can leave; None: none is waiting."""
+        if not self._unsynced_tails or self._held:
+            return None
+        names, self._dirty = tuple(self._dirty), {}
+        return SyncJob(names, self._end)
+
+    def end_sync(self, job: SyncJob) -> list[Tail]:
+        """The names of the job are synced."""
+        self._synced = max(self._synced, job.upto)
+        released: list[Tail] = []
+        while self._unsynced_tails and self._unsynced_tails[0][0] <= job.upto:
+            released += self._unsynced_tails.pop(0)[1]
+        return released
+
+    def mark(self) -> None:
+        """With nothing else to write, note in the file that the last sync happened: until then, a
+        flip in what it covered would look like a torn tail. The mark itself needs no sync."""
+        idle = not self._pending and not self._unsynced_tails and not self._held
+        if idle and not self._marked and not self._disk.volatile:
+            self._write_batch([])
+            self._marked = True
+
+    @property
+    def unsynced(self) -> bool:
+        return bool(self._unsynced_tails)
+
+    @property
+    def _end(self) -> int:
+        return self._segments[-1].base + self._segments[-1].size
+
+    def _write_batch(self, records: list[Entry | f.Promise]) -> None:
+        segment = self._segments[-1]
+        if segment.size >= self._segment_bytes:
+            segment = self._start_segment(self._end)
+        if segment.size == f.SEGMENT_SIZE:
+            records = [self._promise, *records]  # an old segment may go, the promise may not
+        encoded = [
+            f.encode_entry(r) if isinstance(r, Entry) else f.encode_promise(r) for r in records
+        ]
+        offset = segment.base + segment.size
+        data = f.encode_batch(encoded, offset, self._synced)
+        self._disk.write(segment_name(segment.number), segment.size, data)
+        at = segment.size + f.BATCH_SIZE
+        for record, size in zip(records, map(len, encoded), strict=True):
+            self._note(record, segment, at)
+            at += size
+        segment.size += len(data)
+        self._dirty[segment_name(segment.number)] = None
+        self._marked = False
+
+    def _start_segment(self, base: int) -> Segment:
+        number = self._segments[-1].number + 1 if self._segments else self._manifest.first_segment
+        self._remove_segment(number)  # what an abandoned installation may have left
+        header = f.encode_segment_header(number, base)
+        self._disk.write(segment_name(number), 0, header)
+        segment = Segment(number, base, len(header))
+        self._segments.append(segment)
+        self._dirty[segment_name(number)] = None
+        self._dirty[DIRECTORY] = None
+        return segment
+
+    def _note(self, record: Entry | f.Promise, segment: Segment, at: int) -> None:
+        """Remember where a record stands."""
+        if not isinstance(record, Entry):
+            self._promise = record
+            return
+        place = record.index - self._manifest.base_index - 1
+        assert 0 <= place <= len(self._where), f"entry {record.index} leaves a gap"
+        del self._where[place:]  # an entry replaces what was there and after it
+        self._where.append(segment.number << _OFFSET_BITS | at)
+        segment.last_index = max(segment.last_index, record.index)
+
+    # -- Reading -------------------------------------------------------------------------------
+
+    @property
+    def last(self) -> int:
+        return self._manifest.base_index + len(self._where)
+
+    def entries(self, first: int, max_bytes: int) -> tuple[Entry, ...]:
+        """Entries from `first` on, at least one if it is there; raises `JournalDamagedError`."""
+        found: list[Entry] = []
+        size = 0
+        for index in range(max(first, self._manifest.base_index + 1), self.last + 1):
+            if index == first or found:
+                where = self._where[index - self._manifest.base_index - 1]
+                found.append(self._entry(where >> _OFFSET_BITS, where & _OFFSET_MASK))
+                size += len(found[-1].payload) + 1
+            if size >= max_bytes or not found:
+                break
+        return tuple(found)
+
+    def pack(self, position: int) -> tuple[f.Row, bytes] | None:
+        """The pack that holds this position; None: nobody accepted it, or it is gone."""
+        for segment in reversed(self._segments):
+            row = segment.index.find(position)
+            if row is not None:
+                return row, self._payload(segment, row)
+        return None
+
+    def rows(self, first: int, most: int) -> list[f.Row]:
+        """Rows of the index from position `first` on."""
+        found: list[f.Row] = []
+        for segment in self._segments:
+            if segment.index.last_position >= first and len(found) < most:
+                found += islice(segment.index.rows_from(first), most - len(found))
+        return found
+
+    def _payload(self, segment: Segment, row: f.Row) -> bytes:
+        payload = self._cache.get(row.position)
+        if payload is None:
+            payload = self._entry(segment.number, row.offset).payload
+            self._cache_bytes += len(payload)
+        self._cache[row.position] = payload
+        self._cache.move_to_end(row.position)
+        while self._cache_bytes > CACHE_BYTES:
+            self._cache_bytes -= len(self._cache.popitem(last=False)[1])
+        return payload
+
+    def _entry(self, number: int, at: int) -> Entry:
+        name = segment_name(number)
+        head = self._disk.read(name, at, f.ENTRY_SIZE)
+        try:
+            length = f.record_length(head)
+            data = head + self._disk.read(name, at + f.ENTRY_SIZE, length - len(head))
+            return f.decode_entry(f.decode_record(data, 0)[1])
+        except FormatError as error:
+            raise JournalDamagedError(name, at, str(error)) from None
+
+    # -- The index of accepted packs -----------------------------------------------------------
+
+    def index(self, accepted: tuple[Accepted, ...]) -> None:
+        """Add rows for packs that were just accepted. They are not synced: until the next snapshot
+        they can be made again from the log."""
+        touched: dict[int, Segment] = {}
+        for a in accepted:
+            if a.index > self.last:
+                self._unplaced.append(a)  # its entry is collected, but the disk is full
+                continue
+            segment, at = self._place(a.index)
+            segment.index.add(
+                f.Row(a.index, a.position, a.count, at, a.stamp, a.view, a.destination)
+            )
+            touched[segment.number] = segment
+        for segment in touched.values():
+            self._write_rows(segment)
+
+    def _place(self, index: int) -> tuple[Segment, int]:
+        where = self._where[index - self._manifest.base_index - 1]
+        number = where >> _OFFSET_BITS
+        return self._segments[number - self._segments[0].number], where & _OFFSET_MASK
+
+    def _write_rows(self, segment: Segment) -> None:
+        index = segment.index
+        data = b"".join(index.unwritten)
+        self._disk.write(index_name(segment.number), index.file_size, data)
+        index.file_size += len(data)
+        index.unwritten = []
+
+    def _checkpoint(self, segment: Segment, meta: SnapshotMeta) -> None:
+        """Note in a segment's index that it is complete up to the snapshot."""
+        row = f.Row(meta.index, segment.index.last_position, 0, 0, meta.stamp, 0, "")
+        segment.index.unwritten.append(f.encode_row(row))
+        self._write_rows(segment)
+        segment.index.complete_to = meta.index
+
+    # -- Snapshots of the state machine --------------------------------------------------------
+
+    def store_snapshot(
+        self, meta: SnapshotMeta, chunks: Iterator[bytes], live: Spans
+    ) -> Iterator[tuple[str, ...]]:
+        """Store a snapshot, then let go of the segments that it makes superfluous. Yields names to
+        sync. A crash at any point leaves the old snapshot or the new one. Raises `DiskFullError`,
+        and then the old one stays."""
+        if self._unplaced:
+            raise DiskFullError("the journal has no room for the entries below this snapshot")
+        due = [s for s in self._segments if s.index.complete_to < min(meta.index, s.last_index)]
+        for segment in due:
+            self._checkpoint(segment, meta)
+        # The index, and the packs it points to, are on disk before the snapshot stands for them:
+        # what a majority holds may be committed while our own copy is still unsynced.
+        rows = (index_name(s.number) for s in due)
+        packs = (name for name in self._dirty if name != DIRECTORY)
+        yield (*rows, *packs, DIRECTORY)
+        for _ in write_snapshot(self._disk, OWN_SNAPSHOT, meta, chunks):
+            yield ()
+        yield (OWN_SNAPSHOT,)
+        self._disk.rename(OWN_SNAPSHOT, snapshot_name(meta.index))
+        yield (DIRECTORY,)
+        base_index, base_epoch, first = self._retained(meta, live)
+        yield from self._replace_manifest(
+            f.Manifest(self._manifest.incarnation, first, base_index, base_epoch, meta.index)
+        )
+        while self._segments[0].number < first:
+            self._remove_segment(self._segments.pop(0).number)
+        self._remove_old_snapshots()
+
+    def _retained(self, meta: SnapshotMeta, live: Spans) -> tuple[int, int, int]:
+        """The log's new base and the first segment to keep: whole segments go, from the oldest on,
+        while the snapshot is past them, they hold nothing live, and they are not being written."""
+        gone = 0
+        for segment in self._segments[:-1]:
+            passed = segment.last_index <= meta.index
+            if not passed or any(segment.index.touches(*span) for span in live):
+                break
+            gone += 1
+        first = self._segments[gone].number
+        # Entries ascend over the segments, so the greatest index that goes is the new base.
+        base_index = max(
+            [self._manifest.base_index, *(s.last_index for s in self._segments[:gone])]
+        )
+        if base_index == self._manifest.base_index:
+            return base_index, self._manifest.base_epoch, first
+        if base_index == meta.index:
+            return base_index, meta.epoch, first
+        return base_index, self.entries(base_index, 1)[0].epoch, first
+
+    def _replace_manifest(self, manifest: f.Manifest) -> Iterator[tuple[str, ...]]:
+        self._disk.write(MANIFEST + ".new", 0, f.encode_manifest(manifest))
+        yield (MANIFEST + ".new",)
+        self._disk.rename(MANIFEST + ".new", MANIFEST)
+        yield (DIRECTORY,)
+        gone = manifest.base_index - self._manifest.base_index
+        self._manifest = manifest
+        del self._where[:gone]
+
+    def _remove_old_snapshots(self) -> None:
+        used = {reader.meta.index for reader in self._readers.values()}
+        keep = {snapshot_name(index) for index in (self._manifest.snapshot, *used)}
+        for name in self._disk.names():
+            if name.startswith("snap-") and name not in keep:
+                self._disk.remove(name)
+
+    def _remove_segment(self, number: int) -> None:
+        for name in (segment_name(number), index_name(number)):
+            self._dirty.pop(name, None)
+            if name in self._disk.names():
+                self._disk.remove(name)
+
+    @property
+    def base_index(self) -> int:
+        return self._manifest.base_index
+
+    def read_snapshot(self) -> tuple[SnapshotMeta, Iterator[bytes]]:
+        """The newest snapshot and its chunks; raises `JournalDamagedError`."""
+        return recovery.read_snapshot(self._disk, self._manifest.snapshot)
+
+    # -- Snapshots for other servers -----------------------------------------------------------
+
+    def part(self, to: Hashable, seq: int, live: Spans) -> tuple[SnapshotMeta | None, bytes, bool]:
+        """Part `seq` of the newest snapshot and the live packs below it: header, data, whether it
+        is the last. Part 0 begins anew; after that, the last part and the next one can be had."""
+        if seq == 0 and self._manifest.snapshot:
+            self._readers[to] = PartReader(self, live)
+        reader = self._readers.get(to)
+        answer = reader.part(seq) if reader is not None else None
+        if answer is None:
+            self._readers.pop(to, None)
+            return None, b"", False
+        return answer
+
+    def live_pairs(self, upto: int, live: Spans) -> Iterator[tuple[f.Row, Entry]]:
+        """Live packs up to the entry `upto`, each with its row."""
+        for segment in list(self._segments):
+            for at in range(len(segment.index)):
+                row = segment.index.row(at)
+                if segment.number < self._manifest.first_segment:
+                    break  # no longer live, and gone, since this began
+                if row.index <= upto and is_live(row, live):
+                    yield row, self._entry(segment.number, row.offset)
+
+    def receive_part(self, meta: SnapshotMeta, seq: int, data: bytes) -> None:
+        """Keep a part that another server's journal has made."""
+        if seq == 0:
+            self._incoming = Incoming(self._disk, meta)
+        assert self._incoming is not None
+        assert self._incoming.meta == meta
+        self._incoming.take(data)
+
+    def install(self, meta: SnapshotMeta) -> Iterator[tuple[str, ...]]:
+        """Make the received snapshot the base: live packs in new segments, the log empty behind
+        it. Nothing counts until the manifest is replaced; then all of it does. Yields names to
+        sync; raises `DiskFullError`, and then everything is as before."""
+        incoming, self._incoming = self._incoming, None
+        assert incoming is not None
+        assert incoming.meta == meta
+        self._held = True
+        fresh = Journal(self._disk, self._manifest, self._segment_bytes)
+        try:
+            incoming.finish()
+            yield (INCOMING,)
+            yield from fresh._build(self, incoming)
+            self._disk.rename(INCOMING, snapshot_name(meta.index))
+            yield (DIRECTORY,)
+            # The vote that was collected last goes along: its place in the old segments goes.
+            fresh._write_batch([self._newest_promise()])
+            yield tuple(fresh._dirty)
+            yield from fresh._replace_manifest(fresh._manifest)
+            self._take_over(fresh)
+        except DiskFullError:
+            for segment in fresh._segments:
+                self._remove_segment(segment.number)
+            drop_incoming(self._disk)
+            raise
+        finally:
+            self._held = False
+
+    def _build(self, old: Journal, incoming: Incoming) -> Iterator[tuple[str, ...]]:
+        """Be the journal behind the incoming snapshot, in segments after the old one's."""
+        meta = incoming.meta
+        # A number is left out, so that until the manifest names them nobody takes these segments
+        # for a continuation of the old ones.
+        first = old._segments[-1].number + 2
+        self._manifest = f.Manifest(
+            old._manifest.incarnation, first, meta.index, meta.epoch, meta.index
+        )
+        self._synced = old._synced
+        self._start_segment(old._end)
+        for pairs in incoming.live():
+            self._write_live(pairs)
+            yield ()
+        for segment in self._segments:
+            self._checkpoint(segment, meta)
+            self._dirty[index_name(segment.number)] = None
+
+    def _take_over(self, fresh: Journal) -> None:
+        for segment in self._segments:
+            self._remove_segment(segment.number)
+        self._manifest = fresh._manifest
+        self._segments = fresh._segments
+        self._where = fresh._where
+        self._promise = fresh._promise
+        self._synced = self._end
+        self._marked = False
+        # Tails of the old log may leave: the snapshot stands for all that they acknowledge.
+        self._unsynced_tails = [(self._end, then) for _, then in self._unsynced_tails]
+        self._pending = [r for r in self._pending if not isinstance(r, Entry)]
+        self._unplaced = []
+        self._dirty = {}
+        self._cache.clear()
+        self._cache_bytes = 0
+        self._readers.clear()
+        self._remove_old_snapshots()
+        drop_incoming(self._disk)
+
+    def _newest_promise(self) -> f.Promise:
+        waiting = [r for r in self._pending if isinstance(r, f.Promise)]
+        return waiting[-1] if waiting else self._promise
+
+    def _write_live(self, pairs: list[tuple[f.Row, Entry]]) -> None:
+        segment = self._segments[-1]
+        if segment.size >= self._segment_bytes:
+            segment = self._start_segment(self._end)
+        encoded = [f.encode_entry(entry, f.LIVE) for _, entry in pairs]
+        data = f.encode_batch(encoded, self._end, self._synced)
+        self._disk.write(segment_name(segment.number), segment.size, data)
+        at = segment.size + f.BATCH_SIZE
+        for (row, _), record in zip(pairs, encoded, strict=True):
+            segment.index.add(msgspec.structs.replace(row, offset=at))
+            segment.last_index = max(segment.last_index, row.index)
+            at += len(record)
+        segment.size += len(data)
+
+
+# -- Opening ---------------------------------------------------------------------------------------
+
+
+def open_journal(
+    disk: Disk,
+    new_incarnation: Callable[[], int],
+    *,
+    alone: bool = False,
+    segment_bytes: int = SEGMENT_BYTES,
+) -> tuple[Journal, Recovered]:
+    """Open what is on the disk, or begin anew. On damage this server becomes a new incarnation,
+    which counts for nothing until the others have brought it up to date; `alone`, it has nobody
+    to ask, and `JournalDamagedError` is raised with everything left as it is."""
+    try:
+        manifest = recovery.read_manifest(disk)
+        if manifest is None:
+            if any(name.startswith(("seg-", "snap-")) for name in disk.names()):
+                raise JournalDamagedError(MANIFEST, 0, "there are segments, but no manifest")
+            return _begin(disk, new_incarnation(), segment_bytes, "")
+        return _Opening(disk, manifest, new_incarnation, alone, segment_bytes).run()
+    except JournalDamagedError as damage:
+        if alone:
+            raise
+        logger.error("starting over, without what was stored here: %s", damage)
+        for name in disk.names():
+            if not name.startswith("damaged-"):
+                disk.rename(name, "damaged-" + name)
+        disk.sync(DIRECTORY)
+        return _begin(disk, new_incarnation(), segment_bytes, str(damage))
+
+
+def _begin(
+    disk: Disk, incarnation: int, segment_bytes: int, damage: str
+) -> tuple[Journal, Recovered]:
+    manifest = f.Manifest(incarnation, 1, 0, 0, 0, bool(damage))
+    journal = Journal(disk, manifest, segment_bytes)
+    _sync_all(disk, journal._replace_manifest(manifest))
+    journal._start_segment(0)
+    _sync_all(disk, iter([tuple(journal._dirty)]))
+    journal._synced = journal._end
+    return journal, Recovered(incarnation, damage=damage)
+
+
+def _sync_all(disk: Disk, work: Iterator[tuple[str, ...]]) -> None:
+    for names in work:
+        for name in names:
+            disk.sync(name)
+
+
+class _Opening:
+    """Reads a journal back: snapshot, log, index; then writes the unproven tail again."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        manifest: f.Manifest,
+        new_incarnation: Callable[[], int],
+        alone: bool,
+        segment_bytes: int,
+    ) -> None:
+        self._disk = disk
+        self._new_incarnation = new_incarnation
+        self._alone = alone
+        self._manifest = manifest
+        self._journal = Journal(disk, manifest, segment_bytes)
+        self._snapshot: SnapshotMeta | None = None
+        self._memberships: list[tuple[int, Membership]] = []
+        self._runs: list[tuple[int, int]] = []
+        self._last_stamp = 0
+        self._damage = ""
+
+    def run(self) -> tuple[Journal, Recovered]:
+        self._remove_leftovers()
+        self._check_snapshot()
+        scan = recovery.scan(self._disk, self._manifest.first_segment)
+        if scan.damaged:
+            assert scan.bad is not None
+            name = segment_name(scan.bad.segment)
+            error = JournalDamagedError(name, scan.bad.at, scan.bad.reason)
+            if self._alone:
+                raise error
+            self._damage = str(error)
+            logger.error("%s", error)
+        self._replay(scan)
+        journal = self._journal
+        if self._snapshot is not None and journal.last < self._snapshot.index:
+            name = segment_name(self._manifest.first_segment)
+            raise JournalDamagedError(name, 0, "the log ends before its snapshot")
+        self._load_index()
+        self._set_identity()
+        self._write_tail(scan)
+        m = journal._manifest
+        return journal, Recovered(
+            m.incarnation,
+            journal._promise,
+            self._snapshot,
+            m.base_index,
+            m.base_epoch,
+            tuple(self._runs),
+            journal.last,
+            self._last_stamp,
+            tuple(self._memberships),
+            self._damage or ("earlier damage" if m.lost and not journal.last else ""),
+        )
+
+    def _remove_leftovers(self) -> None:
+        m = self._manifest
+        kept = snapshot_name(m.snapshot)
+        for name in self._disk.names():
+            old = name.startswith("seg-") and int(name[4:12]) < m.first_segment
+            other = name.startswith("snap-") and name != kept
+            if old or other or name in (MANIFEST + ".new", OWN_SNAPSHOT, INCOMING, INCOMING_LIVE):
+                self._disk.remove(name)
+
+    def _check_snapshot(self) -> None:
+        if self._manifest.snapshot:
+            self._snapshot, chunks = recovery.read_snapshot(self._disk, self._manifest.snapshot)
+            for _ in chunks:
+                pass
+            self._memberships = [(self._snapshot.index, self._snapshot.membership)]
+            self._last_stamp = self._snapshot.stamp
+
+    def _replay(self, scan: recovery.Scan) -> None:
+        for place in scan.batches:
+            if not self._journal._segments or self._journal._segments[-1].number != place.segment:
+                base = place.offset - place.at
+                self._journal._segments.append(Segment(place.segment, base, 0))
+            self._journal._segments[-1].size = place.at + place.size
+        by_number = {s.number: s for s in self._journal._segments}
+        for record in recovery.replay(self._disk, scan.batches):
+            segment = by_number[record.segment]
+            if record.kind == f.PROMISE:
+                self._journal._promise = f.decode_promise(record.payload)
+                continue
+            entry = f.decode_entry(record.payload)
+            segment.last_index = max(segment.last_index, entry.index)
+            if record.kind == f.ENTRY and entry.index > self._manifest.base_index:
+                self._journal._note(entry, segment, record.at)
+                self._remember(entry)
+
+    def _remember(self, entry: Entry) -> None:
+        while self._runs and self._runs[-1][0] >= entry.index:
+            self._runs.pop()
+        if not self._runs or self._runs[-1][1] != entry.epoch:
+            self._runs.append((entry.index, entry.epoch))
+        self._last_stamp = max(self._last_stamp, entry.stamp)
+        base = self._snapshot.index if self._snapshot else 0
+        while self._memberships and self._memberships[-1][0] >= max(entry.index, base + 1):
+            self._memberships.pop()
+        if entry.kind == Kind.MEMBERSHIP and entry.index > base:
+            self._memberships.append((entry.index, decode_membership(entry.payload)))
+
+    def _load_index(self) -> None:
+        upto = self._snapshot.index if self._snapshot else 0
+        for segment in self._journal._segments:
+            name = index_name(segment.number)
+            present = name in self._disk.names()
+            data = self._disk.read(name, 0, self._disk.size(name)) if present else b""
+            rows, good = f.decode_rows(data)
+            rows = recovery.check_rows(rows, name, good, min(upto, segment.last_index))
+            index = segment.index
+            index.file_size = rows[-1][1] if rows else 0
+            index.complete_to = rows[-1][0].index if rows else 0
+            for row, _ in rows:
+                if row.count and row.index <= upto and row.position > index.last_position:
+                    index.load(row)
+
+    def _set_identity(self) -> None:
+        """Who cannot vouch for what it promised becomes somebody new, before anything else: an
+        empty journal (a promise to found may be forgotten), and a damaged one."""
+        empty = self._journal.last == 0 and self._journal._promise.epoch == 0
+        if empty or self._damage:
+            m = self._manifest
+            changed = f.Manifest(
+                self._new_incarnation(),
+                m.first_segment,
+                m.base_index,
+                m.base_epoch,
+                m.snapshot,
+                m.lost or bool(self._damage),
+            )
+            _sync_all(self._disk, self._journal._replace_manifest(changed))
+
+    def _write_tail(self, scan: recovery.Scan) -> None:
+        """Write what no batch knows to be synced into a new segment, and sync it: it may have been
+        read from a cache that a failed sync left behind, and never have reached the disk. The old
+        bytes stay, and do not count: the new segment's base says where the old one ends."""
+        journal = self._journal
+        unproven = [p for p in scan.batches if p.offset >= scan.synced]
+        cut = unproven[0].offset if unproven else scan.end
+        again = [
+            f.decode_entry(r.payload) if r.kind == f.ENTRY else f.decode_promise(r.payload)
+            for r in recovery.replay(self._disk, unproven)
+            if r.kind != f.LIVE
+        ]
+        number = journal._segments[-1].number if journal._segments else 0
+        for later in recovery.segment_numbers(self._disk):
+            if later > max(number, self._manifest.first_segment - 1):
+                journal._remove_segment(later)
+        journal._synced = cut
+        journal._start_segment(cut)
+        journal._write_batch([*again, journal._promise])
+        _sync_all(self._disk, iter([tuple(journal._dirty)]))
+        journal._dirty = {}
+        journal._synced = journal._end
+        journal._marked = False

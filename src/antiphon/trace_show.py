@@ -1,0 +1,41 @@
+"""`antiphon trace show`: the events of one trace file, a line each."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from antiphon.formats.trace import TraceEvent, decode
+
+# Shown in every line's fixed part, so not again among the further columns.
+_IN_PREFIX = {"run", "process", "incarnation", "seq", "kind"}
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        data = Path(args.file).read_bytes()
+    except OSError as error:
+        print(f"cannot read {args.file}: {error.strerror}", file=sys.stderr)
+        return 2
+    events, torn_bytes = decode(data)
+    for event in events:
+        print(_line(event))
+    if torn_bytes:
+        print(f"{torn_bytes} bytes of a torn tail were left out", file=sys.stderr)
+    return 0
+
+
+def _line(event: TraceEvent) -> str:
+    source = f"{event.run} {event.process}/{event.incarnation}"
+    return f"{source} {event.seq:>6} {event.kind:<11} {_further_columns(event)}".rstrip()
+
+
+def _further_columns(event: TraceEvent) -> str:
+    """The columns that this event has; one at its default has nothing to tell."""
+    plain = TraceEvent(run="", process="", incarnation=0, seq=0, kind=event.kind)
+    return " ".join(
+        f"{name}={getattr(event, name)!r}"
+        for name in event.__struct_fields__
+        if name not in _IN_PREFIX and getattr(event, name) != getattr(plain, name)
+    )

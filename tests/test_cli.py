@@ -1,0 +1,188 @@
+"""The command line: usage, help, and `trace show`."""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import antiphon
+from antiphon import cli
+
+FIXTURES = Path(__file__).parent / "fixtures"
+URL = "antiphon://127.0.0.1:7470"
+
+
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from parsers(below)
+
+
+PARSERS = {parser.prog: parser for parser in parsers(cli._build_parser())}
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, argparse.Namespace]]:
+    """What the command line hands to which implementation, none of which runs."""
+    calls: list[tuple[str, argparse.Namespace]] = []
+
+    class AnyModule:
+        def __init__(self, module: str) -> None:
+            self.module = module
+
+        def __getattr__(self, function: str) -> cli.Handler:
+            return lambda args: calls.append((f"{self.module}.{function}", args)) or 0
+
+    monkeypatch.setattr(cli, "import_module", AnyModule)
+    return calls
+
+
+@pytest.mark.parametrize("command", PARSERS)
+def test_each_help_ends_with_an_example_that_parses(command: str) -> None:
+    example = PARSERS[command].format_help().splitlines()[-1].strip()
+    assert example.startswith(command)
+    cli._build_parser().parse_args(example.split()[1:])
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("", "required: COMMAND"),
+        ("nonsense", "invalid choice"),
+        ("cluster", "required: COMMAND"),
+        ("cluster up", "required: N"),
+        ("cluster up 0", "not a number above 0"),
+        (f"cluster add {URL} 4", "not NODE=HOST:PORT"),
+        (f"cluster transfer {URL} 1 2", "unrecognized arguments: 2"),
+        ("cluster status -", "needs ANTIPHON_URL"),
+        ("sim --seeds many", "not a number above 0"),
+        ("sim --seeds 3 --seed 4", "not allowed with"),
+        ("serve --listen 7470", "not HOST:PORT"),
+        ("serve --listen localhost:99999", "not HOST:PORT"),
+        ("serve --node 1", "--node and --cluster go together"),
+        ("serve --node 3 --cluster 1=a:1,2=b:2", "lists no node 3"),
+        ("serve --node 1 --cluster 1=a:1,1=b:2", "lists a node twice"),
+        ("serve --storage tape", "invalid choice"),
+        ("journal inspect", "required: DIR"),
+    ],
+)
+def test_wrong_usage_exits_2_and_says_why(
+    line: str,
+    complaint: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("ANTIPHON_URL", raising=False)
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(line.split())
+    assert exit_.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "implementation"),
+    [
+        ("sim", "antiphon.sim.cli.run"),
+        ("journal inspect data", "antiphon.io.inspect.run"),
+        ("demo", "antiphon.demo.run"),
+        ("serve", "antiphon.io.serve.run"),
+        ("cluster up 3", "antiphon.io.cluster.up"),
+        (f"cluster status {URL}", "antiphon.io.cluster.status"),
+        (f"cluster remove {URL} 3", "antiphon.io.cluster.change"),
+        ("bench log", "antiphon.bench.log.run"),
+        ("trace show x.trace", "antiphon.trace_show.run"),
+    ],
+)
+def test_each_command_has_its_implementation(
+    line: str, implementation: str, called: list[tuple[str, argparse.Namespace]]
+) -> None:
+    assert cli.main(line.split()) == 0
+    assert [name for name, _ in called] == [implementation]
+
+
+@pytest.mark.parametrize(
+    ("options", "listen"),
+    [
+        ("", ("127.0.0.1", 7470)),
+        ("--listen [::1]:0", ("::1", 0)),
+        ("--node 2 --cluster 1=a:1,2=b:2", ("b", 2)),
+        ("--node 2 --cluster 1=a:1,2=b:2 --listen 0.0.0.0:2", ("0.0.0.0", 2)),
+    ],
+)
+def test_where_a_server_listens(
+    options: str, listen: tuple[str, int], called: list[tuple[str, argparse.Namespace]]
+) -> None:
+    cli.main(["serve", *options.split()])
+    assert called[0][1].listen == listen
+
+
+def test_the_nodes_of_a_change(called: list[tuple[str, argparse.Namespace]]) -> None:
+    cli.main(["cluster", "add", URL, "4=a:1", "5=b:2"])
+    cli.main(["cluster", "transfer", URL, "2"])
+    (_, add), (_, transfer) = called
+    assert (add.change, add.url, add.nodes) == ("add", URL, [(4, ("a", 1)), (5, ("b", 2))])
+    assert (transfer.change, transfer.nodes) == ("transfer", [2])
+
+
+def test_a_dash_takes_the_url_from_the_environment(
+    called: list[tuple[str, argparse.Namespace]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTIPHON_URL", URL)
+    cli.main(["cluster", "status", "-"])
+    assert called[0][1].url == URL
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["--version"])
+    assert exit_.value.code == 0
+    assert capsys.readouterr().out == f"antiphon {antiphon.__version__}\n"
+
+
+def test_trace_show_prints_a_line_an_event(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["trace", "show", str(FIXTURES / "trace-v1.trace")]) == 0
+    _, view, _ = capsys.readouterr().out.splitlines()
+    assert view == (
+        "8812 replica-1/2      2 view        position=7 group='accounts' view_id=3"
+        " members=('replica-1', 'Zoë') at=1.5"
+    )
+
+
+def test_trace_show_tells_of_a_torn_tail(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torn = tmp_path / "torn.trace"
+    torn.write_bytes((FIXTURES / "trace-v1.trace").read_bytes()[:-1])
+    assert cli.main(["trace", "show", str(torn)]) == 0
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 2
+    assert "torn tail" in err
+
+
+def test_trace_show_fails_on_what_is_no_trace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.trace"
+    other.write_bytes(b"something else altogether")
+    assert cli.main(["trace", "show", str(other)]) == 1
+    assert "FormatError: not a trace file" in capsys.readouterr().err
+    assert cli.main(["trace", "show", str(tmp_path / "missing.trace")]) == 2
+    assert "No such file" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    program = "import sys; from antiphon import cli; sys.exit(cli.main())"
+    shown = subprocess.Popen(
+        [sys.executable, "-c", program, "trace", "show", str(FIXTURES / "trace-v1.trace")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert shown.stdout is not None
+    shown.stdout.close()
+    assert shown.communicate() == (b"", b"")
+    assert shown.returncode == 1

@@ -1,0 +1,56 @@
+"""The public names are pinned, and importing them stays light."""
+
+import subprocess
+import sys
+
+import antiphon
+
+HEAVY = {"numpy", "pandas", "pyarrow", "pyspark"}
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(antiphon.__all__) == [
+        "ConnectionLostError",
+        "DiskFullError",
+        "FormatError",
+        "IllegalStateError",
+        "InvalidClientIDError",
+        "InvalidDestinationError",
+        "InvalidSelectorError",
+        "JMSError",
+        "JournalDamagedError",
+        "MessageEOFError",
+        "MessageFormatError",
+        "MessageNotReadableError",
+        "MessageNotWriteableError",
+        "OutcomeUnknownError",
+        "ResourceAllocationError",
+        "SecurityError",
+        "StorageError",
+        "SyncFailedError",
+        "TransactionInProgressError",
+        "TransactionRolledBackError",
+        "__version__",
+    ]
+
+
+def test_every_public_name_exists() -> None:
+    assert [name for name in antiphon.__all__ if not hasattr(antiphon, name)] == []
+
+
+def test_importing_antiphon_loads_nothing_heavy() -> None:
+    assert modules_loaded_by("import antiphon") & HEAVY == set()
+
+
+def test_help_loads_nothing_heavy() -> None:
+    ask_for_help = (
+        "import antiphon.cli\ntry: antiphon.cli.main(['--help'])\nexcept SystemExit: pass"
+    )
+    assert modules_loaded_by(ask_for_help) & HEAVY == set()
+
+
+def modules_loaded_by(code: str) -> set[str]:
+    """Top-level modules in a fresh interpreter after running `code`."""
+    report = f"{code}\nimport sys\nprint('loaded', *{{name.split('.')[0] for name in sys.modules}})"
+    run = subprocess.run([sys.executable, "-c", report], capture_output=True, text=True, check=True)
+    return set(run.stdout.splitlines()[-1].split()[1:])
