@@ -104,6 +104,7 @@ class Applied(msgspec.Struct, frozen=True):
 
     entries: tuple[Entry, ...]
     accepted: tuple[Accepted, ...]
+    digest: int  # the machine's, after the last of them
 
 
 class ReadReady(msgspec.Struct, frozen=True):

@@ -51,7 +51,7 @@ class Newcomer:
             if self._r.newcomer is self and node != self._r.id.node:
                 if founder:
                     self._tell(node, Ask(self._nonce, self._nodes))
-                self._tell(node, Knock(0))
+                self._tell(node, Knock(self._r.id, 0))
 
     def receive(self, sender: ReplicaId, m: Ask | Promise | Found) -> None:
         if not self.may_found:
@@ -66,7 +66,11 @@ class Newcomer:
     def welcomed(self, sender: ReplicaId, m: Welcome) -> None:
         self.may_found = False
         if m.challenge:
-            self._r.emit(Send(sender, Knock(m.challenge)))
+            # By all ways: the leader may have welcomed us through somebody we listed.
+            self._r.emit(Send(sender, Knock(self._r.id, m.challenge)))
+            for node in self._nodes:
+                if node not in (self._r.id.node, sender.node):
+                    self._tell(node, Knock(self._r.id, m.challenge))
 
     def _on_ask(self, sender: ReplicaId, m: Ask) -> None:
         if m.listed != self._nodes:

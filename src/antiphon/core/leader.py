@@ -138,6 +138,8 @@ class Leadership:
         self._heartbeat_at_ms = self._r.now_ms + self._r.settings.heartbeat_ms
         for progress in list(self._progress.values()):
             progress.probed = False
+            if progress.flow is not Flow.SNAPSHOT and progress.next <= self._r.log.base_index:
+                self._start_snapshot(progress)  # what was lost on the way to it is gone here
             self._send_empty(progress, self._round)
             if progress.flow is Flow.SNAPSHOT:
                 self._r.emit(ReadPart(progress.id, progress.part))  # the last one may be lost
@@ -319,17 +321,19 @@ class Leadership:
     # -- Reading -------------------------------------------------------------------------------
 
     def read(self, who: ReplicaId, request: int) -> None:
-        """What is committed now is the answer, once a majority shows that it still follows us:
-        otherwise another leader may have committed more."""
+        """The end of our log is the answer, once a majority shows that it still follows us:
+        otherwise another leader may have committed more. The end, and not what we know to be
+        committed: a follower that counts for itself may have delivered an entry, and answered for
+        it, of which we have not yet seen the acknowledgements."""
         r = self._r
         if r.commit < self._first_own:
             self._answer_read(who, request, -1)
             return
         if r.memberships.current.voters == (r.id,):
-            self._answer_read(who, request, r.commit)
+            self._answer_read(who, request, r.log.last)
             return
         waiting = bool(self._reads)
-        self._reads.append((self._round + 1, who, request, r.commit))
+        self._reads.append((self._round + 1, who, request, r.log.last))
         if not waiting:
             self._beat()
 
@@ -402,29 +406,28 @@ class Leadership:
                 )
             )
 
-    def knock(self, sender: ReplicaId, echo: int) -> None:
+    def knock(self, who: ReplicaId, echo: int) -> None:
         """Somebody without a place asks for one. It gets the place of its node number's earlier
         life, as a learner; but a knock may be old, and the earlier life be the newer one. So it
         must first echo a challenge: who answers now is the one that lives."""
         r = self._r
-        member = r.memberships.current.member(sender.node)
+        member = r.memberships.current.member(who.node)
         if member is None:
-            r.emit(Send(sender, Unwelcome(f"node {sender.node} is not a member of this cluster")))
+            r.emit(Send(who, Unwelcome(f"node {who.node} is not a member of this cluster")))
             return
-        if member.id == sender or sender == r.id:
+        if member.id == who or who == r.id:
             return
-        if echo and self._challenges.get(sender.node) == (sender, echo):
-            if self._change_to(
-                r.memberships.current.with_member(
-                    Member(sender.node, sender.incarnation, False, member.address)
-                )
-            ):
-                logger.info("%s takes the place of %s, as a learner", sender, member.id)
-                del self._challenges[sender.node]
-            return
-        nonce = r.random.getrandbits(62) + 1
-        self._challenges[sender.node] = (sender, nonce)
-        r.emit(Send(sender, Welcome(nonce)))
+        if not echo:
+            known = self._challenges.get(who.node)
+            if known is None or known[0] != who:
+                known = (who, r.random.getrandbits(62) + 1)
+                self._challenges[who.node] = known
+            r.emit(Send(who, Welcome(known[1])))
+        elif self._challenges.get(who.node) == (who, echo):
+            learner = Member(who.node, who.incarnation, False, member.address)
+            if self._change_to(r.memberships.current.with_member(learner)):
+                logger.info("%s takes the place of %s, as a learner", who, member.id)
+                del self._challenges[who.node]
 
     # -- Handing over --------------------------------------------------------------------------
 

@@ -100,6 +100,14 @@ class Node:
         if meta.index >= (self.replica.snapshot.index if self.replica.snapshot else 0):
             self.replica.compacted(base_index, meta)
 
+    def snapshot_failed(self) -> None:
+        """There was no room for the snapshot; it is tried again after as much as before."""
+        self._taking_snapshot = False
+
+    def install_failed(self) -> None:
+        """There was no room to install; the leader will offer its snapshot again."""
+        self.replica.installing = None
+
     def read(self, request: int, now_ms: int) -> list[Effect]:
         return self._run(self.replica.read(request, now_ms))
 
@@ -136,7 +144,7 @@ class Node:
             self._bytes_since_snapshot += len(entry.payload)
         self._applied_stamp, self._applied_epoch = entries[-1].stamp, entries[-1].epoch
         self.replica.deadline_stamp = self.machine.next_deadline()
-        return Applied(entries, tuple(accepted))
+        return Applied(entries, tuple(accepted), self.machine.digest)
 
     def _ready_reads(self) -> list[Effect]:
         if not self._waiting_reads:

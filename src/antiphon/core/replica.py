@@ -655,13 +655,16 @@ class Replica:
 
     def _on_knock(self, sender: ReplicaId, m: Knock) -> None:
         if self.leading is not None:
-            self.leading.knock(sender, m.echo)
+            self.leading.knock(m.who, m.echo)
         elif self.newcomer is None:
             current = self.memberships.current
             if self.memberships.index == 1 and self.stored >= 1 and self.is_member(sender):
                 self._send(sender, Found(current.cluster, current))  # it missed the founding
-            else:
+            elif sender == m.who:
                 self._send(sender, Welcome(0))
+                if self.leader_id is not None:
+                    # The leader may be a server that the newcomer's list does not know.
+                    self._send(self.leader_id, m)
 
     def _on_founding(self, sender: ReplicaId, m: Ask | FoundingPromise | Found) -> None:
         if self.newcomer is not None:

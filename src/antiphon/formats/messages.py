@@ -81,6 +81,7 @@ class ReadAnswer(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False)
 
 
 class Knock(msgspec.Struct, frozen=True, array_like=True, tag=12, gc=False):
+    who: ReplicaId  # a follower passes a knock on to its leader
     echo: int  # the challenge of the welcome that this answers; 0: none yet
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from array import array
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from itertools import islice
@@ -54,6 +55,7 @@ logger = logging.getLogger("antiphon.io.journal")
 SEGMENT_BYTES = 64 << 20
 CACHE_BYTES = 32 << 20
 OWN_SNAPSHOT = "own.snap"
+NEW_TAIL = "tail.new"
 _OFFSET_BITS = 40
 _OFFSET_MASK = (1 << _OFFSET_BITS) - 1
 
@@ -267,8 +269,9 @@ class Journal:
 
     def _place(self, index: int) -> tuple[Segment, int]:
         where = self._where[index - self._manifest.base_index - 1]
-        number = where >> _OFFSET_BITS
-        return self._segments[number - self._segments[0].number], where & _OFFSET_MASK
+        # By number, not by place: a segment that recovery found empty is not in the list.
+        at = bisect_left(self._segments, where >> _OFFSET_BITS, key=lambda s: s.number)
+        return self._segments[at], where & _OFFSET_MASK
 
     def _write_rows(self, segment: Segment) -> None:
         index = segment.index
@@ -300,8 +303,8 @@ class Journal:
         # The index, and the packs it points to, are on disk before the snapshot stands for them:
         # what a majority holds may be committed while our own copy is still unsynced.
         rows = (index_name(s.number) for s in due)
-        packs = (name for name in self._dirty if name != DIRECTORY)
-        yield (*rows, *packs, DIRECTORY)
+        unsynced = [s for s in self._segments if s.base + s.size > self._synced]
+        yield (*rows, *(segment_name(s.number) for s in unsynced), DIRECTORY)
         for _ in write_snapshot(self._disk, OWN_SNAPSHOT, meta, chunks):
             yield ()
         yield (OWN_SNAPSHOT,)
@@ -531,6 +534,9 @@ def _sync_all(disk: Disk, work: Iterator[tuple[str, ...]]) -> None:
             disk.sync(name)
 
 
+_TEMPORARY = (MANIFEST + ".new", OWN_SNAPSHOT, NEW_TAIL, INCOMING, INCOMING_LIVE)
+
+
 class _Opening:
     """Reads a journal back: snapshot, log, index; then writes the unproven tail again."""
 
@@ -551,6 +557,8 @@ class _Opening:
         self._memberships: list[tuple[int, Membership]] = []
         self._runs: list[tuple[int, int]] = []
         self._last_stamp = 0
+        self._covered: dict[int, int] = {}  # by segment: the last entry below the snapshot
+        self._proven = 0  # offset of the last record that the snapshot stands for
         self._damage = ""
 
     def run(self) -> tuple[Journal, Recovered]:
@@ -593,7 +601,7 @@ class _Opening:
         for name in self._disk.names():
             old = name.startswith("seg-") and int(name[4:12]) < m.first_segment
             other = name.startswith("snap-") and name != kept
-            if old or other or name in (MANIFEST + ".new", OWN_SNAPSHOT, INCOMING, INCOMING_LIVE):
+            if old or other or name in _TEMPORARY:
                 self._disk.remove(name)
 
     def _check_snapshot(self) -> None:
@@ -617,6 +625,9 @@ class _Opening:
                 self._journal._promise = f.decode_promise(record.payload)
                 continue
             entry = f.decode_entry(record.payload)
+            if self._snapshot is not None and entry.index <= self._snapshot.index:
+                self._proven = segment.base + record.at
+                self._covered[segment.number] = entry.index
             segment.last_index = max(segment.last_index, entry.index)
             if record.kind == f.ENTRY and entry.index > self._manifest.base_index:
                 self._journal._note(entry, segment, record.at)
@@ -641,7 +652,7 @@ class _Opening:
             present = name in self._disk.names()
             data = self._disk.read(name, 0, self._disk.size(name)) if present else b""
             rows, good = f.decode_rows(data)
-            rows = recovery.check_rows(rows, name, good, min(upto, segment.last_index))
+            rows = recovery.check_rows(rows, name, good, self._covered.get(segment.number, 0))
             index = segment.index
             index.file_size = rows[-1][1] if rows else 0
             index.complete_to = rows[-1][0].index if rows else 0
@@ -670,21 +681,41 @@ class _Opening:
         read from a cache that a failed sync left behind, and never have reached the disk. The old
         bytes stay, and do not count: the new segment's base says where the old one ends."""
         journal = self._journal
-        unproven = [p for p in scan.batches if p.offset >= scan.synced]
-        cut = unproven[0].offset if unproven else scan.end
+        # What a stored snapshot stands for was synced before it.
+        proven_to = max(scan.synced, self._proven)
+        proven = [p for p in scan.batches if p.offset < proven_to]
+        unproven = scan.batches[len(proven) :]
+        cut = proven[-1].offset + proven[-1].size if proven else scan.start
         again = [
             f.decode_entry(r.payload) if r.kind == f.ENTRY else f.decode_promise(r.payload)
             for r in recovery.replay(self._disk, unproven)
             if r.kind != f.LIVE
         ]
-        number = journal._segments[-1].number if journal._segments else 0
+        kept = [s for s in journal._segments if s.base + f.SEGMENT_SIZE < cut]
+        journal._segments = kept
+        number = kept[-1].number + 1 if kept else self._manifest.first_segment
+        for entry in again:
+            if isinstance(entry, Entry):
+                del journal._where[entry.index - journal._manifest.base_index - 1 :]
+        # Under another name first: until it is whole, the old bytes are all there is.
+        tail = [f.encode_entry(r) if isinstance(r, Entry) else f.encode_promise(r) for r in again]
+        tail.append(f.encode_promise(journal._promise))
+        header = f.encode_segment_header(number, cut)
+        batch = f.encode_batch(tail, cut + len(header), cut)
+        self._disk.write(NEW_TAIL, 0, header + batch)
+        self._disk.sync(NEW_TAIL)
+        self._disk.rename(NEW_TAIL, segment_name(number))
+        self._disk.sync(DIRECTORY)
+        segment = Segment(number, cut, len(header) + len(batch))
+        at = len(header) + f.BATCH_SIZE
+        for record, size in zip([*again, journal._promise], map(len, tail), strict=True):
+            journal._note(record, segment, at)
+            at += size
+        journal._segments.append(segment)
         for later in recovery.segment_numbers(self._disk):
-            if later > max(number, self._manifest.first_segment - 1):
+            if later > number:
                 journal._remove_segment(later)
-        journal._synced = cut
-        journal._start_segment(cut)
-        journal._write_batch([*again, journal._promise])
-        _sync_all(self._disk, iter([tuple(journal._dirty)]))
-        journal._dirty = {}
+        if index_name(number) in self._disk.names():
+            self._disk.remove(index_name(number))
         journal._synced = journal._end
         journal._marked = False

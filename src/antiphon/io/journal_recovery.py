@@ -61,7 +61,7 @@ class Bad(NamedTuple):
 
 class Scan(NamedTuple):
     batches: list[Place]  # the whole ones, in order, up to the first bad place
-    end: int  # offset behind the last of them
+    start: int  # offset of the first segment
     synced: int  # the greatest offset that any batch states as synced
     bad: Bad | None
 
@@ -96,7 +96,7 @@ def scan(disk: Disk, first_segment: int) -> Scan:
         expected = number + 1
     if not numbers:
         bad = Bad(0, first_segment, 0, "there is no segment")
-    return Scan(batches, end, synced, bad)
+    return Scan(batches, bases.get(first_segment, 0), synced, bad)
 
 
 def _base(disk: Disk, number: int) -> int | None:

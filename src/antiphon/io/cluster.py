@@ -1,0 +1,255 @@
+"""`antiphon cluster`: start servers on this machine, look at a cluster, change it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from antiphon.core.quorum import majority
+from antiphon.errors import ConnectionLostError, FormatError, IllegalStateError, JMSError
+from antiphon.formats import client_wire as cw
+from antiphon.io.client import Connection, LogClient
+from antiphon.io.local import LocalCluster
+from antiphon.io.transport import Address, format_address, parse_address
+
+LOOK_S = 5.0
+CHANGE_S = 15.0
+
+
+# -- Up --------------------------------------------------------------------------------------------
+
+
+def up(args: argparse.Namespace) -> int:
+    """Servers as processes, until Ctrl-C or SIGTERM; 1 if one of them ended by itself."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    with ExitStack() as stack:
+        folder = Path(args.data or stack.enter_context(tempfile.TemporaryDirectory("-antiphon")))
+        folder.mkdir(parents=True, exist_ok=True)
+        cluster = stack.enter_context(LocalCluster(args.servers, folder, args.storage))
+        cluster.start()
+        print(f"data and logs are in {folder}; Ctrl-C ends all servers")
+        print(cluster.url, flush=True)
+        return _watch(cluster, stop)
+
+
+def _watch(cluster: LocalCluster, stop: threading.Event) -> int:
+    gone: set[int] = set()
+    while not stop.wait(0.2):
+        for server in cluster.servers.values():
+            if not server.running and server.node not in gone:
+                gone.add(server.node)
+                print(f"node {server.node} has ended; see {server.log}", file=sys.stderr)
+        if len(gone) == len(cluster.servers):
+            break
+    return 1 if gone else 0
+
+
+# -- Status ----------------------------------------------------------------------------------------
+
+
+class ClusterStatus(NamedTuple):
+    """What all servers say, put together."""
+
+    leader: int | None
+    epoch: int
+    answers: dict[int, cw.Status]
+    unreachable: tuple[int, ...]
+    trouble: tuple[str, ...]
+
+    @property
+    def leading(self) -> cw.Status | None:
+        return self.answers[self.leader] if self.leader is not None else None
+
+
+def look(url: str, timeout: float = LOOK_S) -> ClusterStatus:
+    """Ask one server who there is, then all of them; raises `ConnectionLostError`."""
+    first = LogClient(url, timeout=timeout).status()
+    with ThreadPoolExecutor(max(1, len(first.addresses))) as pool:
+        found = dict(zip(first.addresses, pool.map(_ask, first.addresses.values()), strict=True))
+    answers = {node: status for node, status in sorted(found.items()) if status is not None}
+    answers.setdefault(first.id.node, first)
+    epoch = max(status.epoch for status in answers.values())
+    leaders = [n for n, s in answers.items() if s.role == "leader" and s.epoch == epoch]
+    leader = leaders[0] if leaders else None
+    unreachable = tuple(node for node in sorted(found) if node not in answers)
+    trouble = () if leaders else tuple(_why_no_leader(answers, unreachable))
+    return ClusterStatus(leader, epoch, answers, unreachable, trouble)
+
+
+def _ask(address: str) -> cw.Status | None:
+    try:
+        connection = Connection(parse_address(address))
+    except (OSError, FormatError):
+        return None
+    try:
+        connection.send(cw.AskStatus())
+        return connection.expect(cw.Status, 1.0)
+    except (OSError, JMSError):
+        return None
+    finally:
+        connection.close()
+
+
+def _why_no_leader(answers: dict[int, cw.Status], unreachable: tuple[int, ...]) -> Iterable[str]:
+    membership = max(answers.values(), key=lambda status: status.applied).membership
+    voters = membership.voters
+    lost = [v.node for v in voters if v.node in answers and answers[v.node].id != v]
+    away = [v.node for v in voters if v.node in unreachable]
+    if voters and len(voters) - len(lost) < majority(voters):
+        yield (
+            f"nodes {_list(lost)} came back without what they had stored: a majority is lost for "
+            "good, and the rest cannot go on without it"
+        )
+    elif voters and len(voters) - len(lost) - len(away) < majority(voters):
+        yield f"no majority can be reached: nodes {_list([*lost, *away])} are away"
+
+
+def _list(nodes: list[int]) -> str:
+    return ", ".join(map(str, nodes))
+
+
+def status(args: argparse.Namespace) -> int:
+    try:
+        found = look(args.url)
+    except ConnectionLostError as error:
+        found = ClusterStatus(None, 0, {}, (), (str(error),))
+    if args.json:
+        print(json.dumps(_as_json(found)))
+    else:
+        _show(found)
+    return 0 if found.leader is not None else 1
+
+
+def _as_json(found: ClusterStatus) -> dict[str, Any]:
+    nodes = [_node_as_json(status) for status in found.answers.values()]
+    nodes += [
+        {"node": node, "role": "unreachable", "committed": None, "pid": None, "trouble": []}
+        for node in found.unreachable
+    ]
+    return {
+        "leader": found.leader,
+        "epoch": found.epoch,
+        "nodes": sorted(nodes, key=lambda node: int(node["node"])),
+        "groups": [],
+        "trouble": list(found.trouble),
+    }
+
+
+def _node_as_json(status: cw.Status) -> dict[str, Any]:
+    return {
+        "node": status.id.node,
+        "role": _role(status),
+        "committed": status.committed,
+        "pid": status.pid,
+        "position": status.position,
+        "trouble": list(status.trouble),
+    }
+
+
+def _role(status: cw.Status) -> str:
+    member = status.membership.member(status.id.node)
+    learner = member is not None and member.id == status.id and not member.voter
+    return "learner" if learner else status.role
+
+
+def _show(found: ClusterStatus) -> None:
+    table = Table(title=f"leader {found.leader or 'none'}, epoch {found.epoch}")
+    for column in ("node", "role", "committed", "position", "pid", "trouble"):
+        table.add_column(column)
+    for node in _as_json(found)["nodes"]:
+        cells = (node.get(column) for column in ("node", "role", "committed", "position", "pid"))
+        table.add_row(*("" if c is None else str(c) for c in cells), "; ".join(node["trouble"]))
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(table)
+    for line in found.trouble:
+        console.print(line)
+
+
+# -- Change ----------------------------------------------------------------------------------------
+
+
+def change(args: argparse.Namespace) -> int:
+    """One after the other, each awaited."""
+    for node in args.nodes:
+        _change_one(args.url, *_CHANGES[args.change](node))
+    return 0
+
+
+Happened = Callable[[cw.Status], bool]  # asked of the leader
+
+
+def _add(node_address: tuple[int, Address]) -> tuple[cw.Change, Happened, str]:
+    node, address = node_address
+    return (
+        cw.Add(node, format_address(address)),
+        lambda status: status.membership.member(node) is not None,
+        f"node {node} was added; it counts once it runs and has caught up",
+    )
+
+
+def _remove(node: int) -> tuple[cw.Change, Happened, str]:
+    return (
+        cw.Remove(node),
+        lambda status: status.membership.member(node) is None,
+        f"node {node} was removed",
+    )
+
+
+def _transfer(node: int) -> tuple[cw.Change, Happened, str]:
+    return cw.Transfer(node), lambda status: status.id.node == node, f"node {node} leads"
+
+
+_CHANGES: dict[str, Callable[[Any], tuple[cw.Change, Happened, str]]] = {
+    "add": _add,
+    "remove": _remove,
+    "transfer": _transfer,
+}
+
+
+def _change_one(url: str, request: cw.Change, happened: Happened, success: str) -> None:
+    deadline = time.monotonic() + CHANGE_S
+    while True:
+        leading = look(url).leading
+        if leading is not None and happened(leading):
+            LogClient(url).barrier()  # what the leader shows may not be committed yet
+            print(success)
+            return
+        if time.monotonic() > deadline:
+            raise IllegalStateError(
+                f"{request} has not happened within {CHANGE_S:g} s, but still may; is the server "
+                "known, running and up to date? See `antiphon cluster status`.",
+                happened="unknown",
+            )
+        if leading is not None:
+            _tell(leading.addresses[leading.id.node], request)
+        time.sleep(0.2)
+
+
+def _tell(address: str, request: cw.Change) -> None:
+    """Ask for a change; if this is not the leader after all, nothing happens."""
+    try:
+        connection = Connection(parse_address(address))
+    except OSError:
+        return
+    try:
+        connection.send(request)
+        connection.receive(time.monotonic() + 1.0)
+    except OSError:
+        return
+    finally:
+        connection.close()

@@ -1,0 +1,187 @@
+"""The journal's disk on real files: one flat directory that one process at a time may hold.
+
+Promises: `sync` returns only when the system says that the bytes are on the medium; no room is
+`DiskFullError`, after which the same write may be tried again; anything else that goes wrong with a
+write or a sync is `SyncFailedError`, after which nothing unsynced may be relied upon. `sync` may be
+called from another thread than the rest.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections import OrderedDict
+from pathlib import Path
+from threading import Lock
+
+from antiphon.errors import (
+    DiskFullError,
+    IllegalStateError,
+    JournalDamagedError,
+    SyncFailedError,
+)
+from antiphon.io.journal_disk import DIRECTORY
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""EFBIG is a limit on the size of one file: like a quota, it may be raised while we run."""
+
+OPEN_MAX = 64
+"""Files kept open. Those with unsynced bytes stay open beyond that: a failed write-back is told to
+the descriptors that are open when it happens, so closing one could lose the news."""
+
+_sync_data = getattr(os, "fdatasync", os.fsync)  # not every system has the cheaper one
+
+
+class FileDisk:
+    volatile = False
+
+    def __init__(self, directory: Path | str) -> None:
+        self._path = Path(directory)
+        if not self._path.is_dir():
+            self._path.mkdir(parents=True)
+            _sync_directory(self._path.parent)
+        self._directory = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(self._directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._directory)
+            raise IllegalStateError(
+                f"the data folder {str(self._path)!r} is in use by another process. Nothing was "
+                "changed. End that one, or give this one a folder of its own."
+            ) from None
+        self._open: OrderedDict[str, int] = OrderedDict()
+        self._unsynced: set[str] = set()
+        self._lock = Lock()  # guards the two above: syncs come from another thread
+
+    def close(self) -> None:
+        with self._lock:
+            for descriptor in self._open.values():
+                os.close(descriptor)
+            self._open.clear()
+            os.close(self._directory)
+
+    # -- Looking -------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        with os.scandir(self._path) as found:
+            return sorted(entry.name for entry in found if entry.is_file())
+
+    def size(self, name: str) -> int:
+        return os.stat(self._path / name).st_size
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        with self._lock:
+            descriptor = self._descriptor(name)
+        try:
+            return _read(descriptor, offset, size)
+        except OSError as error:
+            raise JournalDamagedError(name, offset, f"cannot be read: {error.strerror}") from None
+
+    # -- Changing ------------------------------------------------------------------------------
+
+    def write(self, name: str, offset: int, data: bytes) -> None:
+        with self._lock:
+            descriptor = self._descriptor(name, create=True)
+            self._unsynced.add(name)
+        try:
+            _write(descriptor, offset, data)
+        except OSError as error:
+            raise self._explained(error, f"cannot write {len(data)} bytes to", name) from None
+
+    def truncate(self, name: str, size: int) -> None:
+        with self._lock:
+            descriptor = self._descriptor(name)
+            self._unsynced.add(name)
+        os.ftruncate(descriptor, size)
+
+    def rename(self, old: str, new: str) -> None:
+        with self._lock:
+            self._forget(new)
+            os.rename(self._path / old, self._path / new)
+            if old in self._open:
+                self._open[new] = self._open.pop(old)
+            if old in self._unsynced:
+                self._unsynced.remove(old)
+                self._unsynced.add(new)
+
+    def remove(self, name: str) -> None:
+        with self._lock:
+            self._forget(name)
+            os.unlink(self._path / name)
+
+    def sync(self, name: str) -> None:
+        try:
+            if name == DIRECTORY:
+                os.fsync(self._directory)
+            else:
+                self._sync_file(name)
+        except OSError as error:
+            raise SyncFailedError(
+                f"{str(self._path / name)!r} could not be synced: {error.strerror}. What was "
+                "written last may be lost; a restart finds out and goes on from what is there."
+            ) from None
+
+    def _sync_file(self, name: str) -> None:
+        with self._lock:
+            try:
+                # A second descriptor of the same open file: the first may be closed meanwhile.
+                descriptor = os.dup(self._descriptor(name))
+            except FileNotFoundError:
+                return  # removed since the sync was asked for: it has nothing left to lose
+            self._unsynced.discard(name)
+        try:
+            _sync_data(descriptor)
+        finally:
+            os.close(descriptor)
+
+    # -- Open files ----------------------------------------------------------------------------
+
+    def _descriptor(self, name: str, create: bool = False) -> int:
+        descriptor = self._open.get(name)
+        if descriptor is None:
+            flags = os.O_RDWR | os.O_CREAT if create else os.O_RDWR
+            descriptor = self._open[name] = os.open(self._path / name, flags, 0o644)
+            self._close_surplus()
+        self._open.move_to_end(name)
+        return descriptor
+
+    def _close_surplus(self) -> None:
+        surplus = len(self._open) - OPEN_MAX
+        if surplus > 0:
+            *others, _ = self._open  # the newest is about to be used
+            for name in [n for n in others if n not in self._unsynced][:surplus]:
+                os.close(self._open.pop(name))
+
+    def _forget(self, name: str) -> None:
+        self._unsynced.discard(name)
+        if (descriptor := self._open.pop(name, None)) is not None:
+            os.close(descriptor)
+
+    def _explained(self, error: OSError, what: str, name: str) -> DiskFullError | SyncFailedError:
+        kind = DiskFullError if error.errno in NO_ROOM else SyncFailedError
+        return kind(f"{what} {str(self._path / name)!r}: {error.strerror}")
+
+
+def _read(descriptor: int, offset: int, size: int) -> bytes:
+    data = os.pread(descriptor, size, offset)
+    while 0 < len(data) < size:
+        more = os.pread(descriptor, size - len(data), offset + len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+def _write(descriptor: int, offset: int, data: bytes) -> None:
+    written = os.pwrite(descriptor, data, offset)
+    while written < len(data):
+        written += os.pwrite(descriptor, memoryview(data)[written:], offset + written)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

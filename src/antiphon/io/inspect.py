@@ -1,0 +1,258 @@
+"""`antiphon journal inspect`: what the files of a journal hold, and whether they are whole.
+
+Promise: nothing is changed, created or locked, so a running server's folder may be looked at too
+(its newest batch may then look torn). Exit code 1 if something is damaged; a torn tail is no
+damage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from antiphon.errors import JournalDamagedError
+from antiphon.formats import journal as f
+from antiphon.io import journal_recovery as recovery
+from antiphon.io.journal_disk import DIRECTORY, Disk
+
+
+class ReadOnlyDisk:
+    """A folder that is only looked at."""
+
+    volatile = False
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def names(self) -> list[str]:
+        return sorted(path.name for path in self._folder.iterdir() if path.is_file())
+
+    def size(self, name: str) -> int:
+        return (self._folder / name).stat().st_size
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        with (self._folder / name).open("rb") as file:
+            file.seek(offset)
+            return file.read(size)
+
+    def write(self, name: str, offset: int, data: bytes) -> None:
+        raise AssertionError(f"an inspection would write {name}")
+
+    def truncate(self, name: str, size: int) -> None:
+        raise AssertionError(f"an inspection would truncate {name}")
+
+    def rename(self, old: str, new: str) -> None:
+        raise AssertionError(f"an inspection would rename {old}")
+
+    def remove(self, name: str) -> None:
+        raise AssertionError(f"an inspection would remove {name}")
+
+    def sync(self, name: str) -> None:
+        raise AssertionError(f"an inspection would sync {name or DIRECTORY!r}")
+
+
+class SegmentReport(NamedTuple):
+    file: str
+    bytes: int
+    batches: int
+    entries: int
+    indexes: tuple[int, int] | None  # of its entries
+    live: int  # packs below the log's base, kept for readers
+    synced: int  # the greatest offset that a batch in it knows to be synced
+    rows: int  # of its index, checkpoints not counted
+    positions: tuple[int, int] | None  # of the messages in those rows
+
+
+class Report(NamedTuple):
+    manifest: dict[str, Any] | None = None
+    snapshot: dict[str, Any] | None = None
+    segments: tuple[SegmentReport, ...] = ()
+    end: int = 0  # the offset behind the last whole batch
+    synced: int = 0
+    torn: JournalDamagedError | None = None  # where the last write ends too early
+    damage: tuple[JournalDamagedError, ...] = ()
+    set_aside: tuple[str, ...] = ()  # files that were found damaged earlier
+
+
+def run(args: argparse.Namespace) -> int:
+    folder = Path(args.dir)
+    if not folder.is_dir():
+        print(f"there is no folder {args.dir}", file=sys.stderr)
+        return 2
+    report = examine(ReadOnlyDisk(folder))
+    if args.json:
+        print(json.dumps(_as_json(report)))
+    else:
+        # Not cut to a terminal that is not there.
+        _show(report, Console(width=None if sys.stdout.isatty() else 160), args.dir)
+    return 1 if report.damage else 0
+
+
+# -- Looking ---------------------------------------------------------------------------------------
+
+
+def examine(disk: Disk) -> Report:
+    set_aside = tuple(name for name in disk.names() if name.startswith("damaged-"))
+    try:
+        manifest = recovery.read_manifest(disk)
+        if manifest is None:
+            _check_that_nothing_is_orphaned(disk)
+            return Report(set_aside=set_aside)
+    except JournalDamagedError as error:
+        return Report(damage=(error,), set_aside=set_aside)
+    scan = recovery.scan(disk, manifest.first_segment)
+    bad = scan.bad and JournalDamagedError(
+        recovery.segment_name(scan.bad.segment), scan.bad.at, scan.bad.reason
+    )
+    damage = [bad] if bad and scan.damaged else []
+    snapshot = _examine_snapshot(disk, manifest.snapshot, damage)
+    segments = _examine_segments(disk, scan, manifest.snapshot, damage)
+    return Report(
+        msgspec.structs.asdict(manifest),
+        snapshot,
+        tuple(segments),
+        scan.end,
+        scan.synced,
+        None if scan.damaged else bad,
+        tuple(damage),
+        set_aside,
+    )
+
+
+def _check_that_nothing_is_orphaned(disk: Disk) -> None:
+    if any(name.startswith(("seg-", "snap-")) for name in disk.names()):
+        raise JournalDamagedError(recovery.MANIFEST, 0, "there are segments, but no manifest")
+
+
+def _examine_snapshot(
+    disk: Disk, index: int, damage: list[JournalDamagedError]
+) -> dict[str, Any] | None:
+    if not index:
+        return None
+    try:
+        meta, chunks = recovery.read_snapshot(disk, index)
+        sizes = [len(chunk) for chunk in chunks]
+    except JournalDamagedError as error:
+        damage.append(error)
+        return None
+    members = [f"{m.id}{'' if m.voter else ' (learner)'}" for m in meta.membership.members]
+    return {
+        "file": recovery.snapshot_name(index),
+        "index": meta.index,
+        "epoch": meta.epoch,
+        "stamp": meta.stamp,
+        "members": members,
+        "chunks": len(sizes),
+        "bytes": sum(sizes),
+    }
+
+
+def _examine_segments(
+    disk: Disk, scan: recovery.Scan, snapshot: int, damage: list[JournalDamagedError]
+) -> Iterator[SegmentReport]:
+    for number, places in groupby(scan.batches, key=lambda place: place.segment):
+        name = recovery.segment_name(number)
+        kinds: Counter[int] = Counter()
+        indexes: list[int] = []
+        batches = synced = 0
+        for place in places:
+            batch = f.decode_batch(disk.read(name, place.at, place.size), 0)
+            batches += 1
+            synced = max(synced, batch.synced)
+            kinds.update(kind for kind, _, _ in batch.records)
+            indexes += [f.decode_entry(r).index for kind, _, r in batch.records if kind == f.ENTRY]
+        rows = _examine_index(disk, number, min(snapshot, max(indexes, default=0)), damage)
+        yield SegmentReport(
+            name,
+            disk.size(name),
+            batches,
+            kinds[f.ENTRY],
+            (min(indexes), max(indexes)) if indexes else None,
+            kinds[f.LIVE],
+            synced,
+            len(rows),
+            (rows[0].position, rows[-1].position + rows[-1].count - 1) if rows else None,
+        )
+
+
+def _examine_index(
+    disk: Disk, number: int, complete_to: int, damage: list[JournalDamagedError]
+) -> list[f.Row]:
+    """The rows of a segment's index. Up to the snapshot they must be complete; later ones can be
+    made again from the log."""
+    name = recovery.index_name(number)
+    data = disk.read(name, 0, disk.size(name)) if name in disk.names() else b""
+    rows, good = f.decode_rows(data)
+    try:
+        recovery.check_rows(rows, name, good, complete_to)
+    except JournalDamagedError as error:
+        damage.append(error)
+    return [row for row, _ in rows if row.count]
+
+
+# -- Showing ---------------------------------------------------------------------------------------
+
+
+def _as_json(report: Report) -> dict[str, Any]:
+    return {
+        **report._asdict(),
+        "segments": [segment._asdict() for segment in report.segments],
+        "torn": report.torn and _place(report.torn),
+        "damage": [_place(error) for error in report.damage],
+    }
+
+
+def _place(error: JournalDamagedError) -> dict[str, Any]:
+    return {"file": error.file, "offset": error.offset, "detail": error.detail}
+
+
+def _show(report: Report, console: Console, folder: str) -> None:
+    if report.manifest is None and not report.damage:
+        console.print(f"there is no journal in {folder}")
+    for title, facts in (("manifest", report.manifest), ("snapshot", report.snapshot)):
+        if facts is not None:
+            console.print(_facts(title, facts))
+    if report.segments:
+        console.print(_segments_table(report))
+    if report.set_aside:
+        console.print(f"set aside as damaged, earlier: {', '.join(report.set_aside)}")
+    if report.torn is not None:
+        where = f"{report.torn.file} at offset {report.torn.offset}"
+        console.print(f"torn tail in {where}, which the next start cuts: {report.torn.detail}")
+    for error in report.damage:
+        console.print(f"DAMAGED: {error}", style="bold red")
+    if report.manifest is not None and not report.damage:
+        console.print("whole")
+
+
+def _facts(title: str, facts: dict[str, Any]) -> Table:
+    table = Table(title=title, show_header=False)
+    for name, fact in facts.items():
+        table.add_row(name, ", ".join(fact) if isinstance(fact, list) else str(fact))
+    return table
+
+
+def _segments_table(report: Report) -> Table:
+    title = f"segments: whole up to offset {report.end}, known synced up to {report.synced}"
+    table = Table(title=title)
+    for column in SegmentReport._fields:
+        table.add_column(column)
+    for segment in report.segments:
+        table.add_row(*map(_cell, segment))
+    return table
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"{value[0]} to {value[1]}"
+    return "" if value is None else str(value)

@@ -1,0 +1,156 @@
+"""Clusters of real server processes on this machine, for `cluster up`, the demo, benchmarks and
+tests.
+
+Promise: leaving the `with` block ends every process, whatever happened inside. Each server writes
+what it says to a log file beside its data folder.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from antiphon.errors import IllegalStateError
+from antiphon.io.transport import Address, format_address
+
+HOST = "127.0.0.1"
+PORTS = range(10_000, 32_768)
+"""Below those that systems give to outgoing connections: otherwise the port of a server that is
+down could be taken by somebody's connection, and the server could not come back."""
+
+READY_S = 20.0
+STOP_S = 5.0
+PROGRAM = "import sys; from antiphon.cli import main; sys.exit(main())"
+
+
+def free_port() -> int:
+    while True:
+        port = random.choice(PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+            return port
+
+
+class LocalServer:
+    """One server process, which may be killed and started again."""
+
+    def __init__(self, node: int, address: Address, folder: Path) -> None:
+        self.node = node
+        self.address = address
+        self.data = folder / f"node-{node}"
+        self.log = folder / f"node-{node}.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
+
+    @property
+    def url(self) -> str:
+        return f"antiphon://{format_address(self.address)}"
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def start(self, cluster: str, storage: str, prepare: Callable[[], None] | None = None) -> None:
+        """`prepare` runs in the new process before the server does."""
+        assert not self.running
+        self._log_start = self.log.stat().st_size if self.log.exists() else 0
+        options = ["--node", str(self.node), "--cluster", cluster]
+        options += ["--data", str(self.data), "--storage", storage]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, "serve", *options],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=prepare,
+                # Ctrl-C at the terminal is for the one who started the cluster, who ends it.
+                start_new_session=True,
+            )
+
+    def said(self) -> str:
+        """What it wrote since it was started last."""
+        return self.log.read_bytes()[self._log_start :].decode(errors="replace")
+
+    def wait_ready(self, timeout: float = READY_S) -> None:
+        deadline = time.monotonic() + timeout
+        while not any(line.startswith("ready ") for line in self.said().splitlines()):
+            if not self.running or time.monotonic() > deadline:
+                state = "does not get ready" if self.running else "ended"
+                raise IllegalStateError(f"node {self.node} {state}; it said:\n{self.said()}")
+            time.sleep(0.02)
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """`kill -9`: as a crash."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """End it in an orderly way; returns its exit code."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+        self.process.terminate()
+        try:
+            return self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return -signal.SIGKILL
+
+
+class LocalCluster:
+    def __init__(self, servers: int, folder: Path, storage: str = "durable") -> None:
+        """Nothing runs yet. Data folders and logs are in `folder`, which must exist."""
+        self.storage = storage
+        ports: dict[int, int] = {}
+        while len(ports) < servers:
+            ports[free_port()] = len(ports) + 1
+        self.servers = {
+            node: LocalServer(node, (HOST, port), folder) for port, node in ports.items()
+        }
+
+    def __enter__(self) -> LocalCluster:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        running = [server for server in self.servers.values() if server.running]
+        for server in running:
+            server.signal(signal.SIGCONT)
+            server.signal(signal.SIGTERM)
+        for server in running:
+            server.stop()
+
+    @property
+    def listed(self) -> str:
+        """As `--cluster` wants it."""
+        return ",".join(f"{n}={format_address(s.address)}" for n, s in self.servers.items())
+
+    @property
+    def url(self) -> str:
+        return "antiphon://" + ",".join(format_address(s.address) for s in self.servers.values())
+
+    def start(self, *nodes: int, wait: bool = True) -> None:
+        """Start these, or all."""
+        chosen = [self.servers[node] for node in nodes or self.servers]
+        for server in chosen:
+            server.start(self.listed, self.storage)
+        for server in chosen if wait else []:
+            server.wait_ready()

@@ -1,0 +1,457 @@
+"""One server: drives a node and its journal with real sockets, files and clocks.
+
+Promises: effects are carried out in the order the node gave them; nothing leaves that depends on a
+write before the write is synced. All that was collected in one turn of the event loop is one write,
+and one sync covers every write since the last one began; syncs run in a single thread, in order,
+while the loop goes on. Without room on the disk the server takes part in nothing and tries again
+until there is room; a failed sync, a damaged record or a broken invariant ends it (`ended`), for
+only a restart knows what is really on the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
+
+from antiphon.core.effects import (
+    Accepted,
+    Applied,
+    Effect,
+    Install,
+    Persist,
+    Read,
+    ReadPart,
+    ReadReady,
+    Rejected,
+    Send,
+    StorePart,
+    Tail,
+    TakeSnapshot,
+)
+from antiphon.core.machine import PackMachine
+from antiphon.core.node import Node
+from antiphon.core.settings import Settings
+from antiphon.errors import DiskFullError, FormatError
+from antiphon.formats import client_wire as cw
+from antiphon.formats.entry import Member, Membership
+from antiphon.formats.messages import Envelope
+from antiphon.io.clients import Clients
+from antiphon.io.journal import SyncJob, open_journal
+from antiphon.io.journal_disk import Disk
+from antiphon.io.transport import Address, Transport, format_address, parse_address
+
+logger = logging.getLogger("antiphon.io.server")
+
+RETRY_S = 0.5
+"""How often a full disk is tried again."""
+
+SWEEP_S = 0.25
+CLOCK_S = 1.0
+
+
+class Server:
+    def __init__(
+        self,
+        node: int,
+        listed: dict[int, Address],
+        disk: Disk,
+        settings: Settings,
+        retain: int | None = None,
+    ) -> None:
+        """Opens the journal, and raises what `open_journal` raises. `retain`: how many messages
+        stay readable; None: all."""
+        self._disk = disk
+        self._listed = listed
+        self.machine = PackMachine(retain)
+        self.journal, recovered = open_journal(
+            disk, lambda: secrets.randbits(62) + 1, alone=len(listed) == 1
+        )
+        if recovered.snapshot is not None:
+            self.machine.restore(self.journal.read_snapshot()[1])
+        self._damage = recovered.damage
+        texts = {n: format_address(address) for n, address in listed.items()}
+        self.node = Node(
+            node, texts, recovered, self.machine, settings, random.Random(), self.now_ms()
+        )
+        self.clients = Clients(self)
+        self._transport = Transport(
+            self.node.replica.id, self._on_envelope, self.clients.connect, cw.REQUEST_MAX
+        )
+        self._effects: deque[Effect] = deque()
+        self._accepted: list[Accepted] = []  # not in the index yet
+        self._carrying = False
+        self._settle_due = False
+        self._syncing = False
+        self._part_lost = False  # of the snapshot that is coming in, for want of room
+        self._membership: Membership | None = None  # the one whose addresses are dialled
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._chores: asyncio.Queue[Install | TakeSnapshot] = asyncio.Queue()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="antiphon-sync")
+
+    # -- Starting and ending -------------------------------------------------------------------
+
+    async def start(self, listen: Address) -> Address:
+        """Listen, and begin to take part; returns where."""
+        self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(self._on_exception)
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+        self.serves: asyncio.Future[None] = self._loop.create_future()
+        address = await self._transport.listen(*listen)
+        own = self.node.replica.id.node
+        if self._listed[own][1] == 0:
+            self._listed = {**self._listed, own: address}
+        self._worker = self._loop.create_task(self._do_chores())
+        self._worker.add_done_callback(self._on_worker_done)
+        self._look_at_the_clock()
+        self._sweep()
+        self.settle_soon()
+        return address
+
+    async def close(self) -> None:
+        """Let go of everything. What was not synced yet was not acknowledged either."""
+        self._worker.cancel()
+        if not self.ended.done():
+            self.ended.set_result(None)
+        await self._transport.close()
+        await self._loop.run_in_executor(None, self._thread.shutdown)
+
+    def _fail(self, error: BaseException) -> None:
+        """End: from here on nothing is carried out and nothing is released."""
+        if not self.ended.done():
+            logger.critical("this server ends: %s: %s", type(error).__name__, error, exc_info=error)
+            self.ended.set_exception(error)
+
+    def _on_exception(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Whatever a callback raised. A socket may fail as it likes; anything else would leave
+        this server in a state that nobody has thought of."""
+        error = context.get("exception")
+        if error is None or (isinstance(error, OSError) and "accept" in context["message"]):
+            logger.error("%s: %s", context["message"], error)
+        else:
+            self._fail(error)
+
+    def _on_worker_done(self, worker: asyncio.Task[None]) -> None:
+        if not worker.cancelled() and (error := worker.exception()) is not None:
+            self._fail(error)
+
+    # -- Time ----------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+    def _look_at_the_clock(self) -> None:
+        self.node.set_wall_offset(time.time_ns() // 1_000_000 - self.now_ms())
+        self._loop.call_later(CLOCK_S, self._look_at_the_clock)
+
+    def _sweep(self) -> None:
+        self.clients.sweep()
+        self._loop.call_later(SWEEP_S, self._sweep)
+
+    def _arm_timer(self) -> None:
+        """See to it that the node's next deadline is met. One that moved into the future is not
+        worth a new timer: the old one fires, finds nothing due, and comes back here."""
+        if self.node.replica.impaired:
+            return  # nothing is due until there is room again
+        due_ms = self.node.next_deadline_ms()
+        if self._timer is None or due_ms < self._timer_ms:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_ms = due_ms
+            wait_s = max(0, due_ms - self.now_ms()) / 1000
+            self._timer = self._loop.call_later(wait_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._carry_out(self.node.tick(self.now_ms()))
+
+    # -- Carrying out what the node asks for ---------------------------------------------------
+
+    def _on_envelope(self, envelope: Envelope) -> None:
+        self._carry_out(self.node.receive(envelope, self.now_ms()))
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        """In order; what a step itself leads to comes after what was due before it."""
+        self._effects += effects
+        if self._carrying:
+            return
+        self._carrying = True
+        while self._effects and not self.ended.done():
+            effect = self._effects.popleft()
+            self._CARRY_OUT[type(effect)](self, effect)
+        self._carrying = False
+        self.settle_soon()
+
+    def _send(self, effect: Send) -> None:
+        self._transport.send(effect.to, effect.message)
+
+    def _persist(self, effect: Persist) -> None:
+        self.journal.append(effect.records, effect.then)
+
+    def _applied(self, effect: Applied) -> None:
+        self._accepted += effect.accepted
+        self.clients.accepted(effect.accepted)
+
+    def _read(self, effect: Read) -> None:
+        # In a later turn of the loop: a long log is read in many pieces, and others have their
+        # turn between them.
+        self._loop.call_soon(self._read_now, effect)
+
+    def _read_now(self, effect: Read) -> None:
+        self._write()  # what is only collected may replace what would be read
+        entries = self.journal.entries(effect.first, effect.max_bytes)
+        self._carry_out(self.node.entries_read(effect.reader, effect.first, entries, self.now_ms()))
+
+    def _read_part(self, effect: ReadPart) -> None:
+        self._loop.call_soon(self._read_part_now, effect)
+
+    def _read_part_now(self, effect: ReadPart) -> None:
+        meta, data, last = self.journal.part(effect.to.node, effect.seq, self.machine.live())
+        self._carry_out(self.node.part_read(effect.to, meta, effect.seq, data, last, self.now_ms()))
+
+    def _store_part(self, effect: StorePart) -> None:
+        if effect.seq == 0:
+            self._part_lost = False
+        try:
+            if not self._part_lost:
+                self.journal.receive_part(effect.meta, effect.seq, effect.data)
+                self._release(effect.then)
+        except DiskFullError as error:
+            self._part_lost = True
+            self.node.install_failed()
+            self._disk_full(error)
+
+    def _later(self, effect: Install | TakeSnapshot) -> None:
+        if isinstance(effect, Install) and self._part_lost:
+            return  # the leader offers it again
+        self._chores.put_nowait(effect)
+
+    def _read_ready(self, effect: ReadReady) -> None:
+        self.clients.read_ready(effect)
+
+    def _rejected(self, effect: Rejected) -> None:
+        self.clients.rejected(effect)
+
+    _CARRY_OUT: ClassVar[dict[type, Callable[[Server, Any], None]]] = {
+        Send: _send,
+        Persist: _persist,
+        Applied: _applied,
+        Read: _read,
+        ReadPart: _read_part,
+        StorePart: _store_part,
+        Install: _later,
+        TakeSnapshot: _later,
+        ReadReady: _read_ready,
+        Rejected: _rejected,
+    }
+
+    # -- What clients ask for ------------------------------------------------------------------
+
+    def propose(self, packs: tuple[bytes, ...]) -> None:
+        self._carry_out(self.node.propose(packs, self.now_ms()))
+
+    def read(self, request: int) -> None:
+        self._carry_out(self.node.read(request, self.now_ms()))
+
+    def change(self, member: Member | int) -> None:
+        self._carry_out(self.node.change(member, self.now_ms()))
+
+    def transfer(self, node: int) -> None:
+        self._carry_out(self.node.transfer(node, self.now_ms()))
+
+    def address_of(self, node: int) -> str:
+        address = self._addresses().get(node)
+        return format_address(address) if address is not None else ""
+
+    def status(self) -> cw.Status:
+        r = self.node.replica
+        return cw.Status(
+            r.id,
+            os.getpid(),
+            r.role.value,
+            r.epoch,
+            r.leader_id,
+            r.memberships.current,
+            {n: format_address(address) for n, address in self._addresses().items()},
+            r.commit,
+            self.node.applied,
+            self.machine.position,
+            self.machine.digest,
+            time.process_time(),
+            tuple(self._trouble()),
+        )
+
+    def _trouble(self) -> Iterator[str]:
+        r = self.node.replica
+        if r.impaired:
+            yield r.impaired
+        if self._damage and r.id not in r.memberships.current.voters:
+            yield f"being repaired from the others: {self._damage}"
+        if r.removed:
+            yield f"not wanted by the others: {r.removed}"
+        if r.newcomer is not None and r.newcomer.complaint:
+            yield f"cannot found a cluster: {r.newcomer.complaint}"
+
+    # -- Once a turn of the loop ---------------------------------------------------------------
+
+    def settle_soon(self) -> None:
+        if not self._settle_due:
+            self._settle_due = True
+            self._loop.call_soon(self._settle)
+
+    def _settle(self) -> None:
+        """Everything that came in during one turn of the loop is proposed, written and handed on
+        together."""
+        if self.ended.done():
+            return
+        self.clients.propose()
+        self._settle_due = False
+        self._write()
+        self._start_sync()
+        self.clients.deliver()
+        self._follow_membership()
+        self._arm_timer()
+        if self.node.replica.leader_id is not None and not self.serves.done():
+            self.serves.set_result(None)
+
+    def _follow_membership(self) -> None:
+        membership = self.node.replica.memberships.current
+        if membership is not self._membership:
+            self._membership = membership
+            self._transport.set_peers(self._addresses())
+
+    def _addresses(self) -> dict[int, Address]:
+        """Of all servers. What the operator lists here counts more than what the log says, which
+        may be older."""
+        addresses = {}
+        for member in self.node.replica.memberships.current.members:
+            try:
+                addresses[member.node] = parse_address(member.address)
+            except FormatError:
+                continue  # the leader checks addresses; a foreign one is not worth a crash
+        return {**addresses, **self._listed}
+
+    # -- Writing and syncing -------------------------------------------------------------------
+
+    def _write(self) -> None:
+        """Everything collected, then the rows of what was accepted, which point into it."""
+        try:
+            self.journal.flush()
+            accepted, self._accepted = tuple(self._accepted), []
+            self.journal.index(accepted)
+        except DiskFullError as error:
+            self._disk_full(error)
+
+    def _start_sync(self) -> None:
+        """Sync all that was written, unless a sync is under way: then when that one ends."""
+        if self._syncing or self.ended.done():
+            return
+        job = self.journal.begin_sync()
+        if job is None:
+            self._mark()
+        elif self._disk.volatile:
+            self._release(self.journal.end_sync(job))
+        else:
+            self._syncing = True
+            done = self._loop.run_in_executor(self._thread, self._sync, job.names)
+            done.add_done_callback(lambda done: self._synced(job, done))
+
+    def _sync(self, names: tuple[str, ...]) -> None:
+        for name in names:
+            self._disk.sync(name)
+
+    def _synced(self, job: SyncJob, done: asyncio.Future[None]) -> None:
+        self._syncing = False
+        if self.ended.done() or done.cancelled():
+            return
+        if (error := done.exception()) is not None:
+            self._fail(error)
+            return
+        self._release(self.journal.end_sync(job))
+        self._start_sync()
+
+    def _release(self, tails: tuple[Tail, ...] | list[Tail]) -> None:
+        """What these waited for is on disk."""
+        for tail in tails:
+            if isinstance(tail, Send):
+                self._send(tail)
+            else:
+                self._carry_out(self.node.stored(tail, self.now_ms()))
+
+    def _mark(self) -> None:
+        try:
+            self.journal.mark()
+        except DiskFullError as error:
+            self._disk_full(error)
+
+    # -- No room -------------------------------------------------------------------------------
+
+    def _disk_full(self, error: DiskFullError) -> None:
+        if not self.node.replica.impaired:
+            logger.error("no room: %s; trying again every %g s", error, RETRY_S)
+            self._loop.call_later(RETRY_S, self._try_again)
+            self._carry_out(self.node.impair(f"disk full: {error}", self.now_ms()))
+
+    def _try_again(self) -> None:
+        if self.ended.done():
+            return
+        try:
+            self.journal.flush()
+            self.journal.mark()
+        except DiskFullError:
+            self._loop.call_later(RETRY_S, self._try_again)
+        else:
+            logger.info("there is room again")
+            self._carry_out(self.node.impair("", self.now_ms()))
+
+    # -- Snapshots, in the background ----------------------------------------------------------
+
+    async def _do_chores(self) -> None:
+        """One after the other, and a sync or a piece of writing at a time."""
+        while True:
+            chore = await self._chores.get()
+            self._write()  # a snapshot says that the index is complete up to it
+            if isinstance(chore, Install):
+                await self._install(chore)
+            else:
+                await self._take_snapshot(chore)
+            self.settle_soon()
+
+    async def _install(self, chore: Install) -> None:
+        try:
+            await self._step_through(self.journal.install(chore.meta))
+        except DiskFullError as error:
+            self.node.install_failed()
+            self._disk_full(error)
+            return
+        self.machine.restore(self.journal.read_snapshot()[1])
+        logger.info("took over the state at entry %d from the leader", chore.meta.index)
+        self._carry_out(self.node.installed(chore.meta, self.now_ms()))
+        self.clients.restored()
+
+    async def _take_snapshot(self, chore: TakeSnapshot) -> None:
+        try:
+            await self._step_through(
+                self.journal.store_snapshot(chore.meta, chore.chunks, chore.live)
+            )
+        except DiskFullError as error:
+            # No reason to stop: the log itself may still have room, and says so if it has not.
+            logger.error("no room for a snapshot: %s", error)
+            self.node.snapshot_failed()
+            return
+        self.node.snapshot_stored(chore.meta, self.journal.base_index)
+
+    async def _step_through(self, work: Iterator[tuple[str, ...]]) -> None:
+        for names in work:
+            if names and not self._disk.volatile:
+                await self._loop.run_in_executor(self._thread, self._sync, names)
+            else:
+                await asyncio.sleep(0)

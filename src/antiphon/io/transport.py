@@ -1,0 +1,426 @@
+"""Connections between servers, and from clients: one port for both.
+
+Promises: what arrives is whole and from who it says it is from (by its handshake), or the
+connection is closed with a logged reason, and only that one; nobody can make this process hold more
+than the limits below. What is sent to a peer arrives once and in order, or not at all: while a peer
+cannot be reached or does not keep up, messages for it are dropped, which the log's protocol is
+made for.
+
+Each server dials every other one and sends on the connection it dialled; to somebody whom it cannot
+dial it answers on the connection that came in. A lost connection is dialled again after a pause
+that doubles, and at once when the peer shows by dialling in that it is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import socket
+from collections.abc import Callable
+from typing import Protocol, TypeVar, cast
+
+from antiphon.errors import FormatError
+from antiphon.formats import wire
+from antiphon.formats.entry import ReplicaId
+from antiphon.formats.messages import Envelope, Message
+from antiphon.io.frames import FrameReader
+
+logger = logging.getLogger("antiphon.io.transport")
+
+Address = tuple[str, int]
+Outcome = TypeVar("Outcome")
+
+HELLO_MAX = 1024
+HANDSHAKE_S = 5.0
+"""Within this time a connection says who it is, or is closed."""
+
+UNIDENTIFIED_MAX = 64
+"""Connections that have not said who they are; beyond that the oldest is closed: an honest one
+identifies itself at once."""
+
+CLIENTS_MAX = 1000
+SERVERS_MAX = 64
+QUEUE_BYTES = 96 << 20
+"""What waits to be sent to one other process: above the largest frame, and above a full window of
+appends, so that replication drops nothing as long as a peer keeps up at all. At the limit the
+newest message to a peer is dropped; a client, which must read what it asked for, is disconnected.
+"""
+
+WRITE_BUFFER_BYTES = 256 << 10
+"""What the event loop may hold ahead of the socket; the rest waits here, where it is counted."""
+
+REDIAL_MIN_S, REDIAL_MAX_S = 0.05, 1.0
+LINGER_S = 1.0
+"""What is queued when a connection ends has this time to leave."""
+
+UNACKNOWLEDGED_MS = 5000
+"""A link whose bytes the peer does not take for so long is given up, rather than waiting for TCP's
+own patience of many minutes. Not so with clients: those may be slow."""
+
+
+class ClientHandler(Protocol):
+    """What a server does with one client."""
+
+    def take(self, body: bytes) -> None:
+        """A frame; raises `FormatError` on one that no honest client sends."""
+
+    def writable(self) -> None:
+        """All that was sent has left."""
+
+    def closed(self) -> None: ...
+
+
+class Connection(asyncio.Protocol):
+    """One TCP connection: frames both ways, none before a good handshake."""
+
+    def __init__(self, hub: Transport, dialled: int | None = None) -> None:
+        """`dialled`: the node number that should be at the other end; None: it came to us."""
+        self.dialled = dialled
+        self._hub = hub
+        self._reader = FrameReader(HELLO_MAX)
+        self._loop = asyncio.get_running_loop()
+        self._socket: asyncio.Transport | None = None
+        self._queue: list[bytes] = []
+        self._queued_bytes = 0
+        self._full = False  # the event loop holds enough; what comes now waits in the queue
+        self._writing = False  # a joined write is due
+        self._handshake_timer: asyncio.TimerHandle | None = None
+        self.peer: wire.Hello | None = None
+        self.version = 0
+        self.client: ClientHandler | None = None
+        self.dropped = 0  # messages that found the queue full
+        self.identified: asyncio.Future[bool] = self._loop.create_future()
+        self.lost: asyncio.Future[None] = self._loop.create_future()
+        self.name = "?"
+
+    # -- Called by the event loop --------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
+        self._socket = transport
+        self.name = _name(transport.get_extra_info("peername"))
+        transport.set_write_buffer_limits(WRITE_BUFFER_BYTES)
+        _set_options(transport.get_extra_info("socket"), dialled=self.dialled is not None)
+        self._hub.arrived(self)
+        self._handshake_timer = self._loop.call_later(
+            HANDSHAKE_S, self.end, f"no handshake within {HANDSHAKE_S:g} s"
+        )
+        if self.dialled is not None:
+            self.send(wire.frame(self._hub.hello))
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for body in self._reader.feed(data):
+                if self.ended:
+                    return
+                self._take(body)
+        except FormatError as error:
+            self.end(str(error))
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        self._write()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._stop_handshake_timer()
+        self._queue.clear()
+        _settle(self.identified, False)
+        _settle(self.lost, None)
+        self._hub.left(self)
+        if self.client is not None:
+            self.client.closed()
+
+    # -- Called by the server ------------------------------------------------------------------
+
+    @property
+    def ended(self) -> bool:
+        return self._socket is None or self._socket.is_closing()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What was sent and has not left for the event loop yet."""
+        return self._queued_bytes
+
+    def send(self, frame: bytes) -> bool:
+        """Queue a frame; False: there was no room, and it was dropped."""
+        if self._queued_bytes + len(frame) > QUEUE_BYTES:
+            self.dropped += 1
+            if self.client is not None:
+                self.end(f"it has not read {self._queued_bytes} bytes that it asked for")
+            return False
+        self._queue.append(frame)
+        self._queued_bytes += len(frame)
+        if not self._writing and not self._full:
+            # All that is sent in this turn of the loop leaves in one write.
+            self._writing = True
+            self._loop.call_soon(self._write)
+        return True
+
+    def hold(self, hold: bool) -> None:
+        """Stop reading, so that the sender has to wait; or go on."""
+        if self._socket is not None and not self._socket.is_closing():
+            if hold:
+                self._socket.pause_reading()
+            else:
+                self._socket.resume_reading()
+
+    def end(self, reason: str = "") -> None:
+        """Close, after what is queued has been handed on; with a reason, somebody is to blame."""
+        if self._socket is None or self._socket.is_closing():
+            return
+        if reason:
+            logger.warning("closing the connection with %s: %s", self.name, reason)
+        self._full = False
+        self._write()
+        self._socket.close()
+        self._loop.call_later(LINGER_S, self._socket.abort)
+
+    def abort(self) -> None:
+        if self._socket is not None:
+            self._socket.abort()
+
+    # -- Inside --------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        self._writing = False
+        if self._queue and not self._full and self._socket is not None:
+            frames, self._queue, self._queued_bytes = self._queue, [], 0
+            self._socket.write(b"".join(frames))
+        if self.client is not None and not self._full:
+            self.client.writable()
+
+    def _take(self, body: bytes) -> None:
+        if self.peer is None:
+            self._greet(wire.decode_hello(body))
+        elif self.client is not None:
+            self.client.take(body)
+        else:
+            envelope = wire.decode_envelope(body)
+            if envelope.sender != self.peer.sender or envelope.to.node != self._hub.own.sender.node:
+                raise FormatError(
+                    f"{self.peer.sender} sent a message from {envelope.sender} to {envelope.to}"
+                )
+            self._hub.on_envelope(envelope)
+
+    def _greet(self, hello: wire.Hello) -> None:
+        if self.dialled is None:
+            # Before anything is refused: so the other side can tell its operator why.
+            self.send(wire.frame(self._hub.hello))
+        elif hello.sender.node != self.dialled or hello.role != "server":
+            raise FormatError(
+                f"node {self.dialled} should be there, but {hello.role} {hello.sender} answered"
+            )
+        self.version = wire.agree(self._hub.own, hello)
+        self.peer = hello
+        self._stop_handshake_timer()
+        self._hub.greeted(self, hello)
+        _settle(self.identified, True)
+
+    def serve(self, client: ClientHandler, frame_max: int) -> None:
+        self.client = client
+        self._reader.limit = frame_max
+
+    def trust_as_server(self) -> None:
+        self._reader.limit = wire.FRAME_MAX
+
+    def _stop_handshake_timer(self) -> None:
+        if self._handshake_timer is not None:
+            self._handshake_timer.cancel()
+            self._handshake_timer = None
+
+
+class Link:
+    """The way to one peer: dialled, and dialled again."""
+
+    def __init__(self, hub: Transport, node: int, address: Address) -> None:
+        self.address = address
+        self.connection: Connection | None = None
+        self._hub = hub
+        self._node = node
+        self._complaint = ""
+        self._wake = asyncio.Event()
+        self._task = asyncio.get_running_loop().create_task(self._keep())
+
+    def wake(self) -> None:
+        """The peer is there: do not wait out the pause."""
+        self._wake.set()
+
+    def close(self) -> None:
+        self._task.cancel()
+
+    async def _keep(self) -> None:
+        pause = REDIAL_MIN_S
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            try:
+                await self._hold_one()
+                self._complain("the connection was lost")
+            except (OSError, FormatError) as error:
+                self._complain(str(error) or type(error).__name__)
+            if loop.time() - began > REDIAL_MAX_S:
+                pause = REDIAL_MIN_S  # it had worked for a while
+            self._wake.clear()
+            with contextlib.suppress(TimeoutError):
+                # Jitter: servers that lost each other together do not come back in step.
+                await asyncio.wait_for(self._wake.wait(), pause * random.uniform(0.5, 1.5))
+            pause = min(2 * pause, REDIAL_MAX_S)
+
+    async def _hold_one(self) -> None:
+        """Dial, and return when the connection is lost."""
+        connection = await self._hub.dial(self._node, self.address)
+        try:
+            self.connection = connection
+            self._complaint = ""
+            logger.info("connected to node %d at %s", self._node, connection.name)
+            await connection.lost
+        finally:
+            self.connection = None
+            connection.abort()
+
+    def _complain(self, complaint: str) -> None:
+        if complaint != self._complaint:
+            self._complaint = complaint
+            where = format_address(self.address)
+            logger.info("no connection to node %d at %s: %s", self._node, where, complaint)
+
+
+class Transport:
+    def __init__(
+        self,
+        me: ReplicaId,
+        on_envelope: Callable[[Envelope], None],
+        on_client: Callable[[Connection], ClientHandler],
+        client_frame_max: int,
+    ) -> None:
+        self.own = wire.Hello(wire.MAGIC, wire.OLDEST, wire.NEWEST, "server", me)
+        self.hello = wire.encode_hello(self.own)
+        self.on_envelope = on_envelope
+        self._on_client = on_client
+        self._client_frame_max = client_frame_max
+        self._me = me
+        self._links: dict[int, Link] = {}
+        self._came_in: dict[int, Connection] = {}  # the newest connection from each server
+        self._unidentified: dict[Connection, None] = {}
+        self._clients: set[Connection] = set()
+        self._listener: asyncio.Server | None = None
+
+    async def listen(self, host: str, port: int) -> Address:
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(lambda: Connection(self), host, port)
+        name = self._listener.sockets[0].getsockname()
+        return name[0], name[1]
+
+    async def close(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        self.set_peers({})
+        open_ = [*self._unidentified, *self._came_in.values(), *self._clients]
+        for connection in open_:
+            connection.end()
+        await asyncio.gather(*(connection.lost for connection in open_))
+
+    def set_peers(self, addresses: dict[int, Address]) -> None:
+        """Who there is to dial, this server not counted."""
+        for node in [n for n, link in self._links.items() if addresses.get(n) != link.address]:
+            self._links.pop(node).close()
+        for node, address in addresses.items():
+            if node not in self._links and node != self._me.node:
+                self._links[node] = Link(self, node, address)
+
+    def send(self, to: ReplicaId, message: Message) -> None:
+        """Send if there is a way and room; otherwise the message is lost."""
+        link = self._links.get(to.node)
+        connection = link.connection if link is not None else None
+        if connection is None:
+            connection = self._came_in.get(to.node)
+        if connection is not None and not connection.ended:
+            envelope = Envelope(self._me, to, message)
+            connection.send(wire.frame(wire.encode_envelope(envelope, connection.version)))
+
+    async def dial(self, node: int, address: Address) -> Connection:
+        """A connection that has shaken hands; raises `OSError` or `FormatError`."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(HANDSHAKE_S):
+            _, connection = await loop.create_connection(lambda: Connection(self, node), *address)
+            try:
+                if not await connection.identified:
+                    raise ConnectionError("it hung up during the handshake")
+            except BaseException:
+                connection.abort()
+                raise
+        return connection
+
+    # -- Called by connections -----------------------------------------------------------------
+
+    def arrived(self, connection: Connection) -> None:
+        if connection.dialled is not None:
+            return
+        self._unidentified[connection] = None
+        if len(self._unidentified) > UNIDENTIFIED_MAX:
+            oldest = next(iter(self._unidentified))
+            del self._unidentified[oldest]
+            oldest.end(f"more than {UNIDENTIFIED_MAX} connections have not said who they are")
+
+    def greeted(self, connection: Connection, hello: wire.Hello) -> None:
+        if hello.role == "client":
+            if len(self._clients) >= CLIENTS_MAX:
+                raise FormatError(f"{CLIENTS_MAX} clients are connected, and no more are taken")
+            self._clients.add(connection)
+            connection.serve(self._on_client(connection), self._client_frame_max)
+        else:
+            connection.trust_as_server()
+            if connection.dialled is None:
+                self._came(connection, hello.sender.node)
+        self._unidentified.pop(connection, None)
+
+    def left(self, connection: Connection) -> None:
+        self._unidentified.pop(connection, None)
+        self._clients.discard(connection)
+        for node, newest in list(self._came_in.items()):
+            if newest is connection:
+                del self._came_in[node]
+
+    def _came(self, connection: Connection, node: int) -> None:
+        older = self._came_in.get(node)
+        if older is not None:
+            older.abort()  # who dials anew has lost it
+        elif len(self._came_in) >= SERVERS_MAX:
+            raise FormatError(f"{SERVERS_MAX} servers are connected, and no more are taken")
+        self._came_in[node] = connection
+        if (link := self._links.get(node)) is not None:
+            link.wake()
+
+
+def parse_address(text: str) -> Address:
+    """`127.0.0.1:7470` or `[::1]:7470`; raises `FormatError`."""
+    host, _, port = text.rpartition(":")
+    if not (host and port.isdecimal() and int(port) < 65536):
+        raise FormatError(f"{text!r} is not HOST:PORT")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def format_address(address: Address) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _name(address: object) -> str:
+    return format_address(address[:2]) if isinstance(address, tuple) else str(address)
+
+
+def _set_options(sock: socket.socket, *, dialled: bool) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if dialled and hasattr(socket, "TCP_USER_TIMEOUT"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS)
+
+
+def _settle(future: asyncio.Future[Outcome], outcome: Outcome) -> None:
+    if not future.done():
+        future.set_result(outcome)

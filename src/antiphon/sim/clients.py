@@ -1,0 +1,60 @@
+"""A simulated client: one pack after the other, resent to any server until it is acknowledged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from antiphon.formats import pack
+from antiphon.sim.draws import stream
+from antiphon.sim.machine import ALARM
+
+if TYPE_CHECKING:
+    from antiphon.sim.world import World
+
+RETRY_US = 400_000
+
+
+class SimClient:
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
+        self.number = number
+        self.session = number
+        self.sequence = 1  # of the pack that waits
+        self.done = 0
+        self._random = stream(world.seed, "client", number)
+        self._pack = b""
+        self._next_sequence = 1
+
+    @property
+    def finished(self) -> bool:
+        return self.done >= self.world.plan.operations
+
+    def begin(self) -> None:
+        if self.finished:
+            return
+        count = self._random.randrange(1, 4)
+        destination = ALARM if self._random.random() < 0.1 else f"orders.{self.number}"
+        body = bytes(self._random.randrange(5, 120))
+        self.sequence = self._next_sequence
+        self._next_sequence += count
+        self._pack = pack.encode(destination, count, body, self.session, self.sequence)
+        self.attempt(self.done)
+
+    def attempt(self, operation: int) -> None:
+        """Send it, and look again later whether that helped."""
+        if operation != self.done or self.finished or not self.sequence:
+            return
+        server = self.world.some_server(self._random)
+        if server is not None:
+            self.world.client_sends(self, server, self._pack)
+        if self._random.random() < 0.2:
+            self.world.client_reads(self._random)
+        self.world.at(RETRY_US + self._random.randrange(RETRY_US), self.attempt, operation)
+
+    def acknowledged(self, sequence: int) -> None:
+        if sequence == self.sequence and not self.finished:
+            self.world.oracle.acknowledge(self.session, sequence)
+            self.done += 1
+            self.sequence = 0  # nothing waits until the next one begins
+            pause = self._random.choice((100, 10_000, 200_000))
+            self.world.at(pause, self.begin)

@@ -1,0 +1,143 @@
+"""What a seed means: the cluster, the mixture of faults, and when each strikes.
+
+Swarm testing: a seed first decides which kinds of fault exist at all in its world, then how strong
+they are. The plan is a plain value: a shrinker takes pieces out of it and runs it again.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from antiphon.core.settings import Settings
+from antiphon.sim.draws import stream
+
+LEADER = 0
+"""A fault's target: whoever leads when it strikes."""
+
+SECOND_US = 1_000_000
+
+
+class Fault(msgspec.Struct, frozen=True):
+    at_us: int
+    kind: str
+    target: int  # a server's number, or LEADER
+    for_us: int  # how long it lasts, or how long until the restart
+    detail: int  # what else there is to choose, by kind
+
+
+class Plan(msgspec.Struct, frozen=True):
+    seed: int
+    listed: dict[int, str]
+    spares: int  # servers that can be added
+    volatile: bool
+    settings: Settings
+    segment_bytes: int
+    retain: int | None
+    loss: float
+    duplication: float
+    delay_us: tuple[int, int]
+    straggle: float  # how often a message takes a hundred times as long
+    sync_us: tuple[int, int]
+    rates: dict[int, float]  # how fast each server's clock runs
+    wire_versions: dict[int, int]
+    encode: bool  # messages go through the wire format instead of by reference
+    duration_us: int
+    clients: int
+    operations: int
+    faults: tuple[Fault, ...]
+
+
+_KINDS = {
+    # kind: how often relative to others
+    "kill": 4,
+    "power": 3,
+    "crash-in-effects": 4,
+    "power-all": 1,
+    "pause": 3,
+    "isolate": 4,
+    "partition": 3,
+    "one-way": 3,
+    "clog": 2,
+    "flip": 2,
+    "misdirect": 1,
+    "wipe": 1,
+    "sync-failure": 1,
+    "full": 2,
+    "slow-disk": 2,
+    "clock-jump": 2,
+    "transfer": 3,
+    "add": 2,
+    "add-unreachable": 1,
+    "remove": 2,
+}
+_ON_DISK = {"power", "power-all", "flip", "misdirect", "wipe", "sync-failure", "slow-disk"}
+
+
+def draw_plan(seed: int) -> Plan:
+    random = stream(seed, "plan")
+    size = random.choice((1, 2, 3, 3, 3, 3, 3, 5, 5))
+    volatile = size > 1 and random.random() < 0.3
+    spares = random.choice((0, 0, 1, 2))
+    numbers = range(1, size + spares + 1)
+    duration_us = random.randrange(6, 16) * SECOND_US
+    drift = random.choice((0.0, 0.0, 0.02, 0.1))
+    mixed = random.random() < 0.3
+    low = random.choice((100, 500, 2_000))
+    return Plan(
+        seed=seed,
+        listed={n: f"node-{n}" for n in range(1, size + 1)},
+        spares=spares,
+        volatile=volatile,
+        settings=_draw_settings(random, volatile),
+        segment_bytes=random.choice((600, 2_000, 8_000)),
+        retain=random.choice((None, 20, 100)),
+        loss=random.choice((0.0, 0.0, 0.02, 0.1, 0.3)),
+        duplication=random.choice((0.0, 0.0, 0.05, 0.5)),
+        delay_us=(low, low * random.choice((2, 5, 20))),
+        straggle=random.choice((0.0, 0.0, 0.01, 0.05)),
+        sync_us=random.choice(((100, 300), (500, 5_000), (5_000, 40_000))),
+        rates={n: 1.0 + random.uniform(-drift, drift) for n in numbers},
+        wire_versions={n: random.choice((1, 2)) if mixed else 2 for n in numbers},
+        encode=mixed or random.random() < 0.1,
+        duration_us=duration_us,
+        clients=random.choice((1, 2, 4)),
+        operations=random.choice((10, 30, 60)),
+        faults=_draw_faults(random, size, spares, volatile, duration_us),
+    )
+
+
+def _draw_settings(random: Random, volatile: bool) -> Settings:
+    return Settings(
+        inflight_max=random.choice((1, 2, 8, 64)),
+        append_max_bytes=random.choice((1, 200, 5_000)),
+        uncommitted_max_bytes=random.choice((500, 1 << 20)),
+        cache_max_bytes=random.choice((0, 500, 1 << 20)),
+        snapshot_every_entries=random.choice((8, 25, 1_000)),
+        volatile=volatile,
+    )
+
+
+def _draw_faults(
+    random: Random, size: int, spares: int, volatile: bool, duration_us: int
+) -> tuple[Fault, ...]:
+    kinds = [
+        kind for kind in _KINDS if random.random() < 0.5 and not (volatile and kind in _ON_DISK)
+    ]
+    if not kinds:
+        return ()
+    weights = [_KINDS[kind] for kind in kinds]
+    count = random.choice((3, 8, 20, 40))
+    # The first faults may fall into the founding, the last ones into their own healing.
+    times = sorted(random.randrange(duration_us) for _ in range(count))
+    return tuple(
+        Fault(
+            at_us,
+            random.choices(kinds, weights)[0],
+            LEADER if random.random() < 0.3 else random.randrange(1, size + spares + 1),
+            random.choice((5_000, 100_000, 700_000, 2_000_000, 6_000_000)),
+            random.getrandbits(30),
+        )
+        for at_us in times
+    )

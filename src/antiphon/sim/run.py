@@ -1,0 +1,334 @@
+"""One seed, from beginning to verdict."""
+
+from __future__ import annotations
+
+import traceback
+from random import Random
+
+import msgspec
+
+from antiphon.core.quorum import majority
+from antiphon.formats.entry import Member
+from antiphon.sim.checks import ViolationError
+from antiphon.sim.draws import stream
+from antiphon.sim.plan import LEADER, Fault, Plan, draw_plan
+from antiphon.sim.server import SimServer
+from antiphon.sim.world import FOREVER_US, LIVENESS_US, World
+
+
+class Result(msgspec.Struct):
+    seed: int
+    events: int
+    deliveries: int
+    faults: dict[str, int]
+    trace_hash: int
+    violation: str = ""
+
+
+def run_seed(seed: int) -> Result:
+    return run_plan(draw_plan(seed))
+
+
+def run_plan(plan: Plan, story: list[tuple[int, int, str]] | None = None) -> Result:
+    return run_world(World(plan, story))
+
+
+def run_world(world: World) -> Result:
+    violation = ""
+    try:
+        _run(world)
+    except ViolationError as broken:
+        violation = f"at {world.now_us / 1e6:.3f} s: {broken}"
+    except Exception as error:  # whatever goes wrong inside is a finding of this seed
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        violation = (
+            f"at {world.now_us / 1e6:.3f} s: {type(error).__name__}: {error} "
+            f"({where.filename.rsplit('/', 1)[-1]}:{where.lineno} {where.name})"
+        )
+    return Result(
+        world.seed,
+        world.events,
+        world.oracle.deliveries,
+        dict(sorted(world.faults.items())),
+        world.trace_hash,
+        violation,
+    )
+
+
+def _run(world: World) -> None:
+    plan = world.plan
+    for number in plan.listed:
+        world.servers[number].start()
+    for fault in plan.faults:
+        world.at(fault.at_us, _strike, world, fault)
+    for client in world.clients:
+        world.at(1, client.begin)
+    world.run_until(plan.duration_us)
+    if _choose_core(world):
+        world.run_until(plan.duration_us + LIVENESS_US, world.live)
+        if not world.live():
+            raise ViolationError(f"the core is not live: {world.why_not_live()}")
+        for server in world.core_members():
+            world.oracle.nothing_lost(server)
+
+
+# -- Faults ----------------------------------------------------------------------------------------
+
+
+def _strike(world: World, fault: Fault) -> None:
+    if world.core is not None:
+        return
+    server = world.leader() if fault.target == LEADER else world.servers[fault.target]
+    if server is not None and _FAULTS[fault.kind](world, server, fault):
+        world.faults[fault.kind] += 1
+        world.note(server.number, f"!! {fault.kind} for {fault.for_us / 1e6:.3f} s")
+
+
+def _die(world: World, server: SimServer, fault: Fault, power: bool) -> bool:
+    """A crash loses memory in memory mode, and before the founding is stored."""
+    if not server.alive:
+        return False
+    forgets = world.plan.volatile or server.node.replica.stored == 0
+    if forgets and not world.may_lose(server):
+        return False
+    server.crash(power)
+    world.at(fault.for_us, server.start)
+    return True
+
+
+def _kill(world: World, server: SimServer, fault: Fault) -> bool:
+    return _die(world, server, fault, power=False)
+
+
+def _power(world: World, server: SimServer, fault: Fault) -> bool:
+    return _die(world, server, fault, power=True)
+
+
+def _power_all(world: World, server: SimServer, fault: Fault) -> bool:
+    """Everybody at once: what was acknowledged must be on the disks."""
+    died = [_die(world, s, fault, power=True) for s in world.servers.values()]
+    return any(died)
+
+
+def _crash_in_effects(world: World, server: SimServer, fault: Fault) -> bool:
+    if not server.alive or server.node.replica.stored == 0 or world.plan.volatile:
+        return False
+    server.crash_after_effects = fault.detail % 8
+    world.at(fault.for_us + 1_000_000, server.start)
+    return True
+
+
+def _pause(world: World, server: SimServer, fault: Fault) -> bool:
+    if server.alive:
+        server.pause(fault.for_us)
+    return server.alive
+
+
+def _cut(world: World, sources: set[int], targets: set[int], fault: Fault) -> bool:
+    until = FOREVER_US if fault.detail % 11 == 0 else world.now_us + fault.for_us
+    for source in sources:
+        for target in targets - sources:
+            world.blocked[source, target] = until
+    return True
+
+
+def _isolate(world: World, server: SimServer, fault: Fault) -> bool:
+    """One server alone: deaf, mute, or both."""
+    others = set(world.servers) - {server.number}
+    if fault.detail % 3 != 0:
+        _cut(world, others, {server.number}, fault)
+    if fault.detail % 3 != 1:
+        _cut(world, {server.number}, others, fault)
+    return True
+
+
+def _partition(world: World, server: SimServer, fault: Fault) -> bool:
+    one = {n for n in world.servers if fault.detail >> n & 1}
+    other = set(world.servers) - one
+    _cut(world, one, other, fault)
+    return _cut(world, other, one, fault)
+
+
+def _one_way(world: World, server: SimServer, fault: Fault) -> bool:
+    """Some directed links: neither symmetric nor transitive."""
+    random = Random(fault.detail)
+    for source in world.servers:
+        for target in world.servers:
+            if source != target and random.random() < 0.3:
+                _cut(world, {source}, {target}, fault)
+    return True
+
+
+def _clog(world: World, server: SimServer, fault: Fault) -> bool:
+    for target in world.servers:
+        if fault.detail >> target & 1:
+            world.slow[server.number, target] = world.now_us + fault.for_us
+    return True
+
+
+def _damage(world: World, server: SimServer, fault: Fault) -> bool:
+    """Once for each incarnation: a second flip could hide the first one's evidence."""
+    if not hasattr(server, "node") or server.id in world.lost or len(world.plan.listed) == 1:
+        return False
+    if not world.may_lose(server):
+        return False
+    where = server.disk.flip_bit() if fault.kind == "flip" else server.disk.misdirect()
+    if where:
+        world.lost.add(server.id)
+        world.note(server.number, f"damaged: {where}")
+        server.crash(power=fault.detail % 2 == 0)
+        world.at(fault.for_us, server.start)
+    return bool(where)
+
+
+def _wipe(world: World, server: SimServer, fault: Fault) -> bool:
+    if not hasattr(server, "node") or not world.may_lose(server):
+        return False
+    server.crash(power=True)
+    world.lost.add(server.id)
+    server.disk.wipe()
+    world.at(fault.for_us, server.start)
+    return True
+
+
+def _sync_failure(world: World, server: SimServer, fault: Fault) -> bool:
+    if server.alive and server.node.replica.stored > 0:
+        server.disk.fail_next_sync = True
+        world.at(fault.for_us + 1_000_000, server.start)
+        return True
+    return False
+
+
+def _full(world: World, server: SimServer, fault: Fault) -> bool:
+    server.disk.full = True
+    world.at(fault.for_us, _room_again, server)
+    return True
+
+
+def _room_again(server: SimServer) -> None:
+    server.disk.full = False
+
+
+def _slow_disk(world: World, server: SimServer, fault: Fault) -> bool:
+    world.slow_disks[server.number] = world.now_us + fault.for_us
+    return True
+
+
+def _clock_jump(world: World, server: SimServer, fault: Fault) -> bool:
+    server.wall_offset_ms += fault.detail % 20_000_000 - 10_000_000
+    if server.alive:
+        server.node.set_wall_offset(server.wall_offset_ms)
+    return True
+
+
+def _transfer(world: World, server: SimServer, fault: Fault) -> bool:
+    leader = world.leader()
+    if leader is None:
+        return False
+    leader.operate(leader.node.transfer(server.number, leader.now_ms()))
+    return True
+
+
+def _add(world: World, server: SimServer, fault: Fault) -> bool:
+    """Tell the leader to add a spare server; `add-unreachable` never starts it by itself."""
+    leader = world.leader()
+    if leader is None or server.number in world.plan.listed:
+        return False
+    member = Member(server.number, 0, False, f"node-{server.number}")
+    leader.operate(leader.node.change(member, leader.now_ms()))
+    if fault.kind == "add":
+        world.at(fault.for_us, server.start)
+    return True
+
+
+def _remove(world: World, server: SimServer, fault: Fault) -> bool:
+    leader = world.leader()
+    if leader is None:
+        return False
+    membership = leader.node.replica.memberships.current
+    smaller = membership.without(server.number).voters
+    if membership.member(server.number) is None or len(smaller) < 2:
+        return False
+    if sum(v not in world.lost for v in smaller) < majority(smaller):
+        return False
+    leader.operate(leader.node.change(server.number, leader.now_ms()))
+    return True
+
+
+_FAULTS = {
+    "kill": _kill,
+    "power": _power,
+    "power-all": _power_all,
+    "crash-in-effects": _crash_in_effects,
+    "pause": _pause,
+    "isolate": _isolate,
+    "partition": _partition,
+    "one-way": _one_way,
+    "clog": _clog,
+    "flip": _damage,
+    "misdirect": _damage,
+    "wipe": _wipe,
+    "sync-failure": _sync_failure,
+    "full": _full,
+    "slow-disk": _slow_disk,
+    "clock-jump": _clock_jump,
+    "transfer": _transfer,
+    "add": _add,
+    "add-unreachable": _add,
+    "remove": _remove,
+}
+
+
+# -- The core --------------------------------------------------------------------------------------
+
+
+def _choose_core(world: World) -> bool:
+    """A random set of servers that is a majority in every membership that anybody holds. It is
+    healed; the others stay as they are, or worse, for good."""
+    random = stream(world.seed, "core")
+    memberships = [
+        r.memberships.current.voters
+        for r in world.replicas.values()
+        if r.id not in world.lost and r.memberships.current.voters
+    ]
+    numbers = sorted(world.servers)
+    candidates = [n for n in numbers if hasattr(world.servers[n], "node") or n in world.plan.listed]
+    intact = {v for voters in memberships for v in voters if v not in world.lost}
+    order = random.sample(candidates, len(candidates))
+    core: set[int] = set()
+    for number in order:
+        if memberships and all(
+            sum(v.node in core and v in intact for v in voters) >= majority(voters)
+            for voters in memberships
+        ):
+            break
+        core.add(number)
+    world.core = frozenset(core)
+    _heal(world, random)
+    return True
+
+
+def _heal(world: World, random: Random) -> None:
+    assert world.core is not None
+    core = world.core
+    world.note(0, f"the faults stop for {sorted(core)}")
+    for a in world.servers:
+        for b in world.servers:
+            if a == b:
+                continue
+            if a in core and b in core:
+                world.blocked.pop((a, b), None)
+                world.slow.pop((a, b), None)
+            elif random.random() < 0.5:
+                world.blocked[a, b] = FOREVER_US
+    for number, server in world.servers.items():
+        if number in core:
+            server.disk.full = False
+            server.disk.fail_next_sync = False
+            server.crash_after_effects = None
+            world.slow_disks.pop(number, None)
+            if server.paused_until_us > world.now_us:
+                server.paused_until_us = world.now_us
+            server.start()
+        elif random.random() < 0.3 and world.may_lose(server):
+            server.crash(power=False)

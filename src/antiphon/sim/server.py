@@ -1,0 +1,378 @@
+"""A simulated server: the driver's half of a node, with a process that can die at any moment.
+
+It does what `io/server.py` does: carries out effects in order, flushes, syncs, releases tails. A
+crash can fall between any two effects.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from antiphon.core.effects import (
+    Applied,
+    Effect,
+    Install,
+    Persist,
+    Read,
+    ReadPart,
+    ReadReady,
+    Send,
+    StorePart,
+    Tail,
+    TakeSnapshot,
+)
+from antiphon.core.node import Node
+from antiphon.errors import DiskFullError, JournalDamagedError, SyncFailedError
+from antiphon.formats.entry import ReplicaId, SnapshotMeta
+from antiphon.formats.messages import Envelope
+from antiphon.io.journal import Journal, SyncJob, open_journal
+from antiphon.sim.disk import SimDisk, SyncToken
+from antiphon.sim.draws import stream
+from antiphon.sim.machine import AlarmMachine
+
+if TYPE_CHECKING:
+    from antiphon.sim.world import World
+
+RETRY_FULL_US = 200_000
+
+
+class CrashError(Exception):
+    """The process dies here."""
+
+
+class SimServer:
+    def __init__(self, world: World, number: int, disk: SimDisk) -> None:
+        self.world = world
+        self.number = number
+        self.disk = disk
+        self.lives = 0  # starts so far
+        self.alive = False
+        self.paused_until_us = 0
+        self.clock_rate = 1.0
+        self.wall_offset_ms = 0
+        self.wire_version = 2
+        self.crash_after_effects: int | None = None
+        self.refuses_to_start = ""
+        self.node: Node
+        self.machine: AlarmMachine
+        self.journal: Journal
+        self.waiting: dict[tuple[int, int], int] = {}  # (session, sequence) -> client
+        self._random = stream(world.seed, "server", number)
+        self._syncing = False
+        self._chores: deque[Iterator[tuple[str, ...]]] = deque()
+        self._timer_us: int | None = None
+        self._retrying = False
+
+    @property
+    def id(self) -> ReplicaId:
+        return self.node.replica.id
+
+    def now_ms(self) -> int:
+        return int(self.world.now_us * self.clock_rate) // 1000
+
+    # -- Life ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the process on whatever is on the disk."""
+        if self.alive:
+            return
+        world, plan = self.world, self.world.plan
+        self.lives += 1
+        if plan.volatile:
+            self.disk.wipe()
+        try:
+            self.journal, recovered = open_journal(
+                self.disk,
+                lambda: self._random.getrandbits(62) + 1,
+                alone=len(plan.listed) == 1,
+                segment_bytes=plan.segment_bytes,
+            )
+        except (DiskFullError, SyncFailedError) as error:
+            world.note(self.number, f"cannot start: {error}")
+            return
+        except JournalDamagedError as error:
+            self.refuses_to_start = str(error)
+            world.note(self.number, f"refuses to start: {error}")
+            return
+        self.machine = AlarmMachine(plan.retain)
+        if recovered.snapshot is not None:
+            self.machine.restore(self.journal.read_snapshot()[1])
+        self.alive = True
+        self.paused_until_us = 0
+        self.waiting = {}
+        self._syncing = False
+        self._chores.clear()
+        self._timer_us = None
+        self._retrying = False
+        self.node = Node(
+            self.number,
+            plan.listed,
+            recovered,
+            self.machine,
+            plan.settings,
+            stream(world.seed, "node", self.number, self.lives),
+            self.now_ms(),
+        )
+        self.node.set_wall_offset(self.wall_offset_ms)
+        world.started(self, recovered)
+        self._set_timer()
+
+    def crash(self, power: bool) -> None:
+        """Kill the process; with the power goes what was not synced."""
+        if not self.alive:
+            return
+        self.alive = False
+        self.crash_after_effects = None
+        self._chores.clear()
+        if power:
+            self.disk.power_failure()
+        self.world.crashed(self)
+
+    def pause(self, for_us: int) -> None:
+        self.paused_until_us = self.world.now_us + for_us
+
+    # -- Inputs --------------------------------------------------------------------------------
+
+    def receive(self, envelope: Envelope) -> None:
+        self._carry_out(self.node.receive(envelope, self.now_ms()))
+
+    def propose(self, pack: bytes, session: int, sequence: int, client: int) -> None:
+        if self.machine.last_sequence(session) >= sequence:
+            self.world.acknowledge(self, client, session, sequence)
+            return
+        self.waiting[session, sequence] = client
+        self._carry_out(self.node.propose((pack,), self.now_ms()))
+
+    def read(self, request: int) -> None:
+        self._carry_out(self.node.read(request, self.now_ms()))
+
+    def operate(self, effects: list[Effect]) -> None:
+        self._carry_out(effects)
+
+    def tick(self, due_us: int) -> None:
+        if self._timer_us == due_us:
+            self._timer_us = None
+            self._carry_out(self.node.tick(self.now_ms()))
+
+    # -- Effects -------------------------------------------------------------------------------
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        try:
+            for effect in effects:
+                self._effect(effect)
+            self._flush()
+        except CrashError:
+            self.crash(power=self._random.random() < 0.5)
+            return
+        except (SyncFailedError, JournalDamagedError) as error:
+            self.world.note(self.number, f"stops itself: {error}")
+            self.crash(power=False)
+            return
+        self._set_timer()
+
+    def _count_down(self) -> None:
+        if self.crash_after_effects is not None:
+            self.crash_after_effects -= 1
+            if self.crash_after_effects < 0:
+                raise CrashError
+
+    def _effect(self, effect: Effect) -> None:
+        self._count_down()
+        if isinstance(effect, Send):
+            self.world.send(self, effect.to, effect.message)
+        elif isinstance(effect, Persist):
+            self.journal.append(effect.records, effect.then)
+            self._flush()
+        elif isinstance(effect, Applied):
+            self._index(effect)
+            self.world.applied(self, effect)
+        elif isinstance(effect, Read):
+            entries = self.journal.entries(effect.first, effect.max_bytes)
+            more = self.node.entries_read(effect.reader, effect.first, entries, self.now_ms())
+            self._nested(more)
+        elif isinstance(effect, ReadPart):
+            meta, data, last = self.journal.part(effect.to.node, effect.seq, self.machine.live())
+            self._nested(
+                self.node.part_read(effect.to, meta, effect.seq, data, last, self.now_ms())
+            )
+        elif isinstance(effect, StorePart):
+            self._store_part(effect)
+        elif isinstance(effect, Install):
+            self._chore(self._install(effect.meta))
+        elif isinstance(effect, TakeSnapshot):
+            self._chore(self._take_snapshot(effect))
+        elif isinstance(effect, ReadReady):
+            self.world.read_ready(self, effect.request, effect.index)
+
+    def _nested(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            self._effect(effect)
+
+    def _index(self, effect: Applied) -> None:
+        try:
+            self.journal.index(effect.accepted)
+        except DiskFullError as error:
+            self._full(error)
+
+    def _store_part(self, effect: StorePart) -> None:
+        try:
+            self.journal.receive_part(effect.meta, effect.seq, effect.data)
+        except DiskFullError as error:
+            self._full(error)
+            return
+        self._nested(list(effect.then))
+
+    # -- The journal ---------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        try:
+            self.journal.flush()
+        except DiskFullError as error:
+            self._full(error)
+            return
+        self._sync()
+
+    def _full(self, error: DiskFullError) -> None:
+        if not self.node.replica.impaired:
+            self.world.note(self.number, f"stops acknowledging: {error}")
+            self._nested(self.node.impair(str(error), self.now_ms()))
+        if not self._retrying:
+            self._retrying = True
+            self.world.at(RETRY_FULL_US, self.world.on_server, self, self.lives, self._retry_full)
+
+    def _retry_full(self) -> None:
+        self._retrying = False
+        try:
+            self.journal.flush()
+            self.journal.index(())
+        except DiskFullError as error:
+            self._full(error)
+            return
+        if not self.disk.full:
+            self._carry_out(self.node.impair("", self.now_ms()))
+        else:
+            self._full(DiskFullError("still full"))
+
+    def _sync(self) -> None:
+        """Group commit: one sync at a time; what is written meanwhile waits for the next."""
+        if self._syncing:
+            return
+        job = self.journal.begin_sync()
+        if job is None:
+            return
+        if self.disk.volatile:
+            self._release(self.journal.end_sync(job))
+            return
+        self._syncing = True
+        token = self.disk.begin_sync(job.names)
+        self.world.at(
+            self.world.sync_latency_us(self),
+            self.world.on_server,
+            self,
+            self.lives,
+            self._synced,
+            job,
+            token,
+        )
+
+    def _synced(self, job: SyncJob, token: SyncToken) -> None:
+        self._syncing = False
+        try:
+            self.disk.finish_sync(token)
+        except SyncFailedError as error:
+            self.world.note(self.number, f"stops itself: {error}")
+            self.crash(power=False)
+            return
+        try:
+            self._release(self.journal.end_sync(job))
+            self._flush()
+            try:
+                self.journal.mark()
+            except DiskFullError as error:
+                self._full(error)
+        except CrashError:
+            self.crash(power=self._random.random() < 0.5)
+            return
+        self._set_timer()
+
+    def _release(self, tails: list[Tail]) -> None:
+        for tail in tails:
+            if isinstance(tail, Send):
+                self._effect(tail)
+            else:
+                self._count_down()
+                self._nested(self.node.stored(tail, self.now_ms()))
+
+    # -- Longer work ---------------------------------------------------------------------------
+
+    def _chore(self, work: Iterator[tuple[str, ...]]) -> None:
+        self._chores.append(work)
+        if len(self._chores) == 1:
+            self._schedule_chore(())
+
+    def _schedule_chore(self, names: tuple[str, ...]) -> None:
+        token = self.disk.begin_sync(names)
+        delay = self.world.sync_latency_us(self) if names and not self.disk.volatile else 50
+        self.world.at(delay, self.world.on_server, self, self.lives, self._do_chore, token)
+
+    def _do_chore(self, token: SyncToken) -> None:
+        try:
+            self.disk.finish_sync(token)
+            self._count_down()
+            names = next(self._chores[0], None)
+            self._flush()
+        except CrashError:
+            self.crash(power=self._random.random() < 0.5)
+            return
+        except (SyncFailedError, JournalDamagedError) as error:
+            self.world.note(self.number, f"stops itself: {error}")
+            self.crash(power=False)
+            return
+        if not self.alive:
+            return
+        self._set_timer()
+        if names is not None:
+            self._schedule_chore(names)
+            return
+        self._chores.popleft()
+        if self._chores:
+            self._schedule_chore(())
+
+    def _take_snapshot(self, effect: TakeSnapshot) -> Iterator[tuple[str, ...]]:
+        try:
+            yield from self.journal.store_snapshot(effect.meta, effect.chunks, effect.live)
+        except DiskFullError as error:
+            self.node.snapshot_failed()
+            self._full(error)
+            return
+        self.node.snapshot_stored(effect.meta, self.journal.base_index)
+        self.world.snapshot_taken(self, effect.meta)
+
+    def _install(self, meta: SnapshotMeta) -> Iterator[tuple[str, ...]]:
+        try:
+            yield from self.journal.install(meta)
+        except DiskFullError as error:
+            self.node.install_failed()
+            self._full(error)
+            return
+        self.machine.restore(self.journal.read_snapshot()[1])
+        self.world.installed(self, meta)
+        self._nested(self.node.installed(meta, self.now_ms()))
+
+    def _set_timer(self) -> None:
+        if not self.alive:
+            return
+        due_ms = self.node.next_deadline_ms()
+        due_us = max(self.world.now_us + 1000, int((due_ms + 1) * 1000 / self.clock_rate))
+        if self._timer_us is None or due_us < self._timer_us:
+            self._timer_us = due_us
+            self.world.at(
+                due_us - self.world.now_us,
+                self.world.on_server,
+                self,
+                self.lives,
+                self.tick,
+                due_us,
+            )

@@ -1,0 +1,354 @@
+"""A simulated world: servers, clients, network and time, all from one seed, in one thread.
+
+One heap of events; simulated time is microseconds. The faulty phase carries out the plan; then the
+faults stop for a random core majority, everything else stays broken for good, and the core must
+finish all work within `LIVENESS_US`. Safety is checked at every step of both.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import google_crc32c
+
+from antiphon.core.effects import Applied
+from antiphon.core.quorum import majority
+from antiphon.core.recovered import Recovered
+from antiphon.core.replica import Replica
+from antiphon.formats import wire
+from antiphon.formats.entry import Entry, ReplicaId, SnapshotMeta, encode_meta
+from antiphon.formats.messages import Envelope, Message
+from antiphon.sim.checks import Held, Oracle
+from antiphon.sim.clients import SimClient
+from antiphon.sim.disk import SimDisk
+from antiphon.sim.draws import stream
+from antiphon.sim.plan import Plan
+from antiphon.sim.server import SimServer
+
+LIVENESS_US = 60_000_000
+FOREVER_US = 1 << 60
+
+
+class World:
+    def __init__(self, plan: Plan, story: list[tuple[int, int, str]] | None = None) -> None:
+        """`story`: where to note what happens, for people; it costs time."""
+        self.plan = plan
+        self.seed = plan.seed
+        self.now_us = 0
+        self.events = 0
+        self.trace_hash = 0
+        self.oracle = Oracle()
+        self.faults: Counter[str] = Counter()
+        self.blocked: dict[tuple[int, int], int] = {}  # directed link -> until
+        self.slow: dict[tuple[int, int], int] = {}
+        self.slow_disks: dict[int, int] = {}
+        self.core: frozenset[int] | None = None  # after the faulty phase
+        self.replicas: dict[ReplicaId, Replica] = {}  # every incarnation there ever was
+        self.held: dict[ReplicaId, Held] = {}
+        self.founding_deaths = 0  # of servers that may have promised to be founded
+        self.lost: set[ReplicaId] = set()  # incarnations that will not come back
+        self.on_deliver: Callable[[SimServer, Applied], None] = lambda server, effect: None
+        self._story = story
+        self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._count = 0
+        self._requests = 0
+        self._links: dict[tuple[int, int], Random] = {}
+        self._random = stream(self.seed, "world")
+        self.servers = {n: self._make_server(n) for n in plan.rates}
+        self.clients = [SimClient(self, n + 1) for n in range(plan.clients)]
+
+    def _make_server(self, number: int) -> SimServer:
+        disk = SimDisk(stream(self.seed, "disk", number), self.plan.volatile)
+        server = SimServer(self, number, disk)
+        server.clock_rate = self.plan.rates[number]
+        server.wall_offset_ms = 1_000_000 + number * 7
+        server.wire_version = self.plan.wire_versions[number]
+        return server
+
+    # -- Time ----------------------------------------------------------------------------------
+
+    def at(self, delay_us: int, call: Callable[..., None], *args: Any) -> None:
+        self._count += 1
+        heapq.heappush(self._heap, (self.now_us + delay_us, self._count, call, args))
+
+    def run_until(self, end_us: int, done: Callable[[], bool] | None = None) -> None:
+        heap = self._heap
+        pop = heapq.heappop
+        while heap and heap[0][0] <= end_us:
+            self.now_us, number, call, args = pop(heap)
+            self.events += 1
+            # Integers hash alike in every process, whatever PYTHONHASHSEED is.
+            self.trace_hash = hash((self.trace_hash, self.now_us, number))
+            call(*args)
+            if done is not None and self.events % 64 == 0 and done():
+                return
+        self.now_us = max(self.now_us, end_us)
+
+    def note(self, server: int, text: str) -> None:
+        if self._story is not None:
+            self._story.append((self.now_us, server, text))
+
+    # -- Servers -------------------------------------------------------------------------------
+
+    def on_server(
+        self, server: SimServer, life: int, call: Callable[..., None], *args: Any
+    ) -> None:
+        """An event inside a process: gone with it, late if it is paused."""
+        if not server.alive or server.lives != life:
+            return
+        if server.paused_until_us > self.now_us:
+            self.at(server.paused_until_us - self.now_us, self.on_server, server, life, call, *args)
+            return
+        call(*args)
+        self._check(server)
+
+    def _check(self, server: SimServer) -> None:
+        replica = server.node.replica
+        if replica.leading is not None and server.alive:
+            self.oracle.leads(replica.epoch, replica.id)
+
+    def started(self, server: SimServer, recovered: Recovered) -> None:
+        replica = server.node.replica
+        self.replicas[replica.id] = replica
+        # Opening a journal syncs whatever it found.
+        self.held[replica.id] = Held(recovered.base_index, _epochs(recovered))
+        server.disk.on_durable = self.held[replica.id].durable
+        self.oracle.started(server, replica.delivered)
+        what = f"starts as {replica.id} with {replica.log.last} entries"
+        self.note(server.number, what + (f", {recovered.damage}" if recovered.damage else ""))
+        if recovered.damage:
+            self.faults["damage found"] += 1
+
+    def crashed(self, server: SimServer) -> None:
+        self.note(server.number, "dies")
+        if self.plan.volatile or server.node.replica.stored == 0:
+            self.lost.add(server.id)
+        if server.node.replica.stored == 0:
+            self.founding_deaths += 1
+
+    def may_lose(self, server: SimServer) -> bool:
+        """Whether the failure model admits that this server's memory goes: in no membership that
+        anybody holds may the voters with intact memory fall below a majority."""
+        if not hasattr(server, "node"):
+            return True
+        founding = server.node.replica.stored == 0 and server.number in self.plan.listed
+        if founding and self.founding_deaths >= (len(self.plan.listed) - 1) // 2:
+            return False  # it may be named by a founding that is on its way
+        lost = self.lost | {server.id}
+        for replica in self.replicas.values():
+            voters = replica.memberships.current.voters
+            intact = sum(v not in lost for v in voters)
+            if replica.id not in self.lost and voters and intact < majority(voters):
+                return False
+        return True
+
+    def leader(self) -> SimServer | None:
+        leading = [
+            s for s in self.servers.values() if s.alive and s.node.replica.leading is not None
+        ]
+        return max(leading, key=lambda s: s.node.replica.epoch, default=None)
+
+    def some_server(self, random: Random) -> SimServer | None:
+        numbers = [
+            n for n, s in self.servers.items() if s.alive and (self.core is None or n in self.core)
+        ]
+        return self.servers[random.choice(numbers)] if numbers else None
+
+    # -- Network -------------------------------------------------------------------------------
+
+    def send(self, server: SimServer, to: ReplicaId, message: Message) -> None:
+        source, target = server.number, to.node
+        receiver = self.servers.get(target)
+        if receiver is None:
+            return
+        link = (source, target)
+        random = self._links.get(link)
+        if random is None:
+            random = self._links[link] = stream(self.seed, "link", source, target)
+        plan = self.plan
+        draw = random.random()
+        if link in self.blocked:
+            if self.blocked[link] > self.now_us:
+                self.faults["blocked"] += 1
+                return
+            del self.blocked[link]
+        calm = self.core is not None and source in self.core and target in self.core
+        if not calm and draw < plan.loss:
+            self.faults["loss"] += 1
+            return
+        low, high = plan.delay_us
+        delay = random.randrange(low, high)
+        envelope: Envelope | bytes = Envelope(server.id, to, message)
+        if plan.encode:
+            version = min(server.wire_version, receiver.wire_version)
+            envelope = wire.encode_envelope(Envelope(server.id, to, message), version)
+        if not calm:
+            if draw > 1 - plan.straggle:
+                self.faults["straggler"] += 1
+                delay *= 100
+            if self.slow and self.slow.get(link, 0) > self.now_us:
+                self.faults["clogged"] += 1
+                delay += 300_000
+            if draw > 1 - plan.straggle - plan.duplication:
+                self.faults["duplicate"] += 1
+                self.at(delay * 3 + 1, self._arrive, receiver, envelope)
+        if self._story is not None:
+            self._story.append((self.now_us, source, f"-> {target} {_short(message)}"))
+        self.at(delay, self._arrive, receiver, envelope)
+
+    def _arrive(self, receiver: SimServer, envelope: Envelope | bytes) -> None:
+        if isinstance(envelope, bytes):
+            envelope = wire.decode_envelope(envelope)
+        if receiver.alive:
+            self.on_server(receiver, receiver.lives, receiver.receive, envelope)
+
+    def sync_latency_us(self, server: SimServer) -> int:
+        low, high = self.plan.sync_us
+        latency = self._random.randrange(low, high)
+        if self.slow_disks.get(server.number, 0) > self.now_us:
+            self.faults["slow sync"] += 1
+            latency *= 50
+        return latency
+
+    # -- Clients -------------------------------------------------------------------------------
+
+    def client_sends(self, client: SimClient, server: SimServer, pack: bytes) -> None:
+        if self.core is None and self._random.random() < self.plan.loss:
+            return
+        self.at(
+            self._random.randrange(*self.plan.delay_us),
+            self.on_server,
+            server,
+            server.lives,
+            server.propose,
+            pack,
+            client.session,
+            client.sequence,
+            client.number,
+        )
+
+    def client_reads(self, random: Random) -> None:
+        server = self.some_server(random)
+        if server is not None:
+            self._requests += 1
+            self.oracle.read_begins(self._requests)
+            self.on_server(server, server.lives, server.read, self._requests)
+
+    def acknowledge(self, server: SimServer, client: int, session: int, sequence: int) -> None:
+        if self.core is None and self._random.random() < self.plan.loss:
+            return
+        delay = self._random.randrange(*self.plan.delay_us)
+        self.at(delay, self.clients[client - 1].acknowledged, sequence)
+
+    def read_ready(self, server: SimServer, request: int, index: int) -> None:
+        if index >= 0:
+            self.oracle.read_ends(server, request)
+
+    # -- What servers report -------------------------------------------------------------------
+
+    def applied(self, server: SimServer, effect: Applied) -> None:
+        self.oracle.delivered(server, effect, self._holds)
+        self.on_deliver(server, effect)
+        if self._story is not None:
+            first, last = effect.entries[0].index, effect.entries[-1].index
+            self.note(server.number, f"delivers {first}" + (f"..{last}" if last > first else ""))
+        payloads = {entry.index: entry.payload for entry in effect.entries}
+        for accepted in effect.accepted:
+            self.oracle.accept(accepted, google_crc32c.value(payloads[accepted.index]))
+            client = server.waiting.pop((accepted.session, accepted.sequence), None)
+            if client is not None:
+                self.acknowledge(server, client, accepted.session, accepted.sequence)
+
+    def _holds(self, voter: ReplicaId, entry: Entry) -> bool:
+        replica = self.replicas.get(voter)
+        if replica is None:
+            return False
+        if self.plan.volatile:
+            log = replica.log
+            return entry.index <= log.base_index or log.epoch_at(entry.index) == entry.epoch
+        return self.held[voter].has(entry.index, entry.epoch)
+
+    def installed(self, server: SimServer, meta: SnapshotMeta) -> None:
+        self.faults["snapshot installed"] += 1
+        self.note(server.number, f"installs a snapshot at {meta.index}")
+        held = self.held[server.id]
+        held.base = max(held.base, meta.index)
+        self.oracle.installed(server, meta)
+
+    def snapshot_taken(self, server: SimServer, meta: SnapshotMeta) -> None:
+        stored, chunks = server.journal.read_snapshot()
+        if stored == meta:
+            data = encode_meta(meta) + b"".join(chunks)
+            self.oracle.same_snapshot(server, meta, google_crc32c.value(data))
+
+    # -- The whole run -------------------------------------------------------------------------
+
+    def live(self) -> bool:
+        """The core has done all work, and all of it is everywhere in the core."""
+        assert self.core is not None
+        if not all(client.finished for client in self.clients):
+            return False
+        last = len(self.oracle.committed)
+        members = self.core_members()
+        return bool(members) and all(s.alive and s.node.applied >= last for s in members)
+
+    def core_members(self) -> list[SimServer]:
+        """The servers of the core that belong to the cluster and that its leader can reach, which
+        may stand outside of the core and be half cut off."""
+        assert self.core is not None
+        leader = self.leader()
+        if leader is None:
+            return []
+        members = leader.node.replica.memberships.current
+        return [
+            self.servers[n]
+            for n in sorted(self.core)
+            if members.member(n) is not None
+            and (leader.number, n) not in self.blocked
+            and (n, leader.number) not in self.blocked
+        ]
+
+    def why_not_live(self) -> str:
+        assert self.core is not None
+        states = []
+        for n, s in sorted(self.servers.items()):
+            if not s.alive:
+                states.append(f"{n}: down")
+                continue
+            r = s.node.replica
+            states.append(
+                f"{n}{'*' if n in self.core else ''}: {r.role.value} {r.id} epoch {r.epoch} "
+                f"last {r.log.last} commit {r.commit} applied {s.node.applied} "
+                f"leader {r.leader_id} voters {[*map(str, r.memberships.current.voters)]} "
+                f"{r.impaired}{' installing' if r.installing else ''}"
+            )
+        done = [f"{c.done}/{self.plan.operations}" for c in self.clients]
+        return f"clients {done}, committed {len(self.oracle.committed)}; " + "; ".join(states)
+
+
+def _epochs(recovered: Recovered) -> dict[int, int]:
+    epochs = {}
+    runs = [*recovered.runs, (recovered.last + 1, 0)]
+    for (first, epoch), (end, _) in pairwise(runs):
+        for index in range(first, end):
+            epochs[index] = epoch
+    return epochs
+
+
+def _short(message: Message) -> str:
+    fields = []
+    for name in message.__struct_fields__:
+        value = getattr(message, name)
+        if name == "entries":
+            value = f"{value[0].index}..{value[-1].index}" if value else "-"
+        elif isinstance(value, bytes):
+            value = f"{len(value)} bytes"
+        elif name in ("packs", "membership", "meta"):
+            continue
+        fields.append(f"{name}={value}")
+    return f"{type(message).__name__}({', '.join(fields)})"

@@ -1,0 +1,172 @@
+"""`FileDisk` on a real folder."""
+
+import errno
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from antiphon.errors import (
+    DiskFullError,
+    IllegalStateError,
+    JournalDamagedError,
+    SyncFailedError,
+)
+from antiphon.io import files
+from antiphon.io.files import FileDisk
+from antiphon.io.journal_disk import DIRECTORY
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[FileDisk]:
+    disk = FileDisk(tmp_path / "data")
+    yield disk
+    disk.close()
+
+
+def test_what_was_written_is_read_back_by_the_next_opener(tmp_path: Path) -> None:
+    first = FileDisk(tmp_path / "a" / "b")
+    first.write("x", 0, b"hello")
+    first.write("x", 3, b"p!")
+    first.sync("x")
+    first.sync(DIRECTORY)
+    first.close()
+    second = FileDisk(tmp_path / "a" / "b")
+    assert second.names() == ["x"]
+    assert (second.size("x"), second.read("x", 0, 99)) == (5, b"help!")
+    assert second.read("x", 99, 4) == b""
+    second.close()
+
+
+def test_a_second_opener_gets_a_clear_error(tmp_path: Path, disk: FileDisk) -> None:
+    with pytest.raises(IllegalStateError, match="in use by another process"):
+        FileDisk(tmp_path / "data")
+
+
+def test_a_closed_folder_can_be_opened_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        FileDisk(tmp_path / "data").close()
+
+
+def test_a_missing_file_is_not_found(disk: FileDisk) -> None:
+    for call in (
+        lambda: disk.read("no", 0, 1),
+        lambda: disk.size("no"),
+        lambda: disk.remove("no"),
+        lambda: disk.truncate("no", 0),
+        lambda: disk.rename("no", "yes"),
+    ):
+        with pytest.raises(FileNotFoundError):
+            call()
+
+
+def test_a_renamed_file_keeps_its_bytes_and_replaces_the_other(disk: FileDisk) -> None:
+    disk.write("old", 0, b"1")
+    disk.write("new", 0, b"222")
+    assert disk.read("new", 0, 9) == b"222"
+    disk.rename("old", "new")
+    assert disk.names() == ["new"]
+    assert disk.read("new", 0, 9) == b"1"
+    disk.write("old", 0, b"3")
+    assert disk.read("new", 0, 9) == b"1"
+
+
+def test_a_removed_file_is_gone_and_syncing_it_is_no_error(disk: FileDisk) -> None:
+    disk.write("x", 0, b"1")
+    disk.remove("x")
+    disk.sync("x")
+    assert disk.names() == []
+
+
+def test_truncate(disk: FileDisk) -> None:
+    disk.write("x", 0, b"12345")
+    disk.truncate("x", 2)
+    assert disk.read("x", 0, 9) == b"12"
+
+
+def test_folders_are_not_files_of_the_journal(disk: FileDisk, tmp_path: Path) -> None:
+    (tmp_path / "data" / "lost+found").mkdir()
+    assert disk.names() == []
+
+
+def test_a_limit_on_file_size_is_a_full_disk_until_it_is_raised(disk: FileDisk) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    disk.write("x", 0, b"fits")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(DiskFullError, match="cannot write 5000 bytes"):
+            disk.write("x", 4, bytes(5000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    disk.write("x", 4, bytes(5000))
+    assert disk.size("x") == 5004
+
+
+def fails_with(number: int) -> object:
+    def fail(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (errno.ENOSPC, DiskFullError),
+        (errno.EDQUOT, DiskFullError),
+        (errno.EFBIG, DiskFullError),
+        (errno.EIO, SyncFailedError),
+    ],
+)
+def test_a_failed_write(
+    disk: FileDisk, monkeypatch: pytest.MonkeyPatch, number: int, expected: type[Exception]
+) -> None:
+    monkeypatch.setattr(os, "pwrite", fails_with(number))
+    with pytest.raises(expected, match=os.strerror(number)):
+        disk.write("x", 0, b"1")
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_a_failed_sync_is_never_a_full_disk(
+    disk: FileDisk, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    disk.write("x", 0, b"1")
+    monkeypatch.setattr(files, "_sync_data", fails_with(number))
+    monkeypatch.setattr(os, "fsync", fails_with(number))
+    for name in ("x", DIRECTORY):
+        with pytest.raises(SyncFailedError, match="could not be synced"):
+            disk.sync(name)
+
+
+def test_a_sector_that_cannot_be_read_is_damage(
+    disk: FileDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk.write("x", 0, b"1")
+    monkeypatch.setattr(os, "pread", fails_with(errno.EIO))
+    with pytest.raises(JournalDamagedError) as raised:
+        disk.read("x", 7, 1)
+    assert (raised.value.file, raised.value.offset) == ("x", 7)
+
+
+def test_short_writes_and_reads_go_on(disk: FileDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    pwrite, pread = os.pwrite, os.pread
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, data[:3], at))
+    monkeypatch.setattr(os, "pread", lambda fd, size, at: pread(fd, min(size, 3), at))
+    disk.write("x", 0, b"0123456789")
+    assert disk.read("x", 0, 10) == b"0123456789"
+    assert disk.read("x", 8, 10) == b"89"
+
+
+def test_open_files_are_bounded_but_unsynced_ones_stay_open(disk: FileDisk) -> None:
+    names = [f"f{at}" for at in range(3 * files.OPEN_MAX)]
+    for name in names[: files.OPEN_MAX + 5]:
+        disk.write(name, 0, name.encode())
+    assert len(disk._open) == files.OPEN_MAX + 5
+    for name in names:
+        disk.write(name, 0, name.encode())
+        disk.sync(name)
+    assert len(disk._open) <= files.OPEN_MAX + 1
+    assert all(disk.read(name, 0, 9) == name.encode() for name in names)
+    assert len(disk._open) <= files.OPEN_MAX
