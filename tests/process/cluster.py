@@ -62,6 +62,15 @@ class Cluster(LocalCluster):
             and set(voters.pop()) == running
         )
 
+    def wait_until_votes(self, node: int) -> None:
+        """This server counts, under whatever incarnation it has now."""
+
+        def counts() -> bool:
+            status = self.status_of(node)
+            return status is not None and status.id in status.membership.voters
+
+        self.wait_until(counts, f"node {node} votes")
+
     def status_of(self, node: int) -> cw.Status | None:
         return self.look().answers.get(node)
 
@@ -83,6 +92,14 @@ class Cluster(LocalCluster):
             lines.append(f"node {server.node} at {server.url}, {state}, log {server.log}:")
             lines += [f"    {line}" for line in server.said().splitlines()[-8:]]
         return "\n".join(lines)
+
+
+def assert_is_another(before: cw.Status | None, after: cw.Status | None) -> None:
+    """The server forgot, and says so by a new incarnation."""
+    assert before is not None
+    assert after is not None
+    assert after.id.node == before.id.node
+    assert after.id != before.id
 
 
 class _Publisher(threading.Thread):

@@ -60,7 +60,12 @@ class Newcomer:
             self._on_ask(sender, m)
         elif isinstance(m, Promise):
             self._on_promise(sender, m)
-        elif m.nonce == self._promise and self._names_me(m.membership):
+        elif self._names_me(m.membership) and (
+            m.nonce == self._promise or sender.node != self._nodes[0]
+        ):
+            # Whoever but the founder passes a founding on has taken it while bound to it, and will
+            # promise no other: so no other can come about, and it may be followed even by who
+            # has promised itself to a later life of the founder.
             self._r.found(m.membership)
 
     def welcomed(self, sender: ReplicaId, m: Welcome) -> None:

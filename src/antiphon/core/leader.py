@@ -51,7 +51,18 @@ class Progress:
     """How far one other server is. Invariant: `match < next`, and everything up to `match` is
     held by it for good."""
 
-    __slots__ = ("flow", "id", "inflight", "match", "next", "part", "probed", "reading", "round")
+    __slots__ = (
+        "attempt",
+        "flow",
+        "id",
+        "inflight",
+        "match",
+        "next",
+        "part",
+        "probed",
+        "reading",
+        "round",
+    )
 
     def __init__(self, id: ReplicaId, next_index: int) -> None:
         self.id = id
@@ -62,7 +73,8 @@ class Progress:
         self.inflight: deque[int] = deque()  # last index of each append not yet answered
         self.round = 0  # the newest round that it echoed
         self.reading = False  # entries for it are being read back from the journal
-        self.part = 0  # of the snapshot: the part that it needs next
+        self.attempt = 0  # to send it a snapshot
+        self.part = 0  # of which it needs this part next
 
 
 class Leadership:
@@ -451,8 +463,13 @@ class Leadership:
     def _start_snapshot(self, p: Progress) -> None:
         p.flow = Flow.SNAPSHOT
         p.inflight.clear()
-        p.part = 0
+        self._begin_transfer(p)
         self._r.emit(ReadPart(p.id, 0))
+
+    def _begin_transfer(self, p: Progress) -> None:
+        # Numbered, so that late parts and answers of an earlier attempt cannot confuse this one.
+        p.attempt += 1
+        p.part = 0
 
     def part_read(
         self, to: ReplicaId, meta: SnapshotMeta | None, seq: int, data: bytes, last: bool
@@ -461,11 +478,17 @@ class Leadership:
         if p is None or p.flow is not Flow.SNAPSHOT:
             return
         if meta is None:
-            p.part = 0  # a newer snapshot took its place: the next heartbeat begins with that
+            self._begin_transfer(p)  # a newer snapshot took its place: so the next time
         elif seq == p.part:
-            self._r.emit(Send(to, SnapshotPart(self._r.epoch, meta, seq, data, last)))
+            part = SnapshotPart(self._r.epoch, p.attempt, meta, seq, data, last)
+            self._r.emit(Send(to, part))
 
     def _on_part_taken(self, p: Progress, m: PartTaken) -> None:
-        if p.flow is Flow.SNAPSHOT and m.seq + 1 != p.part:
-            p.part = m.seq + 1
+        if p.flow is not Flow.SNAPSHOT or m.attempt != p.attempt:
+            return
+        if m.seq < 0:
+            self._begin_transfer(p)
+            self._r.emit(ReadPart(p.id, 0))
+        elif m.seq == p.part:
+            p.part += 1
             self._r.emit(ReadPart(p.id, p.part))

@@ -105,8 +105,8 @@ class Node:
         self._taking_snapshot = False
 
     def install_failed(self) -> None:
-        """There was no room to install; the leader will offer its snapshot again."""
-        self.replica.installing = None
+        """There was no room for the snapshot that was being sent; the leader begins again."""
+        self.replica.drop_incoming()
 
     def read(self, request: int, now_ms: int) -> list[Effect]:
         return self._run(self.replica.read(request, now_ms))

@@ -137,7 +137,8 @@ class Replica:
         self._leader_has = 0
         self._held: dict[ReplicaId, int] = {}  # acknowledgements seen in this epoch
         self._reading_to_deliver = False
-        self._incoming: tuple[SnapshotMeta, int] | None = None  # and the next part's number
+        # The attempt (epoch, number) to send us a snapshot, and the part that comes next.
+        self._incoming: tuple[tuple[int, int], int] | None = None
         self.installing: SnapshotMeta | None = None
         self._out: list[Effect] = []
 
@@ -296,7 +297,11 @@ class Replica:
         self._wait_for_leader()
         if self._may_campaign():
             self._campaign(pre=True)
-        elif self.newcomer is None and not self.is_member(self.id):
+        elif not self.is_member(self.id):
+            self._knock()
+
+    def _knock(self) -> None:
+        if self.newcomer is None:
             self.role = Role.NEWCOMER
             self.newcomer = Newcomer(self, self._listed, may_found=False)
 
@@ -465,7 +470,9 @@ class Replica:
             self.become_follower(epoch, sender)
             self._persist((Promise(self.epoch, self.vote),), ())
         assert self.leading is None, f"two leaders in epoch {epoch}: {self.id} and {sender}"
-        if self.role is not Role.NEWCOMER:
+        if self.is_member(self.id):
+            self.newcomer = None
+        if self.newcomer is None:
             self.role = Role.FOLLOWER
         self.removed = ""
         self.leader_id = sender
@@ -597,20 +604,27 @@ class Replica:
             # Everything in it is here already.
             self._send(sender, Appended(m.epoch, min(m.meta.index, self.stored), 0))
             return
-        if m.seq == 0 and (self._incoming is None or self._incoming[0] != m.meta):
-            self._incoming = (m.meta, 0)
-        if self._incoming is None or self._incoming[0] != m.meta or m.seq > self._incoming[1]:
-            self._send(sender, PartTaken(m.epoch, m.meta.index, -1))
-        elif m.seq < self._incoming[1]:
-            self._send(sender, PartTaken(m.epoch, m.meta.index, self._incoming[1] - 1))
-        else:
-            self._incoming = (m.meta, m.seq + 1)
-            then = (Send(sender, PartTaken(m.epoch, m.meta.index, m.seq)),)
-            self._out.append(StorePart(m.meta, m.seq, m.data, then))
-            if m.last:
-                self._incoming = None
-                self.installing = m.meta
-                self._out.append(Install(m.meta))
+        attempt = (m.epoch, m.attempt)
+        if m.seq == 0 and (self._incoming is None or self._incoming[0] < attempt):
+            self._incoming = (attempt, 0)
+        if self._incoming is None or self._incoming[0] < attempt:
+            self._send(sender, PartTaken(m.epoch, m.attempt, -1))
+            return
+        expected = self._incoming[1]
+        if self._incoming[0] > attempt or m.seq > expected:
+            return  # late, or early
+        taken = Send(sender, PartTaken(m.epoch, m.attempt, m.seq))
+        if m.seq < expected:
+            self._out.append(taken)
+            return
+        self._incoming = (attempt, expected + 1)
+        self._out.append(StorePart(m.meta, m.seq, m.data, (taken,)))
+        if m.last:
+            self.installing = m.meta
+            self._out.append(Install(m.meta))
+
+    def drop_incoming(self) -> None:
+        self._incoming = self.installing = None
 
     # -- Proposing and reading -----------------------------------------------------------------
 
@@ -643,7 +657,8 @@ class Replica:
     def found(self, membership: Membership) -> None:
         """Become one of the founders: all of them write the same first entry."""
         entry = Entry(1, FOUNDING_EPOCH, 0, Kind.MEMBERSHIP, encode_membership(membership))
-        self._set_epoch(FOUNDING_EPOCH, None)
+        if self.epoch < FOUNDING_EPOCH:  # an election may have been faster than the founding
+            self._set_epoch(FOUNDING_EPOCH, None)
         self.log.append((entry,))
         self.took(entry)
         self._wait_for_leader()
@@ -651,34 +666,36 @@ class Replica:
         # found another.
         tail: list[Tail] = [EntriesStored(1, FOUNDING_EPOCH)]
         tail += [Send(v, Found(membership.cluster, membership)) for v in self._other_voters()]
-        self._persist((Promise(self.epoch, None), entry), tuple(tail))
+        self._persist((Promise(self.epoch, self.vote), entry), tuple(tail))
 
     def _on_knock(self, sender: ReplicaId, m: Knock) -> None:
         if self.leading is not None:
             self.leading.knock(m.who, m.echo)
-        elif self.newcomer is None:
+        elif self.newcomer is None and sender == m.who and self.stored > 0:
             current = self.memberships.current
-            if self.memberships.index == 1 and self.stored >= 1 and self.is_member(sender):
+            if self.memberships.index == 1 and self.is_member(sender):
                 self._send(sender, Found(current.cluster, current))  # it missed the founding
-            elif sender == m.who:
+            elif self.commit > 0:
                 self._send(sender, Welcome(0))
-                if self.leader_id is not None:
-                    # The leader may be a server that the newcomer's list does not know.
-                    self._send(self.leader_id, m)
+            if self.leader_id is not None:
+                # The leader may be a server that the newcomer's list does not know.
+                self._send(self.leader_id, m)
 
     def _on_founding(self, sender: ReplicaId, m: Ask | FoundingPromise | Found) -> None:
         if self.newcomer is not None:
             self.newcomer.receive(sender, m)
-        elif isinstance(m, Ask):
-            self._send(sender, Welcome(0))  # there is a cluster already
 
     def _on_welcome(self, sender: ReplicaId, m: Welcome) -> None:
         if self.newcomer is not None:
             self.newcomer.welcomed(sender, m)
 
     def _on_unwelcome(self, sender: ReplicaId, m: Unwelcome) -> None:
-        if self.leader_id is None or self.newcomer is not None:
-            self.removed = m.reason
+        if self.leader_id is not None:
+            return
+        self.removed = m.reason
+        # It may be wanted again, as a learner: so it knocks. The word may also come from somebody
+        # who has not heard of us yet: so we go on campaigning, which pre-vote makes harmless.
+        self._knock()
 
     # -- Small things --------------------------------------------------------------------------
 

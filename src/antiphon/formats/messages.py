@@ -51,6 +51,7 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
 
 class SnapshotPart(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False):
     epoch: int
+    attempt: int  # a transfer that begins again has a new number
     meta: SnapshotMeta
     seq: int
     data: bytes
@@ -59,8 +60,8 @@ class SnapshotPart(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False
 
 class PartTaken(msgspec.Struct, frozen=True, array_like=True, tag=7, gc=False):
     epoch: int
-    index: int
-    seq: int  # parts up to here are stored; -1: none, start again
+    attempt: int
+    seq: int  # parts up to here are stored; -1: none, begin again
 
 
 class TimeoutNow(msgspec.Struct, frozen=True, array_like=True, tag=8, gc=False):

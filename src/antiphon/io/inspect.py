@@ -116,12 +116,16 @@ def examine(disk: Disk) -> Report:
     )
     damage = [bad] if bad and scan.damaged else []
     snapshot = _examine_snapshot(disk, manifest.snapshot, damage)
-    segments = _examine_segments(disk, scan, manifest.snapshot, damage)
+    segments = tuple(_examine_segments(disk, scan, manifest.snapshot, damage))
+    last = max([manifest.base_index, *(s.indexes[1] for s in segments if s.indexes)])
+    if last < manifest.snapshot and not scan.damaged:
+        name = recovery.segment_name(manifest.first_segment)
+        damage.append(JournalDamagedError(name, 0, "the log ends before its snapshot"))
     return Report(
         msgspec.structs.asdict(manifest),
         snapshot,
-        tuple(segments),
-        scan.end,
+        segments,
+        max((place.offset + place.size for place in scan.batches), default=0),
         scan.synced,
         None if scan.damaged else bad,
         tuple(damage),

@@ -373,9 +373,9 @@ class Journal:
     def part(self, to: Hashable, seq: int, live: Spans) -> tuple[SnapshotMeta | None, bytes, bool]:
         """Part `seq` of the newest snapshot and the live packs below it: header, data, whether it
         is the last. Part 0 begins anew; after that, the last part and the next one can be had."""
-        if seq == 0 and self._manifest.snapshot:
-            self._readers[to] = PartReader(self, live)
         reader = self._readers.get(to)
+        if seq == 0 and self._manifest.snapshot and (reader is None or not reader.at_start):
+            reader = self._readers[to] = PartReader(self, live)
         answer = reader.part(seq) if reader is not None else None
         if answer is None:
             self._readers.pop(to, None)
@@ -693,6 +693,8 @@ class _Opening:
         ]
         kept = [s for s in journal._segments if s.base + f.SEGMENT_SIZE < cut]
         journal._segments = kept
+        if kept:
+            kept[-1].size = cut - kept[-1].base
         number = kept[-1].number + 1 if kept else self._manifest.first_segment
         for entry in again:
             if isinstance(entry, Entry):

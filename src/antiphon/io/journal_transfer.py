@@ -39,6 +39,10 @@ class PartReader:
         self._seq = -1
         self._data = b""
 
+    @property
+    def at_start(self) -> bool:
+        return self._seq <= 0
+
     def part(self, seq: int) -> tuple[SnapshotMeta, bytes, bool] | None:
         if seq == self._seq + 1 and self._ahead is not None:
             self._seq, self._data = seq, self._ahead

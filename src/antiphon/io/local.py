@@ -13,7 +13,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -60,8 +59,7 @@ class LocalServer:
     def running(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
-    def start(self, cluster: str, storage: str, prepare: Callable[[], None] | None = None) -> None:
-        """`prepare` runs in the new process before the server does."""
+    def start(self, cluster: str, storage: str) -> None:
         assert not self.running
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         options = ["--node", str(self.node), "--cluster", cluster]
@@ -72,7 +70,6 @@ class LocalServer:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                preexec_fn=prepare,
                 # Ctrl-C at the terminal is for the one who started the cluster, who ends it.
                 start_new_session=True,
             )

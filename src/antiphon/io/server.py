@@ -341,14 +341,17 @@ class Server:
 
     # -- Writing and syncing -------------------------------------------------------------------
 
-    def _write(self) -> None:
-        """Everything collected, then the rows of what was accepted, which point into it."""
+    def _write(self) -> bool:
+        """Everything collected, then the rows of what was accepted, which point into it; False:
+        there was no room, and it is tried again later."""
         try:
             self.journal.flush()
             accepted, self._accepted = tuple(self._accepted), []
             self.journal.index(accepted)
         except DiskFullError as error:
             self._disk_full(error)
+            return False
+        return True
 
     def _start_sync(self) -> None:
         """Sync all that was written, unless a sync is under way: then when that one ends."""
@@ -418,11 +421,12 @@ class Server:
         """One after the other, and a sync or a piece of writing at a time."""
         while True:
             chore = await self._chores.get()
-            self._write()  # a snapshot says that the index is complete up to it
             if isinstance(chore, Install):
                 await self._install(chore)
-            else:
+            elif self._write():  # a snapshot says that the index is complete up to it
                 await self._take_snapshot(chore)
+            else:
+                self.node.snapshot_failed()
             self.settle_soon()
 
     async def _install(self, chore: Install) -> None:
@@ -432,6 +436,7 @@ class Server:
             self.node.install_failed()
             self._disk_full(error)
             return
+        self._accepted.clear()  # their rows came with the snapshot
         self.machine.restore(self.journal.read_snapshot()[1])
         logger.info("took over the state at entry %d from the leader", chore.meta.index)
         self._carry_out(self.node.installed(chore.meta, self.now_ms()))

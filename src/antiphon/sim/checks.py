@@ -36,8 +36,10 @@ class Committed(NamedTuple):
 class Held:
     """The entries that one incarnation's disk really holds."""
 
-    def __init__(self, base: int, epochs: dict[int, int]) -> None:
+    def __init__(self, base: int, epochs: dict[int, int], since: str) -> None:
+        """`since`: the segment in which the disk goes on; earlier ones bring nothing new."""
         self.base = base
+        self._since = since
         self._epochs = epochs
         self._last = max(epochs, default=base)
         self._parsed: dict[str, int] = {}
@@ -47,6 +49,8 @@ class Held:
 
     def durable(self, name: str, data: bytearray) -> None:
         """Bytes of a segment have become durable: read the batches that are whole now."""
+        if name < self._since:
+            return
         at = self._parsed.get(name, f.SEGMENT_SIZE)
         view = bytes(data[at:])
         done = 0

@@ -21,13 +21,14 @@ class SimClient:
         self.session = number
         self.sequence = 1  # of the pack that waits
         self.done = 0
+        self.operations = world.plan.operations
         self._random = stream(world.seed, "client", number)
         self._pack = b""
         self._next_sequence = 1
 
     @property
     def finished(self) -> bool:
-        return self.done >= self.world.plan.operations
+        return self.done >= self.operations
 
     def begin(self) -> None:
         if self.finished:

@@ -170,8 +170,8 @@ def _damage(world: World, server: SimServer, fault: Fault) -> bool:
     """Once for each incarnation: a second flip could hide the first one's evidence."""
     if not hasattr(server, "node") or server.id in world.lost or len(world.plan.listed) == 1:
         return False
-    if not world.may_lose(server):
-        return False
+    if server.node.replica.stored == 0 or not world.may_lose(server):
+        return False  # who lost something unknown founds nothing any more, and rightly so
     where = server.disk.flip_bit() if fault.kind == "flip" else server.disk.misdirect()
     if where:
         world.lost.add(server.id)
@@ -321,6 +321,8 @@ def _heal(world: World, random: Random) -> None:
                 world.slow.pop((a, b), None)
             elif random.random() < 0.5:
                 world.blocked[a, b] = FOREVER_US
+    for client in world.clients:
+        client.operations = min(client.operations, client.done + 3)
     for number, server in world.servers.items():
         if number in core:
             server.disk.full = False

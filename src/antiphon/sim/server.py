@@ -220,6 +220,7 @@ class SimServer:
         try:
             self.journal.receive_part(effect.meta, effect.seq, effect.data)
         except DiskFullError as error:
+            self.node.install_failed()
             self._full(error)
             return
         self._nested(list(effect.then))

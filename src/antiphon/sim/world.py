@@ -116,7 +116,8 @@ class World:
         replica = server.node.replica
         self.replicas[replica.id] = replica
         # Opening a journal syncs whatever it found.
-        self.held[replica.id] = Held(recovered.base_index, _epochs(recovered))
+        newest = max(name for name in server.disk.names() if name.endswith(".log"))
+        self.held[replica.id] = Held(recovered.base_index, _epochs(recovered), newest)
         server.disk.on_durable = self.held[replica.id].durable
         self.oracle.started(server, replica.delivered)
         what = f"starts as {replica.id} with {replica.log.last} entries"
@@ -327,7 +328,7 @@ class World:
                 f"leader {r.leader_id} voters {[*map(str, r.memberships.current.voters)]} "
                 f"{r.impaired}{' installing' if r.installing else ''}"
             )
-        done = [f"{c.done}/{self.plan.operations}" for c in self.clients]
+        done = [f"{c.done}/{c.operations}" for c in self.clients]
         return f"clients {done}, committed {len(self.oracle.committed)}; " + "; ".join(states)
 
 

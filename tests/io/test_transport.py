@@ -1,0 +1,382 @@
+"""Connections with real sockets: between honest servers, and with everybody else."""
+
+import asyncio
+import logging
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from antiphon.formats import client_wire as cw
+from antiphon.formats import wire
+from antiphon.formats.entry import Entry, Kind, ReplicaId
+from antiphon.formats.messages import Append, Appended, Envelope, Vote
+from antiphon.io import transport
+from antiphon.io.transport import Address, Connection, Transport
+
+pytestmark = pytest.mark.process
+
+HOST = "127.0.0.1"
+IDS = {node: ReplicaId(node, 100 + node) for node in range(1, 6)}
+
+
+class Echo:
+    """A client's server: answers with what it was sent."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def take(self, body: bytes) -> None:
+        self.connection.send(wire.frame(body))
+
+    def writable(self) -> None:
+        pass
+
+    def closed(self) -> None:
+        pass
+
+
+class Peer:
+    """A transport, and what has arrived at it."""
+
+    def __init__(self, node: int) -> None:
+        self.id = IDS[node]
+        self.received: list[Envelope] = []
+        self.transport = Transport(self.id, self.received.append, Echo, cw.REQUEST_MAX)
+        self.address: Address = (HOST, 0)
+
+    async def listen(self, port: int = 0) -> None:
+        self.address = await self.transport.listen(HOST, port)
+
+
+@asynccontextmanager
+async def peers(*nodes: int) -> AsyncIterator[list[Peer]]:
+    """Servers that know each other and are connected."""
+    found = [Peer(node) for node in nodes]
+    for peer in found:
+        await peer.listen()
+    addresses = {peer.id.node: peer.address for peer in found}
+    for peer in found:
+        peer.transport.set_peers(addresses)
+    await eventually(lambda: all(connected(peer, len(nodes) - 1) for peer in found))
+    yield found
+    for peer in found:
+        await peer.transport.close()
+
+
+def connected(peer: Peer, count: int) -> bool:
+    return sum(link.connection is not None for link in peer.transport._links.values()) == count
+
+
+async def eventually(condition: Callable[[], bool], within_s: float = 10.0) -> None:
+    async with asyncio.timeout(within_s):
+        while not condition():  # noqa: ASYNC110  what is waited for sets no event
+            await asyncio.sleep(0.002)
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(test)
+
+
+def hello(
+    sender: ReplicaId, role: str = "server", oldest: int = wire.OLDEST, newest: int = wire.NEWEST
+) -> bytes:
+    return wire.frame(wire.encode_hello(wire.Hello(wire.MAGIC, oldest, newest, role, sender)))  # type: ignore[arg-type]
+
+
+async def closes(address: Address, data: bytes) -> bytes:
+    """Send, and return what came back by the time the server hangs up, which it must."""
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(data)
+    try:
+        async with asyncio.timeout(10.0):
+            return await reader.read()
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
+
+
+async def still_works(one: Peer, other: Peer) -> None:
+    before = len(other.received)
+    one.transport.send(other.id, Vote(1, True, False))
+    await eventually(lambda: len(other.received) == before + 1)
+
+
+# -- Honest servers --------------------------------------------------------------------------------
+
+
+def test_messages_arrive_once_and_in_order() -> None:
+    async def main() -> None:
+        async with peers(1, 2, 3) as (one, two, three):
+            for number in range(2000):
+                one.transport.send(two.id, Appended(1, number, 0))
+                two.transport.send(one.id, Appended(2, number, 0))
+                one.transport.send(three.id, Appended(3, number, 0))
+            await eventually(lambda: len(two.received) == len(one.received) == 2000)
+            await eventually(lambda: len(three.received) == 2000)
+            assert [e.message.match for e in two.received] == list(range(2000))  # type: ignore[union-attr]
+            assert {(e.sender, e.to) for e in two.received} == {(one.id, two.id)}
+            assert {e.message.epoch for e in one.received} == {2}  # type: ignore[union-attr]
+
+    run(main())
+
+
+def test_a_large_message_arrives() -> None:
+    async def main() -> None:
+        async with peers(1, 2) as (one, two):
+            entry = Entry(1, 1, 0, Kind.PACK, bytes(64 << 20))
+            one.transport.send(two.id, Append(1, 0, 0, (entry,), 0, 0))
+            await eventually(lambda: len(two.received) == 1, 30)
+            assert two.received[0].message.entries == (entry,)  # type: ignore[union-attr]
+
+    run(main())
+
+
+def test_a_peer_that_comes_back_is_dialled_again() -> None:
+    async def main() -> None:
+        async with peers(1, 2) as (one, two):
+            await two.transport.close()
+            await eventually(lambda: connected(one, 0))
+            one.transport.send(two.id, Vote(1, True, False))  # lost: nobody is there
+            again = Peer(2)
+            await again.listen(two.address[1])
+            await eventually(lambda: connected(one, 1))
+            await still_works(one, again)
+            await again.transport.close()
+
+    run(main())
+
+
+def test_who_cannot_be_dialled_is_answered_where_it_came_in() -> None:
+    async def main() -> None:
+        known, stranger = Peer(1), Peer(4)
+        await known.listen()
+        await stranger.listen()
+        stranger.transport.set_peers({1: known.address})
+        await eventually(lambda: connected(stranger, 1))
+        known.transport.send(stranger.id, Vote(1, True, False))
+        await eventually(lambda: len(stranger.received) == 1)
+        await known.transport.close()
+        await stranger.transport.close()
+
+    run(main())
+
+
+def test_another_server_at_a_peers_address_is_not_taken_for_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        one, three = Peer(1), Peer(3)
+        await one.listen()
+        await three.listen()
+        one.transport.set_peers({2: three.address})
+        await eventually(lambda: "node 2 should be there" in caplog.text)
+        assert connected(one, 0)
+        await one.transport.close()
+        await three.transport.close()
+
+    run(main())
+
+
+def test_an_older_peer_is_spoken_to_in_its_version() -> None:
+    async def main() -> None:
+        one = Peer(1)
+        await one.listen()
+        reader, writer = await asyncio.open_connection(*one.address)
+        writer.write(hello(IDS[2], newest=1))
+        await read_frame(reader)
+        await eventually(lambda: 2 in one.transport._came_in)
+        one.transport.send(IDS[2], Append(1, 0, 0, (), 0, 0, has=7))
+        append = wire.decode_envelope(await read_frame(reader)).message
+        assert isinstance(append, Append)
+        assert append.has == 0
+        writer.close()
+        await one.transport.close()
+
+    run(main())
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    length, _ = struct.unpack("<II", await reader.readexactly(8))
+    return await reader.readexactly(length)
+
+
+# -- Everybody else --------------------------------------------------------------------------------
+
+FORGED = wire.frame(
+    wire.encode_envelope(Envelope(IDS[3], IDS[1], Vote(1, True, False)), wire.NEWEST)
+)
+ASTRAY = wire.frame(
+    wire.encode_envelope(Envelope(IDS[5], IDS[2], Vote(1, True, False)), wire.NEWEST)
+)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "bytes announced"),
+        (b"\xff" * 100, "bytes announced"),
+        (struct.pack("<II", wire.FRAME_MAX + 1, 0), "bytes announced"),
+        (struct.pack("<II", 1025, 0), "the limit is 1024"),
+        (struct.pack("<II", 4, 0) + b"abcd", "does not match its checksum"),
+        (wire.frame(b""), "not an Antiphon handshake"),
+        (wire.frame(b"\xc1"), "not an Antiphon handshake"),
+        (hello(IDS[5], oldest=99, newest=100), "no common wire version"),
+        (hello(IDS[5]) + b"\x00" * 8, "not a message between servers"),
+        (hello(IDS[5]) + struct.pack("<II", wire.FRAME_MAX + 1, 0), "bytes announced"),
+        (hello(IDS[5]) + FORGED, "sent a message from 3"),
+        (hello(IDS[5]) + ASTRAY, "to 2"),
+        (hello(IDS[5], "client") + struct.pack("<II", cw.REQUEST_MAX + 1, 0), "the limit is"),
+    ],
+)
+def test_garbage_ends_one_connection_with_a_reason(
+    data: bytes, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with peers(1, 2) as (one, two):
+            await closes(one.address, data)
+            assert reason in caplog.text
+            assert "closing the connection with 127.0.0.1:" in caplog.text
+            await still_works(two, one)
+            await still_works(one, two)
+            assert len(one.received) == 1
+
+    with caplog.at_level(logging.WARNING):
+        run(main())
+
+
+def test_who_speaks_no_common_version_is_told_ours() -> None:
+    async def main() -> None:
+        one = Peer(1)
+        await one.listen()
+        answer = await closes(one.address, hello(IDS[2], oldest=99, newest=100))
+        ours = wire.decode_hello(answer[wire.PREFIX_SIZE :])
+        assert (ours.oldest, ours.newest) == (wire.OLDEST, wire.NEWEST)
+        await one.transport.close()
+
+    run(main())
+
+
+def test_who_does_not_shake_hands_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "HANDSHAKE_S", 0.05)
+
+    async def main() -> None:
+        one = Peer(1)
+        await one.listen()
+        for beginning in (b"", hello(IDS[2])[:5]):
+            assert await closes(one.address, beginning) == b""
+        await one.transport.close()
+
+    run(main())
+
+
+def test_of_too_many_strangers_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "UNIDENTIFIED_MAX", 4)
+
+    async def main() -> None:
+        async with peers(1, 2) as (one, two):
+            strangers = [await asyncio.open_connection(*one.address) for _ in range(10)]
+            first, *_, last = strangers
+            assert await first[0].read() == b""
+            assert len(one.transport._unidentified) == 4
+            last[1].write(hello(ReplicaId(0, 0), "client") + wire.frame(b"echo"))
+            await read_frame(last[0])
+            assert await read_frame(last[0]) == b"echo"
+            await still_works(two, one)
+            for _, writer in strangers:
+                writer.close()
+
+    run(main())
+
+
+def test_too_many_clients_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "CLIENTS_MAX", 2)
+    greeting = hello(ReplicaId(0, 0), "client")
+
+    async def main() -> None:
+        one = Peer(1)
+        await one.listen()
+        clients = [await asyncio.open_connection(*one.address) for _ in range(2)]
+        for reader, writer in clients:
+            writer.write(greeting)
+            await read_frame(reader)
+        await closes(one.address, greeting)
+        for reader, writer in clients:
+            writer.write(wire.frame(b"still here"))
+            assert await read_frame(reader) == b"still here"
+            writer.close()
+        await one.transport.close()
+
+    run(main())
+
+
+class Deaf:
+    """A server that shakes hands and then reads nothing."""
+
+    async def listen(self, node: int) -> None:
+        self._node = node
+        self._listener = socket.create_server((HOST, 0))
+        self._listener.setblocking(False)
+        self.address = self._listener.getsockname()
+
+    async def accept(self) -> socket.socket:
+        loop = asyncio.get_running_loop()
+        connection, _ = await loop.sock_accept(self._listener)
+        await loop.sock_recv(connection, 4096)
+        await loop.sock_sendall(connection, hello(IDS[self._node]))
+        return connection
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def test_a_peer_that_does_not_read_costs_a_bounded_queue_and_nobody_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transport, "QUEUE_BYTES", 1 << 20)
+
+    async def main() -> None:
+        async with peers(1, 2) as (one, two):
+            deaf = Deaf()
+            await deaf.listen(3)
+            one.transport.set_peers({2: two.address, 3: deaf.address})
+            stuck = await deaf.accept()
+            await eventually(lambda: connected(one, 2))
+            connection = one.transport._links[3].connection
+            assert connection is not None
+            entries = (Entry(1, 1, 0, Kind.PACK, bytes(100_000)),)
+            for _ in range(500):
+                one.transport.send(IDS[3], Append(1, 0, 0, entries, 0, 0))
+                await asyncio.sleep(0)
+            assert connection.dropped > 100
+            assert connection.waiting_bytes <= 1 << 20
+            await still_works(one, two)
+            stuck.close()
+            deaf.close()
+
+    run(main())
+
+
+def test_a_client_that_does_not_read_its_answers_is_disconnected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transport, "QUEUE_BYTES", 1 << 20)
+
+    async def main() -> None:
+        one = Peer(1)
+        await one.listen()
+        loop = asyncio.get_running_loop()
+        with socket.socket() as client:
+            client.setblocking(False)
+            await loop.sock_connect(client, one.address)
+            requests = wire.frame(bytes(100_000)) * 1000
+            with pytest.raises(ConnectionError):
+                await loop.sock_sendall(client, hello(ReplicaId(0, 0), "client") + requests)
+        await eventually(lambda: not one.transport._clients)
+        await one.transport.close()
+
+    run(main())
