@@ -3,6 +3,8 @@
 The public names, re-exported; nothing else lives here.
 """
 
+import logging
+
 from antiphon._version import __version__
 from antiphon.errors import (
     ConnectionLostError,
@@ -50,3 +52,5 @@ __all__ = [
     "TransactionRolledBackError",
     "__version__",
 ]
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent unless the user asks

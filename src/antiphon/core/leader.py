@@ -62,6 +62,7 @@ class Progress:
         "probed",
         "reading",
         "round",
+        "sending",
     )
 
     def __init__(self, id: ReplicaId, next_index: int) -> None:
@@ -74,6 +75,7 @@ class Progress:
         self.round = 0  # the newest round that it echoed
         self.reading = False  # entries for it are being read back from the journal
         self.attempt = 0  # to send it a snapshot
+        self.sending = 0  # the index of that snapshot
         self.part = 0  # of which it needs this part next
 
 
@@ -469,7 +471,7 @@ class Leadership:
     def _begin_transfer(self, p: Progress) -> None:
         # Numbered, so that late parts and answers of an earlier attempt cannot confuse this one.
         p.attempt += 1
-        p.part = 0
+        p.part = p.sending = 0
 
     def part_read(
         self, to: ReplicaId, meta: SnapshotMeta | None, seq: int, data: bytes, last: bool
@@ -480,6 +482,9 @@ class Leadership:
         if meta is None:
             self._begin_transfer(p)  # a newer snapshot took its place: so the next time
         elif seq == p.part:
+            if p.sending not in (0, meta.index):
+                self._begin_transfer(p)  # a newer one took its place before it got under way
+            p.sending = meta.index
             part = SnapshotPart(self._r.epoch, p.attempt, meta, seq, data, last)
             self._r.emit(Send(to, part))
 

@@ -292,12 +292,13 @@ class Replica:
     # -- Elections -----------------------------------------------------------------------------
 
     def _no_leader(self) -> None:
-        """Silence for too long: run for it, or, being no member any more, ask to be let in."""
+        """Silence for too long: run for it, or, being no voter, ask to be let in: the entry that
+        made us a learner may have been cut off, and nobody may know of us."""
         self.leader_id = None
         self._wait_for_leader()
         if self._may_campaign():
             self._campaign(pre=True)
-        elif not self.is_member(self.id):
+        else:
             self._knock()
 
     def _knock(self) -> None:

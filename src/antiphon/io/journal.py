@@ -374,7 +374,8 @@ class Journal:
         """Part `seq` of the newest snapshot and the live packs below it: header, data, whether it
         is the last. Part 0 begins anew; after that, the last part and the next one can be had."""
         reader = self._readers.get(to)
-        if seq == 0 and self._manifest.snapshot and (reader is None or not reader.at_start):
+        newest = self._manifest.snapshot
+        if seq == 0 and newest and (reader is None or not reader.repeats(newest)):
             reader = self._readers[to] = PartReader(self, live)
         answer = reader.part(seq) if reader is not None else None
         if answer is None:
@@ -652,7 +653,8 @@ class _Opening:
             present = name in self._disk.names()
             data = self._disk.read(name, 0, self._disk.size(name)) if present else b""
             rows, good = f.decode_rows(data)
-            rows = recovery.check_rows(rows, name, good, self._covered.get(segment.number, 0))
+            covered = self._covered.get(segment.number, 0)
+            rows = recovery.proven_rows(rows, name, good, upto, covered)
             index = segment.index
             index.file_size = rows[-1][1] if rows else 0
             index.complete_to = rows[-1][0].index if rows else 0

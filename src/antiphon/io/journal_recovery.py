@@ -179,13 +179,14 @@ def read_manifest(disk: Disk) -> f.Manifest | None:
         raise JournalDamagedError(MANIFEST, 0, str(error)) from None
 
 
-def check_rows(
-    rows: list[tuple[f.Row, int]], name: str, good: int, complete_to: int
+def proven_rows(
+    rows: list[tuple[f.Row, int]], name: str, good: int, snapshot: int, complete_to: int
 ) -> list[tuple[f.Row, int]]:
-    """The rows up to the last checkpoint, which must be complete up to `complete_to`. Later ones
-    belong to entries that will be applied, and written, again."""
-    last = max((at for at, (row, _) in enumerate(rows) if row.count == 0), default=-1)
-    reached = rows[last][0].index if last >= 0 else 0
+    """The rows up to the last checkpoint that the snapshot stands for; it must be complete up to
+    `complete_to`. Later ones may never have reached the disk, and will be made again."""
+    checkpoints = [n for n, (row, _) in enumerate(rows) if row.count == 0 and row.index <= snapshot]
+    last = checkpoints[-1] if checkpoints else -1
+    reached = rows[last][0].index if checkpoints else 0
     if reached < complete_to:
         raise JournalDamagedError(
             name, good, f"the index ends at entry {reached}, and should reach {complete_to}"

@@ -39,9 +39,9 @@ class PartReader:
         self._seq = -1
         self._data = b""
 
-    @property
-    def at_start(self) -> bool:
-        return self._seq <= 0
+    def repeats(self, snapshot: int) -> bool:
+        """Whether part 0 of this snapshot has been read, and nothing after it."""
+        return self._seq <= 0 and self.meta.index == snapshot
 
     def part(self, seq: int) -> tuple[SnapshotMeta, bytes, bool] | None:
         if seq == self._seq + 1 and self._ahead is not None:

@@ -39,6 +39,7 @@ class SimClient:
         self.sequence = self._next_sequence
         self._next_sequence += count
         self._pack = pack.encode(destination, count, body, self.session, self.sequence)
+        self.world.observer.sends(self)
         self.attempt(self.done)
 
     def attempt(self, operation: int) -> None:
@@ -55,6 +56,7 @@ class SimClient:
     def acknowledged(self, sequence: int) -> None:
         if sequence == self.sequence and not self.finished:
             self.world.oracle.acknowledge(self.session, sequence)
+            self.world.observer.sent(self)
             self.done += 1
             self.sequence = 0  # nothing waits until the next one begins
             pause = self._random.choice((100, 10_000, 200_000))

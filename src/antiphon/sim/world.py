@@ -27,6 +27,7 @@ from antiphon.sim.checks import Held, Oracle
 from antiphon.sim.clients import SimClient
 from antiphon.sim.disk import SimDisk
 from antiphon.sim.draws import stream
+from antiphon.sim.observer import Observer
 from antiphon.sim.plan import Plan
 from antiphon.sim.server import SimServer
 
@@ -52,7 +53,7 @@ class World:
         self.held: dict[ReplicaId, Held] = {}
         self.founding_deaths = 0  # of servers that may have promised to be founded
         self.lost: set[ReplicaId] = set()  # incarnations that will not come back
-        self.on_deliver: Callable[[SimServer, Applied], None] = lambda server, effect: None
+        self.observer = Observer()
         self._story = story
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._count = 0
@@ -120,6 +121,7 @@ class World:
         self.held[replica.id] = Held(recovered.base_index, _epochs(recovered), newest)
         server.disk.on_durable = self.held[replica.id].durable
         self.oracle.started(server, replica.delivered)
+        self.observer.started(server)
         what = f"starts as {replica.id} with {replica.log.last} entries"
         self.note(server.number, what + (f", {recovered.damage}" if recovered.damage else ""))
         if recovered.damage:
@@ -127,6 +129,7 @@ class World:
 
     def crashed(self, server: SimServer) -> None:
         self.note(server.number, "dies")
+        self.observer.crashed(server)
         if self.plan.volatile or server.node.replica.stored == 0:
             self.lost.add(server.id)
         if server.node.replica.stored == 0:
@@ -254,7 +257,7 @@ class World:
 
     def applied(self, server: SimServer, effect: Applied) -> None:
         self.oracle.delivered(server, effect, self._holds)
-        self.on_deliver(server, effect)
+        self.observer.delivered(server, effect)
         if self._story is not None:
             first, last = effect.entries[0].index, effect.entries[-1].index
             self.note(server.number, f"delivers {first}" + (f"..{last}" if last > first else ""))
@@ -280,6 +283,7 @@ class World:
         held = self.held[server.id]
         held.base = max(held.base, meta.index)
         self.oracle.installed(server, meta)
+        self.observer.installed(server, meta)
 
     def snapshot_taken(self, server: SimServer, meta: SnapshotMeta) -> None:
         stored, chunks = server.journal.read_snapshot()

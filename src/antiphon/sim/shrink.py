@@ -1,0 +1,83 @@
+"""From a failing seed to a short story: leave out faults, noise, clients and time while it fails.
+
+Every draw has its own stream (`draws.py`), so what stays behaves as it did before. A smaller plan
+counts if it fails in the same way: the same promise is broken, wherever and whenever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from antiphon.sim.plan import Fault, Plan
+from antiphon.sim.run import run_plan
+
+RUNS_MAX = 400
+
+
+def failure_kind(violation: str) -> str:
+    """Which promise was broken: the violation without its time, names and numbers."""
+    what = violation.split(": ", 1)[-1]
+    return what.split(":")[0].split("(")[0]
+
+
+class Shrinker:
+    def __init__(self, plan: Plan, violation: str) -> None:
+        self.plan = plan
+        self._kind = failure_kind(violation)
+        self._runs = 0
+
+    def run(self, progress: Callable[[int], None] = lambda runs: None) -> Plan:
+        before = None
+        while before != self.plan and self._runs < RUNS_MAX:
+            before = self.plan
+            self._drop_faults()
+            for change in _simplifications(self.plan):
+                self._try(**change)
+                progress(self._runs)
+        return self.plan
+
+    def _drop_faults(self) -> None:
+        """Halves, then quarters, down to single faults."""
+        size = max(1, len(self.plan.faults) // 2)
+        while True:
+            at = 0
+            while at < len(self.plan.faults) and self._runs < RUNS_MAX:
+                faults = self.plan.faults
+                if not self._try(faults=faults[:at] + faults[at + size :]):
+                    at += size
+            if size == 1:
+                return
+            size //= 2
+
+    def _try(self, **change: Any) -> bool:
+        smaller = msgspec.structs.replace(self.plan, **change)
+        if smaller == self.plan or self._runs >= RUNS_MAX:
+            return False
+        self._runs += 1
+        violation = run_plan(smaller).violation
+        if violation and failure_kind(violation) == self._kind:
+            self.plan = smaller
+            return True
+        return False
+
+
+def _simplifications(plan: Plan) -> Iterator[dict[str, Any]]:
+    calm = plan.delay_us[0]
+    yield {"loss": 0.0}
+    yield {"duplication": 0.0}
+    yield {"straggle": 0.0}
+    yield {"encode": False}
+    yield {"rates": dict.fromkeys(plan.rates, 1.0)}
+    yield {"delay_us": (calm, calm * 2)}
+    yield {"clients": 1}
+    for operations in (1, plan.operations // 4, plan.operations // 2):
+        yield {"operations": max(1, operations)}
+    last = max((fault.at_us for fault in plan.faults), default=0)
+    yield {"duration_us": last + 1_000_000}
+    yield {"duration_us": plan.duration_us // 2}
+    for at, fault in enumerate(plan.faults):
+        shorter = Fault(fault.at_us, fault.kind, fault.target, 5_000, fault.detail)
+        yield {"faults": (*plan.faults[:at], shorter, *plan.faults[at + 1 :])}

@@ -1,0 +1,317 @@
+"""One server, driven through its socket, on disks that do as they are told."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from antiphon.core.settings import Settings
+from antiphon.errors import DiskFullError, JournalDamagedError, SyncFailedError
+from antiphon.formats import client_wire as cw
+from antiphon.formats import pack, wire
+from antiphon.formats.entry import ReplicaId
+from antiphon.io import clients
+from antiphon.io.journal_disk import RamDisk
+from antiphon.io.server import Server
+
+pytestmark = pytest.mark.process
+
+HOST = "127.0.0.1"
+SESSION = 77
+
+
+class Disk(RamDisk):
+    """Memory that behaves like a disk: it is synced, and can be full or fail."""
+
+    volatile = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.full = False
+        self.sync_fails = False
+
+    def write(self, name: str, offset: int, data: bytes) -> None:
+        if self.full:
+            raise DiskFullError("no room, says the test")
+        super().write(name, offset, data)
+
+    def sync(self, name: str) -> None:
+        if self.sync_fails:
+            raise SyncFailedError("not synced, says the test")
+
+
+class RawClient:
+    """Says exactly what it is told to."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self.writer = writer
+
+    def send(self, *requests: cw.Request) -> None:
+        self.writer.write(b"".join(wire.frame(cw.encode(request)) for request in requests))
+
+    async def receive(self) -> cw.Answer:
+        async with asyncio.timeout(10):
+            return cw.decode_answer(await self._frame())
+
+    async def published(self, sequence: int) -> None:
+        while await self.receive() != cw.Published(SESSION, sequence):
+            pass
+
+    async def ended(self) -> bool:
+        async with asyncio.timeout(10):
+            return await self._reader.read() == b""
+
+    async def shake_hands(self) -> None:
+        own = wire.Hello(wire.MAGIC, wire.OLDEST, wire.NEWEST, "client", ReplicaId(0, 0))
+        self.writer.write(wire.frame(wire.encode_hello(own)))
+        wire.decode_hello(await self._frame())
+
+    async def _frame(self) -> bytes:
+        length, _ = wire.prefix(await self._reader.readexactly(wire.PREFIX_SIZE))
+        return await self._reader.readexactly(length)
+
+
+@asynccontextmanager
+async def running(
+    disk: RamDisk, servers: int = 1, settings: Settings | None = None
+) -> AsyncIterator[tuple[Server, RawClient]]:
+    """A server, and a client of it; alone it leads, with others listed it has no leader."""
+    listed = dict.fromkeys(range(1, servers + 1), (HOST, 0))
+    server = Server(1, listed, disk, settings or Settings(volatile=disk.volatile))
+    address = await server.start((HOST, 0))
+    if servers == 1:
+        await server.serves
+    client = RawClient(*await asyncio.open_connection(*address))
+    await client.shake_hands()
+    try:
+        yield server, client
+    finally:
+        client.writer.close()
+        await server.close()
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(test)
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110  what is waited for sets no event
+            await asyncio.sleep(0.005)
+
+
+def publish(
+    sequence: int, count: int = 1, body: bytes = b"body", session: int = SESSION
+) -> cw.Publish:
+    return cw.Publish(pack.encode("topic", count, body, session, sequence))
+
+
+# -- Publishing ------------------------------------------------------------------------------------
+
+
+def test_a_message_that_is_sent_again_counts_once() -> None:
+    async def main() -> None:
+        async with running(RamDisk()) as (server, client):
+            client.send(publish(1, 3), publish(4, 2))
+            await client.published(5)
+            client.send(publish(1, 3))
+            assert await client.receive() == cw.Published(SESSION, 5)
+            assert server.machine.position == 5
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("requests", "reason"),
+    [
+        ([cw.Publish(b"no pack")], "a pack has at least"),
+        ([cw.Publish(publish(1).pack[:-1])], "does not match its checksum"),
+        ([publish(1, session=0)], "session 0"),
+        ([publish(1), publish(1, session=SESSION + 1)], f"session {SESSION + 1}"),
+        ([cw.Tail(1, -1)], "a credit of -1"),
+        ([cw.Tail(1, 1 << 40)], "the limit is"),
+        ([cw.Add(4, "nowhere")], "not HOST:PORT"),
+    ],
+)
+def test_who_asks_nonsense_is_told_and_left(requests: list[cw.Request], reason: str) -> None:
+    async def main() -> None:
+        async with running(RamDisk()) as (server, client):
+            client.send(*requests)
+            answer = await client.receive()
+            while isinstance(answer, cw.Published):
+                answer = await client.receive()
+            assert isinstance(answer, cw.Refused)
+            assert reason in answer.reason
+            assert await client.ended()
+            assert not server.ended.done()
+
+    run(main())
+
+
+def test_a_gap_on_one_connection_is_refused() -> None:
+    async def main() -> None:
+        async with running(RamDisk(), servers=3) as (_, client):
+            client.send(publish(1), publish(3))
+            assert await client.receive() == cw.Refused("message 3 after 1")
+
+    run(main())
+
+
+def test_without_a_leader_a_publisher_is_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "CLIENT_WINDOW_BYTES", 100_000)
+
+    async def main() -> None:
+        async with running(RamDisk(), servers=3) as (server, client):
+            body = bytes(10_000)
+            client.send(*(publish(number, body=body) for number in range(1, 2001)))
+            await eventually(lambda: bool(server.clients._held))
+            client.send(cw.AskStatus())
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.3):
+                    await client._frame()
+            # One read of the socket may pass the limit; after it nothing is read any more.
+            assert server.clients._waiting_bytes < 500_000
+
+    run(main())
+
+
+def test_a_held_publisher_goes_on_when_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "CLIENT_WINDOW_BYTES", 20_000)
+
+    async def main() -> None:
+        async with running(Disk()) as (server, client):
+            client.send(*(publish(number, body=bytes(1000)) for number in range(1, 1001)))
+            await client.published(1000)
+            assert server.clients._waiting_bytes == 0
+
+    run(main())
+
+
+# -- Reading ---------------------------------------------------------------------------------------
+
+
+def test_a_reader_gets_no_more_than_its_credit() -> None:
+    async def main() -> None:
+        async with running(RamDisk()) as (_, client):
+            client.send(*(publish(number, 2, bytes(1000)) for number in range(1, 40, 2)))
+            await client.published(40)
+            client.send(cw.Tail(5, 3000), cw.AskStatus())
+            first = [await client.receive() for _ in range(4)]
+            assert [d.position for d in first[:3] if isinstance(d, cw.Delivered)] == [5, 7, 9]
+            assert isinstance(first[3], cw.Status)
+            client.send(cw.Credit(100), publish(41))
+            following = await client.receive()
+            assert isinstance(following, cw.Delivered)
+            assert following.position == 11
+            await client.published(41)
+
+    run(main())
+
+
+def test_a_reader_from_the_middle_of_a_pack_gets_the_whole_pack() -> None:
+    async def main() -> None:
+        async with running(RamDisk()) as (_, client):
+            client.send(publish(1, 10))
+            await client.published(10)
+            client.send(cw.Tail(7, 1))
+            delivered = await client.receive()
+            assert isinstance(delivered, cw.Delivered)
+            assert delivered.position == 1
+
+    run(main())
+
+
+# -- Asking ----------------------------------------------------------------------------------------
+
+
+def test_a_barrier_passes_what_was_accepted_before() -> None:
+    async def main() -> None:
+        async with running(RamDisk()) as (_, client):
+            client.send(publish(1, 4))
+            await client.published(4)
+            client.send(cw.AskBarrier(9))
+            assert await client.receive() == cw.Barrier(9, 4)
+
+    run(main())
+
+
+def test_only_a_leader_changes_the_cluster() -> None:
+    async def main() -> None:
+        async with running(RamDisk(), servers=3) as (_, client):
+            client.send(cw.Remove(2))
+            assert await client.receive() == cw.NotLeader(None, "")
+
+    run(main())
+
+
+# -- Failing ---------------------------------------------------------------------------------------
+
+
+def test_a_failed_sync_ends_the_server_and_nothing_is_answered() -> None:
+    async def main() -> None:
+        disk = Disk()
+        async with running(disk) as (server, client):
+            disk.sync_fails = True
+            client.send(publish(1))
+            with pytest.raises(SyncFailedError):
+                await asyncio.wait_for(server.ended, 10)
+            disk.sync_fails = False
+            client.send(publish(2))
+        assert await client.ended()
+        assert server.machine.position == 0
+
+    run(main())
+
+
+def test_a_damaged_record_ends_the_server() -> None:
+    async def main() -> None:
+        disk = RamDisk()
+        async with running(disk) as (server, client):
+            client.send(publish(1, body=b"precious"))
+            await client.published(1)
+            at = bytes(disk._files["seg-00000001.log"]).index(b"precious")
+            disk._files["seg-00000001.log"][at] ^= 1
+            client.send(cw.Tail(1, 100))
+            with pytest.raises(JournalDamagedError):
+                await asyncio.wait_for(server.ended, 10)
+
+    run(main())
+
+
+def test_a_full_disk_impairs_the_server_until_there_is_room() -> None:
+    async def main() -> None:
+        disk = Disk()
+        async with running(disk) as (server, client):
+            disk.full = True
+            client.send(publish(1))
+            await eventually(lambda: bool(server.node.replica.impaired))
+            client.send(cw.AskStatus())
+            status = await client.receive()
+            assert isinstance(status, cw.Status)
+            assert status.trouble == ("disk full: no room, says the test",)
+            disk.full = False
+            await client.published(1)
+            assert server.status().trouble == ()
+
+    run(main())
+
+
+def test_without_room_for_a_snapshot_the_log_goes_on() -> None:
+    class NoRoomForSnapshots(Disk):
+        def write(self, name: str, offset: int, data: bytes) -> None:
+            if name.endswith(".snap"):
+                raise DiskFullError("no room for snapshots, says the test")
+            super().write(name, offset, data)
+
+    async def main() -> None:
+        settings = Settings(snapshot_every_entries=10)
+        async with running(NoRoomForSnapshots(), settings=settings) as (server, client):
+            for number in range(1, 50):
+                client.send(publish(number))
+                await client.published(number)
+            assert server.status().trouble == ()
+
+    run(main())

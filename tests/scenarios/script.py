@@ -1,0 +1,71 @@
+"""The form of a scenario file: a claim, then steps.
+
+    # What this file shows.
+    command
+    another command
+    ----
+    what happened
+    what happened then
+
+    # A remark.
+    command
+    ----
+    what happened
+
+A blank line ends a step. The commands are those of `stage.py`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tests.scenarios.stage import ScenarioError, Stage
+
+RULE = "----"
+NOTHING = "(nothing)"
+
+
+class Step(NamedTuple):
+    line: int  # where it begins, counted from 1
+    script: tuple[str, ...]  # remarks and commands as they stand in the file
+    expected: tuple[str, ...]
+
+
+def parse(text: str) -> list[Step]:
+    steps = []
+    line = 1
+    for block in text.rstrip("\n").split("\n\n"):
+        lines = block.split("\n")
+        if all(one.startswith("#") for one in lines):
+            steps.append(Step(line, tuple(lines), ()))
+        elif RULE in lines:
+            rule = lines.index(RULE)
+            steps.append(Step(line, tuple(lines[:rule]), tuple(lines[rule + 1 :])))
+        else:
+            raise ScenarioError(f"line {line}: a step has commands, a line {RULE}, and a trace")
+        line += len(lines) + 1
+    return steps
+
+
+def play(text: str) -> str:
+    """The same file with what really happens."""
+    stage = Stage()
+    return "\n\n".join(_play_step(stage, step) for step in parse(text)) + "\n"
+
+
+def _play_step(stage: Stage, step: Step) -> str:
+    commands = [
+        (step.line + at, command)
+        for at, command in enumerate(step.script)
+        if not command.startswith("#")
+    ]
+    if not commands:
+        return "\n".join(step.script)
+    told = []
+    for line, command in commands:
+        try:
+            told += stage.do(command)
+        except Exception as error:
+            error.add_note(f"at line {line}: {command}")
+            raise
+    return "\n".join([*step.script, RULE, *(told or [NOTHING])])

@@ -1,0 +1,649 @@
+"""The stage of a scenario: pure nodes, and a director who decides everything else.
+
+No message arrives, no time passes and no write reaches the disk by itself; each does when a command
+says so. What happens is told in short sentences, the actor first. `README.md` lists the commands.
+
+Names: `3` is server 3, `3'` its second incarnation; `3?` is whoever answers at that number. A
+member in parentheses is a learner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+from typing import Any
+
+from antiphon.core.effects import (
+    Accepted,
+    Applied,
+    Effect,
+    Install,
+    Persist,
+    Read,
+    ReadPart,
+    ReadReady,
+    Rejected,
+    Send,
+    StorePart,
+    Tail,
+    TakeSnapshot,
+)
+from antiphon.core.node import Node
+from antiphon.core.recovered import Recovered
+from antiphon.core.replica import FOUNDING_EPOCH, Role
+from antiphon.core.settings import Settings
+from antiphon.errors import DiskFullError
+from antiphon.formats import pack, wire
+from antiphon.formats.entry import (
+    Entry,
+    Kind,
+    Member,
+    Membership,
+    ReplicaId,
+    encode_membership,
+)
+from antiphon.formats.journal import Promise
+from antiphon.formats.messages import Envelope, RequestVote, Vote
+from antiphon.io.journal import open_journal
+from antiphon.sim.disk import SimDisk
+from antiphon.sim.machine import ALARM, AlarmMachine
+from tests.scenarios.tell import (
+    tell_entries,
+    tell_id,
+    tell_membership,
+    tell_message,
+    tell_packs,
+    tell_records,
+)
+
+ROUNDS_MAX = 200
+"""A cluster that is not quiet after so many rounds of everything arriving never will be."""
+
+CAMPAIGNS_MAX = 3
+"""The first may teach the candidate a newer epoch, and be refused for it."""
+
+
+class ScenarioError(Exception):
+    """The file is not a scenario, or asks for what cannot be."""
+
+
+class Draws(Random):
+    """Chance without surprise: the least wait, the worst crash, and nonces that count up."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self._bits = 0
+
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
+        return 0 if stop is None else start
+
+    def choice(self, seq: Sequence[float]) -> float:
+        return seq[0]
+
+    def getrandbits(self, k: int, /) -> int:
+        self._bits += 1
+        return self._bits - 1
+
+
+class Server:
+    """One server: a disk, and while it is up a journal and a node."""
+
+    def __init__(self, number: int, stage: Stage) -> None:
+        self.number = number
+        self.listed = dict.fromkeys(sorted({*stage.servers, number}), "")
+        self.up = False
+        self.disk = SimDisk(Draws(), stage.settings.volatile)
+        self.wall_offset_ms = 0
+        self.chores: list[Iterator[tuple[str, ...]]] = []
+        self._stage = stage
+        self._incarnations = 0
+
+    @property
+    def name(self) -> str:
+        return tell_id(self.node.replica.id)
+
+    def new_incarnation(self) -> int:
+        self._incarnations += 1
+        return self._incarnations
+
+    def start(self) -> Recovered:
+        stage = self._stage
+        self.journal, recovered = open_journal(
+            self.disk,
+            self.new_incarnation,
+            alone=len(self.listed) == 1,
+            segment_bytes=stage.segment_bytes,
+        )
+        machine = AlarmMachine(retain=0)
+        if recovered.snapshot is not None:
+            machine.restore(self.journal.read_snapshot()[1])
+        self.chores = []
+        self.node = Node(
+            self.number,
+            self.listed,
+            recovered,
+            machine,
+            stage.settings,
+            stage.draws,
+            stage.now_ms,
+        )
+        self.node.set_wall_offset(self.wall_offset_ms)
+        self.up = True
+        return recovered
+
+    def write_founding(self, founders: list[Server]) -> None:
+        """Be one of a cluster that was founded before the scenario begins."""
+        self.listed = {s.number: "" for s in founders}
+        self.journal, recovered = open_journal(self.disk, self.new_incarnation)
+        members = tuple(Member(s.number, recovered.incarnation, True) for s in founders)
+        entry = Entry(
+            1, FOUNDING_EPOCH, 0, Kind.MEMBERSHIP, encode_membership(Membership(1, members))
+        )
+        self.journal.append((Promise(FOUNDING_EPOCH, None), entry), ())
+        self.journal.flush()
+        self.sync()
+
+    def sync(self) -> list[Tail]:
+        """All that was written is on disk now."""
+        job = self.journal.begin_sync()
+        if job is None:
+            return []
+        for name in job.names:
+            self.disk.sync(name)
+        return self.journal.end_sync(job)
+
+    def standing(self) -> tuple[Role, int, ReplicaId | None]:
+        replica = self.node.replica
+        return replica.role, replica.epoch, replica.leader_id
+
+
+class Stage:
+    def __init__(self) -> None:
+        self.servers: dict[int, Server] = {}
+        self.settings = Settings()
+        self.segment_bytes = 1 << 20
+        self.draws = Draws()
+        self.now_ms = 0
+        self._wire = wire.NEWEST
+        self._on_the_way: list[Envelope] = []
+        self._held: list[Envelope] = []
+        self._cut: set[tuple[int, int]] = set()
+        self._reads = 0
+        self._told: list[str] = []
+        self._outcomes_only = False
+
+    def do(self, command: str) -> list[str]:
+        """Carry out one command; returns what happened."""
+        self._told = []
+        verb, *words = command.split()
+        handler = getattr(self, f"_do_{verb}", None)
+        if handler is None:
+            raise ScenarioError(f"no such command: {verb}")
+        handler(*words)
+        return self._told
+
+    # -- Setting up ----------------------------------------------------------------------------
+
+    def _do_cluster(self, *words: str) -> None:
+        numbers = self._configure(words)
+        servers = [Server(number, self) for number in numbers]
+        for server in servers:
+            server.write_founding(servers)
+            self.servers[server.number] = server
+            server.start()
+        self._tell(f"members {' '.join(map(str, numbers))}")
+
+    def _do_fresh(self, *words: str) -> None:
+        """Servers with empty disks, each of which lists all of these."""
+        numbers = self._configure(words)
+        for number in numbers:
+            self.servers[number] = Server(number, self)
+        for number in numbers:
+            self.servers[number].listed = dict.fromkeys(numbers, "")
+            self._start(self.servers[number])
+
+    def _configure(self, words: tuple[str, ...]) -> list[int]:
+        options: dict[str, int] = {}
+        for word in words:
+            name, is_option, value = word.partition("=")
+            if name == "memory":
+                options["volatile"] = True
+            elif is_option:
+                options[name] = int(value)
+        self._wire = options.pop("wire", self._wire)
+        self.segment_bytes = options.pop("segment_bytes", self.segment_bytes)
+        self.settings = Settings(**options)
+        return [int(word) for word in words if word.isdigit()]
+
+    def _do_start(self, number: str, *listed: str) -> None:
+        """A new server with an empty disk; without a list it lists all servers there are."""
+        server = self.servers[int(number)] = Server(int(number), self)
+        if listed:
+            server.listed = dict.fromkeys(map(int, listed), "")
+        self._start(server)
+
+    def _start(self, server: Server) -> None:
+        recovered = server.start()
+        epoch, vote = recovered.promise
+        self._tell(
+            f"{server.name} starts with "
+            + (f"entries up to {recovered.last}" if recovered.last else "nothing")
+            + (f", epoch {epoch}" if epoch else "")
+            + (f", vote {tell_id(vote)}" if vote else "")
+            + (f", snapshot at {recovered.snapshot.index}" if recovered.snapshot else "")
+            + (f"; {recovered.damage}" if recovered.damage else "")
+        )
+
+    # -- Time, disks, crashes ------------------------------------------------------------------
+
+    def _do_tick(self, number: str, ms: str = "") -> None:
+        """Time passes, everywhere, and one server looks at its clock. Without a number of
+        milliseconds: until that server wants to."""
+        server = self._server(number)
+        if ms:
+            self.now_ms += int(ms)
+        else:
+            self.now_ms = max(self.now_ms, server.node.next_deadline_ms())
+        self._enter(server, lambda: server.node.tick(self.now_ms))
+
+    def _do_wait(self, ms: str) -> None:
+        """Time passes, and nobody looks at a clock."""
+        self.now_ms += int(ms)
+        self._tell(f"it is {self.now_ms} ms")
+
+    def _do_synced(self, *numbers: str) -> None:
+        for server in map(self._server, numbers):
+            self._synced(server)
+
+    def _synced(self, server: Server) -> None:
+        self._release(server, server.sync())
+        chores, server.chores = server.chores, []
+        for chore in chores:
+            for names in chore:
+                for name in names:
+                    server.disk.sync(name)
+        self._flush(server)
+
+    def _do_crash(self, number: str) -> None:
+        """The power fails: what was not synced is lost."""
+        server = self._server(number)
+        server.disk.power_failure()
+        server.up = False
+        self._tell(f"{server.name} dies")
+
+    def _do_restart(self, number: str, wiped: str = "") -> None:
+        server = self.servers[int(number)]
+        if server.up:
+            raise ScenarioError(f"{number} is up")
+        if wiped or self.settings.volatile:
+            server.disk.wipe()
+        self._start(server)
+
+    def _do_full(self, number: str) -> None:
+        self._server(number).disk.full = True
+        self._tell(f"{number}'s disk is full")
+
+    def _do_room(self, number: str) -> None:
+        server = self._server(number)
+        server.disk.full = False
+        self._tell(f"{number}'s disk has room again")
+        self._flush(server)
+        self._enter(server, lambda: server.node.impair("", self.now_ms))
+
+    def _do_wall(self, number: str, offset_ms: str) -> None:
+        """Set a wall clock: the stage's time and so many milliseconds more."""
+        server = self.servers[int(number)]
+        server.wall_offset_ms = int(offset_ms)
+        if server.up:
+            server.node.set_wall_offset(server.wall_offset_ms)
+        self._tell(f"{number}'s wall clock shows {self.now_ms + server.wall_offset_ms} ms")
+
+    # -- The network ---------------------------------------------------------------------------
+
+    def _do_arrive(self, link: str = "all", kind: str = "") -> None:
+        """One message, or all that are on the way at this moment."""
+        if link != "all":
+            chosen = self._find(self._on_the_way, link, kind)
+            self._on_the_way.remove(chosen)
+            self._arrive(chosen)
+            return
+        arriving, self._on_the_way = self._on_the_way, []
+        for envelope in arriving:
+            self._arrive(envelope)
+
+    def _do_repeat(self, link: str, kind: str = "") -> None:
+        """A copy of a message arrives; the message itself stays on the way."""
+        self._arrive(self._find(self._on_the_way, link, kind))
+
+    def _do_drop(self, link: str = "all", kind: str = "") -> None:
+        if link == "all":
+            self._on_the_way = []
+            self._tell("lost: everything on its way")
+            return
+        chosen = self._find(self._on_the_way, link, kind)
+        self._on_the_way.remove(chosen)
+        self._tell(f"lost: {self._on_link(chosen)}")
+
+    def _do_hold(self, link: str, kind: str = "") -> None:
+        """A message is delayed: only `release` puts it back on the way."""
+        chosen = self._find(self._on_the_way, link, kind)
+        self._on_the_way.remove(chosen)
+        self._held.append(chosen)
+        self._tell(f"delayed: {self._on_link(chosen)}")
+
+    def _do_release(self, link: str, kind: str = "") -> None:
+        chosen = self._find(self._held, link, kind)
+        self._held.remove(chosen)
+        self._on_the_way.append(chosen)
+        self._tell(f"on its way again: {self._on_link(chosen)}")
+
+    def _do_cut(self, *what: str) -> None:
+        """Links (`1->2`), or servers with all their links."""
+        for word in what:
+            if "->" in word:
+                source, target = map(int, word.split("->"))
+                self._cut.add((source, target))
+                self._tell(f"nothing gets from {source} to {target}")
+            else:
+                others = {*range(1, 10)} - {int(word)}
+                self._cut |= {pair for n in others for pair in ((n, int(word)), (int(word), n))}
+                self._tell(f"{word} is cut off")
+
+    def _do_mend(self) -> None:
+        self._cut = set()
+        self._tell("all links work")
+
+    def _do_settle(self) -> None:
+        """Everything arrives and reaches the disk until nothing is left; tells outcomes only."""
+        for _ in range(ROUNDS_MAX):
+            if not self._busy():
+                return
+            self._do_quietly("arrive")
+            for server in self.servers.values():
+                if server.up:
+                    self._quietly(self._synced, server)
+        raise ScenarioError("it does not become quiet")
+
+    def _do_beat(self, number: str, times: str = "1") -> None:
+        """So many heartbeats of a leader; after each, settle."""
+        for _ in range(int(times)):
+            self._do_quietly("tick", number)
+            self._do_settle()
+
+    def _do_campaign(self, number: str, *voters: str) -> None:
+        """Nobody hears a leader any more; this server runs, and only votes, only between it and
+        these others, arrive until it leads."""
+        candidate = self._server(number)
+        told, self._told = self._told, []
+        self.now_ms += self.settings.election_max_ms + 1
+        for _ in range(CAMPAIGNS_MAX):
+            self._do_quietly("tick", number)
+            while votes := [
+                e for e in self._on_the_way if isinstance(e.message, RequestVote | Vote)
+            ]:
+                self._on_the_way = [e for e in self._on_the_way if e not in votes]
+                for envelope in votes:
+                    if {str(envelope.sender.node), str(envelope.to.node)} <= {number, *voters}:
+                        self._quietly(self._arrive, envelope)
+                self._do_quietly("synced", number, *voters)
+            if candidate.node.replica.leading is not None:
+                self._told = told
+                self._tell(f"{candidate.name} leads epoch {candidate.node.replica.epoch}")
+                return
+        raise ScenarioError(f"{number} is not elected: {'; '.join(self._told)}")
+
+    def _do_elect(self, number: str) -> None:
+        """Whoever can votes for this server, and its first entries become known everywhere."""
+        others = [str(n) for n, s in self.servers.items() if s.up and str(n) != number]
+        self._do_campaign(number, *others)
+        told, self._told = self._told, []
+        self._do_settle()
+        self._do_beat(number)
+        self._told = told
+
+    def _do_quietly(self, verb: str, *words: str) -> None:
+        """A command of which only outcomes are told, and not who sends and writes what."""
+        self._quietly(getattr(self, f"_do_{verb}"), *words)
+
+    def _quietly(self, do: Callable[..., None], *arguments: Any) -> None:
+        before, self._outcomes_only = self._outcomes_only, True
+        do(*arguments)
+        self._outcomes_only = before
+
+    def _busy(self) -> bool:
+        return bool(self._on_the_way) or any(
+            s.up and (s.journal.unsynced or s.chores) for s in self.servers.values()
+        )
+
+    # -- What users and operators ask ----------------------------------------------------------
+
+    def _do_propose(self, number: str, *texts: str) -> None:
+        packs = tuple(pack.encode("topic", 1, text.encode()) for text in texts)
+        self._propose(number, packs)
+
+    def _do_alarm(self, number: str) -> None:
+        """A message after which the state machine wants to be told the time in 300 ms."""
+        self._propose(number, (pack.encode(ALARM, 1, b"alarm"),))
+
+    def _propose(self, number: str, packs: tuple[bytes, ...]) -> None:
+        server = self._server(number)
+        self._enter(server, lambda: server.node.propose(packs, self.now_ms))
+
+    def _do_read(self, number: str) -> None:
+        server = self._server(number)
+        self._reads += 1
+        self._enter(server, lambda: server.node.read(self._reads, self.now_ms))
+
+    def _do_transfer(self, number: str, to: str) -> None:
+        server = self._server(number)
+        self._enter(server, lambda: server.node.transfer(int(to), self.now_ms))
+
+    def _do_add(self, number: str, added: str) -> None:
+        server, member = self._server(number), Member(int(added), 0, False)
+        self._enter(server, lambda: server.node.change(member, self.now_ms))
+
+    def _do_remove(self, number: str, removed: str) -> None:
+        server = self._server(number)
+        self._enter(server, lambda: server.node.change(int(removed), self.now_ms))
+
+    # -- Looking -------------------------------------------------------------------------------
+
+    def _do_status(self, *numbers: str) -> None:
+        for number in numbers or map(str, self.servers):
+            server = self.servers[int(number)]
+            if not server.up:
+                self._tell(f"{number} is down")
+                continue
+            r = server.node.replica
+            self._tell(
+                f"{server.name}: {r.role.value}"
+                + (f" of {tell_id(r.leader_id)}" if r.leader_id and not r.leading else "")
+                + f", epoch {r.epoch}, log up to {r.log.last}, stored {r.stored}"
+                + f", committed {r.commit}, members {tell_membership(r.memberships.current)}"
+                + (f"; impaired: {r.impaired}" if r.impaired else "")
+                + (f"; removed: {r.removed}" if r.removed else "")
+                + (f"; {r.newcomer.complaint}" if r.newcomer and r.newcomer.complaint else "")
+            )
+
+    def _do_log(self, *numbers: str) -> None:
+        for server in map(self._server, numbers):
+            entries = server.journal.entries(server.journal.base_index + 1, 1 << 20)
+            shown = [f"{e.index}/{e.epoch} {tell_entries((e,), False)}" for e in entries]
+            base = server.journal.base_index
+            self._tell(f"{server.name} has {', '.join([f'..{base}'] * bool(base) + shown)}")
+
+    def _do_stamps(self, number: str) -> None:
+        server = self._server(number)
+        entries = server.journal.entries(server.journal.base_index + 1, 1 << 20)
+        self._tell(f"{server.name} has {', '.join(f'{e.index} at {e.stamp}' for e in entries)}")
+
+    def _do_flight(self) -> None:
+        """What is on its way."""
+        for envelope in self._on_the_way:
+            self._tell(self._on_link(envelope))
+
+    # -- What nodes do -------------------------------------------------------------------------
+
+    def _server(self, number: str) -> Server:
+        server = self.servers.get(int(number))
+        if server is None or not server.up:
+            raise ScenarioError(f"there is no server {number} that is up")
+        return server
+
+    def _arrive(self, envelope: Envelope) -> None:
+        server = self.servers.get(envelope.to.node)
+        if server is None or not server.up:
+            self._detail(f"lost, nobody is there: {self._on_link(envelope)}")
+            return
+        self._enter(server, lambda: server.node.receive(envelope, self.now_ms))
+
+    def _enter(self, server: Server, door: Callable[[], list[Effect]]) -> None:
+        before, members = server.standing(), server.node.replica.memberships.current
+        effects = door()
+        self._tell_change(server, before)
+        if server.node.replica.memberships.current != members:
+            now = tell_membership(server.node.replica.memberships.current)
+            self._tell(f"{server.name} counts members {now}")
+        for effect in effects:
+            self._carry_out(server, effect)
+
+    def _tell_change(self, server: Server, before: tuple[Role, int, ReplicaId | None]) -> None:
+        role, epoch, leader = server.standing()
+        name, was = server.name, before[0]
+        if (role, epoch, leader) == before:
+            return
+        if role is not was and role in (Role.PRE_CANDIDATE, Role.CANDIDATE, Role.LEADER):
+            verb = {
+                Role.PRE_CANDIDATE: "would run for",
+                Role.CANDIDATE: "runs for",
+                Role.LEADER: "leads",
+            }[role]
+            self._tell(f"{name} {verb} epoch {epoch + (role is Role.PRE_CANDIDATE)}")
+        elif role is Role.NEWCOMER and was is not role:
+            self._tell(f"{name} is no member any more")
+        elif leader is not None:
+            self._tell(f"{name} follows {tell_id(leader)} in epoch {epoch}")
+        elif was is Role.LEADER:
+            self._tell(f"{name} leads no more, and is in epoch {epoch}")
+        elif epoch > before[1]:
+            self._tell(f"{name} is in epoch {epoch}, without a leader")
+        else:
+            self._tell(f"{name} has no leader")
+
+    def _carry_out(self, server: Server, effect: Effect | Tail) -> None:
+        match effect:
+            case Send():
+                self._send(server, effect)
+            case Persist(records, then):
+                over = f", in place of up to {server.journal.last}"
+                entries = [r for r in records if isinstance(r, Entry)]
+                replaced = entries and entries[0].index <= server.journal.last
+                self._detail(f"{server.name} writes {tell_records(records)}{over * bool(replaced)}")
+                server.journal.append(records, then)
+                self._flush(server)
+            case Applied(entries, accepted):
+                self._index(server, accepted)
+                self._tell(f"{server.name} delivers {tell_entries(entries)}")
+            case Read(reader, first, max_bytes):
+                entries = server.journal.entries(first, max_bytes)
+                self._detail(f"{server.name} reads {tell_entries(entries)} from its journal")
+                node = server.node
+                self._enter(server, lambda: node.entries_read(reader, first, entries, self.now_ms))
+            case ReadPart(to, seq):
+                meta, data, last = server.journal.part(to, seq, server.node.machine.live())
+                node = server.node
+                self._enter(server, lambda: node.part_read(to, meta, seq, data, last, self.now_ms))
+            case StorePart():
+                self._store_part(server, effect)
+            case Install():
+                server.chores.append(self._install(server, effect))
+            case TakeSnapshot(meta):
+                self._detail(f"{server.name} begins a snapshot at {meta.index}")
+                server.chores.append(self._take_snapshot(server, effect))
+            case ReadReady(request, index):
+                outcome = f"reflects {index}" if index >= 0 else "cannot be answered now"
+                self._tell(f"{server.name}: read {request} {outcome}")
+            case Rejected(packs, reason):
+                self._tell(f"{server.name} rejects {tell_packs(packs)}: {reason}")
+
+    def _send(self, server: Server, effect: Send) -> None:
+        sent = Envelope(server.node.replica.id, effect.to, effect.message)
+        arriving = wire.decode_envelope(wire.encode_envelope(sent, self._wire))
+        if (server.number, effect.to.node) in self._cut:
+            self._detail(self._on_link(arriving).replace("->", "-x", 1))
+        else:
+            self._detail(self._on_link(arriving))
+            self._on_the_way.append(arriving)
+
+    def _release(self, server: Server, tails: list[Tail]) -> None:
+        for tail in tails:
+            if isinstance(tail, Send):
+                self._send(server, tail)
+            else:
+                self._enter(server, lambda tail=tail: server.node.stored(tail, self.now_ms))
+
+    def _flush(self, server: Server) -> None:
+        try:
+            server.journal.flush()
+        except DiskFullError as error:
+            self._impair(server, error)
+            return
+        if self.settings.volatile:
+            self._release(server, server.sync())
+
+    def _impair(self, server: Server, error: DiskFullError) -> None:
+        if not server.node.replica.impaired:
+            self._tell(f"{server.name} has no room, and takes part in nothing")
+            self._enter(server, lambda: server.node.impair(str(error), self.now_ms))
+
+    def _index(self, server: Server, accepted: tuple[Accepted, ...]) -> None:
+        try:
+            server.journal.index(accepted)
+        except DiskFullError as error:
+            self._impair(server, error)
+
+    def _store_part(self, server: Server, effect: StorePart) -> None:
+        try:
+            server.journal.receive_part(effect.meta, effect.seq, effect.data)
+        except DiskFullError as error:
+            server.node.install_failed()
+            self._impair(server, error)
+            return
+        self._detail(f"{server.name} keeps part {effect.seq}")
+        for tail in effect.then:
+            self._carry_out(server, tail)
+
+    def _install(self, server: Server, effect: Install) -> Iterator[tuple[str, ...]]:
+        yield from server.journal.install(effect.meta)
+        server.node.machine.restore(server.journal.read_snapshot()[1])
+        self._tell(f"{server.name} installs the snapshot at {effect.meta.index}")
+        self._enter(server, lambda: server.node.installed(effect.meta, self.now_ms))
+
+    def _take_snapshot(self, server: Server, effect: TakeSnapshot) -> Iterator[tuple[str, ...]]:
+        yield from server.journal.store_snapshot(effect.meta, effect.chunks, effect.live)
+        base = server.journal.base_index
+        server.node.snapshot_stored(effect.meta, base)
+        self._tell(f"{server.name} has a snapshot at {effect.meta.index}, its log begins at {base}")
+
+    # -- Words ---------------------------------------------------------------------------------
+
+    def _tell(self, sentence: str) -> None:
+        self._told.append(sentence)
+
+    def _detail(self, sentence: str) -> None:
+        if not self._outcomes_only:
+            self._told.append(sentence)
+
+    def _on_link(self, envelope: Envelope) -> str:
+        sender, to = tell_id(envelope.sender), tell_id(envelope.to)
+        return f"{sender} -> {to}  {tell_message(envelope.message)}"
+
+    def _find(self, among: list[Envelope], link: str, kind: str) -> Envelope:
+        source, _, target = link.partition("->")
+        for envelope in among:
+            if (str(envelope.sender.node), str(envelope.to.node)) == (source, target) and kind in (
+                "",
+                type(envelope.message).__name__,
+            ):
+                return envelope
+        raise ScenarioError(f"no message {kind} {link}")
