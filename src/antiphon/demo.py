@@ -63,12 +63,19 @@ class Reader(threading.Thread):
         super().__init__(daemon=True)
         self.node = server.node
         self._url = server.url
+        self._stop_asked = threading.Event()
         self.numbers: list[int] = []
 
     def run(self) -> None:
         for delivered in LogClient(self._url, timeout=2 * WAIT_S).tail():
             if delivered is not None:
                 self.numbers.append(int(pack.body(delivered.pack)))
+            if self._stop_asked.is_set():
+                return
+
+    def stop(self) -> None:
+        self._stop_asked.set()
+        self.join()
 
 
 class Stage:
@@ -144,7 +151,10 @@ def run(args: argparse.Namespace) -> int:
                 thread.start()
             _lose_the_leader(stage, cluster, publisher)
             publisher.stop()
-            return _verdict(stage, publisher.published, readers)
+            code = _verdict(stage, publisher.published, readers)
+        for reader in readers:
+            reader.stop()
+        return code
 
 
 def _lose_the_leader(stage: Stage, cluster: LocalCluster, publisher: Publisher) -> None:

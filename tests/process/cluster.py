@@ -38,7 +38,7 @@ class Cluster(LocalCluster):
             time.sleep(0.02)
 
     def look(self) -> ClusterStatus:
-        return look(self.url)
+        return look(self.url, WAIT_S)
 
     def leader(self) -> int:
         self.wait_until(lambda: self.look().leader is not None, "a leader")

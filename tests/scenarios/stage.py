@@ -53,7 +53,9 @@ from tests.scenarios.tell import (
     tell_membership,
     tell_message,
     tell_packs,
+    tell_reason,
     tell_records,
+    tell_span,
 )
 
 ROUNDS_MAX = 200
@@ -61,6 +63,12 @@ ROUNDS_MAX = 200
 
 CAMPAIGNS_MAX = 3
 """The first may teach the candidate a newer epoch, and be refused for it."""
+
+RUNNING = {
+    Role.PRE_CANDIDATE: "would run for",
+    Role.CANDIDATE: "runs for",
+    Role.LEADER: "leads",
+}
 
 
 class ScenarioError(Exception):
@@ -349,6 +357,13 @@ class Stage:
                 self._cut |= {pair for n in others for pair in ((n, int(word)), (int(word), n))}
                 self._tell(f"{word} is cut off")
 
+    def _do_split(self, *numbers: str) -> None:
+        """Nothing passes between these servers and all others."""
+        here = {*map(int, numbers)}
+        there = {*self.servers} - here
+        self._cut |= {pair for a in here for b in there for pair in ((a, b), (b, a))}
+        self._tell(f"{' '.join(numbers)} | {' '.join(map(str, sorted(there)))}")
+
     def _do_mend(self) -> None:
         self._cut = set()
         self._tell("all links work")
@@ -378,6 +393,7 @@ class Stage:
         self.now_ms += self.settings.election_max_ms + 1
         for _ in range(CAMPAIGNS_MAX):
             self._do_quietly("tick", number)
+            self._do_quietly("synced", number)
             while votes := [
                 e for e in self._on_the_way if isinstance(e.message, RequestVote | Vote)
             ]:
@@ -461,7 +477,7 @@ class Stage:
                 + f", epoch {r.epoch}, log up to {r.log.last}, stored {r.stored}"
                 + f", committed {r.commit}, members {tell_membership(r.memberships.current)}"
                 + (f"; impaired: {r.impaired}" if r.impaired else "")
-                + (f"; removed: {r.removed}" if r.removed else "")
+                + (f"; removed: {tell_reason(r.removed)}" if r.removed else "")
                 + (f"; {r.newcomer.complaint}" if r.newcomer and r.newcomer.complaint else "")
             )
 
@@ -512,15 +528,12 @@ class Stage:
         name, was = server.name, before[0]
         if (role, epoch, leader) == before:
             return
-        if role is not was and role in (Role.PRE_CANDIDATE, Role.CANDIDATE, Role.LEADER):
-            verb = {
-                Role.PRE_CANDIDATE: "would run for",
-                Role.CANDIDATE: "runs for",
-                Role.LEADER: "leads",
-            }[role]
-            self._tell(f"{name} {verb} epoch {epoch + (role is Role.PRE_CANDIDATE)}")
+        if (role, epoch) != before[:2] and role in RUNNING:
+            self._tell(f"{name} {RUNNING[role]} epoch {epoch + (role is Role.PRE_CANDIDATE)}")
         elif role is Role.NEWCOMER and was is not role:
             self._tell(f"{name} is no member any more")
+        elif leader is not None and role is Role.NEWCOMER:
+            self._tell(f"{name} hears leader {tell_id(leader)} of epoch {epoch}")
         elif leader is not None:
             self._tell(f"{name} follows {tell_id(leader)} in epoch {epoch}")
         elif was is Role.LEADER:
@@ -546,7 +559,7 @@ class Stage:
                 self._tell(f"{server.name} delivers {tell_entries(entries)}")
             case Read(reader, first, max_bytes):
                 entries = server.journal.entries(first, max_bytes)
-                self._detail(f"{server.name} reads {tell_entries(entries)} from its journal")
+                self._detail(f"{server.name} reads {tell_span(entries)} from its journal")
                 node = server.node
                 self._enter(server, lambda: node.entries_read(reader, first, entries, self.now_ms))
             case ReadPart(to, seq):
@@ -623,7 +636,9 @@ class Stage:
         yield from server.journal.store_snapshot(effect.meta, effect.chunks, effect.live)
         base = server.journal.base_index
         server.node.snapshot_stored(effect.meta, base)
-        self._tell(f"{server.name} has a snapshot at {effect.meta.index}, its log begins at {base}")
+        self._tell(
+            f"{server.name} has a snapshot at {effect.meta.index}, its log begins after {base}"
+        )
 
     # -- Words ---------------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from antiphon.formats import messages as m
 from antiphon.formats import pack
 from antiphon.formats.entry import ANY, Entry, Kind, Membership, ReplicaId, decode_membership
@@ -14,10 +16,11 @@ def tell_id(id: ReplicaId) -> str:
 
 
 def tell_membership(membership: Membership) -> str:
-    return " ".join(
+    names = (
         tell_id(member.id) if member.voter else f"({tell_id(member.id)})"
         for member in membership.members
     )
+    return " ".join(names) or "unknown"
 
 
 def tell_packs(packs: tuple[bytes, ...]) -> str:
@@ -48,11 +51,20 @@ def tell_records(records: tuple[Entry | Promise, ...]) -> str:
     return ", ".join(promises + ([tell_entries(entries)] if entries else []))
 
 
+def tell_reason(reason: str) -> str:
+    """A sentence of the core's, with our names for incarnations."""
+    return re.sub(
+        r"\b(\d+)\.([0-9a-f]+)\b",
+        lambda found: tell_id(ReplicaId(int(found[1]), int(found[2], 16))),
+        reason,
+    )
+
+
 def tell_message(message: m.Message) -> str:
     return f"{type(message).__name__} {_content(message)}".rstrip()
 
 
-def _span(entries: tuple[Entry, ...]) -> str:
+def tell_span(entries: tuple[Entry, ...]) -> str:
     if not entries:
         return "nothing"
     first, last = entries[0].index, entries[-1].index
@@ -73,7 +85,7 @@ def _content(message: m.Message) -> str:
             return f"{verb} in epoch {epoch}"
         case m.Append(epoch, prev, prev_epoch, entries, commit, round, has):
             after = f"after {prev} of {prev_epoch}, committed {commit}, has {has}{_round(round)}"
-            return f"{_span(entries)} in epoch {epoch}, {after}"
+            return f"{tell_span(entries)} in epoch {epoch}, {after}"
         case m.Appended(epoch, match, round):
             return f"up to {match} in epoch {epoch}{_round(round)}"
         case m.Refused(epoch, prev, hint, hint_epoch, round):
@@ -96,7 +108,7 @@ def _content(message: m.Message) -> str:
         case m.Welcome(challenge):
             return f"with challenge {challenge}" if challenge else ""
         case m.Unwelcome(reason):
-            return f"because {reason}"
+            return f"because {tell_reason(reason)}"
         case m.Ask(nonce, listed) | m.Promise(nonce, listed):
             return f"to found {nonce} with {' '.join(map(str, listed))}"
         case m.Found(nonce, membership):

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.script import ScenarioError, parse, play
+from tests.scenarios.script import parse, play
+from tests.scenarios.stage import ScenarioError, Stage
 
-FILES = sorted(Path(__file__).parent.glob("*.txt"))
+FOLDER = Path(__file__).parent
+FILES = sorted(FOLDER.glob("*.txt"))
 
 SMALL = """\
 # Nobody leads a cluster that has just been founded.
@@ -29,6 +31,12 @@ def test_scenario(file: Path, rewrite: bool) -> None:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_file_opens_with_its_claim(file: Path) -> None:
     assert file.read_text(encoding="utf-8").startswith("# ")
+
+
+def test_every_command_is_explained() -> None:
+    explained = (FOLDER / "README.md").read_text(encoding="utf-8")
+    commands = [name.removeprefix("_do_") for name in vars(Stage) if name.startswith("_do_")]
+    assert [c for c in commands if f"`{c}" not in explained] == []
 
 
 def test_a_trace_that_does_not_happen_is_not_kept() -> None:

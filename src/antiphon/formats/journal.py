@@ -2,7 +2,7 @@
 
 A *segment* (`seg-00000001.log`) is a header and then batches; one batch is one write::
 
-    segment   | magic "APJL" | version u32 | number u64 | base u64 | crc u32 |      28 bytes
+    segment   | magic "APJL" | version u32 | number u64 | base u64 | opening u64 | crc u32 |
     batch     | magic "BTCH" | crc u32 | length u32 | count u32 | offset u64 | synced u64 |
               | record * count                                                |
     record    | crc u32 | type u8 | length u32 | payload |
@@ -14,7 +14,8 @@ A *segment* (`seg-00000001.log`) is a header and then batches; one batch is one 
 base says. A batch names its own `offset`, so that one written to the wrong place is not believed,
 and `synced`, up to where everything was on disk when it was written: a bad record below the
 greatest `synced` is damage, above it a torn tail. The batch's crc covers the rest of its header, a
-record's crc the rest of the record.
+record's crc the rest of the record. `opening` counts how often the journal was opened: a segment
+with a smaller one than a segment before it was left behind by an earlier recovery, and is void.
 
 Beside each segment its *index* (`seg-00000001.idx`), a row for every accepted pack::
 
@@ -50,7 +51,7 @@ MANIFEST_MAGIC = b"APMF"
 
 ENTRY, PROMISE, LIVE = 1, 2, 3
 
-_SEGMENT = struct.Struct("<4sIQQ")
+_SEGMENT = struct.Struct("<4sIQQQ")
 _BATCH_TAIL = struct.Struct("<IIQQ")
 _RECORD = struct.Struct("<IBI")
 _RECORD_TAIL = struct.Struct("<BI")
@@ -77,6 +78,7 @@ crc32c = google_crc32c.value
 class SegmentHeader(NamedTuple):
     number: int
     base: int
+    opening: int
 
 
 class Promise(NamedTuple):
@@ -119,22 +121,22 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True):
     lost: bool = False  # something was stored here once and is gone: no ground to found upon
 
 
-def encode_segment_header(number: int, base: int) -> bytes:
-    head = _SEGMENT.pack(SEGMENT_MAGIC, VERSION, number, base)
+def encode_segment_header(number: int, base: int, opening: int) -> bytes:
+    head = _SEGMENT.pack(SEGMENT_MAGIC, VERSION, number, base, opening)
     return head + _U32.pack(crc32c(head))
 
 
 def decode_segment_header(data: bytes) -> SegmentHeader:
     if len(data) < SEGMENT_SIZE:
         raise FormatError(f"a segment header has {SEGMENT_SIZE} bytes, not {len(data)}")
-    magic, version, number, base = _SEGMENT.unpack_from(data)
+    magic, version, number, base, opening = _SEGMENT.unpack_from(data)
     if magic != SEGMENT_MAGIC or _U32.unpack_from(data, _SEGMENT.size)[0] != crc32c(
         data[: _SEGMENT.size]
     ):
         raise FormatError("not a segment header")
     if version != VERSION:
         raise FormatError(f"segment version {version}: this program reads version {VERSION}")
-    return SegmentHeader(number, base)
+    return SegmentHeader(number, base, opening)
 
 
 def encode_record(kind: int, payload: bytes) -> bytes:

@@ -115,14 +115,17 @@ class Servers:
         random.shuffle(self._addresses)  # so that clients spread over the servers
 
     def connect(self, deadline: float) -> Connection:
-        """To any of them; raises `ConnectionLostError` when none can be had by the deadline."""
+        """To any of them; raises `ConnectionLostError` when the deadline is over and each has been
+        tried in vain."""
+        tried = 0
         while True:
+            tried += 1
             address = self._addresses.pop(0)
             self._addresses.append(address)
             try:
                 return Connection(address)
             except OSError as error:
-                if time.monotonic() > deadline:
+                if tried >= len(self._addresses) and time.monotonic() > deadline:
                     names = ", ".join(map(format_address, self._addresses))
                     raise ConnectionLostError(
                         f"none of {names} can be reached; the last one said: {error}"

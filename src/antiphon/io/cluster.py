@@ -25,7 +25,7 @@ from antiphon.io.client import Connection, LogClient
 from antiphon.io.local import LocalCluster
 from antiphon.io.transport import Address, format_address, parse_address
 
-LOOK_S = 5.0
+LOOK_S = 1.0
 CHANGE_S = 15.0
 
 

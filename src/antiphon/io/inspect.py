@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -166,31 +165,31 @@ def _examine_segments(
 ) -> Iterator[SegmentReport]:
     for number, places in groupby(scan.batches, key=lambda place: place.segment):
         name = recovery.segment_name(number)
-        kinds: Counter[int] = Counter()
-        indexes: list[int] = []
-        batches = synced = 0
-        for place in places:
-            batch = f.decode_batch(disk.read(name, place.at, place.size), 0)
-            batches += 1
-            synced = max(synced, batch.synced)
-            kinds.update(kind for kind, _, _ in batch.records)
-            indexes += [f.decode_entry(r).index for kind, _, r in batch.records if kind == f.ENTRY]
-        rows = _examine_index(disk, number, min(snapshot, max(indexes, default=0)), damage)
+        batches = [f.decode_batch(disk.read(name, p.at, p.size), 0) for p in places]
+        records = [
+            (kind, f.decode_entry(payload).index)
+            for batch in batches
+            for kind, _, payload in batch.records
+            if kind != f.PROMISE
+        ]
+        entries = [index for kind, index in records if kind == f.ENTRY]
+        covered = [index for _, index in records if index <= snapshot]
+        rows = _examine_index(disk, number, snapshot, covered[-1] if covered else 0, damage)
         yield SegmentReport(
             name,
             disk.size(name),
-            batches,
-            kinds[f.ENTRY],
-            (min(indexes), max(indexes)) if indexes else None,
-            kinds[f.LIVE],
-            synced,
+            len(batches),
+            len(entries),
+            (min(entries), max(entries)) if entries else None,
+            len(records) - len(entries),
+            max(batch.synced for batch in batches),
             len(rows),
             (rows[0].position, rows[-1].position + rows[-1].count - 1) if rows else None,
         )
 
 
 def _examine_index(
-    disk: Disk, number: int, complete_to: int, damage: list[JournalDamagedError]
+    disk: Disk, number: int, snapshot: int, complete_to: int, damage: list[JournalDamagedError]
 ) -> list[f.Row]:
     """The rows of a segment's index. Up to the snapshot they must be complete; later ones can be
     made again from the log."""
@@ -198,7 +197,7 @@ def _examine_index(
     data = disk.read(name, 0, disk.size(name)) if name in disk.names() else b""
     rows, good = f.decode_rows(data)
     try:
-        recovery.check_rows(rows, name, good, complete_to)
+        recovery.proven_rows(rows, name, good, snapshot, complete_to)
     except JournalDamagedError as error:
         damage.append(error)
     return [row for row, _ in rows if row.count]

@@ -83,6 +83,7 @@ class Journal:
         self._disk = disk
         self._manifest = manifest
         self._segment_bytes = segment_bytes
+        self._opening = 1  # how often this journal was opened
         self._segments: list[Segment] = []
         self._where = array("Q")  # of the entries after the base: segment and place in it
         self._promise = f.Promise(0, None)
@@ -174,7 +175,7 @@ class Journal:
     def _start_segment(self, base: int) -> Segment:
         number = self._segments[-1].number + 1 if self._segments else self._manifest.first_segment
         self._remove_segment(number)  # what an abandoned installation may have left
-        header = f.encode_segment_header(number, base)
+        header = f.encode_segment_header(number, base, self._opening)
         self._disk.write(segment_name(number), 0, header)
         segment = Segment(number, base, len(header))
         self._segments.append(segment)
@@ -294,12 +295,19 @@ class Journal:
     ) -> Iterator[tuple[str, ...]]:
         """Store a snapshot, then let go of the segments that it makes superfluous. Yields names to
         sync. A crash at any point leaves the old snapshot or the new one. Raises `DiskFullError`,
-        and then the old one stays."""
+        and then the old one stays. To be called before later entries are indexed."""
         if self._unplaced:
             raise DiskFullError("the journal has no room for the entries below this snapshot")
         due = [s for s in self._segments if s.index.complete_to < min(meta.index, s.last_index)]
         for segment in due:
+            # At once, so that no row of a later entry stands before the checkpoint: it may be
+            # made again after a restart, and point elsewhere.
             self._checkpoint(segment, meta)
+        return self._store_snapshot(meta, chunks, live, due)
+
+    def _store_snapshot(
+        self, meta: SnapshotMeta, chunks: Iterator[bytes], live: Spans, due: list[Segment]
+    ) -> Iterator[tuple[str, ...]]:
         # The index, and the packs it points to, are on disk before the snapshot stands for them:
         # what a majority holds may be committed while our own copy is still unsynced.
         rows = (index_name(s.number) for s in due)
@@ -438,6 +446,7 @@ class Journal:
         self._manifest = f.Manifest(
             old._manifest.incarnation, first, meta.index, meta.epoch, meta.index
         )
+        self._opening = old._opening
         self._synced = old._synced
         self._start_segment(old._end)
         for pairs in incoming.live():
@@ -704,7 +713,8 @@ class _Opening:
         # Under another name first: until it is whole, the old bytes are all there is.
         tail = [f.encode_entry(r) if isinstance(r, Entry) else f.encode_promise(r) for r in again]
         tail.append(f.encode_promise(journal._promise))
-        header = f.encode_segment_header(number, cut)
+        journal._opening = scan.opening + 1
+        header = f.encode_segment_header(number, cut, journal._opening)
         batch = f.encode_batch(tail, cut + len(header), cut)
         self._disk.write(NEW_TAIL, 0, header + batch)
         self._disk.sync(NEW_TAIL)

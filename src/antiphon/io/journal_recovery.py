@@ -62,6 +62,7 @@ class Bad(NamedTuple):
 class Scan(NamedTuple):
     batches: list[Place]  # the whole ones, in order, up to the first bad place
     start: int  # offset of the first segment
+    opening: int  # the newest opening that left a segment
     synced: int  # the greatest offset that any batch states as synced
     bad: Bad | None
 
@@ -73,8 +74,8 @@ class Scan(NamedTuple):
 def scan(disk: Disk, first_segment: int) -> Scan:
     """Read all segments. Stops collecting at the first bad place, but looks on for what later
     batches know of it."""
-    numbers = [n for n in segment_numbers(disk) if n >= first_segment]
-    bases = {n: base for n in numbers if (base := _base(disk, n)) is not None}
+    numbers, headers = _current_segments(disk, first_segment)
+    bases = {n: header.base for n, header in headers.items()}
     batches: list[Place] = []
     bad: Bad | None = None
     end, synced = bases.get(first_segment, 0), 0
@@ -96,15 +97,39 @@ def scan(disk: Disk, first_segment: int) -> Scan:
         expected = number + 1
     if not numbers:
         bad = Bad(0, first_segment, 0, "there is no segment")
-    return Scan(batches, bases.get(first_segment, 0), synced, bad)
+    opening = max((header.opening for header in headers.values()), default=0)
+    return Scan(batches, bases.get(first_segment, 0), opening, synced, bad)
 
 
-def _base(disk: Disk, number: int) -> int | None:
+def _current_segments(
+    disk: Disk, first_segment: int
+) -> tuple[list[int], dict[int, f.SegmentHeader]]:
+    """The segments that count, and the headers of those whose header is whole.
+
+    Recovery replaces the end of the journal by a new segment and then removes the old ones; a
+    power failure can bring these back. They are older than the segment before them."""
+    numbers: list[int] = []
+    headers: dict[int, f.SegmentHeader] = {}
+    opening = 0
+    for number in segment_numbers(disk):
+        if number < first_segment:
+            continue
+        header = _header(disk, number)
+        if header is not None:
+            if header.opening < opening:
+                break
+            opening = header.opening
+            headers[number] = header
+        numbers.append(number)
+    return numbers, headers
+
+
+def _header(disk: Disk, number: int) -> f.SegmentHeader | None:
     try:
         header = f.decode_segment_header(disk.read(segment_name(number), 0, f.SEGMENT_SIZE))
     except FormatError:
         return None
-    return header.base if header.number == number else None
+    return header if header.number == number else None
 
 
 def _survey(

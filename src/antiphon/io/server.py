@@ -149,12 +149,14 @@ class Server:
         return time.monotonic_ns() // 1_000_000
 
     def _look_at_the_clock(self) -> None:
-        self.node.set_wall_offset(time.time_ns() // 1_000_000 - self.now_ms())
-        self._loop.call_later(CLOCK_S, self._look_at_the_clock)
+        if not self.ended.done():
+            self.node.set_wall_offset(time.time_ns() // 1_000_000 - self.now_ms())
+            self._loop.call_later(CLOCK_S, self._look_at_the_clock)
 
     def _sweep(self) -> None:
-        self.clients.sweep()
-        self._loop.call_later(SWEEP_S, self._sweep)
+        if not self.ended.done():
+            self.clients.sweep()
+            self._loop.call_later(SWEEP_S, self._sweep)
 
     def _arm_timer(self) -> None:
         """See to it that the node's next deadline is met. One that moved into the future is not

@@ -202,7 +202,7 @@ class SimServer:
         elif isinstance(effect, Install):
             self._chore(self._install(effect.meta))
         elif isinstance(effect, TakeSnapshot):
-            self._chore(self._take_snapshot(effect))
+            self._take_snapshot(effect)
         elif isinstance(effect, ReadReady):
             self.world.read_ready(self, effect.request, effect.index)
 
@@ -341,9 +341,20 @@ class SimServer:
         if self._chores:
             self._schedule_chore(())
 
-    def _take_snapshot(self, effect: TakeSnapshot) -> Iterator[tuple[str, ...]]:
+    def _take_snapshot(self, effect: TakeSnapshot) -> None:
         try:
-            yield from self.journal.store_snapshot(effect.meta, effect.chunks, effect.live)
+            work = self.journal.store_snapshot(effect.meta, effect.chunks, effect.live)
+        except DiskFullError as error:
+            self.node.snapshot_failed()
+            self._full(error)
+        else:
+            self._chore(self._store_snapshot(effect, work))
+
+    def _store_snapshot(
+        self, effect: TakeSnapshot, work: Iterator[tuple[str, ...]]
+    ) -> Iterator[tuple[str, ...]]:
+        try:
+            yield from work
         except DiskFullError as error:
             self.node.snapshot_failed()
             self._full(error)

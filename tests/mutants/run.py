@@ -1,0 +1,142 @@
+"""Planted bugs: each must be caught, or a test is missing.
+
+`python -m tests.mutants.run` tries every mutant and prints what caught it. A mutant is a file in this
+folder:
+
+    # what is broken, in a sentence
+    file: core/quorum.py
+    caught by: sim                     (or a test, as pytest takes it)
+    ---- the text to replace, which must stand in the file exactly once
+    ...
+    ---- what stands there instead
+    ...
+    ----
+
+It is applied to a copy of the source; one that no longer applies is an error. `sim` simulates seeds,
+from a fixed one on, until one fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+SOURCE = ROOT / "src"
+FIRST_SEED = 1
+SEEDS_MAX = 4000
+SECONDS_MAX = 600
+
+
+class Mutant(NamedTuple):
+    name: str
+    claim: str
+    file: str
+    caught_by: str
+    old: str
+    new: str
+
+
+class Verdict(NamedTuple):
+    mutant: Mutant
+    caught: bool
+    how: str
+    seconds: float
+
+
+def load(path: Path) -> Mutant:
+    head, old, new, rest = re.split(r"^----.*\n", path.read_text(), flags=re.MULTILINE)
+    assert not rest.strip(), f"{path.name}: something stands after the last ----"
+    lines = head.splitlines()
+    claim = " ".join(line.lstrip("# ") for line in lines if line.startswith("#"))
+    fields = dict(line.split(": ", 1) for line in lines if ": " in line and line[0] != "#")
+    old, new = old.removesuffix("\n"), new.removesuffix("\n")
+    return Mutant(path.stem, claim, fields["file"], fields["caught by"], old, new)
+
+
+def load_all() -> list[Mutant]:
+    return [load(path) for path in sorted(HERE.glob("*.mutant"))]
+
+
+@contextmanager
+def planted(mutant: Mutant) -> Iterator[Path]:
+    """A copy of the source with the bug in it."""
+    with tempfile.TemporaryDirectory(prefix=f"mutant-{mutant.name}-") as folder:
+        copy = Path(folder) / "src"
+        shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        target = copy / "antiphon" / mutant.file
+        text = target.read_text()
+        times = text.count(mutant.old)
+        if times != 1:
+            raise ValueError(
+                f"{mutant.name} does not apply: its text stands {times} times in {mutant.file}"
+            )
+        target.write_text(text.replace(mutant.old, mutant.new))
+        yield copy
+
+
+def hunt(mutant: Mutant, seeds: int) -> Verdict:
+    started = time.monotonic()
+    with planted(mutant) as source:
+        if mutant.caught_by == "sim":
+            command = [sys.executable, str(HERE / "hunt.py"), str(FIRST_SEED), str(seeds)]
+        else:
+            command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+            command += mutant.caught_by.split()
+        environment = {**os.environ, "PYTHONPATH": str(source)}
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+    caught = done.returncode == 1
+    lines = [line for line in done.stdout.splitlines() if line.strip()]
+    if mutant.caught_by == "sim":
+        how = lines[-1] if lines else done.stderr[-300:]
+    else:
+        failed = [line for line in lines if line.startswith("FAILED")]
+        how = failed[0] if failed else (lines or ["no output"])[-1]
+    if done.returncode not in (0, 1):
+        how = f"exit {done.returncode}: {(done.stderr or done.stdout)[-300:]}"
+    return Verdict(mutant, caught, how, time.monotonic() - started)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Show that every planted bug is caught.")
+    parser.add_argument("names", nargs="*", help="mutants to try; all without any")
+    parser.add_argument("--seeds", type=int, default=SEEDS_MAX)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    args = parser.parse_args()
+    mutants = [m for m in load_all() if not args.names or m.name in args.names]
+    survivors = []
+    with ThreadPoolExecutor(args.jobs) as pool:
+        for verdict in pool.map(lambda m: hunt(m, args.seeds), mutants):
+            word = "caught" if verdict.caught else "SURVIVES"
+            how = verdict.how[:150]
+            print(f"{word:9} {verdict.mutant.name:34} {verdict.seconds:5.1f} s  {how}", flush=True)
+            if not verdict.caught:
+                survivors.append(verdict.mutant.name)
+    print(f"{len(mutants) - len(survivors)} of {len(mutants)} mutants caught")
+    if survivors:
+        print("a test is missing for: " + ", ".join(survivors))
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

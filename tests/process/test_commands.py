@@ -1,0 +1,71 @@
+"""The commands that start servers themselves."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from antiphon import cli
+from antiphon.io.client import LogClient
+from antiphon.io.cluster import look
+from antiphon.io.local import PROGRAM
+from tests.process.cluster import DESTINATION
+
+pytestmark = pytest.mark.process
+
+
+@contextmanager
+def up(*arguments: str) -> Iterator[str]:
+    """`antiphon cluster up`, as from a terminal; ends with Ctrl-C, and then everything must."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "cluster", "up", *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        url = next(line for line in process.stdout if line.startswith("antiphon://")).strip()
+        yield url
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+        assert process.stdout.read() == ""
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_cluster_up_keeps_its_data_though_ports_change(tmp_path: Path) -> None:
+    for round_ in range(2):
+        with up("3", "--data", str(tmp_path / "kept")) as url:
+            with LogClient(url) as client:
+                client.publish(DESTINATION, b"one more")
+                assert client.barrier() == round_ + 1
+            assert len(look(url).answers) == 3
+        assert cli.main(["cluster", "status", url, "--json"]) == 1
+
+
+def test_the_demo_ends_well_and_in_time(capsys: pytest.CaptureFixture[str]) -> None:
+    began = time.monotonic()
+    assert cli.main(["demo"]) == 0
+    assert time.monotonic() - began < 30
+    told = capsys.readouterr().out
+    assert "kill -9" in told
+    assert "none lost, doubled or reordered" in told
+
+
+@pytest.mark.parametrize("storage", ["durable", "memory"])
+def test_bench_log(storage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", "log", "--seconds", "1", "--storage", storage, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert report["messages_per_s"] > report["appends_per_s"] > 0
+    assert 0 < report["latency_ms"]["p50"] <= report["latency_ms"]["p99"]
+    assert report["cpu_s_per_million"] > 0
+    assert report["of_bare_relay"] > 0
+    assert report["storage"] == storage
