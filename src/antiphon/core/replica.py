@@ -307,11 +307,12 @@ class Replica:
             self.newcomer = Newcomer(self, self._listed, may_found=False)
 
     def _may_campaign(self) -> bool:
-        member = self.memberships.current.member(self.id.node)
+        # A leader whose own removal is in its log, but not committed, may hold the longest log of
+        # those who are left, and then only it can be elected: the removal does not count yet.
         # A replica that still lacks the state it is being sent would lead with an empty hand.
-        return (
-            member is not None and member.voter and member.id == self.id and self.installing is None
-        )
+        decided = self.memberships.at(self.commit)
+        voters = (*self.memberships.current.voters, *decided.voters)
+        return self.id in voters and self.installing is None
 
     def _campaign(self, *, pre: bool, forced: bool = False) -> None:
         """Ask for votes. First without raising the epoch, so that a replica that was cut off, or

@@ -9,7 +9,6 @@ for, is held back or disconnected; nobody else notices.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -25,8 +24,6 @@ from antiphon.formats.entry import ANY, Member, ReplicaId
 from antiphon.formats.journal import Row
 from antiphon.io.journal import Journal
 from antiphon.io.transport import Connection, parse_address
-
-logger = logging.getLogger("antiphon.io.clients")
 
 CLIENT_WINDOW_BYTES = 8 << 20
 """Unanswered packs of one client; beyond that nothing more is read from it until half is left."""
@@ -84,7 +81,6 @@ class Client:
         self.proposed_ms = 0
         self.pause_ms = REPROPOSE_MS
         self.rejected = False  # the leader takes nothing now; to be tried again a little later
-        self.held = False
         self._next = 0  # the position to deliver next; 0: does not read
         self._credit = 0
 
@@ -152,7 +148,6 @@ class Client:
         return done
 
     def hold(self, hold: bool) -> None:
-        self.held = hold
         self._connection.hold(hold)
 
     # -- Reading -------------------------------------------------------------------------------

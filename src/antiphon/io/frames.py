@@ -18,23 +18,23 @@ class FrameReader:
         self._held = bytearray()  # the beginning of a frame that has not arrived whole
         self._needed = 0  # bytes until it has
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
+    def feed(self, data: bytes | bytearray) -> Iterator[bytes]:
         """The bodies of the frames that are complete now; to be taken to the end."""
         if self._held:
             self._held += data
             if len(self._held) < self._needed:
                 return  # a large frame gathers without being looked at again and again
-            data = bytes(self._held)
-            self._held.clear()
+            data, self._held = self._held, bytearray()
+        view = memoryview(data)  # so that a large body is copied once
         at = 0
         while (end := self._end(data, at)) <= len(data):
             _, crc = wire.prefix(data, at)
-            yield wire.unframe(data[at + wire.PREFIX_SIZE : end], crc)
+            yield wire.unframe(bytes(view[at + wire.PREFIX_SIZE : end]), crc)
             at = end
-        self._held += data[at:]
+        self._held += view[at:]
         self._needed = end - at
 
-    def _end(self, data: bytes, at: int) -> int:
+    def _end(self, data: bytes | bytearray, at: int) -> int:
         """Where the frame at `at` ends; until its length is known, where that would be."""
         start = at + wire.PREFIX_SIZE
         if start > len(data):

@@ -51,6 +51,9 @@ newest message to a peer is dropped; a client, which must read what it asked for
 WRITE_BUFFER_BYTES = 256 << 10
 """What the event loop may hold ahead of the socket; the rest waits here, where it is counted."""
 
+JOIN_BYTES = 64 << 10
+"""Up to here, joining frames costs less than handing them over one by one."""
+
 REDIAL_MIN_S, REDIAL_MAX_S = 0.05, 1.0
 LINGER_S = 1.0
 """What is queued when a connection ends has this time to leave."""
@@ -189,8 +192,12 @@ class Connection(asyncio.Protocol):
     def _write(self) -> None:
         self._writing = False
         if self._queue and not self._full and self._socket is not None:
-            frames, self._queue, self._queued_bytes = self._queue, [], 0
-            self._socket.write(b"".join(frames))
+            frames, size = self._queue, self._queued_bytes
+            self._queue, self._queued_bytes = [], 0
+            if size > JOIN_BYTES:
+                self._socket.writelines(frames)
+            else:
+                self._socket.write(b"".join(frames))
         if self.client is not None and not self._full:
             self.client.writable()
 

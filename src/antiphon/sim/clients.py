@@ -49,8 +49,6 @@ class SimClient:
         server = self.world.some_server(self._random)
         if server is not None:
             self.world.client_sends(self, server, self._pack)
-        if self._random.random() < 0.2:
-            self.world.client_reads(self._random)
         self.world.at(RETRY_US + self._random.randrange(RETRY_US), self.attempt, operation)
 
     def acknowledged(self, sequence: int) -> None:

@@ -46,6 +46,7 @@ class Plan(msgspec.Struct, frozen=True):
     duration_us: int
     clients: int
     operations: int
+    reads_us: int  # between two reads, on average
     faults: tuple[Fault, ...]
 
 
@@ -104,12 +105,18 @@ def draw_plan(seed: int) -> Plan:
         duration_us=duration_us,
         clients=random.choice((1, 2, 4)),
         operations=random.choice((10, 30, 60)),
+        reads_us=random.choice((10_000, 50_000, 500_000)),
         faults=_draw_faults(random, size, spares, volatile, duration_us),
     )
 
 
 def _draw_settings(random: Random, volatile: bool) -> Settings:
+    # Impatient servers elect all the time: that is where logs diverge.
+    heartbeat_ms, election_ms = random.choice(((50, 400), (50, 400), (20, 100), (10, 30)))
     return Settings(
+        heartbeat_ms=heartbeat_ms,
+        election_ms=election_ms,
+        election_max_ms=election_ms * 8,
         inflight_max=random.choice((1, 2, 8, 64)),
         append_max_bytes=random.choice((1, 200, 5_000)),
         uncommitted_max_bytes=random.choice((500, 1 << 20)),
@@ -128,7 +135,7 @@ def _draw_faults(
     if not kinds:
         return ()
     weights = [_KINDS[kind] for kind in kinds]
-    count = random.choice((3, 8, 20, 40))
+    count = random.choice((3, 8, 20, 40, 100))
     # The first faults may fall into the founding, the last ones into their own healing.
     times = sorted(random.randrange(duration_us) for _ in range(count))
     return tuple(

@@ -63,6 +63,7 @@ def _run(world: World) -> None:
         world.at(fault.at_us, _strike, world, fault)
     for client in world.clients:
         world.at(1, client.begin)
+    world.at(plan.reads_us, world.read_now_and_then)
     world.run_until(plan.duration_us)
     if _choose_core(world):
         world.run_until(plan.duration_us + LIVENESS_US, world.live)

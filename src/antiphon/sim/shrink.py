@@ -73,6 +73,7 @@ def _simplifications(plan: Plan) -> Iterator[dict[str, Any]]:
     yield {"rates": dict.fromkeys(plan.rates, 1.0)}
     yield {"delay_us": (calm, calm * 2)}
     yield {"clients": 1}
+    yield {"reads_us": plan.duration_us}
     for operations in (1, plan.operations // 4, plan.operations // 2):
         yield {"operations": max(1, operations)}
     last = max((fault.at_us for fault in plan.faults), default=0)

@@ -33,6 +33,9 @@ from antiphon.sim.server import SimServer
 
 LIVENESS_US = 60_000_000
 FOREVER_US = 1 << 60
+CALM_US = 2_000
+"""What a message or a sync takes at most where the faults have stopped: even the most impatient
+election timeout must be worth waiting for."""
 
 
 class World:
@@ -60,6 +63,7 @@ class World:
         self._requests = 0
         self._links: dict[tuple[int, int], Random] = {}
         self._random = stream(self.seed, "world")
+        self._read_random = stream(self.seed, "reads")
         self.servers = {n: self._make_server(n) for n in plan.rates}
         self.clients = [SimClient(self, n + 1) for n in range(plan.clients)]
 
@@ -191,7 +195,9 @@ class World:
         if plan.encode:
             version = min(server.wire_version, receiver.wire_version)
             envelope = wire.encode_envelope(Envelope(server.id, to, message), version)
-        if not calm:
+        if calm:
+            delay = min(delay, CALM_US)
+        else:
             if draw > 1 - plan.straggle:
                 self.faults["straggler"] += 1
                 delay *= 100
@@ -214,6 +220,8 @@ class World:
     def sync_latency_us(self, server: SimServer) -> int:
         low, high = self.plan.sync_us
         latency = self._random.randrange(low, high)
+        if self.core is not None:
+            return min(latency, CALM_US)
         if self.slow_disks.get(server.number, 0) > self.now_us:
             self.faults["slow sync"] += 1
             latency *= 50
@@ -236,12 +244,16 @@ class World:
             client.number,
         )
 
-    def client_reads(self, random: Random) -> None:
+    def read_now_and_then(self) -> None:
+        """Somebody asks a server, any server, for what is true now."""
+        random = self._read_random
         server = self.some_server(random)
         if server is not None:
             self._requests += 1
             self.oracle.read_begins(self._requests)
             self.on_server(server, server.lives, server.read, self._requests)
+        if self.core is None:
+            self.at(random.randrange(2 * self.plan.reads_us), self.read_now_and_then)
 
     def acknowledge(self, server: SimServer, client: int, session: int, sequence: int) -> None:
         if self.core is None and self._random.random() < self.plan.loss:
