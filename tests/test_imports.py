@@ -35,6 +35,7 @@ MAY_IMPORT = {
     "bench": EVERYTHING,
     "demo": EVERYTHING,
     "trace_show": EVERYTHING,
+    "__main__": {"cli"},
     "cli": EVERYTHING | {"bench", "demo", "trace_show"},
 }
 

@@ -3,7 +3,6 @@
 import json
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ import pytest
 from antiphon import cli
 from antiphon.io.client import LogClient
 from antiphon.io.cluster import look
-from antiphon.io.local import PROGRAM
+from antiphon.io.local import COMMAND
 from tests.process.cluster import DESTINATION
 
 pytestmark = pytest.mark.process
@@ -24,7 +23,7 @@ pytestmark = pytest.mark.process
 def up(*arguments: str) -> Iterator[str]:
     """`antiphon cluster up`, as from a terminal; ends with Ctrl-C, and then everything must."""
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "cluster", "up", *arguments],
+        [*COMMAND, "cluster", "up", *arguments],
         stdout=subprocess.PIPE,
         text=True,
     )

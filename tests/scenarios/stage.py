@@ -40,6 +40,7 @@ from antiphon.formats.entry import (
     Member,
     Membership,
     ReplicaId,
+    SnapshotMeta,
     encode_membership,
 )
 from antiphon.formats.journal import Promise
@@ -570,9 +571,10 @@ class Stage:
                 self._store_part(server, effect)
             case Install():
                 server.chores.append(self._install(server, effect))
-            case TakeSnapshot(meta):
+            case TakeSnapshot(meta, chunks, live):
                 self._detail(f"{server.name} begins a snapshot at {meta.index}")
-                server.chores.append(self._take_snapshot(server, effect))
+                work = server.journal.store_snapshot(meta, chunks, live)
+                server.chores.append(self._take_snapshot(server, meta, work))
             case ReadReady(request, index):
                 outcome = f"reflects {index}" if index >= 0 else "cannot be answered now"
                 self._tell(f"{server.name}: read {request} {outcome}")
@@ -632,13 +634,13 @@ class Stage:
         self._tell(f"{server.name} installs the snapshot at {effect.meta.index}")
         self._enter(server, lambda: server.node.installed(effect.meta, self.now_ms))
 
-    def _take_snapshot(self, server: Server, effect: TakeSnapshot) -> Iterator[tuple[str, ...]]:
-        yield from server.journal.store_snapshot(effect.meta, effect.chunks, effect.live)
+    def _take_snapshot(
+        self, server: Server, meta: SnapshotMeta, work: Iterator[tuple[str, ...]]
+    ) -> Iterator[tuple[str, ...]]:
+        yield from work
         base = server.journal.base_index
-        server.node.snapshot_stored(effect.meta, base)
-        self._tell(
-            f"{server.name} has a snapshot at {effect.meta.index}, its log begins after {base}"
-        )
+        server.node.snapshot_stored(meta, base)
+        self._tell(f"{server.name} has a snapshot at {meta.index}, its log begins after {base}")
 
     # -- Words ---------------------------------------------------------------------------------
 

@@ -212,7 +212,9 @@ class Replica:
         if reader is None:
             self._reading_to_deliver = False
             if first == self.delivered + 1:
-                self._hand_out(tuple(e for e in entries if e.index <= self.commit))
+                # Read from the journal, they may have been replaced in the log in between.
+                still = (e for e in entries if self.log.epoch_at(e.index) == e.epoch)
+                self._hand_out(tuple(e for e in still if e.index <= self.commit))
                 self._deliver()
         elif self.leading is not None:
             self.leading.entries_read(reader, first, entries)

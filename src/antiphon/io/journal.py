@@ -256,9 +256,11 @@ class Journal:
         """Add rows for packs that were just accepted. They are not synced: until the next snapshot
         they can be made again from the log."""
         touched: dict[int, Segment] = {}
+        collected = (r.index for r in self._pending if isinstance(r, Entry))
+        written_to = min(collected, default=self.last + 1) - 1
         for a in accepted:
-            if a.index > self.last:
-                self._unplaced.append(a)  # its entry is collected, but the disk is full
+            if a.index > written_to:
+                self._unplaced.append(a)  # its entry is collected, but not written yet
                 continue
             segment, at = self._place(a.index)
             segment.index.add(
@@ -581,6 +583,8 @@ class _Opening:
             error = JournalDamagedError(name, scan.bad.at, scan.bad.reason)
             if self._alone:
                 raise error
+            if self._loses_packs(scan.bad):
+                raise error
             self._damage = str(error)
             logger.error("%s", error)
         self._replay(scan)
@@ -604,6 +608,20 @@ class _Opening:
             tuple(self._memberships),
             self._damage or ("earlier damage" if m.lost and not journal.last else ""),
         )
+
+    def _loses_packs(self, bad: recovery.Bad) -> bool:
+        """Whether the damage took packs that the snapshot stands for: the log can be had again
+        from the others entry by entry, these only with a whole snapshot."""
+        for number in recovery.segment_numbers(self._disk):
+            name = index_name(number)
+            if number < bad.segment or name not in self._disk.names():
+                continue
+            rows, _ = f.decode_rows(self._disk.read(name, 0, self._disk.size(name)))
+            for row, _ in rows:
+                covered = row.count > 0 and row.index <= self._manifest.snapshot
+                if covered and (number > bad.segment or row.offset >= bad.at):
+                    return True
+        return False
 
     def _remove_leftovers(self) -> None:
         m = self._manifest

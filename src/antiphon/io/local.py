@@ -26,7 +26,7 @@ down could be taken by somebody's connection, and the server could not come back
 
 READY_S = 20.0
 STOP_S = 5.0
-PROGRAM = "import sys; from antiphon.cli import main; sys.exit(main())"
+COMMAND = (sys.executable, "-m", "antiphon")
 
 
 def free_port() -> int:
@@ -66,7 +66,7 @@ class LocalServer:
         options += ["--data", str(self.data), "--storage", storage]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, "serve", *options],
+                [*COMMAND, "serve", *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -50,7 +50,7 @@ class Plan(msgspec.Struct, frozen=True):
     faults: tuple[Fault, ...]
 
 
-_KINDS = {
+KINDS = {
     # kind: how often relative to others
     "kill": 4,
     "power": 3,
@@ -130,11 +130,11 @@ def _draw_faults(
     random: Random, size: int, spares: int, volatile: bool, duration_us: int
 ) -> tuple[Fault, ...]:
     kinds = [
-        kind for kind in _KINDS if random.random() < 0.5 and not (volatile and kind in _ON_DISK)
+        kind for kind in KINDS if random.random() < 0.5 and not (volatile and kind in _ON_DISK)
     ]
     if not kinds:
         return ()
-    weights = [_KINDS[kind] for kind in kinds]
+    weights = [KINDS[kind] for kind in kinds]
     count = random.choice((3, 8, 20, 40, 100))
     # The first faults may fall into the founding, the last ones into their own healing.
     times = sorted(random.randrange(duration_us) for _ in range(count))

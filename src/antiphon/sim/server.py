@@ -184,7 +184,6 @@ class SimServer:
             self.world.send(self, effect.to, effect.message)
         elif isinstance(effect, Persist):
             self.journal.append(effect.records, effect.then)
-            self._flush()
         elif isinstance(effect, Applied):
             self._index(effect)
             self.world.applied(self, effect)

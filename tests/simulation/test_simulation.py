@@ -1,0 +1,84 @@
+"""The simulator, over fixed seeds; `make sim` tries fresh ones."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from antiphon.sim.plan import KINDS
+from tests.mutants.run import load_all, planted
+
+SEEDS = 2000
+
+
+def simulate(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "antiphon", "sim", *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.sim
+@pytest.mark.timeout(400)
+def test_no_seed_breaks_a_promise() -> None:
+    done = simulate("--seeds", str(SEEDS), "--first-seed", "1", "--json", "--no-shrink")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert summary["seeds"] == SEEDS
+    assert summary["violations"] == []
+    few = {kind: summary["faults"].get(kind, 0) for kind in KINDS}
+    assert min(few.values()) >= 50, few
+
+
+@pytest.mark.sim
+def test_a_seed_takes_the_same_course_in_every_process() -> None:
+    code = (
+        "from antiphon.sim.run import run_seed\n"
+        "print([(r.trace_hash, r.events) for r in map(run_seed, range(300, 312))])"
+    )
+    courses = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(courses) == 1
+
+
+@pytest.mark.sim
+@pytest.mark.timeout(120)
+def test_a_failing_seed_is_told_as_a_story() -> None:
+    mutant = next(m for m in load_all() if m.name == "acknowledges_before_the_sync")
+    with planted(mutant) as source:
+        done = simulate("--seed", "1", "--json", PYTHONPATH=str(source))
+    assert done.returncode == 1
+    assert "replay: antiphon sim --seed 1" in done.stderr
+    assert "faults are enough" in done.stderr
+    assert "server 1" in done.stderr
+    assert "=> at" in done.stderr
+    assert "uniform: " in json.loads(done.stdout.splitlines()[-1])["violations"][0]["violation"]
+
+
+def test_trace_files_can_be_read_back(tmp_path) -> None:
+    from antiphon.formats import trace
+
+    done = simulate("--seed", "7", "--trace", str(tmp_path), "--json")
+    assert done.returncode == 0, done.stderr
+    events = []
+    for path in sorted(tmp_path.iterdir()):
+        found, torn = trace.decode(path.read_bytes())
+        assert torn == 0
+        events += found
+    assert {"send", "sent", "deliver"} <= {event.kind for event in events}
+    sent = {event.message for event in events if event.kind == "sent"}
+    delivered = {event.message for event in events if event.kind == "deliver"}
+    assert sent <= delivered
