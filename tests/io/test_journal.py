@@ -237,6 +237,7 @@ class JournalMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.chore is None)
     @rule()
     def begin_snapshot(self) -> None:
+        self.flush()
         if self.applied > (self.snapshot.index if self.snapshot else 0):
             last = self.committed[self.applied - 1]
             members = membership_at(tuple(self.committed), self.applied)

@@ -298,7 +298,8 @@ class Journal:
         """Store a snapshot, then let go of the segments that it makes superfluous. Yields names to
         sync. A crash at any point leaves the old snapshot or the new one. Raises `DiskFullError`,
         and then the old one stays. To be called before later entries are indexed."""
-        if self._unplaced:
+        self.flush()  # whatever the snapshot stands for is written, and its rows are known
+        if self._pending or self._unplaced:
             raise DiskFullError("the journal has no room for the entries below this snapshot")
         due = [s for s in self._segments if s.index.complete_to < min(meta.index, s.last_index)]
         for segment in due:

@@ -171,7 +171,7 @@ def _damage(world: World, server: SimServer, fault: Fault) -> bool:
     """Once for each incarnation: a second flip could hide the first one's evidence."""
     if not hasattr(server, "node") or server.id in world.lost or len(world.plan.listed) == 1:
         return False
-    if server.node.replica.stored == 0 or not world.may_lose(server):
+    if not world.oracle.committed or not world.may_lose(server):
         return False  # who lost something unknown founds nothing any more, and rightly so
     where = server.disk.flip_bit() if fault.kind == "flip" else server.disk.misdirect()
     if where:
@@ -183,7 +183,7 @@ def _damage(world: World, server: SimServer, fault: Fault) -> bool:
 
 
 def _wipe(world: World, server: SimServer, fault: Fault) -> bool:
-    if not hasattr(server, "node") or not world.may_lose(server):
+    if not hasattr(server, "node") or not world.oracle.committed or not world.may_lose(server):
         return False
     server.crash(power=True)
     world.lost.add(server.id)
