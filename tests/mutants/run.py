@@ -1,7 +1,7 @@
 """Planted bugs: each must be caught, or a test is missing.
 
-`python -m tests.mutants.run` tries every mutant and prints what caught it. A mutant is a file in this
-folder:
+`python -m tests.mutants.run` tries every mutant and prints what caught it. A mutant is a file in
+this folder:
 
     # what is broken, in a sentence
     file: core/quorum.py
@@ -12,8 +12,8 @@ folder:
     ...
     ----
 
-It is applied to a copy of the source; one that no longer applies is an error. `sim` simulates seeds,
-from a fixed one on, until one fails.
+It is applied to a copy of the source; one that no longer applies is an error. `sim` simulates
+seeds, from a fixed one on, until one fails.
 """
 
 from __future__ import annotations

@@ -338,11 +338,9 @@ class Leadership:
         """The end of our log is the answer, once a majority shows that it still follows us:
         otherwise another leader may have committed more. The end, and not what we know to be
         committed: a follower that counts for itself may have delivered an entry, and answered for
-        it, of which we have not yet seen the acknowledgements."""
+        it, of which we have not yet seen the acknowledgements. It also lies behind the entry that
+        opened this epoch, before whose commit no new leader knows what is committed."""
         r = self._r
-        if r.commit < self._first_own:
-            self._answer_read(who, request, -1)
-            return
         if r.memberships.current.voters == (r.id,):
             self._answer_read(who, request, r.log.last)
             return

@@ -133,7 +133,6 @@ class Replica:
         self.newcomer: Newcomer | None = None
         self._granted: set[ReplicaId] = set()
         self._forced = False
-        self._verified = 0  # the log equals the leader's up to here, in this epoch
         self._leader_has = 0
         self._held: dict[ReplicaId, int] = {}  # acknowledgements seen in this epoch
         self._reading_to_deliver = False
@@ -245,8 +244,6 @@ class Replica:
         self.memberships = MembershipHistory([(meta.index, meta.membership)])
         self.clock.saw(meta.stamp, now_ms)
         self.stored = self.commit = self.delivered = meta.index
-        # Entries are being replaced wholesale: what was verified before does not speak of them.
-        self._verified = 0
         if self.leader_id is not None:
             self._send(self.leader_id, Appended(self.epoch, meta.index, 0))
         return self._take()
@@ -420,7 +417,7 @@ class Replica:
         assert epoch > self.epoch
         self.epoch, self.vote = epoch, vote
         # What was counted in an earlier epoch was said of another leader's log.
-        self._verified = self._leader_has = 0
+        self._leader_has = 0
         self._held = {}
 
     def _wait_for_leader(self) -> None:
@@ -452,7 +449,6 @@ class Replica:
             return
         match = prev_index + len(entries)
         new = self._store(entries)
-        self._verified = max(self._verified, match)
         self._leader_has = max(self._leader_has, m.has)
         if new:
             if self.settings.volatile:
@@ -559,16 +555,16 @@ class Replica:
     def _count_for_myself(self) -> None:
         """Deliver without the leader's notice what a majority is known to hold.
 
-        Counted are this replica's own synced entries as far as they equal the leader's log; the
-        acknowledgements it saw in this epoch; and the leader up to what it *said* it holds, for
-        having sent an entry is not having it on disk. Only an entry of this epoch commits by
-        counting: an older one could still be replaced by a leader who never saw it (Raft, 5.4.2).
+        Counted are this replica's own synced entries; the acknowledgements it saw in this epoch;
+        and the leader up to what it *said* it holds, for having sent an entry is not having it on
+        disk. Only an entry of this epoch commits by counting: an older one could still be replaced
+        by a leader who never saw it (Raft, 5.4.2). And an entry of this epoch in our log came from
+        this epoch's leader, so up to it our log is the leader's.
         """
         if self.leader_id is None or self.leading is not None:
             return
-        own = min(self.stored, self._verified)
-        held = {**self._held, self.leader_id: self._leader_has, self.id: own}
-        index = min(own, held_by_majority(self.memberships.current.voters, held))
+        held = {**self._held, self.leader_id: self._leader_has, self.id: self.stored}
+        index = min(self.stored, held_by_majority(self.memberships.current.voters, held))
         if index > self.commit and self.log.epoch_at(index) == self.epoch:
             self.advance(index)
 

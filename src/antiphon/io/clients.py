@@ -9,6 +9,7 @@ for, is held back or disconnected; nobody else notices.
 
 from __future__ import annotations
 
+import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -238,7 +239,8 @@ class Clients:
         self._target: tuple[ReplicaId | None, int] = (None, 0)  # whom packs were proposed to
         self._delivered = 0
         self._barriers: dict[int, tuple[Client, int, int]] = {}  # client, its request, asked when
-        self._barrier_number = 0
+        # Not from 0: a late answer to a question of an earlier life must not answer this one's.
+        self._barrier_number = secrets.randbits(48)
 
     def connect(self, connection: Connection) -> Client:
         return Client(self, connection)

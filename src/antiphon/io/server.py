@@ -17,8 +17,9 @@ import random
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, ClassVar
 
 from antiphon.core.effects import (
@@ -41,7 +42,7 @@ from antiphon.core.node import Node
 from antiphon.core.settings import Settings
 from antiphon.errors import DiskFullError, FormatError
 from antiphon.formats import client_wire as cw
-from antiphon.formats.entry import Member, Membership
+from antiphon.formats.entry import Member, Membership, SnapshotMeta
 from antiphon.formats.messages import Envelope
 from antiphon.io.clients import Clients
 from antiphon.io.journal import SyncJob, open_journal
@@ -94,7 +95,7 @@ class Server:
         self._membership: Membership | None = None  # the one whose addresses are dialled
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
-        self._chores: asyncio.Queue[Install | TakeSnapshot] = asyncio.Queue()
+        self._chores: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="antiphon-sync")
 
     # -- Starting and ending -------------------------------------------------------------------
@@ -231,10 +232,18 @@ class Server:
             self.node.install_failed()
             self._disk_full(error)
 
-    def _later(self, effect: Install | TakeSnapshot) -> None:
-        if isinstance(effect, Install) and self._part_lost:
-            return  # the leader offers it again
-        self._chores.put_nowait(effect)
+    def _install_later(self, effect: Install) -> None:
+        if not self._part_lost:  # otherwise the leader offers it again
+            self._chores.put_nowait(partial(self._install, effect.meta))
+
+    def _snapshot_later(self, effect: TakeSnapshot) -> None:
+        try:
+            self._write()
+            work = self.journal.store_snapshot(effect.meta, effect.chunks, effect.live)
+        except DiskFullError as error:
+            self._no_room_for_a_snapshot(error)
+        else:
+            self._chores.put_nowait(partial(self._store_snapshot, effect.meta, work))
 
     def _read_ready(self, effect: ReadReady) -> None:
         self.clients.read_ready(effect)
@@ -249,8 +258,8 @@ class Server:
         Read: _read,
         ReadPart: _read_part,
         StorePart: _store_part,
-        Install: _later,
-        TakeSnapshot: _later,
+        Install: _install_later,
+        TakeSnapshot: _snapshot_later,
         ReadReady: _read_ready,
         Rejected: _rejected,
     }
@@ -423,38 +432,34 @@ class Server:
         """One after the other, and a sync or a piece of writing at a time."""
         while True:
             chore = await self._chores.get()
-            if isinstance(chore, Install):
-                await self._install(chore)
-            elif self._write():  # a snapshot says that the index is complete up to it
-                await self._take_snapshot(chore)
-            else:
-                self.node.snapshot_failed()
+            await chore()
             self.settle_soon()
 
-    async def _install(self, chore: Install) -> None:
+    async def _install(self, meta: SnapshotMeta) -> None:
         try:
-            await self._step_through(self.journal.install(chore.meta))
+            await self._step_through(self.journal.install(meta))
         except DiskFullError as error:
             self.node.install_failed()
             self._disk_full(error)
             return
         self._accepted.clear()  # their rows came with the snapshot
         self.machine.restore(self.journal.read_snapshot()[1])
-        logger.info("took over the state at entry %d from the leader", chore.meta.index)
-        self._carry_out(self.node.installed(chore.meta, self.now_ms()))
+        logger.info("took over the state at entry %d from the leader", meta.index)
+        self._carry_out(self.node.installed(meta, self.now_ms()))
         self.clients.restored()
 
-    async def _take_snapshot(self, chore: TakeSnapshot) -> None:
+    async def _store_snapshot(self, meta: SnapshotMeta, work: Iterator[tuple[str, ...]]) -> None:
         try:
-            await self._step_through(
-                self.journal.store_snapshot(chore.meta, chore.chunks, chore.live)
-            )
+            await self._step_through(work)
         except DiskFullError as error:
-            # No reason to stop: the log itself may still have room, and says so if it has not.
-            logger.error("no room for a snapshot: %s", error)
-            self.node.snapshot_failed()
+            self._no_room_for_a_snapshot(error)
             return
-        self.node.snapshot_stored(chore.meta, self.journal.base_index)
+        self.node.snapshot_stored(meta, self.journal.base_index)
+
+    def _no_room_for_a_snapshot(self, error: DiskFullError) -> None:
+        # No reason to stop: the log itself may still have room, and says so if it has not.
+        logger.error("no room for a snapshot: %s", error)
+        self.node.snapshot_failed()
 
     async def _step_through(self, work: Iterator[tuple[str, ...]]) -> None:
         for names in work:

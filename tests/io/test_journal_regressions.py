@@ -1,0 +1,75 @@
+"""What the simulator and the chaos tests found in the journal, each as small as it can be."""
+
+from itertools import count
+from random import Random
+
+from antiphon.core.effects import Accepted
+from antiphon.formats import pack
+from antiphon.formats.entry import Entry, Kind, Member, Membership, SnapshotMeta
+from antiphon.formats.journal import Promise, encode_segment_header
+from antiphon.io.journal import Journal, open_journal
+from antiphon.io.journal_recovery import segment_name, segment_numbers
+from antiphon.sim.disk import SimDisk
+
+MEMBERS = Membership(7, (Member(1, 1, True),))
+
+
+def opened(disk: SimDisk, segment_bytes: int = 200) -> Journal:
+    return open_journal(disk, count(1).__next__, segment_bytes=segment_bytes)[0]
+
+
+def entry(index: int, body: bytes = b"body", epoch: int = 1) -> Entry:
+    return Entry(index, epoch, 0, Kind.PACK, pack.encode("q", 1, body))
+
+
+def store(journal: Journal, disk: SimDisk, *entries: Entry) -> None:
+    journal.append((Promise(1, None), *entries), ())
+    journal.append((), ())
+    journal.flush()
+    for name in disk.names():
+        disk.sync(name)
+    disk.sync("")
+
+
+def accepted(index: int) -> Accepted:
+    return Accepted(index, index, 1, 0, 0, "q", 0, 0)
+
+
+def test_entries_behind_the_snapshot_stay() -> None:
+    disk = SimDisk(Random(1))
+    journal = opened(disk)
+    for index in range(1, 21):
+        store(journal, disk, entry(index))
+    assert len(segment_numbers(disk)) > 5
+    meta = SnapshotMeta(5, 1, 0, MEMBERS)
+    for names in journal.store_snapshot(meta, iter([b"state"]), ()):
+        for name in names:
+            disk.sync(name)
+    assert journal.base_index <= 5
+    assert [e.index for e in journal.entries(6, 1 << 20)] == list(range(6, 21))
+    assert opened(disk).last == 20
+
+
+def test_a_segment_that_recovery_replaced_does_not_count_when_it_returns() -> None:
+    """Its removal was not synced; its base would cut off what was written after recovery."""
+    disk = SimDisk(Random(1))
+    journal = opened(disk, segment_bytes=1 << 20)
+    for index in range(1, 12):
+        store(journal, disk, entry(index))
+    newest = segment_numbers(disk)[-1]
+    inside = journal._segments[-1].size // 2
+    disk.write(segment_name(newest + 1), 0, encode_segment_header(newest + 1, inside, 0))
+    again = opened(disk)
+    assert [e.index for e in again.entries(1, 1 << 20)] == list(range(1, 12))
+
+
+def test_a_row_never_points_to_an_entry_that_is_about_to_be_replaced() -> None:
+    disk = SimDisk(Random(1))
+    journal = opened(disk)
+    store(journal, disk, entry(1), entry(2, b"stale"))
+    journal.append((entry(2, b"fresh", epoch=2),), ())  # collected, not written
+    journal.index((accepted(1), accepted(2)))
+    journal.flush()
+    found = journal.pack(2)
+    assert found is not None
+    assert pack.body(found[1]) == b"fresh"
