@@ -27,6 +27,7 @@ from antiphon.errors import (
     SyncFailedError,
     TransactionInProgressError,
     TransactionRolledBackError,
+    UnknownVersionError,
 )
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "SyncFailedError",
     "TransactionInProgressError",
     "TransactionRolledBackError",
+    "UnknownVersionError",
     "__version__",
 ]
 

@@ -333,9 +333,9 @@ def _address(text: str) -> Address:
 
 def _node_address(text: str) -> tuple[int, Address]:
     node, equals, address = text.partition("=")
-    if not (equals and node.isdecimal()):
+    if not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not NODE=HOST:PORT")
-    return int(node), _address(address)
+    return _positive(node), _address(address)
 
 
 def _cluster(text: str) -> dict[int, Address]:

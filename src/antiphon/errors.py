@@ -19,7 +19,8 @@
     `-- StorageError                   a server's own files
         |-- JournalDamagedError        a record that was synced no longer reads back
         |-- DiskFullError              no space left
-        `-- SyncFailedError            the disk did not confirm a write
+        |-- SyncFailedError            the disk did not confirm a write
+        `-- UnknownVersionError        a file of a program newer or older than this one
 
 `happened` is `"no"` (the request had no effect and never will) or `"unknown"` (it may have had
 one). It is a default of the class that the raiser may override by keyword. All errors pickle, with
@@ -132,3 +133,7 @@ class DiskFullError(StorageError):
 
 class SyncFailedError(StorageError):
     """The disk did not confirm a write; the node that met this stops."""
+
+
+class UnknownVersionError(StorageError):
+    """A file is whole, but of a format version that this program does not read."""

@@ -37,7 +37,6 @@ def test_garbage_is_refused_and_nothing_worse(side, garbage: bytes) -> None:
         side[1](garbage)
 
 
-@pytest.mark.xfail(strict=True, raises=RecursionError, reason="leaves as a RecursionError")
 @pytest.mark.parametrize(
     ("message", "decode"), [(cw.Credit(1), cw.decode_request), (cw.Asked(), cw.decode_answer)]
 )

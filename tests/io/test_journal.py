@@ -89,7 +89,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.appended = 0
         self.incarnations = 0
 
-    @initialize(seed=st.integers(0, 1 << 30), retain=st.sampled_from([None, 3, 10]))
+    @initialize(seed=st.integers(0, 1 << 30), retain=st.sampled_from([None, 0, 5]))
     def begin(self, seed: int, retain: int | None) -> None:
         self.disk = RamDisk() if self.volatile else SimDisk(Random(seed))
         self.retain = retain
@@ -193,9 +193,7 @@ class JournalMachine(RuleBasedStateMachine):
         if token is not None:
             self.disk.finish_sync(token)
         released = self.journal.end_sync(job)
-        assert released == self.tails[: len(released)]
-        assert len(released) <= self.written_tails, "a tail left before its record was written"
-        assert len(released) >= tails, "a tail stayed though its record is on disk"
+        assert released == self.tails[:tails], "those written before the sync began, and no others"
         del self.tails[: len(released)]
         self.written_tails -= len(released)
         del self.files[:sure]
@@ -292,8 +290,9 @@ class JournalMachine(RuleBasedStateMachine):
 
     def finish_chore(self) -> None:
         self.chore, self.snapshot, self.chore_meta = None, self.chore_meta, None
+        assert self.snapshot is not None
+        assert self.journal.base_index <= self.snapshot.index
         if self.installing:
-            assert self.snapshot is not None
             promise = self.journal._promise  # the newest when it was written; others still wait
             assert promise in [self.files[-1].promise, *self.collected]
             assert self.journal.base_index == self.journal.last == self.snapshot.index
@@ -424,6 +423,6 @@ class InMemory(JournalMachine):
 
 
 TestJournal = JournalMachine.TestCase
-TestJournal.settings = settings(max_examples=200, stateful_step_count=50, derandomize=True)
+TestJournal.settings = settings(max_examples=500, stateful_step_count=50, derandomize=True)
 TestInMemory = InMemory.TestCase
 TestInMemory.settings = settings(max_examples=60, stateful_step_count=50, derandomize=True)

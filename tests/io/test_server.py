@@ -1,6 +1,7 @@
 """One server, driven through its socket, on disks that do as they are told."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -31,6 +32,9 @@ class Disk(RamDisk):
         super().__init__()
         self.full = False
         self.sync_fails = False
+        self.may_sync = threading.Event()
+        self.may_sync.set()
+        self.syncing = threading.Event()
 
     def write(self, name: str, offset: int, data: bytes) -> None:
         if self.full:
@@ -38,6 +42,8 @@ class Disk(RamDisk):
         super().write(name, offset, data)
 
     def sync(self, name: str) -> None:
+        self.syncing.set()
+        self.may_sync.wait(10)
         if self.sync_fails:
             raise SyncFailedError("not synced, says the test")
 
@@ -248,6 +254,24 @@ def test_only_a_leader_changes_the_cluster() -> None:
 
 
 # -- Failing ---------------------------------------------------------------------------------------
+
+
+def test_nothing_is_answered_before_it_is_synced() -> None:
+    async def main() -> None:
+        disk = Disk()
+        async with running(disk) as (server, client):
+            disk.may_sync.clear()
+            disk.syncing.clear()
+            client.send(publish(1))
+            await eventually(disk.syncing.is_set)
+            client.send(cw.AskStatus())
+            status = await client.receive()
+            assert isinstance(status, cw.Status), f"answered before the sync: {status}"
+            assert server.machine.position == 0
+            disk.may_sync.set()
+            await client.published(1)
+
+    run(main())
 
 
 def test_a_failed_sync_ends_the_server_and_nothing_is_answered() -> None:

@@ -130,12 +130,12 @@ def encode(message: Request | Answer) -> bytes:
 def decode_request(body: bytes) -> Request:
     try:
         return _request.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError(f"not a client's request: {error}") from None
 
 
 def decode_answer(body: bytes) -> Answer:
     try:
         return _answer.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError(f"not a server's answer: {error}") from None

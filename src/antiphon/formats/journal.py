@@ -19,13 +19,13 @@ with a smaller one than a segment before it was left behind by an earlier recove
 
 Beside each segment its *index* (`seg-00000001.idx`), a row for every accepted pack::
 
-    row       | crc u32 | length u16 | index u64 | position u64 | count u32 | offset u64 |
+    row       | crc u32 | length u32 | index u64 | position u64 | count u32 | offset u64 |
               | stamp u64 | view u64 | destination utf-8 |
 
 A *snapshot* (`snap-<index>.snap`) is a row of chunks, the first of them its `SnapshotMeta`, closed
 by an empty one; the *manifest* (`MANIFEST`) is a single chunk::
 
-    file      | magic "APSN" or "APMF" | version u32 | chunk ...
+    file      | magic "APSN" or "APMF" | version u32 | crc u32 | chunk ...
     chunk     | crc u32 | length u32 | bytes |
 
 Integers are little-endian, every crc is CRC32C.
@@ -40,7 +40,7 @@ from typing import NamedTuple
 import google_crc32c
 import msgspec
 
-from antiphon.errors import FormatError
+from antiphon.errors import FormatError, UnknownVersionError
 from antiphon.formats.entry import Entry, ReplicaId
 
 VERSION = 1
@@ -57,7 +57,7 @@ _RECORD = struct.Struct("<IBI")
 _RECORD_TAIL = struct.Struct("<BI")
 _ENTRY = struct.Struct("<QQQB")
 _PROMISE = struct.Struct("<QQQ")
-_ROW_HEAD = struct.Struct("<IH")
+_ROW_HEAD = struct.Struct("<II")
 _ROW = struct.Struct("<QQIQQQ")
 _CHUNK = struct.Struct("<II")
 _FILE = struct.Struct("<4sI")
@@ -68,7 +68,7 @@ BATCH_SIZE = 8 + _BATCH_TAIL.size
 RECORD_SIZE = _RECORD.size
 ENTRY_SIZE = RECORD_SIZE + _ENTRY.size
 _ENTRY_RECORD = struct.Struct("<BIQQQB")
-FILE_SIZE = _FILE.size
+FILE_SIZE = _FILE.size + 4
 CHUNK_SIZE = _CHUNK.size
 RECORD_MAX = 128 << 20
 
@@ -134,8 +134,7 @@ def decode_segment_header(data: bytes) -> SegmentHeader:
         data[: _SEGMENT.size]
     ):
         raise FormatError("not a segment header")
-    if version != VERSION:
-        raise FormatError(f"segment version {version}: this program reads version {VERSION}")
+    _check_version(SEGMENT_MAGIC, version)
     return SegmentHeader(number, base, opening)
 
 
@@ -223,8 +222,9 @@ def decode_batch(data: bytes, at: int) -> Batch:
     return Batch(offset, synced, BATCH_SIZE + length, records)
 
 
-def find_batches(data: bytes, start: int) -> Iterator[Batch]:
-    """Every whole batch at or after `start`, wherever it begins: what is there beyond a bad one."""
+def find_batches(data: bytes, start: int) -> Iterator[tuple[int, Batch]]:
+    """Every whole batch at or after `start` and where it begins: what is there beyond a bad one.
+    A message may contain what looks like a batch; only its offset tells."""
     at = data.find(BATCH_MAGIC, start)
     while at >= 0:
         try:
@@ -232,14 +232,14 @@ def find_batches(data: bytes, start: int) -> Iterator[Batch]:
         except FormatError:
             at = data.find(BATCH_MAGIC, at + 1)
         else:
-            yield batch
+            yield at, batch
             at = data.find(BATCH_MAGIC, at + batch.size)
 
 
 def encode_row(row: Row) -> bytes:
     fields = (row.index, row.position, row.count, row.offset, row.stamp, row.view)
     rest = _ROW.pack(*fields) + row.destination.encode()
-    head = struct.pack("<H", len(rest))
+    head = _U32.pack(len(rest))
     return _U32.pack(crc32c(head + rest)) + head + rest
 
 
@@ -260,14 +260,25 @@ def decode_rows(data: bytes) -> tuple[list[tuple[Row, int]], int]:
 
 
 def file_header(magic: bytes) -> bytes:
-    return _FILE.pack(magic, VERSION)
+    head = _FILE.pack(magic, VERSION)
+    return head + _U32.pack(crc32c(head))
 
 
 def check_file_header(data: bytes, magic: bytes) -> None:
     if len(data) < FILE_SIZE or _FILE.unpack_from(data)[0] != magic:
         raise FormatError(f"not a {magic.decode()} file")
-    if (version := _FILE.unpack_from(data)[1]) != VERSION:
-        raise FormatError(f"{magic.decode()} version {version}: this program reads {VERSION}")
+    if _U32.unpack_from(data, _FILE.size)[0] != crc32c(data[: _FILE.size]):
+        raise FormatError(f"the header of a {magic.decode()} file does not match its checksum")
+    _check_version(magic, _FILE.unpack_from(data)[1])
+
+
+def _check_version(magic: bytes, version: int) -> None:
+    """Of a header whose checksum was right: so this is not damage, but another program's file."""
+    if version != VERSION:
+        raise UnknownVersionError(
+            f"a {magic.decode()} file of version {version}; this program reads version {VERSION}. "
+            f"Nothing was changed. Start the program that wrote it"
+        )
 
 
 def encode_chunk(data: bytes) -> bytes:

@@ -89,7 +89,7 @@ def encode_hello(hello: Hello) -> bytes:
 def decode_hello(body: bytes) -> Hello:
     try:
         hello = _hello.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError(f"not an Antiphon handshake: {error}") from None
     if hello.magic != MAGIC:
         raise FormatError(f"not an Antiphon handshake: magic {hello.magic!r}")
@@ -118,5 +118,5 @@ def encode_envelope(envelope: Envelope, version: int) -> bytes:
 def decode_envelope(body: bytes) -> Envelope:
     try:
         return _envelope.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError(f"not a message between servers: {error}") from None

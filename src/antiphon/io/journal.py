@@ -716,22 +716,21 @@ class _Opening:
         proven = [p for p in scan.batches if p.offset < proven_to]
         unproven = scan.batches[len(proven) :]
         cut = proven[-1].offset + proven[-1].size if proven else scan.start
-        again = [
-            f.decode_entry(r.payload) if r.kind == f.ENTRY else f.decode_promise(r.payload)
-            for r in recovery.replay(self._disk, unproven)
-            if r.kind != f.LIVE
-        ]
+        entries: list[Entry] = []
+        for record in recovery.replay(self._disk, unproven):
+            if record.kind == f.ENTRY:
+                entry = f.decode_entry(record.payload)
+                while entries and entries[-1].index >= entry.index:
+                    entries.pop()  # replaced by this one
+                entries.append(entry)
+        again: list[Entry | f.Promise] = [*entries, journal._promise]
         kept = [s for s in journal._segments if s.base + f.SEGMENT_SIZE < cut]
         journal._segments = kept
         if kept:
             kept[-1].size = cut - kept[-1].base
         number = kept[-1].number + 1 if kept else self._manifest.first_segment
-        for entry in again:
-            if isinstance(entry, Entry):
-                del journal._where[entry.index - journal._manifest.base_index - 1 :]
         # Under another name first: until it is whole, the old bytes are all there is.
         tail = [f.encode_entry(r) if isinstance(r, Entry) else f.encode_promise(r) for r in again]
-        tail.append(f.encode_promise(journal._promise))
         journal._opening = scan.opening + 1
         header = f.encode_segment_header(number, cut, journal._opening)
         batch = f.encode_batch(tail, cut + len(header), cut)
@@ -741,8 +740,8 @@ class _Opening:
         self._disk.sync(DIRECTORY)
         segment = Segment(number, cut, len(header) + len(batch))
         at = len(header) + f.BATCH_SIZE
-        for record, size in zip([*again, journal._promise], map(len, tail), strict=True):
-            journal._note(record, segment, at)
+        for note, size in zip(again, map(len, tail), strict=True):
+            journal._note(note, segment, at)
             at += size
         journal._segments.append(segment)
         for later in recovery.segment_numbers(self._disk):

@@ -92,13 +92,22 @@ def scan(disk: Disk, first_segment: int) -> Scan:
             synced = max(synced, known)
         if bad is not None:
             start = bad.at + 1 if bad.segment == number else 0
-            later = f.find_batches(data, start)
+            base = bases.get(number, _base_by_first_batch(data, end))
+            later = [b for at, b in f.find_batches(data, start) if b.offset == base + at]
             synced = max([synced, *(batch.synced for batch in later)])
         expected = number + 1
     if not numbers:
         bad = Bad(0, first_segment, 0, "there is no segment")
     opening = max((header.opening for header in headers.values()), default=0)
     return Scan(batches, bases.get(first_segment, 0), opening, synced, bad)
+
+
+def _base_by_first_batch(data: bytes, otherwise: int) -> int:
+    """Where a segment with a damaged header begins."""
+    try:
+        return f.decode_batch(data, f.SEGMENT_SIZE).offset - f.SEGMENT_SIZE
+    except FormatError:
+        return otherwise
 
 
 def _current_segments(

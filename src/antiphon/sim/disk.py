@@ -212,7 +212,7 @@ class SimDisk:
         segments = sorted(n for n in self._files if n.startswith("seg-") and n.endswith(".log"))
         synced = 0
         for name in segments:
-            for batch in f.find_batches(bytes(self._files[name].durable), 0):
+            for _, batch in f.find_batches(bytes(self._files[name].durable), 0):
                 synced = max(synced, batch.synced)
         self._random.shuffle(segments)
         for name in segments:
@@ -222,7 +222,7 @@ class SimDisk:
             base = f.decode_segment_header(bytes(file.durable[: f.SEGMENT_SIZE])).base
             found = [
                 (batch.offset - base, batch.size)
-                for batch in f.find_batches(bytes(file.durable), 0)
+                for _, batch in f.find_batches(bytes(file.durable), 0)
                 if batch.offset + batch.size <= synced
             ]
             if found:
