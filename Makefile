@@ -43,13 +43,13 @@ test-unit: $(READY) ## unit tests and scenarios
 	$(BIN)/pytest -q -n 2 -m "not ($(NOT_UNIT))"
 
 # A marked group may still be empty: then pytest exits with 5, which is no failure.
-pytest_marked = $(BIN)/pytest -q -m $(1) || test $$? -eq 5
+pytest_marked = $(BIN)/pytest -q $(2) -m $(1) || test $$? -eq 5
 
 test-sim: $(READY) ## simulations with fixed seeds
 	$(call pytest_marked,sim)
 
 test-mutants: $(READY) ## a bounded choice of planted bugs that must be caught
-	$(call pytest_marked,mutant)
+	$(call pytest_marked,mutant,-n 2)
 
 test-process: $(READY) ## real processes on loopback
 	$(call pytest_marked,process)

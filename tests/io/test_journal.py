@@ -35,8 +35,9 @@ from antiphon.formats.entry import (
     encode_membership,
 )
 from antiphon.formats.journal import Promise
-from antiphon.io.journal import Journal, SyncJob, open_journal
+from antiphon.io.journal import Journal, SyncJob
 from antiphon.io.journal_disk import RamDisk
+from antiphon.io.journal_opening import open_journal
 from antiphon.sim.disk import SimDisk, SyncToken
 
 EVERYTHING = 1 << 40

@@ -45,7 +45,7 @@ from antiphon.formats.entry import (
 )
 from antiphon.formats.journal import Promise
 from antiphon.formats.messages import Envelope, RequestVote, Vote
-from antiphon.io.journal import open_journal
+from antiphon.io.journal_opening import open_journal
 from antiphon.sim.disk import SimDisk
 from antiphon.sim.machine import ALARM, AlarmMachine
 from tests.scenarios.tell import (

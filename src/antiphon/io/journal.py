@@ -1,10 +1,10 @@
 """The journal: the log on disk, and the message store.
 
 Promises: what `end_sync` released is there after any crash; what a crash tears off was never
-released; a changed byte is noticed, and never taken for the end. `open_journal` says what is there
-and cleans up whatever a crash left half done. Entries are read by index for servers that lag, and
-packs by position for readers. Formats: `formats/journal.py`. How damage is told from a torn tail:
-`journal_recovery.py`. This module does no IO by itself: a `Disk` is passed in.
+released; a changed byte is noticed, and never taken for the end. Entries are read by index for
+servers that lag, and packs by position for readers. Formats: `formats/journal.py`. How a journal is
+read back: `journal_opening.py`; how damage is told from a torn tail: `journal_recovery.py`. This
+module does no IO by itself: a `Disk` is passed in.
 
 A driver calls `append` (collect), `flush` (one write), `begin_sync`, the disk's `sync` for each
 name of the job (wherever it likes, also in a thread), then `end_sync`, which returns the tails that
@@ -18,22 +18,18 @@ import logging
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
 import msgspec
 
 from antiphon.core.effects import Accepted, Tail
-from antiphon.core.recovered import Recovered
 from antiphon.errors import DiskFullError, FormatError, JournalDamagedError
 from antiphon.formats import journal as f
 from antiphon.formats.entry import (
     Entry,
-    Kind,
-    Membership,
     SnapshotMeta,
-    decode_membership,
 )
 from antiphon.io import journal_recovery as recovery
 from antiphon.io.journal_disk import DIRECTORY, Disk
@@ -41,7 +37,6 @@ from antiphon.io.journal_index import SegmentIndex
 from antiphon.io.journal_recovery import MANIFEST, index_name, segment_name, snapshot_name
 from antiphon.io.journal_transfer import (
     INCOMING,
-    INCOMING_LIVE,
     Incoming,
     PartReader,
     Spans,
@@ -55,7 +50,6 @@ logger = logging.getLogger("antiphon.io.journal")
 SEGMENT_BYTES = 64 << 20
 CACHE_BYTES = 32 << 20
 OWN_SNAPSHOT = "own.snap"
-NEW_TAIL = "tail.new"
 _OFFSET_BITS = 40
 _OFFSET_MASK = (1 << _OFFSET_BITS) - 1
 
@@ -77,7 +71,7 @@ class SyncJob(NamedTuple):
 
 
 class Journal:
-    """Opened by `open_journal`."""
+    """Opened by `journal_opening.open_journal`."""
 
     def __init__(self, disk: Disk, manifest: f.Manifest, segment_bytes: int) -> None:
         self._disk = disk
@@ -496,258 +490,3 @@ class Journal:
             segment.last_index = max(segment.last_index, row.index)
             at += len(record)
         segment.size += len(data)
-
-
-# -- Opening ---------------------------------------------------------------------------------------
-
-
-def open_journal(
-    disk: Disk,
-    new_incarnation: Callable[[], int],
-    *,
-    alone: bool = False,
-    segment_bytes: int = SEGMENT_BYTES,
-) -> tuple[Journal, Recovered]:
-    """Open what is on the disk, or begin anew. On damage this server becomes a new incarnation,
-    which counts for nothing until the others have brought it up to date; `alone`, it has nobody
-    to ask, and `JournalDamagedError` is raised with everything left as it is."""
-    try:
-        manifest = recovery.read_manifest(disk)
-        if manifest is None:
-            if any(name.startswith(("seg-", "snap-")) for name in disk.names()):
-                raise JournalDamagedError(MANIFEST, 0, "there are segments, but no manifest")
-            return _begin(disk, new_incarnation(), segment_bytes, "")
-        return _Opening(disk, manifest, new_incarnation, alone, segment_bytes).run()
-    except JournalDamagedError as damage:
-        if alone:
-            raise
-        logger.error("starting over, without what was stored here: %s", damage)
-        for name in disk.names():
-            if not name.startswith("damaged-"):
-                disk.rename(name, "damaged-" + name)
-        disk.sync(DIRECTORY)
-        return _begin(disk, new_incarnation(), segment_bytes, str(damage))
-
-
-def _begin(
-    disk: Disk, incarnation: int, segment_bytes: int, damage: str
-) -> tuple[Journal, Recovered]:
-    manifest = f.Manifest(incarnation, 1, 0, 0, 0, bool(damage))
-    journal = Journal(disk, manifest, segment_bytes)
-    _sync_all(disk, journal._replace_manifest(manifest))
-    journal._start_segment(0)
-    _sync_all(disk, iter([tuple(journal._dirty)]))
-    journal._synced = journal._end
-    return journal, Recovered(incarnation, damage=damage)
-
-
-def _sync_all(disk: Disk, work: Iterator[tuple[str, ...]]) -> None:
-    for names in work:
-        for name in names:
-            disk.sync(name)
-
-
-_TEMPORARY = (MANIFEST + ".new", OWN_SNAPSHOT, NEW_TAIL, INCOMING, INCOMING_LIVE)
-
-
-class _Opening:
-    """Reads a journal back: snapshot, log, index; then writes the unproven tail again."""
-
-    def __init__(
-        self,
-        disk: Disk,
-        manifest: f.Manifest,
-        new_incarnation: Callable[[], int],
-        alone: bool,
-        segment_bytes: int,
-    ) -> None:
-        self._disk = disk
-        self._new_incarnation = new_incarnation
-        self._alone = alone
-        self._manifest = manifest
-        self._journal = Journal(disk, manifest, segment_bytes)
-        self._snapshot: SnapshotMeta | None = None
-        self._memberships: list[tuple[int, Membership]] = []
-        self._runs: list[tuple[int, int]] = []
-        self._last_stamp = 0
-        self._covered: dict[int, int] = {}  # by segment: the last entry below the snapshot
-        self._proven = 0  # offset of the last record that the snapshot stands for
-        self._damage = ""
-
-    def run(self) -> tuple[Journal, Recovered]:
-        self._remove_leftovers()
-        self._check_snapshot()
-        scan = recovery.scan(self._disk, self._manifest.first_segment)
-        if scan.damaged:
-            assert scan.bad is not None
-            name = segment_name(scan.bad.segment)
-            error = JournalDamagedError(name, scan.bad.at, scan.bad.reason)
-            if self._alone:
-                raise error
-            if self._loses_packs(scan.bad):
-                raise error
-            self._damage = str(error)
-            logger.error("%s", error)
-        self._replay(scan)
-        journal = self._journal
-        if self._snapshot is not None and journal.last < self._snapshot.index:
-            name = segment_name(self._manifest.first_segment)
-            raise JournalDamagedError(name, 0, "the log ends before its snapshot")
-        self._load_index()
-        self._set_identity()
-        self._write_tail(scan)
-        m = journal._manifest
-        return journal, Recovered(
-            m.incarnation,
-            journal._promise,
-            self._snapshot,
-            m.base_index,
-            m.base_epoch,
-            tuple(self._runs),
-            journal.last,
-            self._last_stamp,
-            tuple(self._memberships),
-            self._damage or ("earlier damage" if m.lost and not journal.last else ""),
-        )
-
-    def _loses_packs(self, bad: recovery.Bad) -> bool:
-        """Whether the damage took packs that the snapshot stands for: the log can be had again
-        from the others entry by entry, these only with a whole snapshot."""
-        for number in recovery.segment_numbers(self._disk):
-            name = index_name(number)
-            if number < bad.segment or name not in self._disk.names():
-                continue
-            rows, _ = f.decode_rows(self._disk.read(name, 0, self._disk.size(name)))
-            for row, _ in rows:
-                covered = row.count > 0 and row.index <= self._manifest.snapshot
-                if covered and (number > bad.segment or row.offset >= bad.at):
-                    return True
-        return False
-
-    def _remove_leftovers(self) -> None:
-        m = self._manifest
-        kept = snapshot_name(m.snapshot)
-        for name in self._disk.names():
-            old = name.startswith("seg-") and int(name[4:12]) < m.first_segment
-            other = name.startswith("snap-") and name != kept
-            if old or other or name in _TEMPORARY:
-                self._disk.remove(name)
-
-    def _check_snapshot(self) -> None:
-        if self._manifest.snapshot:
-            self._snapshot, chunks = recovery.read_snapshot(self._disk, self._manifest.snapshot)
-            for _ in chunks:
-                pass
-            self._memberships = [(self._snapshot.index, self._snapshot.membership)]
-            self._last_stamp = self._snapshot.stamp
-
-    def _replay(self, scan: recovery.Scan) -> None:
-        for place in scan.batches:
-            if not self._journal._segments or self._journal._segments[-1].number != place.segment:
-                base = place.offset - place.at
-                self._journal._segments.append(Segment(place.segment, base, 0))
-            self._journal._segments[-1].size = place.at + place.size
-        by_number = {s.number: s for s in self._journal._segments}
-        for record in recovery.replay(self._disk, scan.batches):
-            segment = by_number[record.segment]
-            if record.kind == f.PROMISE:
-                self._journal._promise = f.decode_promise(record.payload)
-                continue
-            entry = f.decode_entry(record.payload)
-            if self._snapshot is not None and entry.index <= self._snapshot.index:
-                self._proven = segment.base + record.at
-                self._covered[segment.number] = entry.index
-            segment.last_index = max(segment.last_index, entry.index)
-            if record.kind == f.ENTRY and entry.index > self._manifest.base_index:
-                self._journal._note(entry, segment, record.at)
-                self._remember(entry)
-
-    def _remember(self, entry: Entry) -> None:
-        while self._runs and self._runs[-1][0] >= entry.index:
-            self._runs.pop()
-        if not self._runs or self._runs[-1][1] != entry.epoch:
-            self._runs.append((entry.index, entry.epoch))
-        self._last_stamp = max(self._last_stamp, entry.stamp)
-        base = self._snapshot.index if self._snapshot else 0
-        while self._memberships and self._memberships[-1][0] >= max(entry.index, base + 1):
-            self._memberships.pop()
-        if entry.kind == Kind.MEMBERSHIP and entry.index > base:
-            self._memberships.append((entry.index, decode_membership(entry.payload)))
-
-    def _load_index(self) -> None:
-        upto = self._snapshot.index if self._snapshot else 0
-        for segment in self._journal._segments:
-            name = index_name(segment.number)
-            present = name in self._disk.names()
-            data = self._disk.read(name, 0, self._disk.size(name)) if present else b""
-            rows, good = f.decode_rows(data)
-            covered = self._covered.get(segment.number, 0)
-            rows = recovery.proven_rows(rows, name, good, upto, covered)
-            index = segment.index
-            index.file_size = rows[-1][1] if rows else 0
-            index.complete_to = rows[-1][0].index if rows else 0
-            for row, _ in rows:
-                if row.count and row.index <= upto and row.position > index.last_position:
-                    index.load(row)
-
-    def _set_identity(self) -> None:
-        """Who cannot vouch for what it promised becomes somebody new, before anything else: an
-        empty journal (a promise to found may be forgotten), and a damaged one."""
-        empty = self._journal.last == 0 and self._journal._promise.epoch == 0
-        if empty or self._damage:
-            m = self._manifest
-            changed = f.Manifest(
-                self._new_incarnation(),
-                m.first_segment,
-                m.base_index,
-                m.base_epoch,
-                m.snapshot,
-                m.lost or bool(self._damage),
-            )
-            _sync_all(self._disk, self._journal._replace_manifest(changed))
-
-    def _write_tail(self, scan: recovery.Scan) -> None:
-        """Write what no batch knows to be synced into a new segment, and sync it: it may have been
-        read from a cache that a failed sync left behind, and never have reached the disk. The old
-        bytes stay, and do not count: the new segment's base says where the old one ends."""
-        journal = self._journal
-        # What a stored snapshot stands for was synced before it.
-        proven_to = max(scan.synced, self._proven)
-        proven = [p for p in scan.batches if p.offset < proven_to]
-        unproven = scan.batches[len(proven) :]
-        cut = proven[-1].offset + proven[-1].size if proven else scan.start
-        entries: list[Entry] = []
-        for record in recovery.replay(self._disk, unproven):
-            if record.kind == f.ENTRY:
-                entry = f.decode_entry(record.payload)
-                while entries and entries[-1].index >= entry.index:
-                    entries.pop()  # replaced by this one
-                entries.append(entry)
-        again: list[Entry | f.Promise] = [*entries, journal._promise]
-        kept = [s for s in journal._segments if s.base + f.SEGMENT_SIZE < cut]
-        journal._segments = kept
-        if kept:
-            kept[-1].size = cut - kept[-1].base
-        number = kept[-1].number + 1 if kept else self._manifest.first_segment
-        # Under another name first: until it is whole, the old bytes are all there is.
-        tail = [f.encode_entry(r) if isinstance(r, Entry) else f.encode_promise(r) for r in again]
-        journal._opening = scan.opening + 1
-        header = f.encode_segment_header(number, cut, journal._opening)
-        batch = f.encode_batch(tail, cut + len(header), cut)
-        self._disk.write(NEW_TAIL, 0, header + batch)
-        self._disk.sync(NEW_TAIL)
-        self._disk.rename(NEW_TAIL, segment_name(number))
-        self._disk.sync(DIRECTORY)
-        segment = Segment(number, cut, len(header) + len(batch))
-        at = len(header) + f.BATCH_SIZE
-        for note, size in zip(again, map(len, tail), strict=True):
-            journal._note(note, segment, at)
-            at += size
-        journal._segments.append(segment)
-        for later in recovery.segment_numbers(self._disk):
-            if later > number:
-                journal._remove_segment(later)
-        if index_name(number) in self._disk.names():
-            self._disk.remove(index_name(number))
-        journal._synced = journal._end
-        journal._marked = False

@@ -45,8 +45,9 @@ from antiphon.formats import client_wire as cw
 from antiphon.formats.entry import Member, Membership, SnapshotMeta
 from antiphon.formats.messages import Envelope
 from antiphon.io.clients import Clients
-from antiphon.io.journal import SyncJob, open_journal
+from antiphon.io.journal import SyncJob
 from antiphon.io.journal_disk import Disk
+from antiphon.io.journal_opening import open_journal
 from antiphon.io.transport import Address, Transport, format_address, parse_address
 
 logger = logging.getLogger("antiphon.io.server")

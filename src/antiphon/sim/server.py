@@ -27,7 +27,8 @@ from antiphon.core.node import Node
 from antiphon.errors import DiskFullError, JournalDamagedError, SyncFailedError
 from antiphon.formats.entry import ReplicaId, SnapshotMeta
 from antiphon.formats.messages import Envelope
-from antiphon.io.journal import Journal, SyncJob, open_journal
+from antiphon.io.journal import Journal, SyncJob
+from antiphon.io.journal_opening import open_journal
 from antiphon.sim.disk import SimDisk, SyncToken
 from antiphon.sim.draws import stream
 from antiphon.sim.machine import AlarmMachine
