@@ -26,3 +26,27 @@ def test_example_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     exec(compile(source, page, "exec"), {"__name__": "__main__"})
+
+
+def table_rows() -> Iterator[pytest.ParameterSet]:
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if line.startswith("| ") and len(cells) == 4 and ".py:" in cells[1]:
+            yield pytest.param(*cells[1:], id=cells[0])
+
+
+@pytest.mark.parametrize(("code", "tests", "mutants"), list(table_rows()))
+def test_the_architecture_table_is_true(code: str, tests: str, mutants: str) -> None:
+    """Each idea stands where the page says, and what it says checks it exists."""
+    sources = list((ROOT / "src/antiphon").rglob("*.py"))
+    for place in code.split(";"):
+        file, *names = re.findall(r"[\w.]+", place)
+        text = "\n".join(path.read_text() for path in sources if path.name == file)
+        missing = [name for name in names if not re.search(rf"(def|class) {name}\b", text)]
+        assert not missing, f"{file} has no {missing}"
+    for name in re.findall(r"`([^`]+)`", tests):
+        scenario = ROOT / "tests/scenarios" / f"{name}.txt"
+        assert scenario.exists() or (ROOT / name).exists(), name
+    for name in re.findall(r"`([^`]+)`", mutants):
+        assert (ROOT / "tests/mutants" / f"{name}.mutant").exists(), name

@@ -548,6 +548,46 @@ def test_no_room_at_any_write_changes_nothing_in_the_end(part: float) -> None:
         assert outcome(journal, machine) == expected, f"write {when}, then a power failure"
 
 
+def collected(journal: Journal, disk: SimDisk, *records: Entry | f.Promise) -> None:
+    """Records that find the disk full."""
+    disk.full = True
+    journal.append(records, ())
+    with pytest.raises(DiskFullError):
+        journal.flush()
+
+
+def test_no_room_for_a_replacement_leaves_no_row_of_what_it_replaces() -> None:
+    disk, journal, _ = old_journal()
+    collected(journal, disk, entry(8, "in its place", epoch=2))
+    machine = PackMachine()
+    accepted = [*machine.apply(entry(8, "in its place", epoch=2))]
+    journal.index(tuple(accepted))
+    assert journal.pack(1) is None
+    disk.full = False
+    journal.flush()
+    assert pack.body(journal.pack(1)[1]) == b"in its place"
+
+
+def test_a_snapshot_waits_for_room_for_the_entries_it_stands_for() -> None:
+    for when in ("before", "after"):
+        disk, journal, machine, old = with_snapshot()
+        last = Entry(9, 2, 90, Kind.EPOCH, b"")
+        collected(journal, disk, last)
+        machine.apply(last)
+        new = SnapshotMeta(9, 2, 90, membership(0))
+        disk.full = when == "after"
+        try:
+            work = journal.store_snapshot(new, machine.snapshot(), ())
+        except DiskFullError:
+            assert disk.full
+        else:
+            finish(work, disk)
+        disk.power_failure()
+        disk.full = False
+        _, recovered = opened(disk)
+        assert (recovered.damage, recovered.snapshot) == ("", old if when == "after" else new)
+
+
 def opening_writes() -> int:
     disk = FullOnce(-1, 0.0)
     opened(disk)
