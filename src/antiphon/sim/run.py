@@ -7,6 +7,7 @@ from random import Random
 
 import msgspec
 
+from antiphon.core.effects import Effect
 from antiphon.core.quorum import majority
 from antiphon.formats.entry import Member
 from antiphon.sim.checks import ViolationError
@@ -222,11 +223,15 @@ def _clock_jump(world: World, server: SimServer, fault: Fault) -> bool:
     return True
 
 
+def _operate(world: World, server: SimServer, effects: list[Effect]) -> None:
+    world.on_server(server, server.lives, server.carry_out, effects)
+
+
 def _transfer(world: World, server: SimServer, fault: Fault) -> bool:
     leader = world.leader()
     if leader is None:
         return False
-    leader.operate(leader.node.transfer(server.number, leader.now_ms()))
+    _operate(world, leader, leader.node.transfer(server.number, leader.now_ms()))
     return True
 
 
@@ -236,7 +241,7 @@ def _add(world: World, server: SimServer, fault: Fault) -> bool:
     if leader is None or server.number in world.plan.listed:
         return False
     member = Member(server.number, 0, False, f"node-{server.number}")
-    leader.operate(leader.node.change(member, leader.now_ms()))
+    _operate(world, leader, leader.node.change(member, leader.now_ms()))
     if fault.kind == "add":
         world.at(fault.for_us, server.start)
     return True
@@ -252,7 +257,7 @@ def _remove(world: World, server: SimServer, fault: Fault) -> bool:
         return False
     if sum(v not in world.lost for v in smaller) < majority(smaller):
         return False
-    leader.operate(leader.node.change(server.number, leader.now_ms()))
+    _operate(world, leader, leader.node.change(server.number, leader.now_ms()))
     return True
 
 

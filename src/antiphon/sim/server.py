@@ -7,8 +7,8 @@ crash can fall between any two effects.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from antiphon.core.effects import (
     Applied,
@@ -137,41 +137,40 @@ class SimServer:
     # -- Inputs --------------------------------------------------------------------------------
 
     def receive(self, envelope: Envelope) -> None:
-        self._carry_out(self.node.receive(envelope, self.now_ms()))
+        self.carry_out(self.node.receive(envelope, self.now_ms()))
 
     def propose(self, pack: bytes, session: int, sequence: int, client: int) -> None:
         if self.machine.last_sequence(session) >= sequence:
             self.world.acknowledge(self, client, session, sequence)
             return
         self.waiting[session, sequence] = client
-        self._carry_out(self.node.propose((pack,), self.now_ms()))
+        self.carry_out(self.node.propose((pack,), self.now_ms()))
 
     def read(self, request: int) -> None:
-        self._carry_out(self.node.read(request, self.now_ms()))
-
-    def operate(self, effects: list[Effect]) -> None:
-        self._carry_out(effects)
+        self.carry_out(self.node.read(request, self.now_ms()))
 
     def tick(self, due_us: int) -> None:
         if self._timer_us == due_us:
             self._timer_us = None
-            self._carry_out(self.node.tick(self.now_ms()))
+            self.carry_out(self.node.tick(self.now_ms()))
 
     # -- Effects -------------------------------------------------------------------------------
 
-    def _carry_out(self, effects: list[Effect]) -> None:
+    def run(self, call: Callable[..., None], *args: Any) -> None:
+        """Do something inside this process, which may die of it."""
         try:
-            for effect in effects:
-                self._effect(effect)
+            call(*args)
             self._flush()
         except CrashError:
             self.crash(power=self._random.random() < 0.5)
-            return
         except (SyncFailedError, JournalDamagedError) as error:
             self.world.note(self.number, f"stops itself: {error}")
             self.crash(power=False)
-            return
         self._set_timer()
+
+    def carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            self._effect(effect)
 
     def _count_down(self) -> None:
         if self.crash_after_effects is not None:
@@ -191,10 +190,10 @@ class SimServer:
         elif isinstance(effect, Read):
             entries = self.journal.entries(effect.first, effect.max_bytes)
             more = self.node.entries_read(effect.reader, effect.first, entries, self.now_ms())
-            self._nested(more)
+            self.carry_out(more)
         elif isinstance(effect, ReadPart):
             meta, data, last = self.journal.part(effect.to.node, effect.seq, self.machine.live())
-            self._nested(
+            self.carry_out(
                 self.node.part_read(effect.to, meta, effect.seq, data, last, self.now_ms())
             )
         elif isinstance(effect, StorePart):
@@ -205,10 +204,6 @@ class SimServer:
             self._take_snapshot(effect)
         elif isinstance(effect, ReadReady):
             self.world.read_ready(self, effect.request, effect.index)
-
-    def _nested(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            self._effect(effect)
 
     def _index(self, effect: Applied) -> None:
         try:
@@ -223,7 +218,7 @@ class SimServer:
             self.node.install_failed()
             self._full(error)
             return
-        self._nested(list(effect.then))
+        self.carry_out(list(effect.then))
 
     # -- The journal ---------------------------------------------------------------------------
 
@@ -238,7 +233,7 @@ class SimServer:
     def _full(self, error: DiskFullError) -> None:
         if not self.node.replica.impaired:
             self.world.note(self.number, f"stops acknowledging: {error}")
-            self._nested(self.node.impair(str(error), self.now_ms()))
+            self.carry_out(self.node.impair(str(error), self.now_ms()))
         if not self._retrying:
             self._retrying = True
             self.world.at(RETRY_FULL_US, self.world.on_server, self, self.lives, self._retry_full)
@@ -252,7 +247,7 @@ class SimServer:
             self._full(error)
             return
         if not self.disk.full:
-            self._carry_out(self.node.impair("", self.now_ms()))
+            self.carry_out(self.node.impair("", self.now_ms()))
         else:
             self._full(DiskFullError("still full"))
 
@@ -280,23 +275,13 @@ class SimServer:
 
     def _synced(self, job: SyncJob, token: SyncToken) -> None:
         self._syncing = False
+        self.disk.finish_sync(token)
+        self._release(self.journal.end_sync(job))
+        self._flush()
         try:
-            self.disk.finish_sync(token)
-        except SyncFailedError as error:
-            self.world.note(self.number, f"stops itself: {error}")
-            self.crash(power=False)
-            return
-        try:
-            self._release(self.journal.end_sync(job))
-            self._flush()
-            try:
-                self.journal.mark()
-            except DiskFullError as error:
-                self._full(error)
-        except CrashError:
-            self.crash(power=self._random.random() < 0.5)
-            return
-        self._set_timer()
+            self.journal.mark()
+        except DiskFullError as error:
+            self._full(error)
 
     def _release(self, tails: list[Tail]) -> None:
         for tail in tails:
@@ -304,7 +289,7 @@ class SimServer:
                 self._effect(tail)
             else:
                 self._count_down()
-                self._nested(self.node.stored(tail, self.now_ms()))
+                self.carry_out(self.node.stored(tail, self.now_ms()))
 
     # -- Longer work ---------------------------------------------------------------------------
 
@@ -319,21 +304,9 @@ class SimServer:
         self.world.at(delay, self.world.on_server, self, self.lives, self._do_chore, token)
 
     def _do_chore(self, token: SyncToken) -> None:
-        try:
-            self.disk.finish_sync(token)
-            self._count_down()
-            names = next(self._chores[0], None)
-            self._flush()
-        except CrashError:
-            self.crash(power=self._random.random() < 0.5)
-            return
-        except (SyncFailedError, JournalDamagedError) as error:
-            self.world.note(self.number, f"stops itself: {error}")
-            self.crash(power=False)
-            return
-        if not self.alive:
-            return
-        self._set_timer()
+        self.disk.finish_sync(token)
+        self._count_down()
+        names = next(self._chores[0], None)
         if names is not None:
             self._schedule_chore(names)
             return
@@ -371,7 +344,7 @@ class SimServer:
             return
         self.machine.restore(self.journal.read_snapshot()[1])
         self.world.installed(self, meta)
-        self._nested(self.node.installed(meta, self.now_ms()))
+        self.carry_out(self.node.installed(meta, self.now_ms()))
 
     def _set_timer(self) -> None:
         if not self.alive:

@@ -109,7 +109,7 @@ class World:
         if server.paused_until_us > self.now_us:
             self.at(server.paused_until_us - self.now_us, self.on_server, server, life, call, *args)
             return
-        call(*args)
+        server.run(call, *args)
         self._check(server)
 
     def _check(self, server: SimServer) -> None:
