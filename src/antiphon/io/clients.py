@@ -202,6 +202,8 @@ class Client:
             self._answer(cw.NotLeader(leader, address))
             return
         if isinstance(m, cw.Add):
+            if m.node < 1:
+                raise FormatError(f"a node's number is above 0, not {m.node}")
             parse_address(m.address)
             self._host.change(Member(m.node, ANY, False, m.address))
         elif isinstance(m, cw.Remove):

@@ -53,9 +53,11 @@ def open_journal(
         if alone:
             raise
         logger.error("starting over, without what was stored here: %s", damage)
+        earlier = [int(name.split("-")[1]) for name in disk.names() if name.startswith("damaged-")]
+        number = max(earlier, default=0) + 1
         for name in disk.names():
             if not name.startswith("damaged-"):
-                disk.rename(name, "damaged-" + name)
+                disk.rename(name, f"damaged-{number}-{name}")
         disk.sync(DIRECTORY)
         return _begin(disk, new_incarnation(), segment_bytes, str(damage))
 
@@ -106,7 +108,6 @@ class _Opening:
         self._damage = ""
 
     def run(self) -> tuple[Journal, Recovered]:
-        self._remove_leftovers()
         self._check_snapshot()
         scan = recovery.scan(self._disk, self._manifest.first_segment)
         if scan.damaged:
@@ -119,6 +120,7 @@ class _Opening:
                 raise error
             self._damage = str(error)
             logger.error("%s", error)
+        self._remove_leftovers()
         self._replay(scan)
         journal = self._journal
         if self._snapshot is not None and journal.last < self._snapshot.index:

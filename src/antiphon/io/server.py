@@ -239,7 +239,8 @@ class Server:
 
     def _snapshot_later(self, effect: TakeSnapshot) -> None:
         try:
-            self._write()
+            if not self._write():
+                raise DiskFullError("the index is not complete up to this snapshot")
             work = self.journal.store_snapshot(effect.meta, effect.chunks, effect.live)
         except DiskFullError as error:
             self._no_room_for_a_snapshot(error)

@@ -70,7 +70,7 @@ KINDS = {
     "clock-jump": 2,
     "transfer": 3,
     "add": 2,
-    "add-unreachable": 1,
+    "add-unreachable": 2,
     "remove": 2,
 }
 _ON_DISK = {"power", "power-all", "flip", "misdirect", "wipe", "sync-failure", "slow-disk"}

@@ -7,7 +7,6 @@ from random import Random
 
 import msgspec
 
-from antiphon.core.effects import Effect
 from antiphon.core.quorum import majority
 from antiphon.formats.entry import Member
 from antiphon.sim.checks import ViolationError
@@ -223,25 +222,23 @@ def _clock_jump(world: World, server: SimServer, fault: Fault) -> bool:
     return True
 
 
-def _operate(world: World, server: SimServer, effects: list[Effect]) -> None:
-    world.on_server(server, server.lives, server.carry_out, effects)
-
-
 def _transfer(world: World, server: SimServer, fault: Fault) -> bool:
     leader = world.leader()
     if leader is None:
         return False
-    _operate(world, leader, leader.node.transfer(server.number, leader.now_ms()))
+    world.on_server(leader, leader.lives, leader.transfer, server.number)
     return True
 
 
 def _add(world: World, server: SimServer, fault: Fault) -> bool:
     """Tell the leader to add a spare server; `add-unreachable` never starts it by itself."""
     leader = world.leader()
-    if leader is None or server.number in world.plan.listed:
+    spares = [s for n, s in world.servers.items() if n not in world.plan.listed]
+    if leader is None or not spares:
         return False
+    server = spares[fault.detail % len(spares)]
     member = Member(server.number, 0, False, f"node-{server.number}")
-    _operate(world, leader, leader.node.change(member, leader.now_ms()))
+    world.on_server(leader, leader.lives, leader.change, member)
     if fault.kind == "add":
         world.at(fault.for_us, server.start)
     return True
@@ -257,7 +254,7 @@ def _remove(world: World, server: SimServer, fault: Fault) -> bool:
         return False
     if sum(v not in world.lost for v in smaller) < majority(smaller):
         return False
-    _operate(world, leader, leader.node.change(server.number, leader.now_ms()))
+    world.on_server(leader, leader.lives, leader.change, server.number)
     return True
 
 

@@ -25,7 +25,7 @@ from antiphon.core.effects import (
 )
 from antiphon.core.node import Node
 from antiphon.errors import DiskFullError, JournalDamagedError, SyncFailedError
-from antiphon.formats.entry import ReplicaId, SnapshotMeta
+from antiphon.formats.entry import Member, ReplicaId, SnapshotMeta
 from antiphon.formats.messages import Envelope
 from antiphon.io.journal import Journal, SyncJob
 from antiphon.io.journal_opening import open_journal
@@ -132,7 +132,7 @@ class SimServer:
         self.world.crashed(self)
 
     def pause(self, for_us: int) -> None:
-        self.paused_until_us = self.world.now_us + for_us
+        self.paused_until_us = max(self.paused_until_us, self.world.now_us + for_us)
 
     # -- Inputs --------------------------------------------------------------------------------
 
@@ -148,6 +148,12 @@ class SimServer:
 
     def read(self, request: int) -> None:
         self.carry_out(self.node.read(request, self.now_ms()))
+
+    def transfer(self, node: int) -> None:
+        self.carry_out(self.node.transfer(node, self.now_ms()))
+
+    def change(self, member: Member | int) -> None:
+        self.carry_out(self.node.change(member, self.now_ms()))
 
     def tick(self, due_us: int) -> None:
         if self._timer_us == due_us:
