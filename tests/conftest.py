@@ -2,7 +2,7 @@
 
 from hypothesis import settings
 
-# No deadline: on a busy machine a slow example says nothing about the code. Derandomized: a test that
-# failed fails again.
+# No deadline: on a busy machine a slow example says nothing about the code. Derandomized: a test
+# that failed fails again.
 settings.register_profile("antiphon", deadline=None, derandomize=True)
 settings.load_profile("antiphon")
