@@ -62,7 +62,7 @@ def test_a_failing_seed_is_told_as_a_story() -> None:
         done = simulate("--seed", "1", "--json", PYTHONPATH=str(source))
     assert done.returncode == 1
     assert "replay: antiphon sim --seed 1" in done.stderr
-    assert "faults are enough" in done.stderr
+    assert "faults that are needed: " in done.stderr
     assert "server 1" in done.stderr
     assert "=> at" in done.stderr
     assert "uniform: " in json.loads(done.stdout.splitlines()[-1])["violations"][0]["violation"]

@@ -139,7 +139,7 @@ def _tell(failing: Result) -> None:
     story: list[Event] = []
     result = run_plan(plan, story)
     servers = [n for n in plan.rates if any(server == n for _, server, _ in story)]
-    print(f"\n{len(plan.faults)} faults are enough:", file=sys.stderr)
+    print(f"\nfaults that are needed: {len(plan.faults)}", file=sys.stderr)
     for fault in plan.faults:
         print("  " + msgspec.json.encode(fault).decode(), file=sys.stderr)
     width = shutil.get_terminal_size((160, 40)).columns
