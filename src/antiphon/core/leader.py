@@ -400,6 +400,7 @@ class Leadership:
         present = {m.id for m in r.memberships.current.members if m.id != r.id}
         for gone in [id for id in self._progress if id not in present]:
             del self._progress[gone]
+            r.detector.forget(gone)
         for m in r.memberships.current.members:
             if m.id != r.id and m.incarnation != ANY and m.id not in self._progress:
                 self._progress[m.id] = Progress(m.id, r.log.last + 1)
