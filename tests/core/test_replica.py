@@ -2,13 +2,28 @@
 
 from random import Random
 
-from antiphon.core.effects import Deliver, EntriesStored, Persist, Send
+from antiphon.core.effects import (
+    Deliver,
+    EntriesStored,
+    Persist,
+    ReadPart,
+    Send,
+    VoteStored,
+)
 from antiphon.core.recovered import Recovered
 from antiphon.core.replica import Replica, Role
 from antiphon.core.settings import Settings
-from antiphon.formats.entry import Entry, Kind, Member, Membership, ReplicaId, encode_membership
+from antiphon.formats.entry import (
+    Entry,
+    Kind,
+    Member,
+    Membership,
+    ReplicaId,
+    SnapshotMeta,
+    encode_membership,
+)
 from antiphon.formats.journal import Promise
-from antiphon.formats.messages import Append, Envelope, RequestVote, Vote
+from antiphon.formats.messages import Append, Envelope, Refused, RequestVote, Vote
 
 MEMBERS = Membership(7, tuple(Member(n, n * 10, True) for n in (1, 2, 3)))
 ME, TWO, THREE = (member.id for member in MEMBERS.members)
@@ -86,3 +101,26 @@ def test_a_leader_whose_removal_is_undecided_may_be_elected() -> None:
     hear(replica, TWO, append(2, (2, 2), commit=2), 10_001)
     replica.tick(20_000)
     assert replica.role is Role.NEWCOMER
+
+
+def test_a_follower_that_differs_below_the_leaders_base_gets_a_snapshot() -> None:
+    """The leader's log begins at 3, of epoch 3; the follower has an entry 3 of epoch 2."""
+    recovered = Recovered(
+        10,
+        Promise(3, None),
+        snapshot=SnapshotMeta(3, 3, 0, MEMBERS),
+        base_index=3,
+        base_epoch=3,
+        runs=((4, 3),),
+        last=4,
+        memberships=((3, MEMBERS),),
+    )
+    leader = Replica(1, {1: "a", 2: "b", 3: "c"}, recovered, Settings(), Random(1), 0)
+    leader.tick(10_000)
+    hear(leader, TWO, Vote(4, True, True), 10_001)
+    leader.stored_back(VoteStored(4), 10_002)
+    hear(leader, TWO, Vote(4, True, False), 10_003)
+    assert leader.role is Role.LEADER
+    hear(leader, TWO, Refused(4, 4, 3, 2, 0), 10_004)
+    effects = hear(leader, TWO, Refused(4, 3, 3, 2, 0), 10_005)
+    assert ReadPart(TWO, 0) in effects

@@ -291,9 +291,9 @@ class Leadership:
         stale = m.prev_index <= p.match or m.prev_index >= p.next
         if p.flow is Flow.SNAPSHOT or stale:
             return
-        agree = self._r.log.last_not_after(min(m.hint_index, m.prev_index - 1), m.hint_epoch)
-        if m.hint_index < self._r.log.base_index:
-            agree = m.hint_index
+        agree = min(m.hint_index, m.prev_index - 1)
+        if agree >= self._r.log.base_index:  # otherwise what it lacks is gone here
+            agree = self._r.log.last_not_after(agree, m.hint_epoch)
         p.next = max(p.match, agree) + 1
         p.flow = Flow.PROBE
         p.probed = False

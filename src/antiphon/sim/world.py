@@ -23,7 +23,7 @@ from antiphon.core.replica import Replica
 from antiphon.formats import wire
 from antiphon.formats.entry import Entry, ReplicaId, SnapshotMeta, encode_meta
 from antiphon.formats.messages import Envelope, Message
-from antiphon.sim.checks import Held, Oracle
+from antiphon.sim.checks import Held, Oracle, ViolationError
 from antiphon.sim.clients import SimClient
 from antiphon.sim.disk import SimDisk
 from antiphon.sim.draws import stream
@@ -33,6 +33,9 @@ from antiphon.sim.server import SimServer
 
 LIVENESS_US = 60_000_000
 FOREVER_US = 1 << 60
+EVENTS_MAX = 500_000
+"""Many times what the busiest seed needs: beyond it, messages beget messages."""
+
 CALM_US = 2_000
 """What a message or a sync takes at most where the faults have stopped: even the most impatient
 election timeout must be worth waiting for."""
@@ -90,6 +93,8 @@ class World:
             # Integers hash alike in every process, whatever PYTHONHASHSEED is.
             self.trace_hash = hash((self.trace_hash, self.now_us, number))
             call(*args)
+            if self.events > EVENTS_MAX:
+                raise ViolationError(f"a storm: {self.events} events, and no end in sight")
             if done is not None and self.events % 64 == 0 and done():
                 return
         self.now_us = max(self.now_us, end_us)
