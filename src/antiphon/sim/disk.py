@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from antiphon.errors import DiskFullError, SyncFailedError
+from antiphon.errors import DiskFullError, FormatError, SyncFailedError
 from antiphon.formats import journal as f
 from antiphon.io.journal_disk import DIRECTORY
 
@@ -217,9 +217,10 @@ class SimDisk:
         self._random.shuffle(segments)
         for name in segments:
             file = self._files[name]
-            if len(file.durable) < f.SEGMENT_SIZE:
-                continue
-            base = f.decode_segment_header(bytes(file.durable[: f.SEGMENT_SIZE])).base
+            try:
+                base = f.decode_segment_header(bytes(file.durable[: f.SEGMENT_SIZE])).base
+            except FormatError:
+                continue  # its header was never synced: nothing in it is proven
             found = [
                 (batch.offset - base, batch.size)
                 for _, batch in f.find_batches(bytes(file.durable), 0)
