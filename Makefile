@@ -8,7 +8,7 @@ NOT_UNIT := process or spark or sim or mutant
 
 .DEFAULT_GOAL := help
 .PHONY: help setup check test lint types format sim mutants bench demo \
-	test-unit test-sim test-mutants test-process test-spark
+	test-unit test-sim test-mutants test-process
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1 \2/p' $(MAKEFILE_LIST) | \
@@ -19,7 +19,7 @@ setup: $(READY) ## create .venv with antiphon and the developers' tools in it
 check: lint types test-unit ## what to run before each commit: lint, types, unit tests
 
 # The stages of `make test`, in this order; every one is a target of its own.
-STAGES := lint types test-unit test-sim test-mutants test-process test-spark
+STAGES := lint types test-unit test-sim test-mutants test-process
 
 test: $(READY) ## everything, stage after stage; goes on after a failure, and fails at the end
 	@failed=; \
@@ -42,20 +42,14 @@ types: $(READY) ## mypy --strict over the package
 test-unit: $(READY) ## unit tests and scenarios
 	$(BIN)/pytest -q -n 2 -m "not ($(NOT_UNIT))"
 
-# A marked group may still be empty: then pytest exits with 5, which is no failure.
-pytest_marked = $(BIN)/pytest -q $(2) -m $(1) || test $$? -eq 5
-
 test-sim: $(READY) ## simulations with fixed seeds
-	$(call pytest_marked,sim)
+	$(BIN)/pytest -q -m sim
 
 test-mutants: $(READY) ## a bounded choice of planted bugs that must be caught
-	$(call pytest_marked,mutant,-n 2)
+	$(BIN)/pytest -q -n 2 -m mutant
 
 test-process: $(READY) ## real processes on loopback
-	$(call pytest_marked,process)
-
-test-spark: $(READY) ## the pipeline on Spark
-	$(call pytest_marked,spark)
+	$(BIN)/pytest -q -m process
 
 format: $(READY) ## rewrite the sources as lint wants them
 	$(BIN)/ruff check --fix .

@@ -153,8 +153,14 @@ class Replica:
 
     def receive(self, envelope: Envelope, now_ms: int) -> list[Effect]:
         self.now_ms = now_ms
-        if envelope.to.incarnation not in (self.id.incarnation, ANY) or self.impaired:
+        if self.impaired:
             return []
+        if envelope.to.incarnation not in (self.id.incarnation, ANY):
+            if self.newcomer is not None and isinstance(envelope.message, Append):
+                # Meant for our earlier life, by a leader that we may not list: our list can be
+                # older than the membership. Nobody else could tell us where to knock.
+                self._send(envelope.sender, Knock(self.id, 0))
+            return self._take()
         handler = self._HANDLERS[type(envelope.message)]
         handler(self, envelope.sender, envelope.message)
         return self._take()
