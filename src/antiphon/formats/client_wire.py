@@ -1,15 +1,22 @@
 """What clients and servers say to each other, in frames as between servers (`wire.py`).
 
-A first, small protocol: publish packs exactly once, read what was accepted from a position on, ask
-for the state of the server, and change the cluster. Everything here raises `FormatError` on bytes
-that are not such a message.
+`docs/wire.md` tells the protocol as a story. In short:
 
-**Publishing.** A client numbers its messages in a session of its own (`formats/pack.py`) and sends
-packs in order. `Published` is cumulative: everything up to that sequence was accepted. What is
-unanswered when a connection is lost is sent again, with the same numbers, to any server.
+**Sessions.** `Attach` opens a session or resumes one, through any server; `Attached` says how far
+the session's messages were accepted. A client numbers its messages; what is unanswered when a
+connection is lost is sent again with the same numbers.
 
-**Reading.** `Tail` asks for all packs from a position on, now and in future; `Credit` allows the
-server to send that many more bytes of packs.
+**Publishing.** `Publish` carries a pack. `Published` is cumulative; `NotPublished` says which
+messages were refused for good.
+
+**Control.** `Control` carries one request at a time, numbered 1, 2, 3... in its session; a number
+that comes again gets the answer that it got, so asking again is harmless.
+
+**Receiving.** `Deliver` carries a pack, or a slice of one, for one consumer. There are at most
+`prefetch` messages delivered and not acknowledged. `Ack` acknowledges ranges of positions, and is
+answered by `Acked` when that is certain; it may be sent again.
+
+Everything here raises `FormatError` on bytes that are not such a message.
 """
 
 from __future__ import annotations
@@ -24,12 +31,132 @@ PACK_MAX = 65 << 20
 
 REQUEST_MAX = PACK_MAX + 1024
 
+# -- From a client: sessions, messages, acknowledgements ----------------------------------------
+
+
+class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a resuming client already has of one consumer's messages."""
+
+    consumer: int
+    position: int  # of a topic's: everything up to here has arrived; 0: nothing yet
+    held: tuple[tuple[int, int], ...]  # of a queue's: not known to be acknowledged
+
+
+class Attach(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
+    session: int
+    token: bytes
+    resume: bool
+    client_id: str
+    lease_ms: int  # how long the session outlives a lost connection
+    sequences: tuple[tuple[int, int], ...]  # (producer, sequence) of the next message it may send
+    seen: tuple[Seen, ...]
+    user: str = ""
+    password: str = ""
+
 
 class Publish(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
     pack: bytes
 
 
+class AckRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Positions `first` to `last` of one consumer. From a topic, 0 as `first` means: everything
+    up to `last`. From a queue, each position in the range was delivered to this consumer."""
+
+    consumer: int
+    first: int
+    last: int
+
+
+class Ack(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
+    number: int  # 1, 2, 3... on this session
+    rows: tuple[AckRow, ...]
+
+
+class Ping(msgspec.Struct, frozen=True, array_like=True, tag=12, gc=False):
+    """Said when nothing else was for a heartbeat; answered by `Pong`."""
+
+
+# -- From a client: control requests ------------------------------------------------------------
+
+
+class OpenConsumer(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
+    consumer: int  # its number in the session, chosen by the client
+    destination: str  # as in `destination.py`; of a topic it may be a pattern
+    prefetch: int  # messages delivered and not acknowledged
+    durable: str = ""  # the name of the durable subscription
+    selector: str = ""
+    no_local: bool = False
+    slow: str = "spill"
+
+
+class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Messages that the application saw and has not acknowledged."""
+
+    consumer: int
+    first: int
+    last: int
+    deliveries: int  # how often each was handed to the application
+
+
+class CloseConsumer(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
+    """`kept` can still be acknowledged by the session; everything else goes back unseen."""
+
+    consumer: int
+    kept: tuple[Kept, ...] = ()
+
+
+class Return(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
+    """Give back what was kept of closed consumers: it will be delivered again, flagged."""
+
+    kept: tuple[Kept, ...]
+
+
+class Unsubscribe(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
+    name: str
+
+
+class CreateTemporary(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
+    destination: str
+
+
+class DeleteTemporary(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False):
+    destination: str
+
+
+class OpenProducer(msgspec.Struct, frozen=True, array_like=True, tag=7, gc=False):
+    """The answer's `value` is how many messages the named producer has had accepted, ever."""
+
+    producer: int  # its number in the session, from 1 on
+    name: str
+
+
+class CloseSession(msgspec.Struct, frozen=True, array_like=True, tag=8, gc=False):
+    kept: tuple[Kept, ...] = ()
+
+
+Body = (
+    OpenConsumer
+    | CloseConsumer
+    | Return
+    | Unsubscribe
+    | CreateTemporary
+    | DeleteTemporary
+    | OpenProducer
+    | CloseSession
+)
+
+
+class Control(msgspec.Struct, frozen=True, array_like=True, tag=13, gc=False):
+    number: int
+    body: Body
+
+
+# -- From an operator ---------------------------------------------------------------------------
+
+
 class Tail(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
+    """Read every accepted pack that is still kept, now and in future, without a session."""
+
     first: int  # the position to begin with
     credit: int  # bytes of packs that may be sent
 
@@ -62,12 +189,78 @@ class Transfer(msgspec.Struct, frozen=True, array_like=True, tag=8, gc=False):
 
 
 Change = Add | Remove | Transfer
-Request = Publish | Tail | Credit | AskStatus | AskBarrier | Add | Remove | Transfer
+Request = (
+    Attach
+    | Publish
+    | Ack
+    | Ping
+    | Control
+    | Tail
+    | Credit
+    | AskStatus
+    | AskBarrier
+    | Add
+    | Remove
+    | Transfer
+)
+
+# -- From a server ------------------------------------------------------------------------------
 
 
 class Published(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
+    producer: int
+    sequence: int  # of the last message accepted; all before it are settled too
+
+
+class NotPublished(msgspec.Struct, frozen=True, array_like=True, tag=8, gc=False):
+    """Messages `first` to `last` were refused, and will be however often they are sent."""
+
+    producer: int
+    first: int
+    last: int
+    code: str  # the name of an error in `errors.py`
+    text: str
+
+
+class Attached(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
     session: int
-    sequence: int  # of the last message accepted
+    attachment: int  # 1 for a new session, then 2, 3...
+    published: tuple[tuple[int, int], ...]  # (producer, sequence) up to which all is settled
+    refused: tuple[NotPublished, ...]  # among those, lately
+    heartbeat_ms: int  # who says nothing for three of these is gone
+    pack_max: int
+
+
+class Result(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
+    """The answer to `Control`."""
+
+    number: int
+    code: str = ""  # the name of an error in `errors.py`; empty: it was done
+    text: str = ""
+    value: int = 0
+
+
+class Acked(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
+    number: int  # this `Ack` and all before it
+
+
+class Deliver(msgspec.Struct, frozen=True, array_like=True, tag=12, gc=False):
+    consumer: int
+    position: int  # of the pack's first message
+    stamp: int
+    deliveries: int  # 1: never delivered before
+    pack: bytes
+
+
+class Pong(msgspec.Struct, frozen=True, array_like=True, tag=13, gc=False):
+    pass
+
+
+class Ended(msgspec.Struct, frozen=True, array_like=True, tag=14, gc=False):
+    """The session is over, or was not opened; nothing more comes on this connection."""
+
+    code: str
+    text: str
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
@@ -77,6 +270,8 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
 
 
 class Delivered(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
+    """The answer to `Tail`."""
+
     position: int  # of the pack's first message
     stamp: int
     pack: bytes
@@ -98,6 +293,7 @@ class Status(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
     digest: int  # of its state, to be compared at equal `applied`
     cpu_s: float
     trouble: tuple[str, ...]  # why it does not take part as it should
+    counts: dict[str, dict[str, int]] = {}  # component -> what it has counted, and its queues
 
 
 class Barrier(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
@@ -116,7 +312,22 @@ class NotLeader(msgspec.Struct, frozen=True, array_like=True, tag=7, gc=False):
     address: str
 
 
-Answer = Published | Refused | Delivered | Status | Barrier | Asked | NotLeader
+Answer = (
+    Published
+    | NotPublished
+    | Attached
+    | Result
+    | Acked
+    | Deliver
+    | Pong
+    | Ended
+    | Refused
+    | Delivered
+    | Status
+    | Barrier
+    | Asked
+    | NotLeader
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _request: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)

@@ -2,14 +2,17 @@
 
 The servers read the header and never the body::
 
-    0      4      5         6        8          16         24      28
-    +------+------+---------+--------+----------+----------+-------+-------------+------+
-    | crc  | ver  | flags=0 | dstlen | session  | sequence | count | destination | body |
-    +------+------+---------+--------+----------+----------+-------+-------------+------+
-      u32    u8     u8        u16      u64        u64        u32     utf-8
+    0      4      5       6        8          16         24      28         32
+    +------+------+-------+--------+----------+----------+-------+----------+-------------+------+
+    | crc  | ver  | flags | dstlen | session  | sequence | count | producer | destination | body |
+    +------+------+-------+--------+----------+----------+-------+----------+-------------+------+
+      u32    u8     u8      u16      u64        u64        u32     u32        utf-8
 
 `crc` is the CRC32C of everything after it. `sequence` is the number of the pack's first message in
-its session; session 0 has no sequence, and every pack of it counts. Integers are little-endian.
+its session, or, if `producer` is not 0, in that named producer of the session. The body has the
+messages as columns (`columns.py`). Integers are little-endian.
+
+Version 1 had no producer and no columns; no release wrote it.
 """
 
 from __future__ import annotations
@@ -21,9 +24,16 @@ import msgspec
 
 from antiphon.errors import FormatError
 
-VERSION = 1
+VERSION = 2
 COUNT_MAX = 1 << 20
-_HEADER = struct.Struct("<IBBHQQI")
+NON_PERSISTENT = 1
+"""The sender was answered before a majority had the pack: it reaches all subscribers or none."""
+
+EXTRAS = 2
+"""Some message has headers or properties beyond the common ones."""
+
+FLAGS = NON_PERSISTENT | EXTRAS
+_HEADER = struct.Struct("<IBBHQQII")
 
 
 class PackHeader(msgspec.Struct, frozen=True, gc=False):
@@ -31,15 +41,30 @@ class PackHeader(msgspec.Struct, frozen=True, gc=False):
     count: int
     session: int
     sequence: int
+    producer: int = 0
+    flags: int = 0
+
+    @property
+    def last(self) -> int:
+        """The sequence of the last message."""
+        return self.sequence + self.count - 1
 
 
-def encode(destination: str, count: int, body: bytes, session: int = 0, sequence: int = 0) -> bytes:
+def encode(
+    destination: str,
+    count: int,
+    body: bytes,
+    session: int = 0,
+    sequence: int = 0,
+    producer: int = 0,
+    flags: int = 0,
+) -> bytes:
     name = destination.encode()
     if not 0 < count <= COUNT_MAX:
         raise FormatError(f"a pack holds 1 to {COUNT_MAX} messages, not {count}")
     if len(name) > 0xFFFF:
         raise FormatError(f"a destination has at most 65535 bytes, not {len(name)}")
-    head = _HEADER.pack(0, VERSION, 0, len(name), session, sequence, count)
+    head = _HEADER.pack(0, VERSION, flags, len(name), session, sequence, count, producer)
     rest = b"".join((head[4:], name, body))
     return struct.pack("<I", google_crc32c.value(rest)) + rest
 
@@ -48,16 +73,16 @@ def read_header(pack: bytes) -> PackHeader:
     """The header alone; raises `FormatError` on what cannot be one. Does not check the CRC."""
     if len(pack) < _HEADER.size:
         raise FormatError(f"a pack has at least {_HEADER.size} bytes, not {len(pack)}")
-    _, version, flags, length, session, sequence, count = _HEADER.unpack_from(pack)
-    if version != VERSION or flags:
-        raise FormatError(f"pack version {version}, flags {flags}: this server knows version 1")
+    _, version, flags, length, session, sequence, count, producer = _HEADER.unpack_from(pack)
+    if version != VERSION or flags & ~FLAGS:
+        raise FormatError(f"pack version {version}, flags {flags}: this server knows {VERSION}")
     if not 0 < count <= COUNT_MAX or _HEADER.size + length > len(pack):
         raise FormatError(f"pack header out of bounds: count {count}, destination of {length}")
     try:
         destination = pack[_HEADER.size : _HEADER.size + length].decode()
     except UnicodeDecodeError:
         raise FormatError("a pack's destination is not UTF-8") from None
-    return PackHeader(destination, count, session, sequence)
+    return PackHeader(destination, count, session, sequence, producer, flags)
 
 
 def check(pack: bytes) -> PackHeader:

@@ -1,0 +1,65 @@
+"""What the state machine tells the servers, besides the packs that it accepted (`Accepted`).
+
+Every replica has the same events at the same entry; each server acts on those that concern its own
+clients (`home.py`).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from antiphon.formats.client_wire import NotPublished, Result
+
+
+class Attached(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
+    """The session is now served by `node`; whoever served it before lets go of it."""
+
+    session: int
+    attachment: int
+    node: int
+    life: int
+    link: int
+
+
+class AttachRefused(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
+    session: int
+    node: int
+    life: int
+    link: int
+    code: str
+    text: str
+
+
+class Answered(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
+    session: int
+    result: Result
+
+
+class PackRefused(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
+    session: int
+    refusal: NotPublished
+
+
+class Assigned(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
+    """These messages of a queue are for this consumer, and for nobody else."""
+
+    session: int
+    consumer: int
+    first: int  # positions within one pack
+    last: int
+    deliveries: int
+
+
+class SessionEnded(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False):
+    session: int
+    code: str  # empty: it was closed in order
+    text: str
+
+
+class AcksDone(msgspec.Struct, frozen=True, array_like=True, tag=7, gc=False):
+    node: int
+    life: int
+    batch: int
+
+
+Event = Attached | AttachRefused | Answered | PackRefused | Assigned | SessionEnded | AcksDone

@@ -1,0 +1,91 @@
+"""Commands: what servers tell the state machine besides packs of messages, as log entries.
+
+::
+
+    0      4      5
+    +------+------+--------------------------+
+    | crc  | 0x81 | msgpack list of commands |
+    +------+------+--------------------------+
+
+The fifth byte tells a command from a pack, whose version stands there (`pack.py`). Every command
+can be proposed twice: applying it a second time changes nothing.
+"""
+
+from __future__ import annotations
+
+import google_crc32c
+import msgspec
+
+from antiphon.errors import FormatError
+from antiphon.formats.client_wire import AckRow, Body
+
+MARK = 0x81
+
+
+class Attach(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
+    """A client is connected to server `node`: a new session, or one that goes on there."""
+
+    session: int  # drawn at random by the client
+    token: bytes  # a digest of the client's secret: a journal gives nobody's session away
+    resume: bool  # the session must exist
+    node: int
+    life: int  # the incarnation of that server, and
+    link: int  # the connection there, by which it knows its own proposal again
+    client_id: str
+    lease_ms: int
+    sequences: tuple[tuple[int, int], ...]  # (producer, sequence) with which the client goes on
+
+
+class Detach(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
+    """The connection of this attachment is lost: the lease begins."""
+
+    session: int
+    attachment: int
+
+
+class Request(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
+    """What a client asked for (`client_wire.Control`)."""
+
+    session: int
+    number: int
+    body: Body
+
+
+class Acks(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
+    """Acknowledgements of all clients of one server since its last such command."""
+
+    node: int
+    life: int
+    batch: int  # by which that server knows them again
+    rows: tuple[tuple[int, tuple[AckRow, ...]], ...]  # (session, what it acknowledges)
+
+
+class Renew(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
+    """A server with clients lives. Without this the leases of its clients begin."""
+
+    node: int
+    life: int
+
+
+Command = Attach | Detach | Request | Acks | Renew
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[list[Command]] = msgspec.msgpack.Decoder(list[Command])
+
+
+def encode(commands: list[Command]) -> bytes:
+    rest = bytes((MARK,)) + _encoder.encode(commands)
+    return google_crc32c.value(rest).to_bytes(4, "little") + rest
+
+
+def is_command(payload: bytes) -> bool:
+    return len(payload) > 4 and payload[4] == MARK
+
+
+def decode(payload: bytes) -> list[Command]:
+    if google_crc32c.value(payload[4:]) != int.from_bytes(payload[:4], "little"):
+        raise FormatError("a command does not match its checksum")
+    try:
+        return _decoder.decode(memoryview(payload)[5:])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise FormatError(f"not a command: {error}") from None
