@@ -46,6 +46,7 @@ class Attach(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
     session: int
     token: bytes
     resume: bool
+    attempt: int  # 1, 2, 3...: with each connection that the client tries
     client_id: str
     lease_ms: int  # how long the session outlives a lost connection
     sequences: tuple[tuple[int, int], ...]  # (producer, sequence) of the next message it may send

@@ -28,8 +28,9 @@ class Attach(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
     session: int  # drawn at random by the client
     token: bytes  # a digest of the client's secret: a journal gives nobody's session away
     resume: bool  # the session must exist
+    attempt: int  # the client's; an older one, proposed again, must not win the session back
     node: int
-    life: int  # the incarnation of that server, and
+    life: int  # drawn at each start of that server; and
     link: int  # the connection there, by which it knows its own proposal again
     client_id: str
     lease_ms: int
@@ -61,7 +62,8 @@ class Acks(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
 
 
 class Renew(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
-    """A server with clients lives. Without this the leases of its clients begin."""
+    """A server with clients lives. Without this, or after a new `life`, the leases of its clients
+    begin."""
 
     node: int
     life: int
