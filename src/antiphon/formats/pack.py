@@ -93,5 +93,9 @@ def check(pack: bytes) -> PackHeader:
     return header
 
 
+def body_start(pack: bytes) -> int:
+    return _HEADER.size + int.from_bytes(pack[6:8], "little")
+
+
 def body(pack: bytes) -> bytes:
-    return pack[_HEADER.size + int.from_bytes(pack[6:8], "little") :]
+    return pack[body_start(pack) :]

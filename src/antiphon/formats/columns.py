@@ -1,0 +1,240 @@
+"""The body of a pack: its messages as columns, so that a reader takes only the columns it needs.
+
+For a pack of `n` messages::
+
+    0           8              8+4n    8+5n        8+9n         8+13n
+    +-----------+--------------+-------+-----------+------------+--------+--------+
+    | base time | time offsets | kinds | body ends | extra ends | bodies | extras |
+    +-----------+--------------+-------+-----------+------------+--------+--------+
+      u64 ms      n * u32 ms     n * u8  n * u32     n * u32
+
+Message `i` was sent at the base time plus its offset. Its body goes from the end of the body before
+it to its own end. The extra ends are there only if the pack has the flag `EXTRAS`; an extra holds
+the headers and properties that most messages do not have, and may be empty. Integers are
+little-endian.
+
+The work here is done per pack, in C: a Python statement for each message would cost more than all
+that a server does with it. Bytes that are not as drawn raise `FormatError`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+import msgspec
+
+from antiphon.errors import FormatError
+from antiphon.formats import pack as packs
+from antiphon.formats.pack import EXTRAS, PackHeader
+
+MESSAGE, TEXT, BYTES, MAP, STREAM, OBJECT, PICKLE = range(7)
+"""Kinds: no body; UTF-8; bytes; as in `values.py` the next three; pickled, by consent only."""
+
+PRIORITY = 4
+"""Of a message whose sender gave it none."""
+
+_U32_MAX = 0xFFFF_FFFF
+
+
+class Outgoing(NamedTuple):
+    """A message to be packed."""
+
+    kind: int
+    body: bytes
+    extra: bytes
+    timestamp: int  # ms
+
+
+def encode(messages: Sequence[Outgoing]) -> tuple[bytes, int]:
+    """The body of a pack, and the flags that go with it."""
+    kinds, bodies, extras, times = zip(*messages, strict=True)
+    if any(extras):
+        tables = (_times(times), bytes(kinds), _ends(bodies), _ends(extras))
+        return b"".join((*tables, *bodies, *extras)), EXTRAS
+    return b"".join((_times(times), bytes(kinds), _ends(bodies), *bodies)), 0
+
+
+def _times(times: tuple[int, ...]) -> bytes:
+    base, latest = min(times), max(times)
+    if base == latest:
+        return base.to_bytes(8, "little") + bytes(4 * len(times))
+    # A pack during which the clock was set by months leaves all the same, with wrong times.
+    base = max(base, latest - _U32_MAX)
+    offsets = [time - base if time > base else 0 for time in times]
+    return struct.pack(f"<Q{len(times)}I", base, *offsets)
+
+
+def _ends(blobs: tuple[bytes, ...]) -> bytes:
+    return struct.pack(f"<{len(blobs)}I", *accumulate(map(len, blobs)))
+
+
+class Columns:
+    """The messages of a pack, by index from 0. The checksum is not verified (`check` does)."""
+
+    __slots__ = (
+        "_bodies",
+        "_body_bounds",
+        "_extra_bounds",
+        "_extras",
+        "_times",
+        "header",
+        "kinds",
+        "pack",
+    )
+
+    def __init__(self, pack: bytes) -> None:
+        self.pack = pack
+        self.header = header = packs.read_header(pack)
+        at = _layout(pack, header)
+        self._times, self._bodies, self._extras = at.times, at.bodies, at.extras
+        self.kinds = pack[at.kinds : at.body_ends]
+        self._body_bounds = _bounds(pack, at.body_ends, 0, header.count)
+        self._extra_bounds = _bounds(pack, at.extra_ends, 0, header.count) if at.extra_ends else ()
+
+    @property
+    def count(self) -> int:
+        return self.header.count
+
+    @property
+    def destination(self) -> str:
+        return self.header.destination
+
+    def timestamp(self, i: int) -> int:
+        """When the message was sent, in ms since 1970."""
+        at = self._times
+        base = int.from_bytes(self.pack[at : at + 8], "little")
+        return base + _u32(self.pack, at + 8 + 4 * i)
+
+    def body(self, i: int) -> bytes:
+        at, bounds = self._bodies, self._body_bounds
+        return self.pack[at + bounds[i] : at + bounds[i + 1]]
+
+    def extra(self, i: int) -> bytes:
+        bounds = self._extra_bounds
+        if not bounds:
+            return b""
+        at = self._extras
+        return self.pack[at + bounds[i] : at + bounds[i + 1]]
+
+
+def check(pack: bytes) -> PackHeader:
+    """The header of a pack that came from outside: everything but the values in it is verified."""
+    header = packs.check(pack)
+    Columns(pack)
+    return header
+
+
+def cut(pack: bytes, first: int, count: int) -> bytes:
+    """Messages `first` to `first + count - 1` of a pack, as a pack."""
+    header = packs.read_header(pack)
+    assert 0 <= first < first + count <= header.count, (first, count, header.count)
+    if count == header.count:
+        return pack
+    at = _layout(pack, header)
+    times = at.times + 8 + 4 * first
+    kinds = at.kinds + first
+    body_ends, bodies = _cut_blob(pack, at.body_ends, at.bodies, first, count)
+    extra_ends, extras = b"", b""
+    if at.extra_ends:
+        extra_ends, extras = _cut_blob(pack, at.extra_ends, at.extras, first, count)
+    base = pack[at.times : at.times + 8]
+    tables = (base, pack[times : times + 4 * count], pack[kinds : kinds + count])
+    return packs.encode(
+        header.destination,
+        count,
+        b"".join((*tables, body_ends, extra_ends, bodies, extras)),
+        header.session,
+        header.sequence + first,
+        header.producer,
+        header.flags,
+    )
+
+
+def _cut_blob(pack: bytes, table: int, blob: int, first: int, count: int) -> tuple[bytes, bytes]:
+    start, *ends = _bounds(pack, table, first, count)
+    ends_from_start = struct.pack(f"<{count}I", *[end - start for end in ends])
+    return ends_from_start, pack[blob + start : blob + ends[-1]]
+
+
+class _Layout(NamedTuple):
+    """Where in a pack its columns begin."""
+
+    times: int
+    kinds: int
+    body_ends: int
+    extra_ends: int  # 0: there are no extras
+    bodies: int
+    extras: int
+
+
+def _layout(pack: bytes, header: PackHeader) -> _Layout:
+    n = header.count
+    times = packs.body_start(pack)
+    kinds = times + 8 + 4 * n
+    body_ends = kinds + n
+    bodies, extra_ends = body_ends + 4 * n, 0
+    if header.flags & EXTRAS:
+        bodies, extra_ends = bodies + 4 * n, bodies
+    if bodies > len(pack):
+        raise FormatError(f"a pack of {len(pack)} bytes has no room for {n} messages")
+    extras = bodies + _u32(pack, body_ends + 4 * n - 4)
+    end = extras + (_u32(pack, extra_ends + 4 * n - 4) if extra_ends else 0)
+    if end != len(pack):
+        raise FormatError(f"a pack of {len(pack)} bytes has messages up to {end}")
+    return _Layout(times, kinds, body_ends, extra_ends, bodies, extras)
+
+
+def _bounds(pack: bytes, table: int, first: int, count: int) -> tuple[int, ...]:
+    """Where in their blob messages begin: `count` of them, and at last the end."""
+    if first:
+        bounds = struct.unpack_from(f"<{count + 1}I", pack, table + 4 * first - 4)
+    else:
+        bounds = (0, *struct.unpack_from(f"<{count}I", pack, table))
+    if list(bounds) != sorted(bounds):
+        raise FormatError("a message in a pack ends before it begins")
+    return bounds
+
+
+def _u32(data: bytes, at: int) -> int:
+    return int.from_bytes(data[at : at + 4], "little")
+
+
+class Extra(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Headers and properties beyond the common ones."""
+
+    properties: dict[str, bool | int | float | str | None] = {}
+    correlation_id: str | None = None
+    reply_to: str | None = None  # a destination as in `destination.py`
+    type: str | None = None
+    priority: int = PRIORITY
+    expiration: int = 0  # ms since 1970; 0: never
+    delivery_time: int = 0  # ms since 1970; 0: at once
+    tag: str | None = None
+    key: str | None = None
+
+
+PLAIN = Extra()
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Extra)
+
+
+def encode_extra(extra: Extra) -> bytes:
+    return b"" if extra == PLAIN else _encoder.encode(extra)
+
+
+def decode_extra(data: bytes) -> Extra:
+    if not data:
+        return PLAIN
+    try:
+        return _decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise FormatError(f"not the headers of a message: {error}") from None
+
+
+def message_id(header: PackHeader, i: int) -> str:
+    """The same for every receiver, and for the sender when its message is accepted."""
+    producer = f"-{header.producer:x}" if header.producer else ""
+    return f"ID:{header.session:x}{producer}.{header.sequence + i}"
