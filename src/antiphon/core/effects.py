@@ -8,6 +8,7 @@ and all records before them, are on disk. A vote or an acknowledgement is always
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -97,6 +98,7 @@ class Accepted(msgspec.Struct, frozen=True):
     destination: str
     session: int
     sequence: int
+    producer: int = 0
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -105,6 +107,7 @@ class Applied(msgspec.Struct, frozen=True):
     entries: tuple[Entry, ...]
     accepted: tuple[Accepted, ...]
     digest: int  # the machine's, after the last of them
+    events: tuple[Any, ...] = ()  # what the machine has to say; the log does not look into it
 
 
 class ReadReady(msgspec.Struct, frozen=True):
@@ -115,7 +118,7 @@ class ReadReady(msgspec.Struct, frozen=True):
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """These packs were not taken, and are nowhere."""
+    """These payloads were not taken, and are nowhere."""
 
     packs: tuple[bytes, ...]
     reason: str

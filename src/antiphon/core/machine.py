@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
 import google_crc32c
 import msgspec
@@ -27,6 +27,10 @@ class Machine(Protocol):
 
     def apply(self, entry: Entry) -> list[Accepted]:
         """Take the next committed entry; never raises, whatever a client put into it."""
+
+    def take_events(self) -> tuple[Any, ...]:
+        """What came of the entries since this was last asked, besides accepted packs; the same at
+        every replica. Nobody has to take it for the machine to go on."""
 
     def next_deadline(self) -> int | None:
         """The stamp at which time itself would change the state; None: never."""
@@ -81,8 +85,12 @@ class PackMachine:
                 header.destination,
                 header.session,
                 header.sequence,
+                header.producer,
             )
         ]
+
+    def take_events(self) -> tuple[Any, ...]:
+        return ()
 
     def last_sequence(self, session: int) -> int:
         return self._sessions.get(session, 0)

@@ -144,7 +144,8 @@ class Node:
             self._bytes_since_snapshot += len(entry.payload)
         self._applied_stamp, self._applied_epoch = entries[-1].stamp, entries[-1].epoch
         self.replica.deadline_stamp = self.machine.next_deadline()
-        return Applied(entries, tuple(accepted), self.machine.digest)
+        events = self.machine.take_events()
+        return Applied(entries, tuple(accepted), self.machine.digest, events)
 
     def _ready_reads(self) -> list[Effect]:
         if not self._waiting_reads:

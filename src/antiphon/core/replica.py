@@ -143,6 +143,7 @@ class Replica:
 
         self._election_at_ms = 0
         self._wait_for_leader()
+        self._hurry_if_alone()
         member = self.memberships.current.member(node)
         self._listed = listed
         if member is None or member.id != self.id:
@@ -433,6 +434,11 @@ class Replica:
         # Random, so that not all campaign at once and split the votes.
         self._election_at_ms = self.now_ms + limit + self.random.randrange(limit) + 1
 
+    def _hurry_if_alone(self) -> None:
+        """A sole voter has nobody to wait for."""
+        if self.memberships.current.voters == (self.id,):
+            self._election_at_ms = self.now_ms
+
     # -- Following -----------------------------------------------------------------------------
 
     def _on_append(self, sender: ReplicaId, m: Append) -> None:
@@ -668,6 +674,7 @@ class Replica:
         self.log.append((entry,))
         self.took(entry)
         self._wait_for_leader()
+        self._hurry_if_alone()
         # The founding is not announced before it is on disk: a founder that forgot it could
         # found another.
         tail: list[Tail] = [EntriesStored(1, FOUNDING_EPOCH)]
