@@ -15,13 +15,11 @@ from importlib import import_module
 from typing import TypeAlias
 
 from antiphon._version import __version__
-from antiphon.errors import JMSError
+from antiphon.errors import FormatError, JMSError
 
-Handler = Callable[[argparse.Namespace], int]
+Handler = Callable[..., int]
 Address = tuple[str, int]
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-
-DEFAULT_LISTEN = ("127.0.0.1", 7470)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -68,13 +66,18 @@ def _add_serve(commands: Commands) -> None:
         "antiphon serve --node 1 --cluster 1=127.0.0.1:7471,2=127.0.0.1:7472,3=127.0.0.1:7473",
     )
     parser.add_argument(
+        "--config", metavar="FILE.toml", help="take options from here; those given here count more"
+    )
+    parser.add_argument(
         "--listen",
         type=_address,
         metavar="HOST:PORT",
         help="where to listen; port 0 takes a free one (default: this node's address in --cluster, "
-        f"or {DEFAULT_LISTEN[0]}:{DEFAULT_LISTEN[1]})",
+        "or 127.0.0.1:7470)",
     )
-    parser.add_argument("--node", type=int, metavar="N", help="this server's number in --cluster")
+    parser.add_argument(
+        "--node", type=_positive, metavar="N", help="this server's number in --cluster"
+    )
     parser.add_argument(
         "--cluster",
         type=_cluster,
@@ -82,22 +85,34 @@ def _add_serve(commands: Commands) -> None:
         help="all servers of the cluster, this one among them",
     )
     parser.add_argument(
-        "--data", default="./antiphon-data", metavar="DIR", help="journal (default: %(default)s)"
+        "--data", metavar="DIR", help="journal, if durable (default: ./antiphon-data)"
     )
-    _add_storage(parser)
-    run = _implementation("antiphon.io.serve", "run")
-    parser.set_defaults(handler=lambda args: run(_checked_serve(parser, args)))
+    _add_storage(parser, default=None)
+    parser.add_argument(
+        "--contexts",
+        choices=("replicated", "local"),
+        help="who keeps what the servers know of a client: all, or its own (default: replicated; "
+        "local does not exist yet)",
+    )
+    parser.add_argument(
+        "--metrics",
+        type=_address,
+        metavar="HOST:PORT",
+        help="answer /metrics (Prometheus) and /ready over HTTP here",
+    )
+    parser.set_defaults(handler=lambda args: _serve(parser, args))
 
 
-def _checked_serve(parser: argparse.ArgumentParser, args: argparse.Namespace) -> argparse.Namespace:
-    """The same arguments, consistent, and with `listen` filled in."""
-    if (args.node is None) != (args.cluster is None):
-        parser.error("--node and --cluster go together")
-    if args.cluster is not None and args.node not in args.cluster:
-        parser.error(f"--cluster lists no node {args.node}")
-    if args.listen is None:
-        args.listen = DEFAULT_LISTEN if args.cluster is None else args.cluster[args.node]
-    return args
+def _serve(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
+    from antiphon.io.config import serve_options
+
+    names = ("listen", "node", "cluster", "data", "storage", "contexts", "metrics")
+    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    try:
+        options = serve_options(given, args.config)
+    except FormatError as error:
+        parser.error(str(error))
+    return _implementation("antiphon.io.serve", "run")(options)
 
 
 def _add_cluster(commands: Commands) -> None:
@@ -278,7 +293,7 @@ def _add_group(commands: Commands, name: str, text: str, example: str) -> Comman
 def _implementation(module: str, function: str) -> Handler:
     """Calls `module.function(args)`, importing the module only then."""
 
-    def handler(args: argparse.Namespace) -> int:
+    def handler(args: object) -> int:
         run: Handler = getattr(import_module(module), function)
         return run(args)
 
@@ -289,11 +304,11 @@ def _example(line: str) -> str:
     return f"example:\n  {line}"
 
 
-def _add_storage(parser: argparse.ArgumentParser) -> None:
+def _add_storage(parser: argparse.ArgumentParser, default: str | None = "durable") -> None:
     parser.add_argument(
         "--storage",
         choices=("durable", "memory"),
-        default="durable",
+        default=default,
         help="whether an entry counts once synced to disk, or once in memory (default: durable)",
     )
 

@@ -5,39 +5,49 @@ Exit code 0 after an orderly end, 1 when the server had to stop itself; the reas
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import logging
+import resource
 import signal
 import sys
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
-from antiphon.core.settings import Settings
 from antiphon.errors import IllegalStateError, JMSError
+from antiphon.io.config import ServeOptions
 from antiphon.io.files import FileDisk
 from antiphon.io.journal_disk import RamDisk
+from antiphon.io.metrics import Metrics
 from antiphon.io.server import Server
 from antiphon.io.transport import Address, format_address
-
-MEMORY_RETAIN = 100_000
-"""Messages that memory mode keeps readable; files keep all of them."""
 
 logger = logging.getLogger("antiphon.io.serve")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(options: ServeOptions) -> int:
     logging.basicConfig(
         level=logging.INFO,
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
-    disk = RamDisk() if args.storage == "memory" else FileDisk(args.data)
+    _raise_file_limit()
+    disk = RamDisk() if options.storage == "memory" else FileDisk(options.data)
     try:
         with asyncio.Runner(loop_factory=_new_event_loop) as runner:
-            return runner.run(_serve(args, disk))
+            return runner.run(_serve(options, disk))
     finally:
         if isinstance(disk, FileDisk):
             disk.close()
+
+
+def _raise_file_limit() -> None:
+    """Every connection is an open file; the usual limit of 1024 is meant for other programs."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (ValueError, OSError):  # some systems state no real limit, and take none either
+        logger.warning("the limit of open files stays at %d", soft)
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:
@@ -48,22 +58,30 @@ def _new_event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-async def _serve(args: argparse.Namespace, disk: FileDisk | RamDisk) -> int:
-    listed: dict[int, Address] = args.cluster or {1: args.listen}
-    settings = Settings(volatile=disk.volatile)
-    server = Server(
-        args.node or 1, listed, disk, settings, MEMORY_RETAIN if disk.volatile else None
-    )
+async def _serve(options: ServeOptions, disk: FileDisk | RamDisk) -> int:
+    listed = options.cluster or {1: options.listen}
+    server = Server(options.node, listed, disk, options.settings, options.retain)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    address = await _listen(server.start, options.listen)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(server.close)
+        if options.metrics is not None:
+            metrics = Metrics(server)
+            counted = await _listen(metrics.start, options.metrics)
+            stack.callback(metrics.close)
+            logger.info("metrics at http://%s/metrics", format_address(counted))
+        return await _until_ended(server, stop, address)
+
+
+async def _listen(start: Callable[[Address], Awaitable[Address]], where: Address) -> Address:
     try:
-        address = await server.start(args.listen)
+        return await start(where)
     except OSError as error:
         raise IllegalStateError(
-            f"cannot listen at {format_address(args.listen)}: {error.strerror}"
+            f"cannot listen at {format_address(where)}: {error.strerror or error}"
         ) from None
-    return await _until_ended(server, stop, address)
 
 
 async def _until_ended(server: Server, stop: asyncio.Event, address: Address) -> int:
@@ -83,4 +101,3 @@ async def _until_ended(server: Server, stop: asyncio.Event, address: Address) ->
         return 1  # a broken invariant; its story is in the log
     finally:
         stopped.cancel()
-        await server.close()

@@ -1,0 +1,244 @@
+"""Configuration: what `antiphon serve` is told by a TOML file and by its options, and what a
+program is told by `antiphon.toml`.
+
+A server's file has the names of the command's options; an option wins over the file::
+
+    node = 1
+    listen = "0.0.0.0:7470"          # default: this node's address in [cluster]
+    data = "/var/lib/antiphon"       # default: ./antiphon-data
+    storage = "durable"              # or "memory"
+    contexts = "replicated"
+    metrics = "127.0.0.1:9470"       # default: none
+
+    [cluster]                        # all servers, this one among them
+    1 = "10.0.0.1:7470"
+    2 = "10.0.0.2:7470"
+    3 = "10.0.0.3:7470"
+
+    [limits]                         # default: as in `Limits`
+    retain = 1_000_000
+
+A program's file::
+
+    url = "antiphon://10.0.0.1:7470,10.0.0.2:7470"
+
+    [destinations]                   # for `ctx.lookup("alarms")`
+    alarms = "topic:Alarms"
+
+Whatever is wrong raises `FormatError` that names the file, the key, and what is allowed there.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args
+
+import msgspec
+
+from antiphon.core.settings import Settings
+from antiphon.errors import FormatError, InvalidDestinationError
+from antiphon.formats import destination
+from antiphon.io.transport import Address, parse_address
+
+CLIENT_FILE = "antiphon.toml"
+DEFAULT_LISTEN = ("127.0.0.1", 7470)
+MEMORY_RETAIN = 100_000
+_DEFAULTS = Settings()
+
+Storage = Literal["durable", "memory"]
+Contexts = Literal["replicated", "local"]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+Read = TypeVar("Read")
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    retain: Positive | msgspec.UnsetType = msgspec.UNSET
+    """Messages that stay readable beyond what subscriptions need; without it a journal in files
+    keeps all, and one in memory `MEMORY_RETAIN`."""
+
+    uncommitted_max_bytes: Positive = _DEFAULTS.uncommitted_max_bytes
+    cache_max_bytes: Positive = _DEFAULTS.cache_max_bytes
+    snapshot_every_bytes: Positive = _DEFAULTS.snapshot_every_bytes
+    snapshot_every_entries: Positive = _DEFAULTS.snapshot_every_entries
+
+
+class ServeOptions(msgspec.Struct, frozen=True):
+    """All that `antiphon serve` needs to know, consistent."""
+
+    listen: Address
+    node: int = 1
+    cluster: dict[int, Address] | None = None
+    data: str = "./antiphon-data"
+    storage: Storage = "durable"
+    contexts: Contexts = "replicated"
+    metrics: Address | None = None
+    limits: Limits = Limits()
+
+    @property
+    def retain(self) -> int | None:
+        if self.limits.retain is not msgspec.UNSET:
+            return self.limits.retain
+        return MEMORY_RETAIN if self.storage == "memory" else None
+
+    @property
+    def settings(self) -> Settings:
+        chosen = msgspec.structs.asdict(self.limits)
+        del chosen["retain"]
+        return Settings(volatile=self.storage == "memory", **chosen)
+
+
+class _ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """As written by people; what is absent is `UNSET`."""
+
+    node: Positive | msgspec.UnsetType = msgspec.UNSET
+    listen: str | msgspec.UnsetType = msgspec.UNSET
+    data: str | msgspec.UnsetType = msgspec.UNSET
+    storage: Storage | msgspec.UnsetType = msgspec.UNSET
+    contexts: Contexts | msgspec.UnsetType = msgspec.UNSET
+    metrics: str | msgspec.UnsetType = msgspec.UNSET
+    cluster: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    limits: Limits = Limits()
+
+
+class ClientConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `antiphon.toml` says."""
+
+    url: str = ""
+    destinations: dict[str, str] = {}
+
+
+# -- Servers ---------------------------------------------------------------------------------------
+
+
+def serve_options(given: Mapping[str, Any], file: str | None = None) -> ServeOptions:
+    """`given` are the options of the command line, parsed, without those that were not given."""
+    chosen = {**(_read_server_file(file) if file is not None else {}), **given}
+    _check_together(chosen)
+    if "listen" not in chosen:
+        in_cluster = "cluster" in chosen
+        chosen["listen"] = chosen["cluster"][chosen["node"]] if in_cluster else DEFAULT_LISTEN
+    return ServeOptions(**chosen)
+
+
+def _check_together(chosen: Mapping[str, Any]) -> None:
+    """What no single option can be blamed for."""
+    if ("node" in chosen) != ("cluster" in chosen):
+        raise FormatError("--node and --cluster go together, on the command line or in the file")
+    if "cluster" in chosen and chosen["node"] not in chosen["cluster"]:
+        raise FormatError(
+            f"--cluster lists no node {chosen['node']}, only {_listed(chosen['cluster'])}"
+        )
+    if chosen.get("contexts") == "local":
+        if chosen.get("storage") == "memory":
+            raise FormatError(
+                "contexts = local needs storage = durable: what lives at one server only would be "
+                "lost with its memory"
+            )
+        raise FormatError("contexts = local does not exist yet; replicated is the default")
+
+
+def _read_server_file(file: str) -> dict[str, Any]:
+    path = Path(file)
+    told = _read(path, _ServerFile)
+    chosen = {
+        name: value
+        for name, value in msgspec.structs.asdict(told).items()
+        if value is not msgspec.UNSET
+    }
+    for name in ("listen", "metrics"):
+        if name in chosen:
+            chosen[name] = _address(path, name, chosen[name])
+    if "cluster" in chosen:
+        chosen["cluster"] = dict(_node(path, *item) for item in chosen["cluster"].items())
+    return chosen
+
+
+def _node(path: Path, node: str, address: str) -> tuple[int, Address]:
+    if not node.isdecimal() or int(node) == 0:
+        raise FormatError(f"{path}: cluster.{node}: servers have numbers, from 1 on")
+    return int(node), _address(path, f"cluster.{node}", address)
+
+
+def _address(path: Path, key: str, text: str) -> Address:
+    try:
+        return parse_address(text)
+    except FormatError as error:
+        raise FormatError(f"{path}: {key}: {error}") from None
+
+
+# -- Programs --------------------------------------------------------------------------------------
+
+
+def client_config(folder: Path | None = None) -> ClientConfig:
+    """What `antiphon.toml` in the folder says, by default in the current one; nothing, if there
+    is no such file."""
+    path = (folder or Path()) / CLIENT_FILE
+    if not path.exists():
+        return ClientConfig()
+    config = _read(path, ClientConfig)
+    for name, text in config.destinations.items():
+        try:
+            destination.parse(text)
+        except InvalidDestinationError as error:
+            raise FormatError(f"{path}: destinations.{name}: {error}") from None
+    return config
+
+
+# -- Reading ---------------------------------------------------------------------------------------
+
+
+def _read(path: Path, kind: type[Read]) -> Read:
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FormatError(f"{path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FormatError(f"{path} is not TOML: {error}") from None
+    _check_keys(path, "", table, _fields(kind))
+    if isinstance(limits := table.get("limits"), dict):
+        _check_keys(path, "limits.", limits, _fields(Limits))
+    for key, choices in (("storage", get_args(Storage)), ("contexts", get_args(Contexts))):
+        if isinstance(choice := table.get(key), str) and choice not in choices:
+            raise FormatError(f"{path}: {key}: no {choice!r}; it is one of {_listed(choices)}")
+    try:
+        return msgspec.convert(table, kind)
+    except msgspec.ValidationError as error:
+        raise FormatError(f"{path}: {_where(str(error))}") from None
+
+
+def _fields(kind: type[Any]) -> tuple[str, ...]:
+    fields: tuple[str, ...] = kind.__struct_fields__
+    return fields
+
+
+def _check_keys(path: Path, table: str, found: Iterable[str], allowed: tuple[str, ...]) -> None:
+    for key in found:
+        if key not in allowed:
+            close = difflib.get_close_matches(key, allowed, 1)
+            hint = f"did you mean {table}{close[0]}? " if close else ""
+            raise FormatError(f"{path}: no key {table}{key}; {hint}Allowed are {_listed(allowed)}")
+
+
+_PLAIN_WORDS = {
+    "`int`": "a whole number",
+    "`float`": "a number",
+    "`str`": "a text in quotes",
+    "`bool`": "true or false",
+    "`object`": "a table",
+    "`array`": "a list",
+}
+
+
+def _where(complaint: str) -> str:
+    """msgspec's words made plain, the key in front: `node: expected a whole number, got a list`."""
+    what, _, place = complaint.partition(" - at `$.")
+    for word, plain in _PLAIN_WORDS.items():
+        what = what.replace(word, plain)
+    return f"{place.removesuffix('`')}: {what[0].lower()}{what[1:]}"
+
+
+def _listed(names: Iterable[object]) -> str:
+    return ", ".join(map(str, names))
