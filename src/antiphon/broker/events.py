@@ -45,7 +45,7 @@ class Assigned(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
 
     session: int
     consumer: int
-    first: int  # positions within one pack
+    first: int  # positions; the range may reach over several packs
     last: int
     deliveries: int
 

@@ -1,0 +1,137 @@
+"""What the servers know of a client: its session, its consumers, its named producers.
+
+A session is attached to one server, or detached with a lease that runs in log time. Everything is
+plain data with a `state()` for the snapshot; the rules are in `broker.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from antiphon.broker.spans import Spans
+from antiphon.broker.topics import Key
+from antiphon.formats.client_wire import NotPublished, Result
+
+REFUSALS_MAX = 256
+"""Refused packs that a session remembers, so that a client which asks again is told the same. More
+than a client may have unanswered."""
+
+
+class Consumer:
+    """One consumer of a session, of a topic (`subscription`) or of a queue."""
+
+    def __init__(
+        self,
+        session: int,
+        number: int,
+        destination: str,
+        prefetch: int,
+        slow: str,
+        subscription: Key | None,
+    ) -> None:
+        self.session = session
+        self.number = number
+        self.destination = destination
+        self.prefetch = prefetch
+        self.slow = slow
+        self.subscription = subscription  # None: of a queue
+        self.closed = False
+        self.kept = Spans()  # after closing, of a topic: seen, and may yet be acknowledged
+
+    def state(self) -> tuple[Any, ...]:
+        return (
+            self.number,
+            self.destination,
+            self.prefetch,
+            self.slow,
+            self.subscription,
+            self.closed,
+            list(self.kept),
+        )
+
+
+class Session:
+    def __init__(self, number: int, token: bytes, client_id: str, lease_ms: int) -> None:
+        self.number = number
+        self.token = token
+        self.client_id = client_id
+        self.lease_ms = lease_ms
+        self.attachment = 0
+        self.attempt = 0  # the client's, that led to this attachment
+        self.node = 0
+        self.life = 0
+        self.link = 0
+        self.expires: int | None = None  # None: attached
+        self.streams: dict[int, int] = {0: 0}  # producer -> its last sequence
+        self.names: dict[int, str] = {}  # producer -> its name
+        self.refusals: list[NotPublished] = []
+        self.request = 0  # the last control request
+        self.result = Result(0)
+        self.consumers: dict[int, Consumer] = {}
+        self.temporaries: dict[str, None] = {}
+
+    @property
+    def detached(self) -> bool:
+        return self.expires is not None
+
+    def refuse(self, refusal: NotPublished) -> None:
+        self.refusals.append(refusal)
+        del self.refusals[:-REFUSALS_MAX]
+
+    def state(self) -> tuple[Any, ...]:
+        return (
+            self.number,
+            self.token,
+            self.client_id,
+            self.lease_ms,
+            self.attachment,
+            self.attempt,
+            self.node,
+            self.life,
+            self.link,
+            self.expires,
+            self.streams,
+            self.names,
+            self.refusals,
+            self.request,
+            self.result,
+            [consumer.state() for consumer in self.consumers.values()],
+            list(self.temporaries),
+        )
+
+    @classmethod
+    def from_state(cls, state: Any) -> Session:
+        one = cls(*state[:4])
+        one.attachment, one.attempt, one.node, one.life, one.link, one.expires = state[4:10]
+        one.streams, one.names = state[10], state[11]
+        one.refusals = msgspec.convert(state[12], list[NotPublished])
+        one.request = state[13]
+        one.result = msgspec.convert(state[14], Result)
+        for number, destination, prefetch, slow, key, closed, kept in state[15]:
+            subscription = (key[0], key[1]) if key is not None else None
+            consumer = Consumer(one.number, number, destination, prefetch, slow, subscription)
+            consumer.closed = closed
+            consumer.kept = Spans(map(tuple, kept))
+            one.consumers[number] = consumer
+        one.temporaries = dict.fromkeys(state[16])
+        return one
+
+
+class Producer(msgspec.Struct, array_like=True):
+    """A named producer, which outlives its sessions for a while."""
+
+    name: str
+    last: int  # messages accepted, ever
+    session: int  # 0: nobody has it open
+    number: int  # in that session
+    expires: int  # a stamp, while nobody has it open
+
+
+class Serving(msgspec.Struct, array_like=True):
+    """A server that has clients, and when it was last heard of."""
+
+    node: int
+    life: int
+    renewed: int

@@ -1,0 +1,183 @@
+"""Topics: who is subscribed to what, and how far each subscription is.
+
+A subscription is a place in the order of everything (its *floor*), not a list of messages: all that
+matches its pattern behind the floor is still to be acknowledged. So publishing costs the same with
+one subscription as with ten thousand; the servers of the consumers read what they need from the
+journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from antiphon.broker.spans import Range, Span, Spans
+from antiphon.formats.destination import is_pattern, matcher
+
+RESERVE = 4
+"""A server sends at most so many windows (`prefetch`) beyond what the state machine knows to be
+acknowledged: after the loss of a session, that many messages may have been seen."""
+
+MATCHES_MAX = 65536
+Key = tuple[str, str]
+
+
+class Subscription:
+    """One cursor. Durable ones are known by client id and name, others by their consumer."""
+
+    def __init__(self, key: Key, durable: bool, pattern: str, selector: str, floor: int) -> None:
+        self.key = key
+        self.durable = durable
+        self.pattern = pattern
+        self.selector = selector
+        self.matches = matcher(pattern)
+        self.floor = floor  # everything up to here is acknowledged, or was never for us
+        self.acked = Spans()  # above the floor, out of order
+        self.returned = Spans()  # above the floor: seen by an application, and handed back
+        # After a session was lost: the position at that moment, how many messages behind the floor
+        # may have been seen, and how often that happened.
+        self.lost: tuple[int, int, int] = (0, 0, 0)
+        self.consumer: tuple[int, int] | None = None  # session and number, while one is open
+
+    def acknowledge(self, first: int, last: int) -> None:
+        """`first` 0: everything up to `last`."""
+        if last <= self.floor:
+            return
+        if first <= self.floor + 1:
+            self.floor = last
+            self._absorb()
+        else:
+            self.acked.take(first, last)
+            self.acked.add(first, last, 1)
+        self.returned.take(1, self.floor)
+        if self.lost[0] <= self.floor:
+            self.lost = (0, 0, 0)
+
+    def _absorb(self) -> None:
+        self.acked.take(1, self.floor)
+        while (span := next(iter(self.acked), None)) is not None and span[0] == self.floor + 1:
+            self.floor = span[1]
+            self.acked.take(1, self.floor)
+
+    def give_back(self, spans: list[Span]) -> None:
+        """Messages that an application saw, and whose consumer is closed."""
+        for first, last, deliveries in spans:
+            self.returned.take(first, last)
+            if last > self.floor:
+                self.returned.add(max(first, self.floor + 1), last, deliveries)
+
+    def lose(self, position: int, prefetch: int) -> None:
+        """The session of the consumer is lost: who knows what it has seen."""
+        if position > self.floor:
+            limit = max(self.lost[1], prefetch * RESERVE)
+            self.lost = (position, limit, self.lost[2] + 1)
+
+    def runs(self, first: int, last: int, rank: int) -> list[Span]:
+        """What of these messages, all of one pack, is to be delivered, with the delivery count.
+        `rank`: how many were sent to this consumer before them."""
+        if not (len(self.acked) or len(self.returned) or self.lost[2]) and first > self.floor:
+            return [(first, last, 1)]
+        found: list[Span] = []
+        for position in range(max(first, self.floor + 1), last + 1):
+            if self.acked.deliveries(position):
+                continue
+            deliveries = self._deliveries(position, rank)
+            rank += 1
+            if found and found[-1][1] + 1 == position and found[-1][2] == deliveries:
+                found[-1] = (found[-1][0], position, deliveries)
+            else:
+                found.append((position, position, deliveries))
+        return found
+
+    def _deliveries(self, position: int, rank: int) -> int:
+        upto, limit, times = self.lost
+        maybe = times if position <= upto and rank < limit else 0
+        return 1 + max(maybe, self.returned.deliveries(position))
+
+    def state(self) -> tuple[Any, ...]:
+        return (
+            self.key,
+            self.durable,
+            self.pattern,
+            self.selector,
+            self.floor,
+            list(self.acked),
+            list(self.returned),
+            self.lost,
+            self.consumer,
+        )
+
+    @classmethod
+    def from_state(cls, state: Any) -> Subscription:
+        key, durable, pattern, selector, floor, acked, returned, lost, consumer = state
+        one = cls((key[0], key[1]), durable, pattern, selector, floor)
+        one.acked = Spans(map(tuple, acked))
+        one.returned = Spans(map(tuple, returned))
+        one.lost = tuple(lost)
+        one.consumer = tuple(consumer) if consumer is not None else None
+        return one
+
+
+class Topics:
+    def __init__(self) -> None:
+        self.subscriptions: dict[Key, Subscription] = {}
+        self.last: dict[str, int] = {}  # destination -> its last message, if somebody waits for it
+        self._exact: dict[str, int] = {}  # pattern without wildcards -> subscriptions
+        self._wide: dict[Key, Subscription] = {}  # those with wildcards
+        self._wide_matches: dict[str, bool] = {}  # a cache
+
+    def add(self, subscription: Subscription) -> None:
+        if subscription.key in self.subscriptions:
+            self.remove(subscription.key)
+        self.subscriptions[subscription.key] = subscription
+        if is_pattern(subscription.pattern.partition(":")[2]):
+            self._wide[subscription.key] = subscription
+            self._wide_matches.clear()
+        else:
+            self._exact[subscription.pattern] = self._exact.get(subscription.pattern, 0) + 1
+
+    def remove(self, key: Key) -> None:
+        gone = self.subscriptions.pop(key)
+        if key in self._wide:
+            del self._wide[key]
+            self._wide_matches.clear()
+            self.last = {d: p for d, p in self.last.items() if self._wanted(d)}
+            return
+        self._exact[gone.pattern] -= 1
+        if not self._exact[gone.pattern]:
+            del self._exact[gone.pattern]
+            if not self._wanted(gone.pattern):
+                self.last.pop(gone.pattern, None)
+
+    def published(self, destination: str, position: int) -> None:
+        """`position`: of the last message of a pack."""
+        if self._wanted(destination):
+            self.last[destination] = position
+
+    def _wanted(self, destination: str) -> bool:
+        return destination in self._exact or (bool(self._wide) and self._widely(destination))
+
+    def _widely(self, destination: str) -> bool:
+        wanted = self._wide_matches.get(destination)
+        if wanted is None:
+            if len(self._wide_matches) >= MATCHES_MAX:
+                self._wide_matches.clear()
+            wanted = any(s.matches(destination) for s in self._wide.values())
+            self._wide_matches[destination] = wanted
+        return wanted
+
+    def forget(self, destination: str) -> None:
+        """A temporary topic is gone."""
+        self.last.pop(destination, None)
+
+    def live(self) -> Iterator[Range]:
+        """What subscriptions may still read: from the lowest floor with something behind it."""
+        for subscription in self.subscriptions.values():
+            last = self._last_for(subscription)
+            if last > subscription.floor:
+                yield subscription.floor + 1, last
+
+    def _last_for(self, subscription: Subscription) -> int:
+        if subscription.key not in self._wide:
+            return self.last.get(subscription.pattern, 0)
+        return max((p for d, p in self.last.items() if subscription.matches(d)), default=0)
