@@ -68,7 +68,22 @@ def test_each_help_ends_with_an_example_that_parses(command: str) -> None:
         ("serve --node 3 --cluster 1=a:1,2=b:2", "lists no node 3"),
         ("serve --node 1 --cluster 1=a:1,1=b:2", "lists a node twice"),
         ("serve --storage tape", "invalid choice"),
+        ("serve --contexts global", "invalid choice"),
+        ("serve --contexts local", "does not exist yet"),
+        ("serve --contexts local --storage memory", "needs storage = durable"),
+        ("serve --metrics 9470", "not HOST:PORT"),
+        ("serve --config missing.toml", "missing.toml cannot be read"),
         ("journal inspect", "required: DIR"),
+        (f"pub {URL} Alarms Fire!", "'Alarms' is no destination: write it as topic:NAME"),
+        (f"pub {URL} topic:Alarms", "required: BODY"),
+        (f"pub {URL} topic:Alarms Fire! -p floor", "'floor' is not NAME=VALUE"),
+        ("pub - topic:Alarms Fire!", "needs ANTIPHON_URL"),
+        (f"sub {URL} topic:", "a name has 1 to"),
+        (f"sub {URL} queue:q --count 0", "not a number above 0"),
+        (f"sub {URL} queue:q --timeout soon", "'soon' is not a number of seconds"),
+        (f"sub {URL} queue:q --timeout nan", "'nan' is not a number of seconds"),
+        (f"sub {URL} topic:t --durable mail", "--durable needs --client-id"),
+        (f"sub {URL} queue:q --durable mail --client-id me", "--durable is for topics"),
     ],
 )
 def test_wrong_usage_exits_2_and_says_why(
@@ -94,6 +109,8 @@ def test_wrong_usage_exits_2_and_says_why(
         ("cluster up 3", "antiphon.io.cluster.up"),
         (f"cluster status {URL}", "antiphon.io.cluster.status"),
         (f"cluster remove {URL} 3", "antiphon.io.cluster.change"),
+        (f"pub {URL} topic:Alarms Fire!", "antiphon.pubsub_cli.publish"),
+        (f"sub {URL} queue:q", "antiphon.pubsub_cli.subscribe"),
         ("bench log", "antiphon.bench.log.run"),
         ("trace show x.trace", "antiphon.trace_show.run"),
     ],
@@ -119,6 +136,40 @@ def test_where_a_server_listens(
 ) -> None:
     cli.main(["serve", *options.split()])
     assert called[0][1].listen == listen
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("floor=4", 4),
+        ("floor=-4.5", -4.5),
+        ("floor=1e3", 1000.0),
+        ("floor=true", True),
+        ("floor=True", "True"),
+        ('floor="4"', "4"),
+        ("floor=four", "four"),
+        ("floor=", ""),
+        ("floor=a=b", "a=b"),
+        ("floor=null", "null"),
+        ("floor=[1]", "[1]"),
+    ],
+)
+def test_what_a_property_on_the_command_line_means(
+    text: str, value: object, called: list[tuple[str, argparse.Namespace]]
+) -> None:
+    cli.main(["pub", URL, "topic:Alarms", "Fire!", "-p", text, "-p", "type=old"])
+    assert called[0][1].properties == [("floor", value), ("type", "old")]
+    assert type(called[0][1].properties[0][1]) is type(value)
+
+
+def test_an_option_counts_more_than_the_file(
+    tmp_path: Path, called: list[tuple[str, argparse.Namespace]]
+) -> None:
+    file = tmp_path / "server.toml"
+    file.write_text('data = "here"\nstorage = "memory"\n')
+    cli.main(["serve", "--config", str(file), "--data", "there"])
+    options = called[0][1]
+    assert (options.data, options.storage) == ("there", "memory")
 
 
 def test_the_nodes_of_a_change(called: list[tuple[str, argparse.Namespace]]) -> None:

@@ -35,8 +35,9 @@ MAY_IMPORT = {
     "bench": EVERYTHING,
     "demo": EVERYTHING,
     "trace_show": EVERYTHING,
+    "pubsub_cli": PUBLIC,
     "__main__": {"cli"},
-    "cli": EVERYTHING | {"bench", "demo", "trace_show"},
+    "cli": EVERYTHING | {"bench", "demo", "pubsub_cli", "trace_show"},
 }
 
 PURE_LAYERS = {"formats", "core", "broker"}

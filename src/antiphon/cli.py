@@ -8,6 +8,7 @@ stays quick and loads none of the extras.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from importlib import import_module
 from typing import TypeAlias
 
 from antiphon._version import __version__
-from antiphon.errors import FormatError, JMSError
+from antiphon.errors import FormatError, InvalidDestinationError, JMSError
 
 Handler = Callable[..., int]
 Address = tuple[str, int]
@@ -50,6 +51,8 @@ def _build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_serve(commands)
     _add_cluster(commands)
+    _add_pub(commands)
+    _add_sub(commands)
     _add_demo(commands)
     _add_sim(commands)
     _add_bench(commands)
@@ -165,6 +168,64 @@ def _add_change(
         "nodes", type=node, nargs=nargs, metavar="NODE", help=f"for instance {sample}"
     )
     parser.set_defaults(change=change)
+
+
+def _add_pub(commands: Commands) -> None:
+    parser = _add_command(
+        commands,
+        "pub",
+        "send messages by hand",
+        "antiphon pub antiphon://127.0.0.1:7470 topic:Alarms Fire! -p floor=4",
+        _implementation("antiphon.pubsub_cli", "publish"),
+    )
+    _add_url(parser)
+    _add_destination(parser)
+    parser.add_argument("body", metavar="BODY", help="the text; - sends each line of the input")
+    parser.add_argument(
+        "-p",
+        "--property",
+        dest="properties",
+        type=_property,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a number, true, false or a text; 'NAME=\"4\"' is the text 4",
+    )
+    _add_json(parser)
+
+
+def _add_sub(commands: Commands) -> None:
+    parser = _add_parser(
+        commands,
+        "sub",
+        "show messages as they come, until Ctrl-C",
+        "antiphon sub antiphon://127.0.0.1:7470 queue:orders --count 10 --timeout 5",
+    )
+    _add_url(parser)
+    _add_destination(parser)
+    parser.add_argument("--selector", metavar="S", help="only messages that fit, as 'floor > 3'")
+    parser.add_argument("--count", type=_positive, metavar="N", help="end after so many")
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        metavar="S",
+        help="end when none has come for S seconds; with --count that is a failure",
+    )
+    parser.add_argument(
+        "--durable", metavar="NAME", help="go on with this subscription; needs --client-id"
+    )
+    parser.add_argument("--client-id", metavar="ID", help="who this is, to the servers")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    subscribe = _implementation("antiphon.pubsub_cli", "subscribe")
+    parser.set_defaults(handler=lambda args: subscribe(_checked_sub(parser, args)))
+
+
+def _checked_sub(parser: argparse.ArgumentParser, args: argparse.Namespace) -> argparse.Namespace:
+    if args.durable is not None and args.client_id is None:
+        parser.error("--durable needs --client-id: a durable subscription belongs to a client")
+    if args.durable is not None and not args.destination.startswith("topic:"):
+        parser.error("--durable is for topics; a queue keeps its messages anyway")
+    return args
 
 
 def _add_demo(commands: Commands) -> None:
@@ -321,6 +382,43 @@ def _add_url(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "url", type=_url, metavar="URL", help="antiphon://HOST:PORT[,...]; - takes $ANTIPHON_URL"
     )
+
+
+def _add_destination(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "destination", type=_destination, metavar="DESTINATION", help="topic:NAME or queue:NAME"
+    )
+
+
+def _destination(text: str) -> str:
+    from antiphon.formats import destination
+
+    try:
+        destination.parse(text)
+    except InvalidDestinationError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def _property(text: str) -> tuple[str, object]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    try:
+        read = json.loads(value)
+    except ValueError:
+        return name, value
+    return name, read if isinstance(read, bool | int | float | str) else value
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return seconds
 
 
 def _url(text: str) -> str:

@@ -1,0 +1,163 @@
+"""`antiphon pub` and `antiphon sub`: send and receive by hand, with the public API.
+
+`sub` acknowledges a message only once it is written and flushed: what a broken pipe or a Ctrl-C
+leaves unseen is delivered again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import signal
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from types import FrameType
+from typing import Any
+
+import antiphon
+
+ACKNOWLEDGE_EVERY = 256
+"""Messages shown; with nothing more to show, those shown so far are acknowledged at once."""
+
+IN_FLIGHT_MAX = 4096
+
+
+# -- Publishing ------------------------------------------------------------------------------------
+
+
+def publish(args: argparse.Namespace) -> int:
+    bodies = _lines() if args.body == "-" else [args.body]
+    properties = dict(args.properties)
+    sent = _Sent()
+    try:
+        with antiphon.connect(args.url) as ctx:
+            destination = antiphon.Destination.parse(args.destination)
+            _send_all(ctx.create_producer(), destination, bodies, properties, sent)
+    except antiphon.JMSError as error:
+        _report(args, sent.count, str(error))
+        raise
+    _report(args, sent.count)
+    return 0
+
+
+def _lines() -> Iterator[str]:
+    return (line.removesuffix("\n") for line in sys.stdin)
+
+
+class _Sent:
+    count = 0
+
+
+def _send_all(
+    producer: Any,
+    destination: Any,
+    bodies: Iterable[str],
+    properties: dict[str, Any],
+    sent: _Sent,
+) -> None:
+    """Each line leaves as it is read, for somebody may be typing; the answers come meanwhile."""
+    waiting: deque[Any] = deque()
+    for body in bodies:
+        waiting.append(producer.send_async(destination, body, properties=properties))
+        while waiting and (waiting[0].done() or len(waiting) > IN_FLIGHT_MAX):
+            _settle(waiting, sent)
+    while waiting:
+        _settle(waiting, sent)
+
+
+def _settle(waiting: deque[Any], sent: _Sent) -> None:
+    waiting.popleft().result()
+    sent.count += 1
+
+
+def _report(args: argparse.Namespace, sent: int, error: str = "") -> None:
+    if args.json:
+        report = {"destination": args.destination, "sent": sent}
+        print(json.dumps(report | {"error": error} if error else report))
+    elif sent != 1 or not error:
+        print(f"sent {sent} message{'' if sent == 1 else 's'} to {args.destination}")
+
+
+# -- Subscribing -----------------------------------------------------------------------------------
+
+
+def subscribe(args: argparse.Namespace) -> int:
+    """1 if --count messages were asked for and did not come in time."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with antiphon.connect(
+            args.url, client_id=args.client_id, session_mode=antiphon.CLIENT_ACKNOWLEDGE
+        ) as ctx:
+            seen = _show_all(ctx, _open(ctx, args), args)
+    except KeyboardInterrupt:
+        return 0
+    return 1 if args.count is not None and seen < args.count else 0
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _open(ctx: Any, args: argparse.Namespace) -> Any:
+    destination = antiphon.Destination.parse(args.destination)
+    if args.durable is not None:
+        return ctx.create_durable_consumer(destination, args.durable, selector=args.selector)
+    return ctx.create_consumer(destination, selector=args.selector)
+
+
+def _show_all(ctx: Any, consumer: Any, args: argparse.Namespace) -> int:
+    """Until there were enough, or none came for so long; returns how many."""
+    seen = 0
+    while args.count is None or seen < args.count:
+        message = consumer.receive_no_wait()
+        if message is None:
+            _acknowledge(ctx)
+            message = consumer.receive(timeout=args.timeout)
+        if message is None:
+            break
+        print(_as_json(message) if args.json else _as_text(message))
+        seen += 1
+        if seen % ACKNOWLEDGE_EVERY == 0:
+            _acknowledge(ctx)
+    _acknowledge(ctx)
+    return seen
+
+
+def _acknowledge(ctx: Any) -> None:
+    sys.stdout.flush()
+    ctx.acknowledge()
+
+
+def _as_text(message: antiphon.Message) -> str:
+    body = message.body if isinstance(message.body, str) else repr(message.body)
+    properties = [f"{name}={value!r}" for name, value in message.properties.items()]
+    again = ["(redelivered)"] if message.redelivered else []
+    return "  ".join([body, *properties, *again])
+
+
+def _as_json(message: antiphon.Message) -> str:
+    report = {
+        "position": message.position,
+        "id": message.id,
+        "destination": str(message.destination),
+        "timestamp": message.timestamp,
+        "delivery_count": message.delivery_count,
+        "properties": dict(message.properties),
+        "body": message.body,
+    }
+    optional = {
+        "correlation_id": message.correlation_id,
+        "reply_to": str(message.reply_to) if message.reply_to is not None else None,
+        "type": message.type,
+    }
+    report |= {name: value for name, value in optional.items() if value is not None}
+    return json.dumps(report, default=_plain, ensure_ascii=False)
+
+
+def _plain(value: object) -> object:
+    """JSON has no bytes, dates and the like."""
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    return str(value)
