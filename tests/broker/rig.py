@@ -1,0 +1,130 @@
+"""A broker by itself: entries in, events out, with short names for what tests want to say."""
+
+from typing import Any
+
+from antiphon.broker import events as ev
+from antiphon.broker.broker import Broker
+from antiphon.core.effects import Accepted
+from antiphon.formats import client_wire as cw
+from antiphon.formats import command, pack
+from antiphon.formats.entry import Entry, Kind
+
+
+class Rig:
+    def __init__(self, broker: Broker | None = None) -> None:
+        self.broker = broker or Broker()
+        self.entries: list[Entry] = []
+        self.stamp = 1000
+        self.events: tuple[ev.Event, ...] = ()  # of the last entry
+        self.accepted: list[Accepted] = []
+        self._numbers: dict[int, int] = {}  # session -> last request
+        self._sequences: dict[tuple[int, int], int] = {}
+        self._links = 0
+
+    # -- Entries -------------------------------------------------------------------------------
+
+    def entry(self, kind: Kind, payload: bytes = b"", *, after_ms: int = 1) -> None:
+        self.stamp += after_ms
+        entry = Entry(len(self.entries) + 1, 1, self.stamp, kind, payload)
+        self.entries.append(entry)
+        self.accepted = self.broker.apply(entry)
+        self.events = self.broker.take_events()
+
+    def command(self, *commands: command.Command, after_ms: int = 1) -> tuple[ev.Event, ...]:
+        self.entry(Kind.PACK, command.encode(list(commands)), after_ms=after_ms)
+        return self.events
+
+    def wait(self, ms: int) -> tuple[ev.Event, ...]:
+        """Time passes as the leader's ticks tell it."""
+        end = self.stamp + ms
+        told: list[ev.Event] = []
+        while (due := self.broker.next_deadline()) is not None and due <= end:
+            self.entry(Kind.TICK, after_ms=max(0, due - self.stamp))
+            told += self.events
+        self.stamp = end
+        return tuple(told)
+
+    def new_leader(self) -> None:
+        self.entry(Kind.EPOCH)
+
+    # -- Sessions ------------------------------------------------------------------------------
+
+    def attach(
+        self,
+        session: int,
+        *,
+        node: int = 1,
+        life: int = 1,
+        client_id: str = "",
+        resume: bool = False,
+        attempt: int = 1,
+        lease_ms: int = 10_000,
+        token: bytes = b"t",
+        sequences: tuple[tuple[int, int], ...] = (),
+    ) -> ev.Event:
+        self._links += 1
+        attach = command.Attach(
+            session,
+            token,
+            resume,
+            attempt,
+            node,
+            life,
+            self._links,
+            client_id,
+            lease_ms,
+            sequences,
+        )
+        return self.command(attach)[-1]
+
+    def detach(self, session: int) -> None:
+        self.command(command.Detach(session, self.broker.sessions[session].attachment))
+
+    def ask(self, session: int, body: Any) -> cw.Result:
+        number = self._numbers[session] = self._numbers.get(session, 0) + 1
+        told = self.command(command.Request(session, number, body))
+        answers = [e.result for e in told if isinstance(e, ev.Answered)]
+        assert len(answers) == 1
+        return answers[0]
+
+    def open(self, session: int, consumer: int, destination: str, **options: Any) -> cw.Result:
+        prefetch = options.pop("prefetch", 100)
+        return self.ask(session, cw.OpenConsumer(consumer, destination, prefetch, **options))
+
+    def close(self, session: int, *kept: cw.Kept) -> None:
+        self.ask(session, cw.CloseSession(kept))
+
+    def close_consumer(self, session: int, consumer: int, *kept: cw.Kept) -> None:
+        self.ask(session, cw.CloseConsumer(consumer, kept))
+
+    # -- Messages ------------------------------------------------------------------------------
+
+    def publish(self, session: int, destination: str, count: int = 1, *, producer: int = 0) -> int:
+        """Returns the position of the last message; 0: it was not accepted."""
+        key = (session, producer)
+        sequence = self._sequences.get(key, 0) + 1
+        self._sequences[key] = sequence + count - 1
+        data = pack.encode(destination, count, b"", session, sequence, producer)
+        self.entry(Kind.PACK, data)
+        return self.accepted[-1].position + count - 1 if self.accepted else 0
+
+    def ack(self, session: int, *rows: tuple[int, int, int]) -> tuple[ev.Event, ...]:
+        acks = tuple(cw.AckRow(*row) for row in rows)
+        return self.command(command.Acks(1, 1, 1, ((session, acks),)))
+
+    def assigned(self) -> list[tuple[int, int, int, int, int]]:
+        """Session, consumer, first, last, deliveries, as of the last entry."""
+        return [
+            (e.session, e.consumer, e.first, e.last, e.deliveries)
+            for e in self.events
+            if isinstance(e, ev.Assigned)
+        ]
+
+    def holds(self, session: int, consumer: int) -> list[tuple[int, int, int]]:
+        return self.broker.assigned(self.broker.sessions[session].consumers[consumer])
+
+    def subscription(self, session: int, consumer: int) -> Any:
+        return self.broker.subscription(self.broker.sessions[session].consumers[consumer])
+
+    def snapshot(self) -> list[bytes]:
+        return list(self.broker.snapshot())

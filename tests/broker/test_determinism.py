@@ -1,0 +1,125 @@
+"""The same entries give the same state, byte for byte, by whatever way a replica came to it."""
+
+import itertools
+import random
+
+import pytest
+
+from antiphon.broker.broker import Broker
+from antiphon.formats import client_wire as cw
+from antiphon.formats import command
+from tests.broker.rig import Rig
+
+SESSIONS = range(1, 6)
+DESTINATIONS = ("topic:a", "topic:a.b", "queue:q", "queue:r", "temp-queue:1.1", "temp-topic:2.1")
+PATTERNS = (*DESTINATIONS, "topic:>", "topic:a.*")
+
+
+def anything(rig: Rig, draw: random.Random) -> None:
+    """One step of several clients that do what they like."""
+    session = draw.choice(SESSIONS)
+    known = rig.broker.sessions.get(session)
+    if known is None or draw.random() < 0.05:
+        rig._numbers.pop(session, None) if known is None else None
+        rig._sequences = {k: v for k, v in rig._sequences.items() if k[0] != session or known}
+        rig.attach(
+            session,
+            node=draw.randrange(1, 4),
+            life=draw.randrange(1, 3),
+            client_id=draw.choice(("", f"c{session}", "shared")),
+            resume=known is not None,
+            attempt=known.attempt + 1 if known else 1,
+            lease_ms=draw.choice((100, 5000)),
+        )
+        return
+    step = draw.randrange(10)
+    if step < 4:
+        rig.publish(session, draw.choice(DESTINATIONS), draw.randrange(1, 20))
+    elif step < 6:
+        rows = []
+        for consumer in list(known.consumers.values())[:3]:
+            spans = rig.broker.assigned(consumer)
+            upto = draw.randrange(rig.broker.position + 1)
+            rows += [(consumer.number, *span[:2]) for span in spans[:2]] or [
+                (consumer.number, 0, upto)
+            ]
+        rig.ack(session, *rows)
+    elif step < 9:
+        rig.ask(session, a_request(rig, session, draw))
+    elif draw.random() < 0.3:
+        rig.new_leader()
+    elif draw.random() < 0.5:
+        rig.detach(session)
+    else:
+        rig.wait(draw.choice((10, 1000, 6000)))
+
+
+def a_request(rig: Rig, session: int, draw: random.Random) -> cw.Body:
+    consumers = list(rig.broker.sessions[session].consumers) or [1]
+    number = draw.choice(consumers)
+    first = draw.randrange(1, rig.broker.position + 2)
+    kept = (cw.Kept(number, first, first + draw.randrange(5), draw.randrange(1, 4)),)
+    return draw.choice(
+        (
+            cw.OpenConsumer(draw.randrange(1, 9), draw.choice(PATTERNS), draw.randrange(1, 30)),
+            cw.OpenConsumer(
+                draw.randrange(1, 9), draw.choice(PATTERNS), 5, durable=draw.choice(("x", "y"))
+            ),
+            cw.CloseConsumer(number, kept),
+            cw.Return(kept),
+            cw.Unsubscribe("x"),
+            cw.CreateTemporary(draw.choice(("temp-queue:1.1", "temp-topic:2.1"))),
+            cw.DeleteTemporary(draw.choice(("temp-queue:1.1", "temp-topic:2.1"))),
+            cw.OpenProducer(draw.randrange(1, 4), draw.choice(("p", "q"))),
+            cw.CloseSession(kept),
+        )
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_way_to_a_state_gives_the_same_bytes(seed: int) -> None:
+    draw = random.Random(seed)
+    rig = Rig()
+    marks = sorted(draw.sample(range(400), 4))
+    taken: list[tuple[int, list[bytes]]] = []
+    for step in range(400):
+        anything(rig, draw)
+        if step in marks:
+            taken.append((len(rig.entries), rig.snapshot()))
+    final, live = rig.snapshot(), rig.broker.live()
+    for upto, chunks in [(0, Rig().snapshot()), *taken]:
+        other = Broker()
+        other.restore(iter(chunks))
+        assert list(other.snapshot()) == chunks
+        for entry in rig.entries[upto:]:
+            other.apply(entry)
+        assert list(other.snapshot()) == final
+        assert (other.digest, other.live()) == (rig.broker.digest, live)
+        assert other.next_deadline() == rig.broker.next_deadline()
+
+
+@pytest.mark.parametrize("seed", range(40, 60))
+def test_a_queue_message_is_at_one_place_or_acknowledged(seed: int) -> None:
+    draw = random.Random(seed)
+    rig = Rig()
+    for _ in range(300):
+        anything(rig, draw)
+        for queue in rig.broker.queues.values():
+            ranges = sorted(queue.live())
+            for (_, last), (first, _) in itertools.pairwise(ranges):
+                assert last < first, f"{queue.name} has {first} twice"
+
+
+def test_a_command_applied_twice_changes_nothing_more() -> None:
+    rig = Rig()
+    rig.attach(1, client_id="c")
+    rig.open(1, 1, "queue:q")
+    rig.publish(1, "queue:q", 3)
+    rig.ack(1, (1, 1, 2))
+    state = rig.snapshot()[1:]
+    for commands in (
+        command.Acks(1, 1, 1, ((1, (cw.AckRow(1, 1, 2),)),)),
+        command.Request(1, 1, cw.OpenConsumer(1, "queue:q", 100)),
+    ):
+        rig.command(commands)
+    assert rig.snapshot()[1:] == state
