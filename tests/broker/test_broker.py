@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.broker import broker as limits
+from antiphon.broker import leases as limits
 from antiphon.broker import events as ev
 from antiphon.broker.broker import Broker
 from antiphon.formats import client_wire as cw

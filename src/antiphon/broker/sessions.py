@@ -76,6 +76,11 @@ class Session:
     def detached(self) -> bool:
         return self.expires is not None
 
+    @property
+    def place(self) -> tuple[int, int, int, int]:
+        """Which connection this session has."""
+        return self.attempt, self.node, self.life, self.link
+
     def refuse(self, refusal: NotPublished) -> None:
         self.refusals.append(refusal)
         del self.refusals[:-REFUSALS_MAX]

@@ -1,0 +1,235 @@
+"""Consumers: opened, acknowledging, returning what they cannot handle, closed.
+
+A closed consumer stays known while something that its application saw may yet be acknowledged.
+"""
+
+from __future__ import annotations
+
+from antiphon.broker.queues import QueueConsumer
+from antiphon.broker.sessions import Consumer, Session
+from antiphon.broker.spans import Span, Spans
+from antiphon.broker.state import State
+from antiphon.broker.topics import Key, Subscription
+from antiphon.errors import (
+    IllegalStateError,
+    InvalidDestinationError,
+    InvalidSelectorError,
+    ResourceAllocationError,
+)
+from antiphon.formats import client_wire as cw
+from antiphon.formats import destination as names
+
+DELIVERIES_MAX = 1 << 31
+
+PREFETCH_MAX = 1 << 20
+
+CONSUMERS_MAX = 10_000
+
+SLOW = ("spill", "disconnect", "drop")
+
+
+def open_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int:
+    names.parse(m.destination)
+    if m.consumer in session.consumers:
+        raise IllegalStateError(f"consumer {m.consumer} is open")
+    if len(session.consumers) >= CONSUMERS_MAX:
+        raise ResourceAllocationError(f"a connection has at most {CONSUMERS_MAX} consumers")
+    if not 1 <= m.prefetch <= PREFETCH_MAX:
+        raise ResourceAllocationError(f"prefetch is 1 to {PREFETCH_MAX}, not {m.prefetch}")
+    if m.slow not in SLOW:
+        raise IllegalStateError(f"slow={m.slow!r} is not one of {', '.join(SLOW)}")
+    if m.selector:
+        raise InvalidSelectorError("this server does not know selectors yet")
+    if m.no_local:
+        raise IllegalStateError("this server does not know no_local yet")
+    if names.is_temporary(m.destination) and b.owner_of(m.destination) is not session:
+        raise InvalidDestinationError(
+            f"{m.destination!r} belongs to another connection, or is gone; only the connection "
+            "that created it may consume from it"
+        )
+    if names.is_queue(m.destination):
+        return _open_queue_consumer(b, session, m)
+    return _open_topic_consumer(b, session, m)
+
+
+def _open_queue_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int:
+    if m.durable:
+        raise InvalidDestinationError(f"{m.destination!r} is a queue: it needs no subscription")
+    session.consumers[m.consumer] = Consumer(
+        session.number, m.consumer, m.destination, m.prefetch, m.slow, None
+    )
+    queue = b.queue(m.destination)
+    queue.takers[session.number, m.consumer] = QueueConsumer(m.prefetch)
+    b.assign(queue)
+    return 0
+
+
+def _open_topic_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int:
+    if m.durable:
+        subscription = _durable(b, session, m)
+    else:
+        key = (f"{session.number:x}", f"{m.consumer:x}")
+        subscription = Subscription(key, False, m.destination, m.selector, b.position)
+        b.topics.add(subscription)
+    subscription.consumer = (session.number, m.consumer)
+    session.consumers[m.consumer] = Consumer(
+        session.number, m.consumer, m.destination, m.prefetch, m.slow, subscription.key
+    )
+    return subscription.floor
+
+
+def _durable(b: State, session: Session, m: cw.OpenConsumer) -> Subscription:
+    key = durable_key(b, session, m.durable)
+    known = b.topics.subscriptions.get(key)
+    if known is not None and known.consumer is not None:
+        raise IllegalStateError(
+            f"the durable subscription {m.durable!r} is active. Close its consumer first"
+        )
+    if known is None or (known.pattern, known.selector) != (m.destination, m.selector):
+        # Re-created with another topic it is a new one, and the old backlog is gone.
+        known = Subscription(key, True, m.destination, m.selector, b.position)
+        _forget_kept(b, key)
+        b.topics.add(known)
+    return known
+
+
+def durable_key(b: State, session: Session, name: str) -> Key:
+    if not session.client_id:
+        raise IllegalStateError(
+            f"the durable subscription {name!r} needs a client id: connect(client_id=...)"
+        )
+    if len(name) > names.NAME_MAX:
+        raise IllegalStateError(f"a subscription's name has at most {names.NAME_MAX} characters")
+    # A blank cannot be in the number of a session: the two kinds of key do not meet.
+    return (f"{session.client_id} ", name)
+
+
+def _forget_kept(b: State, key: Key) -> None:
+    """Closed consumers of a subscription that is replaced or gone have nothing to keep."""
+    for session in b.sessions.values():
+        for consumer in list(session.consumers.values()):
+            if consumer.closed and consumer.subscription == key:
+                del session.consumers[consumer.number]
+
+
+def close_consumer(b: State, session: Session, m: cw.CloseConsumer) -> int:
+    consumer = session.consumers.get(m.consumer)
+    if consumer is not None and not consumer.closed:
+        shut(b, session, consumer, [k for k in m.kept if k.consumer == m.consumer])
+    return 0
+
+
+def shut(b: State, session: Session, consumer: Consumer, kept: list[cw.Kept]) -> None:
+    """Nothing more is for this consumer; what it has not seen goes back as it was."""
+    consumer.closed = True
+    subscription = b.subscription(consumer)
+    if subscription is not None:
+        subscription.consumer = None
+        if subscription.durable:
+            consumer.kept = _valid(b, kept)
+            subscription.give_back(list(consumer.kept))
+        else:
+            b.topics.remove(subscription.key)
+    elif (queue := b.queues.get(consumer.destination)) is not None:
+        taker = queue.takers[session.number, consumer.number]
+        taker.closed = True
+        stays = [span for k in kept for span in _counted(k, taker.assigned)]
+        queue.give_back([(one, two, d - 1) for one, two, d in taker.assigned.clear()])
+        for span in stays:
+            taker.assigned.add(*span)
+    _drop_if_done(b, session, consumer)
+
+
+def _valid(b: State, kept: list[cw.Kept]) -> Spans:
+    spans = Spans()
+    for k in kept:
+        if 0 < k.first <= k.last <= b.position:
+            spans.take(k.first, k.last)
+            spans.add(k.first, k.last, _bounded(k.deliveries))
+    return spans
+
+
+def _drop_if_done(b: State, session: Session, consumer: Consumer) -> None:
+    """A closed consumer stays only while something of it may yet be acknowledged."""
+    if not consumer.closed or consumer.kept:
+        return
+    if consumer.subscription is None:
+        queue = b.queues.get(consumer.destination)
+        taker = queue.takers.get((session.number, consumer.number)) if queue else None
+        if queue is not None and taker is not None:
+            if taker.assigned:
+                b.assign(queue)
+                return
+            del queue.takers[session.number, consumer.number]
+            b.settle(queue)
+    del session.consumers[consumer.number]
+
+
+def acknowledge(b: State, session: Session, row: cw.AckRow) -> None:
+    consumer = session.consumers.get(row.consumer)
+    if consumer is None or not 0 <= row.first <= row.last <= b.position:
+        return
+    subscription = b.subscription(consumer)
+    if subscription is not None:
+        if subscription.consumer not in (None, (session.number, consumer.number)):
+            return  # somebody else is served from this cursor now
+        subscription.acknowledge(row.first, row.last)
+        consumer.kept.take(row.first, row.last)
+    elif (queue := b.queues.get(consumer.destination)) is not None:
+        taker = queue.takers.get((session.number, consumer.number))
+        if taker is not None and taker.assigned.take(row.first, row.last):
+            b.assign(queue)
+    _drop_if_done(b, session, consumer)
+
+
+def return_kept(b: State, session: Session, m: cw.Return) -> int:
+    for k in m.kept:
+        consumer = session.consumers.get(k.consumer)
+        if consumer is not None:
+            _give_back(b, session, consumer, k)
+    return 0
+
+
+def _give_back(b: State, session: Session, consumer: Consumer, k: cw.Kept) -> None:
+    subscription = b.subscription(consumer)
+    if subscription is not None:
+        subscription.give_back(_counted(k, consumer.kept))
+    elif (queue := b.queues.get(consumer.destination)) is not None:
+        taker = queue.takers[session.number, consumer.number]
+        queue.give_back(_counted(k, taker.assigned))
+        b.assign(queue)
+    _drop_if_done(b, session, consumer)
+
+
+def let_go(b: State, session: Session, consumer: Consumer) -> None:
+    """Whatever a closed consumer still has goes back, and counts as delivered."""
+    del session.consumers[consumer.number]
+    queue = b.queues.get(consumer.destination) if consumer.subscription is None else None
+    if queue is not None:
+        taker = queue.takers.pop((session.number, consumer.number))
+        queue.give_back(taker.assigned.clear())
+        b.settle(queue)
+
+
+def unsubscribe(b: State, session: Session, m: cw.Unsubscribe) -> int:
+    key = durable_key(b, session, m.name)
+    subscription = b.topics.subscriptions.get(key)
+    if subscription is None:
+        raise InvalidDestinationError(f"there is no durable subscription {m.name!r}")
+    if subscription.consumer is not None:
+        raise IllegalStateError(
+            f"the durable subscription {m.name!r} is active. Close its consumer first"
+        )
+    b.topics.remove(key)
+    _forget_kept(b, key)
+    return 0
+
+
+def _counted(k: cw.Kept, spans: Spans) -> list[Span]:
+    """Take what the application saw out of `spans`, with the count that it saw."""
+    deliveries = _bounded(k.deliveries)
+    return [(one, two, max(d, deliveries)) for one, two, d in spans.take(k.first, k.last)]
+
+
+def _bounded(deliveries: int) -> int:
+    return max(1, min(deliveries, DELIVERIES_MAX))

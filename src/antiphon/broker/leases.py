@@ -1,0 +1,189 @@
+"""Sessions begin, move from server to server, and end.
+
+A session is attached to a server; that server says every now and then that it lives (`Renew`), and
+if it no longer does, or says that a connection is lost, the leases of its clients begin. The first
+entry of a new leader renews everything: while there was no leader nobody could.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from antiphon.broker import consumers
+from antiphon.broker import events as ev
+from antiphon.broker.sessions import Serving, Session
+from antiphon.broker.state import GRACE_MS, PRODUCER, SERVING, SESSION, State
+from antiphon.formats import client_wire as cw
+from antiphon.formats import command
+from antiphon.formats.destination import NAME_MAX
+
+PRODUCER_RETENTION_MS = 7 * 24 * 3600 * 1000
+"""How long a named producer that nobody has open keeps its sequence."""
+
+NUMBER_MAX = 1 << 62
+"""Numbers of a client that are counted on stay below, so that they always fit the formats."""
+
+LEASE_MAX_MS = 24 * 3600 * 1000
+
+
+def attach(b: State, m: command.Attach) -> None:
+    session = b.sessions.get(m.session)
+    code, text = "", ""
+    if session is None:
+        code, text = _why_not_open(b, m)
+    elif session.token != m.token:
+        code, text = "SecurityError", "this session belongs to somebody else"
+    elif m.attempt < session.attempt:
+        return  # the client has gone elsewhere since
+    elif session.place == (m.attempt, m.node, m.life, m.link):
+        _tell_attached(b, session)  # it was proposed again
+        return
+    if code:
+        b.events.append(ev.AttachRefused(m.session, m.node, m.life, m.link, code, text))
+        return
+    _heard(b, m.node, m.life)
+    if session is None:
+        session = _open(b, m)
+    session.attachment += 1
+    session.attempt, session.node, session.life, session.link = m.attempt, m.node, m.life, m.link
+    session.expires = None
+    for producer, sequence in m.sequences:
+        if producer in session.streams:
+            # What was answered early and then lost does not come again (non-persistent).
+            last = min(sequence - 1, NUMBER_MAX)
+            session.streams[producer] = max(session.streams[producer], last)
+    _tell_attached(b, session)
+
+
+def _tell_attached(b: State, s: Session) -> None:
+    b.events.append(ev.Attached(s.number, s.attachment, s.node, s.life, s.link))
+
+
+def _why_not_open(b: State, m: command.Attach) -> tuple[str, str]:
+    if m.resume:
+        return "ConnectionLostError", (
+            "the session has ended: its lease ran out before the client came back, or another "
+            "connection took its client id. Connect anew"
+        )
+    owner = b.sessions.get(b.client_ids.get(m.client_id, 0))
+    if owner is not None and not owner.detached:
+        return "InvalidClientIDError", (
+            f"client id {m.client_id!r} is in use by another connection. Nothing was changed. "
+            "Choose another, or close that connection first"
+        )
+    if m.session <= 0 or not 0 < m.lease_ms <= LEASE_MAX_MS or len(m.client_id) > NAME_MAX:
+        return "ResourceAllocationError", (
+            f"a lease has 1 to {LEASE_MAX_MS} ms, not {m.lease_ms}; "
+            f"a client id at most {NAME_MAX} characters, not {len(m.client_id)}"
+        )
+    return "", ""
+
+
+def _open(b: State, m: command.Attach) -> Session:
+    owner = b.sessions.get(b.client_ids.get(m.client_id, 0))
+    if owner is not None:
+        lose(b, owner, f"another connection has taken its client id {m.client_id!r}")
+    session = b.sessions[m.session] = Session(m.session, m.token, m.client_id, m.lease_ms)
+    if m.client_id:
+        b.client_ids[m.client_id] = m.session
+    return session
+
+
+def detach(b: State, m: command.Detach) -> None:
+    session = b.sessions.get(m.session)
+    if session is not None and session.attachment == m.attachment and not session.detached:
+        _begin_lease(b, session)
+
+
+def _begin_lease(b: State, session: Session) -> None:
+    session.expires = b.stamp + session.lease_ms
+    heapq.heappush(b.deadlines, (session.expires, SESSION, session.number))
+
+
+def renew(b: State, m: command.Renew) -> None:
+    _heard(b, m.node, m.life)
+
+
+def _heard(b: State, node: int, life: int) -> None:
+    known = b.serving.get(node)
+    if known is not None and known.life != life:
+        _detach_all(b, node, known.life)
+    b.serving[node] = Serving(node, life, b.stamp)
+    heapq.heappush(b.deadlines, (b.stamp + GRACE_MS, SERVING, node))
+
+
+def _detach_all(b: State, node: int, life: int) -> None:
+    for session in b.sessions.values():
+        if session.node == node and session.life == life and not session.detached:
+            _begin_lease(b, session)
+
+
+def renew_all(b: State) -> None:
+    for session in b.sessions.values():
+        if session.detached:
+            _begin_lease(b, session)
+    for serving in list(b.serving.values()):
+        _heard(b, serving.node, serving.life)
+
+
+def expire(b: State) -> None:
+    while (due := b.next_deadline()) is not None and due <= b.stamp:
+        _, kind, key = heapq.heappop(b.deadlines)
+        if kind == SESSION:
+            session = b.sessions[int(key)]
+            lose(b, session, f"no connection for the {session.lease_ms / 1000:g} s of its lease")
+        elif kind == SERVING:
+            silent = b.serving.pop(int(key))
+            _detach_all(b, silent.node, silent.life)
+        else:
+            del b.producers[str(key)]
+
+
+def close(b: State, session: Session, kept: tuple[cw.Kept, ...]) -> None:
+    """In order: only what the application saw and did not acknowledge is flagged."""
+    for consumer in list(session.consumers.values()):
+        if not consumer.closed:
+            consumers.shut(b, session, consumer, [k for k in kept if k.consumer == consumer.number])
+    for consumer in list(session.consumers.values()):
+        consumers.let_go(b, session, consumer)
+    _end(b, session, "", "")
+
+
+def lose(b: State, session: Session, why: str) -> None:
+    """Without a word from the client: whatever was sent to it may have been seen."""
+    for consumer in list(session.consumers.values()):
+        subscription = b.subscription(consumer)
+        if subscription is None:
+            consumer.closed = True
+            consumers.let_go(b, session, consumer)
+        elif consumer.closed:
+            del session.consumers[consumer.number]
+        else:
+            subscription.consumer = None
+            if subscription.durable:
+                subscription.lose(b.position, consumer.prefetch)
+            else:
+                b.topics.remove(subscription.key)
+            del session.consumers[consumer.number]
+    _end(b, session, "ConnectionLostError", why)
+
+
+def _end(b: State, session: Session, code: str, text: str) -> None:
+    for destination in list(session.temporaries):
+        drop_temporary(b, session, destination)
+    for name in session.names.values():
+        producer = b.producers[name]
+        producer.session, producer.number = 0, 0
+        producer.expires = b.stamp + PRODUCER_RETENTION_MS
+        heapq.heappush(b.deadlines, (producer.expires, PRODUCER, name))
+    if b.client_ids.get(session.client_id) == session.number:
+        del b.client_ids[session.client_id]
+    del b.sessions[session.number]
+    b.events.append(ev.SessionEnded(session.number, code, text))
+
+
+def drop_temporary(b: State, session: Session, destination: str) -> None:
+    del session.temporaries[destination]
+    b.unsendable.pop(destination, None)
+    b.queues.pop(destination, None)
+    b.topics.forget(destination)

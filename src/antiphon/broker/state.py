@@ -1,0 +1,207 @@
+"""What the broker knows, its way into a snapshot and back, and its next deadline.
+
+Only data and what follows from it; the rules are in the modules beside it (`leases.py`,
+`consumers.py`, `requests.py`), which the machine calls (`broker.py`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, ClassVar
+
+import msgspec
+
+from antiphon.broker import events as ev
+from antiphon.broker.queues import Queue
+from antiphon.broker.sessions import Consumer, Producer, Serving, Session
+from antiphon.broker.spans import Span, coarse
+from antiphon.broker.topics import Subscription, Topics
+from antiphon.errors import InvalidDestinationError
+from antiphon.formats import destination as names
+
+GRACE_MS = 3000
+"""A server that has not renewed for so long has lost its clients."""
+
+ROWS_A_CHUNK = 1024
+
+# What a deadline is about.
+SESSION, SERVING, PRODUCER = range(3)
+
+encoder = msgspec.msgpack.Encoder()
+
+
+class State:
+    def __init__(self, retain: int | None = 0) -> None:
+        """`retain`: how many of the last messages stay readable although nobody must have them;
+        None: all."""
+        self._retain = retain
+        self._reset()
+
+    def _reset(self) -> None:
+        self.position = 0  # of the last accepted message
+        self.digest = 0
+        self.stamp = 0
+        self.sessions: dict[int, Session] = {}
+        self.topics = Topics()
+        self.queues: dict[str, Queue] = {}
+        self.client_ids: dict[str, int] = {}  # -> session
+        self.producers: dict[str, Producer] = {}
+        self.serving: dict[int, Serving] = {}
+        self.events: list[ev.Event] = []
+        self.deadlines: list[tuple[int, int, int | str]] = []  # a heap; may hold stale ones
+        self.unsendable: dict[str, str] = {}  # destination -> why nobody can send there; a cache
+
+    def next_deadline(self) -> int | None:
+        while self.deadlines:
+            due, kind, key = self.deadlines[0]
+            if self._due_of(kind, key) == due:
+                return due
+            heapq.heappop(self.deadlines)  # it was moved or is gone
+        return None
+
+    def _due_of(self, kind: int, key: int | str) -> int | None:
+        """When this deadline is now; None: no longer at all."""
+        if kind == SESSION:
+            session = self.sessions.get(int(key))
+            return session.expires if session is not None else None
+        if kind == SERVING:
+            serving = self.serving.get(int(key))
+            return serving.renewed + GRACE_MS if serving is not None else None
+        producer = self.producers.get(str(key))
+        return producer.expires if producer is not None and not producer.session else None
+
+    def live(self) -> tuple[tuple[int, int], ...]:
+        ranges = [*self.topics.live()]
+        for queue in self.queues.values():
+            ranges += queue.live()
+        first = 1 if self._retain is None else max(1, self.position - self._retain + 1)
+        if first <= self.position:
+            ranges.append((first, self.position))
+        return coarse(ranges)
+
+    def last_sequence(self, session: int, producer: int = 0) -> int:
+        """Up to where this producer's messages are settled; 0 if it is not known."""
+        one = self.sessions.get(session)
+        return one.streams.get(producer, 0) if one is not None else 0
+
+    def subscription(self, consumer: Consumer) -> Subscription | None:
+        return (
+            self.topics.subscriptions.get(consumer.subscription) if consumer.subscription else None
+        )
+
+    def assigned(self, consumer: Consumer) -> list[Span]:
+        """What a consumer of a queue has and has not acknowledged."""
+        queue = self.queues.get(consumer.destination)
+        taker = queue.takers.get((consumer.session, consumer.number)) if queue else None
+        return list(taker.assigned) if taker is not None else []
+
+    def queue(self, name: str) -> Queue:
+        queue = self.queues.get(name)
+        if queue is None:
+            queue = self.queues[name] = Queue(name)
+        return queue
+
+    def assign(self, queue: Queue) -> None:
+        for (session, consumer), (first, last, deliveries) in queue.assign():
+            self.events.append(ev.Assigned(session, consumer, first, last, deliveries))
+
+    def settle(self, queue: Queue) -> None:
+        """After something came back or somebody left."""
+        self.assign(queue)
+        if queue.idle:
+            del self.queues[queue.name]
+
+    def owner_of(self, temporary: str) -> Session | None:
+        try:
+            session = self.sessions.get(names.owner(temporary))
+        except InvalidDestinationError:
+            return None
+        return session if session is not None and temporary in session.temporaries else None
+
+    def take_events(self) -> tuple[ev.Event, ...]:
+        events, self.events = tuple(self.events), []
+        return events
+
+    def snapshot(self) -> Iterator[bytes]:
+        """In the order in which things came, which decides whose turn it is."""
+        # Made at once, for the state goes on changing while it is being written.
+        return iter([encoder.encode(chunk) for chunk in self._chunks()])
+
+    def _chunks(self) -> Iterator[tuple[str, list[Any]]]:
+        yield "head", [self.position, self.digest, self.stamp]
+        parts: tuple[tuple[str, Iterator[Any]], ...] = (
+            ("session", (s.state() for s in self.sessions.values())),
+            ("subscription", (s.state() for s in self.topics.subscriptions.values())),
+            ("last", iter(self.topics.last.items())),
+            ("queue", (q.state() for q in self.queues.values())),
+            ("waiting", ((q.name, *span) for q in self.queues.values() for span in q.waiting)),
+            ("producer", iter(self.producers.values())),
+            ("serving", iter(self.serving.values())),
+        )
+        for part, rows in parts:
+            yield from ((part, chunk) for chunk in _some_at_a_time(rows))
+
+    def restore(self, chunks: Iterator[bytes]) -> None:
+        self._reset()
+        for chunk in chunks:
+            part, rows = msgspec.msgpack.decode(chunk)
+            self._RESTORE[part](self, rows)
+        self.client_ids = {s.client_id: s.number for s in self.sessions.values() if s.client_id}
+        self.deadlines = [
+            *((s.expires, SESSION, s.number) for s in self.sessions.values() if s.expires),
+            *((s.renewed + GRACE_MS, SERVING, s.node) for s in self.serving.values()),
+            *((p.expires, PRODUCER, p.name) for p in self.producers.values() if not p.session),
+        ]
+        heapq.heapify(self.deadlines)
+
+    def _restore_head(self, rows: list[Any]) -> None:
+        self.position, self.digest, self.stamp = rows
+
+    def _restore_sessions(self, rows: list[Any]) -> None:
+        for row in rows:
+            session = Session.from_state(row)
+            self.sessions[session.number] = session
+
+    def _restore_subscriptions(self, rows: list[Any]) -> None:
+        for row in rows:
+            self.topics.add(Subscription.from_state(row))
+
+    def _restore_last(self, rows: list[Any]) -> None:
+        self.topics.last.update(rows)
+
+    def _restore_queues(self, rows: list[Any]) -> None:
+        for row in rows:
+            queue = Queue.from_state(row)
+            self.queues[queue.name] = queue
+
+    def _restore_waiting(self, rows: list[Any]) -> None:
+        for name, first, last, deliveries in rows:
+            queue = self.queues[name]
+            queue.waiting.append((first, last, deliveries))
+            queue.waiting_count += last - first + 1
+
+    def _restore_producers(self, rows: list[Any]) -> None:
+        for producer in msgspec.convert(rows, list[Producer]):
+            self.producers[producer.name] = producer
+
+    def _restore_serving(self, rows: list[Any]) -> None:
+        for serving in msgspec.convert(rows, list[Serving]):
+            self.serving[serving.node] = serving
+
+    _RESTORE: ClassVar[dict[str, Callable[[State, list[Any]], None]]] = {
+        "head": _restore_head,
+        "session": _restore_sessions,
+        "subscription": _restore_subscriptions,
+        "last": _restore_last,
+        "queue": _restore_queues,
+        "waiting": _restore_waiting,
+        "producer": _restore_producers,
+        "serving": _restore_serving,
+    }
+
+
+def _some_at_a_time(rows: Iterator[Any]) -> Iterator[list[Any]]:
+    while some := list(islice(rows, ROWS_A_CHUNK)):
+        yield some
