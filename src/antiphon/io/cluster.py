@@ -138,7 +138,14 @@ def status(args: argparse.Namespace) -> int:
 def _as_json(found: ClusterStatus) -> dict[str, Any]:
     nodes = [_node_as_json(status) for status in found.answers.values()]
     nodes += [
-        {"node": node, "role": "unreachable", "committed": None, "pid": None, "trouble": []}
+        {
+            "node": node,
+            "role": "unreachable",
+            "committed": None,
+            "pid": None,
+            "trouble": [],
+            "counts": {},
+        }
         for node in found.unreachable
     ]
     return {
@@ -158,6 +165,7 @@ def _node_as_json(status: cw.Status) -> dict[str, Any]:
         "pid": status.pid,
         "position": status.position,
         "trouble": list(status.trouble),
+        "counts": status.counts,
     }
 
 
@@ -176,8 +184,33 @@ def _show(found: ClusterStatus) -> None:
         table.add_row(*("" if c is None else str(c) for c in cells), "; ".join(node["trouble"]))
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(table)
+    if any(status.counts for status in found.answers.values()):
+        console.print(_counts_table(found.answers))
     for line in found.trouble:
         console.print(line)
+
+
+def _counts_table(answers: dict[int, cw.Status]) -> Table:
+    """A row for each count of each component, a column for each node."""
+    table = Table(title="counts")
+    table.add_column("component")
+    table.add_column("count")
+    for node in answers:
+        table.add_column(f"node {node}", justify="right")
+    # A dict, not a set: components stay in the order in which a message passes them.
+    rows = {
+        (component, name): None
+        for status in answers.values()
+        for component, counts in status.counts.items()
+        for name in counts
+    }
+    shown = ""
+    for component, name in rows:
+        values = (status.counts.get(component, {}).get(name) for status in answers.values())
+        cells = ("" if value is None else f"{value:,}" for value in values)
+        table.add_row("" if component == shown else component, name, *cells)
+        shown = component
+    return table
 
 
 # -- Change ----------------------------------------------------------------------------------------

@@ -1,0 +1,67 @@
+"""`antiphon cluster status`: what all servers say, put together and shown."""
+
+import argparse
+import json
+
+import msgspec
+import pytest
+
+from antiphon.formats import client_wire as cw
+from antiphon.formats.entry import Member, Membership, ReplicaId
+from antiphon.io import cluster
+from antiphon.io.cluster import ClusterStatus
+
+MEMBERSHIP = Membership(
+    3,
+    (Member(1, 7, True, "a:1"), Member(2, 8, False, "b:2")),
+)
+LEADING = cw.Status(
+    id=ReplicaId(1, 7),
+    pid=101,
+    role="leader",
+    epoch=5,
+    leader=ReplicaId(1, 7),
+    membership=MEMBERSHIP,
+    addresses={1: "a:1", 2: "b:2", 3: "c:3"},
+    committed=41,
+    applied=40,
+    position=900,
+    digest=0,
+    cpu_s=1.5,
+    trouble=("no room on the disk",),
+    counts={"session": {"links": 12345, "waiting": 0}, "journal": {"segments": 2}},
+)
+LEARNING = msgspec.structs.replace(
+    LEADING, id=ReplicaId(2, 8), pid=102, role="follower", trouble=(), counts={"journal": {"x": 9}}
+)
+FOUND = ClusterStatus(1, 5, {1: LEADING, 2: LEARNING}, (3,), ())
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "look", lambda url: FOUND)
+
+
+@pytest.mark.usefixtures("found")
+def test_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cluster.status(argparse.Namespace(url="", json=True)) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["leader"], report["epoch"], report["groups"]) == (1, 5, [])
+    one, two, three = report["nodes"]
+    assert (one["node"], one["role"], one["committed"], one["pid"]) == (1, "leader", 41, 101)
+    assert one["counts"]["session"]["links"] == 12345
+    assert one["trouble"] == ["no room on the disk"]
+    assert two["role"] == "learner"
+    assert (three["node"], three["role"], three["pid"]) == (3, "unreachable", None)
+
+
+@pytest.mark.usefixtures("found")
+def test_for_people_with_the_counts_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cluster.status(argparse.Namespace(url="", json=False)) == 0
+    shown = capsys.readouterr().out
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines()]
+    assert "leader 1, epoch 5" in shown
+    assert ["1", "leader", "41", "900", "101", "no room on the disk"] in cells
+    assert ["session", "links", "12,345", ""] in cells
+    assert ["", "waiting", "0", ""] in cells
+    assert ["", "x", "", "9"] in cells
