@@ -297,6 +297,29 @@ def _add_bench(commands: Commands) -> None:
     )
     _add_storage(log)
     _add_json(log)
+    _add_bench_connections(bench)
+
+
+def _add_bench_connections(bench: Commands) -> None:
+    parser = _add_command(
+        bench,
+        "connections",
+        "what idle clients cost a server",
+        "antiphon bench connections --clients 10000 --json",
+        _implementation("antiphon.bench.connections", "run"),
+    )
+    parser.add_argument(
+        "--clients",
+        type=_positive,
+        default=10_000,
+        metavar="N",
+        help="connections (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, metavar="S", help="how long (default: %(default)s)"
+    )
+    _add_storage(parser)
+    _add_json(parser)
 
 
 def _add_journal(commands: Commands) -> None:
