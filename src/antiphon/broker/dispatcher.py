@@ -1,0 +1,395 @@
+"""Deliveries to the consumers of one server's clients.
+
+Promises: a consumer of a topic gets every message behind its subscription's floor that matches,
+once and in log order; a consumer of a queue gets exactly what the state machine assigned to it.
+Packs go out as they are in the journal, by reference; they are cut only where a window, an
+acknowledgement or an assignment ends inside one. At most `prefetch` messages of a topic are sent
+and not acknowledged by the client, and at most `RESERVE` times as many beyond what the state
+machine knows to be acknowledged. For one connection at most `delivery_bytes` are on their way; the
+rest follows when it has drained.
+
+A consumer of a topic that keeps up is *caught up*: new packs are handed to it as they are accepted.
+One that does not *lags*: it costs a number here, and reads from the journal when its window opens.
+Nobody's reading lasts longer than `TURN_BYTES` before everybody else has a turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from antiphon.broker.broker import Broker
+from antiphon.broker.sessions import Consumer
+from antiphon.broker.spans import Span, Spans
+from antiphon.broker.topics import RESERVE, Subscription
+from antiphon.core.effects import Accepted
+from antiphon.formats import client_wire as cw
+from antiphon.formats import columns
+from antiphon.formats.destination import is_pattern
+from antiphon.formats.journal import Row
+
+TURN_BYTES = 4 << 20
+"""Packs handed out in one turn; then the server looks after other things."""
+
+ROWS_A_READ = 64
+ROUTES_MAX = 10_000
+OVERHEAD_BYTES = 64
+"""What a delivery costs besides its pack."""
+
+
+class PackSource(Protocol):
+    """Where accepted packs are read: the journal."""
+
+    def pack(self, position: int) -> tuple[Row, bytes] | None:
+        """The pack that holds this position; None: there is none, or it is gone."""
+
+    def rows_for(self, pattern: str, first: int, most: int) -> list[Row]:
+        """Packs for destinations that match, from position `first` on."""
+
+
+class Outlet:
+    """A connection, and what is on its way to its client."""
+
+    def __init__(self, link: int) -> None:
+        self.link = link
+        self.bytes = 0
+        self.blocked: dict[Reader, None] = {}  # to go on when it has drained
+
+
+class TopicReader:
+    """Where one consumer of a topic is."""
+
+    def __init__(self, consumer: Consumer, subscription: Subscription, outlet: Outlet) -> None:
+        self.consumer = consumer
+        self.subscription = subscription
+        self.outlet = outlet
+        self.next = subscription.floor + 1  # the next position to look at
+        self.caught_up = False
+        self.behind = 0  # messages that came while it lagged
+        self.rank = 0  # messages sent since it was opened
+        self.unacked = Spans()  # sent, and not acknowledged by the client
+        self.unsettled = Spans()  # sent, and not known to the state machine as acknowledged
+
+    @property
+    def room(self) -> int:
+        prefetch = self.consumer.prefetch
+        return min(prefetch - self.unacked.count, prefetch * RESERVE - self.unsettled.count)
+
+    def sent(self, first: int, last: int) -> None:
+        self.unacked.add(first, last, 1)
+        self.unsettled.add(first, last, 1)
+        self.rank += last - first + 1
+
+
+class QueueReader:
+    """What one consumer of a queue has been assigned, and was not sent."""
+
+    def __init__(self, consumer: Consumer, outlet: Outlet, pending: list[Span]) -> None:
+        self.consumer = consumer
+        self.outlet = outlet
+        self.pending = pending
+
+
+Reader = TopicReader | QueueReader
+Tell = Callable[[int, cw.Answer], None]
+
+
+class Dispatcher:
+    def __init__(
+        self, broker: Broker, packs: PackSource, tell: Tell, delivery_bytes: int, slow_quota: int
+    ) -> None:
+        self._broker = broker
+        self._packs = packs
+        self._tell = tell
+        self._delivery_bytes = delivery_bytes
+        self._slow_quota = slow_quota
+        self._sessions: dict[int, dict[int, Reader]] = {}
+        self._outlets: dict[int, Outlet] = {}  # by session
+        self._by_link: dict[int, Outlet] = {}
+        self._ready: dict[Reader, None] = {}  # may have something to send
+        self._exact: dict[str, dict[TopicReader, None]] = {}  # by destination
+        self._wide: dict[TopicReader, None] = {}  # with wildcards
+        self._routes: dict[str, tuple[TopicReader, ...]] = {}  # a cache
+        self._accepted: list[Accepted] = []
+        self._dispatched = broker.position  # up to here those who are caught up have been served
+        self._turn_bytes = 0
+        self.delivered_packs = 0
+        self.delivered_bytes = 0
+        self.dropped_messages = 0
+        self.too_slow: list[tuple[int, str]] = []  # sessions to be ended, and why
+
+    # -- Consumers come and go -----------------------------------------------------------------
+
+    def open(self, session: int, link: int, seen: Iterable[cw.Seen]) -> None:
+        """The session is attached here; its client has `seen` something of its consumers."""
+        self._outlets[session] = self._by_link[link] = Outlet(link)
+        self._sessions[session] = {}
+        self.follow(session, {s.consumer: s for s in seen})
+
+    def close(self, session: int) -> None:
+        for reader in self._sessions.pop(session, {}).values():
+            self._remove(reader)
+        outlet = self._outlets.pop(session, None)
+        if outlet is not None:
+            del self._by_link[outlet.link]
+
+    def follow(self, session: int, seen: dict[int, cw.Seen] | None = None) -> None:
+        """Serve the consumers that the session has now, and no others."""
+        readers = self._sessions[session]
+        known = self._broker.sessions.get(session)
+        consumers = known.consumers if known is not None else {}
+        for number in [n for n in readers if n not in consumers or consumers[n].closed]:
+            self._remove(readers.pop(number))
+        for number in consumers.keys() - readers.keys():
+            if not consumers[number].closed:
+                had = (seen or {}).get(number)
+                readers[number] = self._reader(consumers[number], self._outlets[session], had)
+
+    def _reader(self, consumer: Consumer, outlet: Outlet, seen: cw.Seen | None) -> Reader:
+        subscription = self._broker.subscription(consumer)
+        if subscription is None:
+            pending = Spans(self._broker.assigned(consumer))
+            for first, last in seen.held if seen is not None else ():
+                pending.take(first, last)
+            queue_reader = QueueReader(consumer, outlet, list(pending))
+            self._ready[queue_reader] = None
+            return queue_reader
+        reader = TopicReader(consumer, subscription, outlet)
+        if seen is not None and seen.position >= reader.next:
+            self._recount(reader, min(seen.position, self._broker.position))
+        self._add_route(reader)
+        reader.caught_up = reader.next > self._dispatched
+        if not reader.caught_up:
+            self._ready[reader] = None
+        return reader
+
+    def _recount(self, reader: TopicReader, upto: int) -> None:
+        """The client has all up to here, of which this server has sent nothing itself."""
+        limit = reader.consumer.prefetch * RESERVE
+        position = reader.next
+        while position <= upto and reader.unsettled.count < limit:
+            rows = self._packs.rows_for(reader.subscription.pattern, position, ROWS_A_READ)
+            for row in rows:
+                first = max(row.position, position)
+                last = min(row.position + row.count - 1, upto)
+                if first <= last:
+                    for one, two, _ in reader.subscription.runs(first, last, 0):
+                        reader.sent(one, two)
+            if len(rows) < ROWS_A_READ:
+                break
+            position = rows[-1].position + rows[-1].count
+        reader.next = upto + 1
+
+    def _remove(self, reader: Reader) -> None:
+        self._ready.pop(reader, None)
+        reader.outlet.blocked.pop(reader, None)
+        if isinstance(reader, TopicReader):
+            pattern = reader.subscription.pattern
+            self._wide.pop(reader, None)
+            exact = self._exact.get(pattern)
+            if exact is not None:
+                exact.pop(reader, None)
+                if not exact:
+                    del self._exact[pattern]
+            self._routes.clear()
+
+    def _add_route(self, reader: TopicReader) -> None:
+        pattern = reader.subscription.pattern
+        if is_pattern(pattern.partition(":")[2]):
+            self._wide[reader] = None
+        else:
+            self._exact.setdefault(pattern, {})[reader] = None
+        self._routes.clear()
+
+    def _route(self, destination: str) -> tuple[TopicReader, ...]:
+        route = self._routes.get(destination)
+        if route is None:
+            if len(self._routes) >= ROUTES_MAX:
+                self._routes.clear()
+            wide = (r for r in self._wide if r.subscription.matches(destination))
+            route = self._routes[destination] = (*self._exact.get(destination, ()), *wide)
+        return route
+
+    # -- What happens --------------------------------------------------------------------------
+
+    def applied(self, accepted: tuple[Accepted, ...]) -> None:
+        self._accepted += accepted
+
+    def assigned(self, session: int, consumer: int, span: Span) -> None:
+        reader = self._sessions.get(session, {}).get(consumer)
+        if isinstance(reader, QueueReader):  # otherwise it is opened later, with all it has
+            reader.pending.append(span)
+            self._ready[reader] = None
+
+    def acked(self, session: int, row: cw.AckRow) -> None:
+        """The client acknowledged; the log will know later."""
+        reader = self._sessions.get(session, {}).get(row.consumer)
+        if isinstance(reader, TopicReader):
+            reader.unacked.take(max(row.first, 1), row.last)
+            self._go_on(reader)
+
+    def settled(self, session: int, row: cw.AckRow) -> None:
+        """The state machine knows of the acknowledgement."""
+        reader = self._sessions.get(session, {}).get(row.consumer)
+        if isinstance(reader, TopicReader):
+            reader.unsettled.take(max(row.first, 1), row.last)
+            self._go_on(reader)
+
+    def drained(self, link: int) -> None:
+        outlet = self._by_link.get(link)
+        if outlet is not None and outlet.bytes:
+            outlet.bytes = 0
+            self._ready.update(outlet.blocked)
+            outlet.blocked.clear()
+
+    def restored(self) -> None:
+        """The state machine jumped ahead; no session is served now."""
+        assert not self._sessions
+        self._accepted = []
+        self._dispatched = self._broker.position
+
+    def _go_on(self, reader: TopicReader) -> None:
+        if not reader.caught_up and reader.room > 0:
+            self._ready[reader] = None
+
+    # -- Handing out ---------------------------------------------------------------------------
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._ready)
+
+    def dispatch(self) -> None:
+        """Hand out what is new to those who are caught up, and a turn's worth to those who lag.
+        The journal has the rows of all that was applied."""
+        accepted, self._accepted = self._accepted, []
+        for one in accepted:
+            self._dispatched = one.position + one.count - 1
+            if route := self._route(one.destination):
+                self._hand_out(one, route)
+        self._turn_bytes = 0  # those who lag have a turn of their own
+        for _ in range(len(self._ready)):
+            if self._turn_bytes >= TURN_BYTES:
+                return
+            reader = next(iter(self._ready))
+            del self._ready[reader]  # if it has more to do, it comes after the others
+            if isinstance(reader, TopicReader):
+                self._read_topic(reader)
+            else:
+                self._read_queue(reader)
+
+    def _hand_out(self, one: Accepted, route: tuple[TopicReader, ...]) -> None:
+        found: tuple[Row, bytes] | None = None
+        for reader in route:
+            if one.position + one.count <= reader.next:
+                continue
+            if reader.caught_up:
+                found = found or self._pack(one.position)
+                reader.caught_up = self._send_from(reader, *found)
+            if not reader.caught_up:
+                self._fell_behind(reader, one.count)
+
+    def _read_topic(self, reader: TopicReader) -> None:
+        rows = self._packs.rows_for(reader.subscription.pattern, reader.next, ROWS_A_READ)
+        for row in rows:
+            if row.position > self._dispatched:
+                break
+            if not self._send_from(reader, *self._pack(row.position)):
+                return
+            if self._turn_bytes >= TURN_BYTES:
+                self._ready[reader] = None
+                return
+        else:
+            if len(rows) == ROWS_A_READ:
+                self._ready[reader] = None
+                return
+        reader.next = max(reader.next, self._dispatched + 1)
+        reader.caught_up = True
+        reader.behind = 0
+
+    def _send_from(self, reader: TopicReader, row: Row, pack: bytes) -> bool:
+        """Send what of this pack is for the reader; False: its window or its outlet is full."""
+        last = row.position + row.count - 1
+        first = max(row.position, reader.next)
+        for one, two, deliveries in reader.subscription.runs(first, last, reader.rank):
+            while one <= two:
+                room = reader.room
+                if room <= 0 or not self._has_room(reader):
+                    reader.next = one
+                    return False
+                upto = min(two, one + room - 1)
+                reader.sent(one, upto)
+                self._deliver(reader, row, pack, (one, upto, deliveries))
+                one = upto + 1
+        reader.next = last + 1
+        return True
+
+    def _read_queue(self, reader: QueueReader) -> None:
+        while reader.pending:
+            if not self._has_room(reader):
+                return
+            if self._turn_bytes >= TURN_BYTES:
+                self._ready[reader] = None
+                return
+            first, last, deliveries = reader.pending[0]
+            row, pack = self._pack(first)
+            upto = min(last, row.position + row.count - 1)
+            self._deliver(reader, row, pack, (first, upto, deliveries))
+            if upto < last:
+                reader.pending[0] = (upto + 1, last, deliveries)
+            else:
+                del reader.pending[0]
+
+    def _pack(self, position: int) -> tuple[Row, bytes]:
+        found = self._packs.pack(position)
+        assert found is not None, f"the journal has lost message {position}, which is live"
+        return found
+
+    def _has_room(self, reader: Reader) -> bool:
+        if reader.outlet.bytes < self._delivery_bytes:
+            return True
+        reader.outlet.blocked[reader] = None
+        return False
+
+    def _deliver(self, reader: Reader, row: Row, pack: bytes, span: Span) -> None:
+        first, last, deliveries = span
+        data = columns.cut(pack, first - row.position, last - first + 1)
+        number = reader.consumer.number
+        self._tell(reader.outlet.link, cw.Deliver(number, first, row.stamp, deliveries, data))
+        size = len(data) + OVERHEAD_BYTES
+        reader.outlet.bytes += size
+        self._turn_bytes += size
+        self.delivered_packs += 1
+        self.delivered_bytes += len(data)
+
+    # -- Consumers that do not keep up ---------------------------------------------------------
+
+    def _fell_behind(self, reader: TopicReader, count: int) -> None:
+        reader.behind += count
+        if reader.behind <= self._slow_quota or reader.consumer.slow == "spill":
+            return
+        if reader.consumer.slow == "drop" and not reader.subscription.durable:
+            self.dropped_messages += reader.behind
+            reader.next = self._dispatched + 1
+            reader.caught_up = True
+            reader.behind = 0
+        elif reader.consumer.slow == "disconnect":
+            self.too_slow.append(
+                (
+                    reader.consumer.session,
+                    f"its consumer of {reader.consumer.destination!r} is {reader.behind} messages "
+                    f"behind; the limit is {self._slow_quota}",
+                )
+            )
+
+    def counts(self) -> dict[str, int]:
+        readers = [r for some in self._sessions.values() for r in some.values()]
+        topic = [r for r in readers if isinstance(r, TopicReader)]
+        return {
+            "consumers": len(readers),
+            "lagging": sum(not r.caught_up for r in topic),
+            "unacknowledged": sum(r.unacked.count for r in topic),
+            "on_the_way_bytes": sum(o.bytes for o in self._outlets.values()),
+            "delivered_packs": self.delivered_packs,
+            "delivered_bytes": self.delivered_bytes,
+            "dropped_messages": self.dropped_messages,
+        }

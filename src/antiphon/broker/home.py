@@ -1,0 +1,680 @@
+"""What a server does for its clients: their *home*, between their connections and the log.
+
+Promises: a client's request is answered only when this server's state machine has dealt with it;
+until then it is proposed again whenever it may have been lost. A session is served on one
+connection; who comes later, here or elsewhere, takes it over. What one client does wrong, or does
+not read, costs nobody else anything: it is told why and cut off, or held back.
+
+Needs: a driver that carries out the effects in order, tells of everything that was applied, and
+calls `flush` and `dispatch` after that. The driver gives connections (*links*) their numbers, each
+once in the life of the server. No clock and no socket is in here, so the simulator drives the same
+class. What is published waits in `publishing.py`; commands are seen through by `proposing.py`;
+deliveries are made by `dispatcher.py`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from hashlib import blake2b
+from typing import Any, ClassVar
+
+import msgspec
+
+from antiphon.broker import events as ev
+from antiphon.broker.broker import Broker
+from antiphon.broker.dispatcher import Dispatcher, PackSource
+from antiphon.broker.proposing import Proposals
+from antiphon.broker.publishing import Publisher
+from antiphon.core.effects import Accepted
+from antiphon.errors import FormatError
+from antiphon.formats import client_wire as cw
+from antiphon.formats import columns, command, pack
+
+PROPOSAL_BYTES = 1 << 20
+"""Packs proposed at once: they travel to the leader in one frame."""
+
+LOOK_MS = 250
+"""How often a home looks for what is overdue."""
+
+STOOD_STILL_MS = 1000
+"""Without a look for so long, this process did not run."""
+
+ACK_ROWS_MAX = 20_000
+"""Rows of acknowledgements in one entry."""
+
+ACK_ROW_BYTES = 32
+CLIENT_ID_MAX = 1024
+SEQUENCES_MAX = 10_000
+TOKEN_BYTES = 16
+
+
+class HomeSettings(msgspec.Struct, frozen=True):
+    heartbeat_ms: int = 3000
+    """A client that says nothing for three of these is cut off, and takes a server that says
+    nothing for as long for lost."""
+
+    renew_ms: int = 1000
+    """A home with clients says this often that it lives; well below `broker.GRACE_MS`."""
+
+    client_window_bytes: int = 8 << 20
+    """What one client may have unanswered; beyond that nothing is read from it until half is
+    left."""
+
+    window_bytes: int = 64 << 20
+    """The same for all clients of a server together."""
+
+    delivery_bytes: int = 256 << 10
+    """Packs on their way to one client before the others have their turn."""
+
+    slow_quota: int = 100_000
+    """Messages by which a consumer may be behind, unless it spills to the journal."""
+
+
+# -- Effects ---------------------------------------------------------------------------------------
+
+
+class Propose(msgspec.Struct, frozen=True):
+    payloads: tuple[bytes, ...]
+
+
+class Tell(msgspec.Struct, frozen=True):
+    link: int
+    answer: cw.Answer
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """End the connection after what was told has left; `lost` is not called for it any more."""
+
+    link: int
+    reason: str  # for the log; empty: nobody is to blame
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """Stop reading from a connection, or go on."""
+
+    link: int
+    hold: bool
+
+
+Effect = Propose | Tell | Cut | Hold
+
+
+# -- What a home knows -----------------------------------------------------------------------------
+
+
+class Link:
+    """A connection."""
+
+    def __init__(self, number: int, now_ms: int) -> None:
+        self.number = number
+        self.heard_ms = now_ms
+        self.attach: cw.Attach | None = None  # what it asked for
+        self.served: Served | None = None
+        self.waiting_bytes = 0  # of requests that are not answered
+        self.held = False
+
+
+class Served:
+    """A session that is attached to a link here."""
+
+    def __init__(self, session: int, attachment: int, link: Link) -> None:
+        self.session = session
+        self.attachment = attachment
+        self.link = link
+        self.publisher = Publisher({})
+        self.request: cw.Control | None = None  # not answered
+        self.ack_batches = 0  # not done, with acknowledgements of this session
+
+
+class AckBatch:
+    """Acknowledgements of many clients, which become one command."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.rows: list[tuple[int, tuple[cw.AckRow, ...]]] = []
+        self.count = 0
+        self.askers: dict[Served, tuple[int, int]] = {}  # -> number of its last `Ack`, bytes
+
+    def add(self, served: Served, m: cw.Ack, size: int) -> None:
+        self.rows.append((served.session, m.rows))
+        self.count += len(m.rows)
+        if served not in self.askers:
+            served.ack_batches += 1
+        _, before = self.askers.get(served, (0, 0))
+        self.askers[served] = (m.number, before + size)
+
+
+class Home:
+    def __init__(
+        self,
+        node: int,
+        life: int,
+        broker: Broker,
+        packs: PackSource,
+        settings: HomeSettings,
+        now_ms: int,
+    ) -> None:
+        """`life`: drawn anew at each start of the server."""
+        self.settings = settings
+        self._node = node
+        self._life = life
+        self._broker = broker
+        self._out: list[Effect] = []
+        self._links: dict[int, Link] = {}
+        self._sessions: dict[int, Served] = {}
+        self._proposals = Proposals()
+        self.dispatcher = Dispatcher(
+            broker, packs, self._tell, self.settings.delivery_bytes, self.settings.slow_quota
+        )
+        self._due: dict[Served, None] = {}  # have packs to propose
+        self._acks: deque[AckBatch] = deque()  # the first is on its way, the last gathers
+        self._ack_batches = 0
+        self._detaching: dict[int, int] = {}  # session -> attachment whose connection is lost
+        self._held: dict[Link, None] = {}
+        self._waiting_bytes = 0
+        self._leader: Hashable = None
+        self._leads = False
+        self._looked_ms = now_ms
+        self._checked_ms = now_ms
+        self._renewed_ms = now_ms
+        self._stood_still = False
+        self._published = 0
+        self._refused = 0
+
+    def take(self) -> list[Effect]:
+        """What is to be done, in this order."""
+        out, self._out = self._out, []
+        return out
+
+    # -- Connections ---------------------------------------------------------------------------
+
+    def connected(self, link: int, now_ms: int) -> None:
+        self._links[link] = Link(link, now_ms)
+
+    def lost(self, link: int) -> None:
+        """The connection is gone."""
+        known = self._links.get(link)
+        if known is not None:
+            self._leave(known)
+
+    def drained(self, link: int) -> None:
+        """What was told to this client has left."""
+        self.dispatcher.drained(link)
+
+    def received(self, link: int, request: cw.Request, now_ms: int) -> None:
+        known = self._links.get(link)
+        if known is None:
+            return
+        known.heard_ms = now_ms
+        try:
+            handler = self._REQUESTS.get(type(request))
+            if handler is None:
+                raise FormatError(f"{type(request).__name__} is no request of a session")
+            handler(self, known, request)
+        except FormatError as error:
+            self._refuse(known, str(error))
+
+    def _refuse(self, link: Link, reason: str) -> None:
+        """Told before the connection ends: otherwise it would be tried at the next server."""
+        self._refused += 1
+        self._tell(link.number, cw.Refused(reason))
+        self._cut(link, reason)
+
+    def _cut(self, link: Link, reason: str) -> None:
+        self._leave(link)
+        self._out.append(Cut(link.number, reason))
+
+    def _leave(self, link: Link) -> None:
+        """Forget a connection; the lease of its session begins."""
+        del self._links[link.number]
+        self._proposals.done(("attach", link.number))
+        if link.served is not None:
+            served = link.served
+            self._forget(served)
+            self._want_detached(served.session, served.attachment)
+        self._held.pop(link, None)
+
+    def _forget(self, served: Served) -> None:
+        """This session is no longer served here. Acknowledgements that it sent go on their way."""
+        del self._sessions[served.session]
+        served.link.served = None
+        self._due.pop(served, None)
+        self._proposals.done(("request", served.session))
+        self.dispatcher.close(served.session)
+        self._waits_less(served.link, served.link.waiting_bytes)
+
+    def _want_detached(self, session: int, attachment: int) -> None:
+        self._detaching[session] = attachment
+        self._proposals.want(("detach", session), command.Detach(session, attachment))
+
+    def _detached(self, session: int) -> None:
+        """Nothing is left to be said about a connection that was lost."""
+        if self._detaching.pop(session, None) is not None:
+            self._proposals.done(("detach", session))
+
+    def _tell(self, link: int, answer: cw.Answer) -> None:
+        self._out.append(Tell(link, answer))
+
+    # -- Attaching -----------------------------------------------------------------------------
+
+    def _attach(self, link: Link, m: cw.Attach) -> None:
+        if link.attach is not None:
+            raise FormatError("a connection is attached once")
+        if not 0 < m.session < 1 << 63 or len(m.token) != TOKEN_BYTES:
+            raise FormatError(f"a session is a positive number with a token of {TOKEN_BYTES} bytes")
+        if len(m.client_id) > CLIENT_ID_MAX or len(m.sequences) > SEQUENCES_MAX:
+            raise FormatError("a client id or a list of producers that is too long")
+        link.attach = m
+        self._proposals.want(
+            ("attach", link.number),
+            command.Attach(
+                m.session,
+                blake2b(m.token, digest_size=TOKEN_BYTES).digest(),
+                m.resume,
+                m.attempt,
+                self._node,
+                self._life,
+                link.number,
+                m.client_id,
+                m.lease_ms,
+                m.sequences,
+            ),
+        )
+
+    def _on_attached(self, e: ev.Attached, fresh: list[Served]) -> None:
+        mine = (e.node, e.life) == (self._node, self._life)
+        served = self._sessions.get(e.session)
+        if served is not None:
+            if mine and served.link.number == e.link:
+                return  # it was proposed twice
+            self._gone_elsewhere(served)
+        if not mine:
+            self._detached(e.session)
+            return
+        link = self._links.get(e.link)
+        if link is None:
+            self._want_detached(e.session, e.attachment)
+            return
+        self._proposals.done(("attach", link.number))
+        self._detached(e.session)
+        link.served = self._sessions[e.session] = Served(e.session, e.attachment, link)
+        fresh.append(link.served)
+
+    def _gone_elsewhere(self, served: Served) -> None:
+        link = served.link
+        self._forget(served)
+        self._cut(link, "its session goes on at another connection")
+
+    def _begin(self, served: Served) -> None:
+        """Serve a session, from the state as it is now."""
+        session = self._broker.sessions.get(served.session)
+        if session is None or self._sessions.get(served.session) is not served:
+            return  # over already
+        asked = served.link.attach
+        assert asked is not None
+        served.publisher = Publisher(session.streams)
+        self._tell(
+            served.link.number,
+            cw.Attached(
+                served.session,
+                served.attachment,
+                tuple(session.streams.items()),
+                tuple(session.refusals),
+                self.settings.heartbeat_ms,
+                cw.PACK_MAX,
+            ),
+        )
+        self.dispatcher.open(served.session, served.link.number, asked.seen)
+
+    def _on_attach_refused(self, e: ev.AttachRefused) -> None:
+        link = self._links.get(e.link)
+        if (e.node, e.life) == (self._node, self._life) and link is not None:
+            self._tell(link.number, cw.Ended(e.code, e.text))
+            self._cut(link, "")
+
+    def _on_session_ended(self, e: ev.SessionEnded) -> None:
+        self._detached(e.session)
+        served = self._sessions.get(e.session)
+        if served is not None:
+            self._tell(served.link.number, cw.Ended(e.code, e.text))
+            link = served.link
+            self._forget(served)
+            self._cut(link, e.text)
+
+    # -- Publishing ----------------------------------------------------------------------------
+
+    def _publish(self, link: Link, m: cw.Publish) -> None:
+        served = self._served(link)
+        if len(m.pack) > cw.PACK_MAX:
+            raise FormatError(f"a pack has at most {cw.PACK_MAX} bytes, not {len(m.pack)}")
+        header = columns.check(m.pack)
+        if header.session != served.session:
+            raise FormatError(f"session {header.session} on the connection of {served.session}")
+        before = served.publisher.bytes
+        answer = served.publisher.take(header, m.pack)
+        if served.publisher.bytes > before:
+            self._due[served] = None
+            self._waits_more(link, len(m.pack))
+        if answer is not None:
+            self._tell(link.number, answer)
+
+    def _settle_packs(self, streams: Iterable[tuple[int, int]], now_ms: int) -> None:
+        """Answer what the state machine has settled of these sessions and producers."""
+        for session, producer in streams:
+            served = self._sessions.get(session)
+            if served is not None:
+                sequence = self._broker.last_sequence(session, producer)
+                freed, answer = served.publisher.settle(producer, sequence, now_ms)
+                if answer is not None:
+                    self._published += 1
+                    self._tell(served.link.number, answer)
+                if freed:
+                    self._waits_less(served.link, freed)
+
+    def _on_pack_refused(self, e: ev.PackRefused) -> None:
+        served = self._sessions.get(e.session)
+        if served is not None:
+            self._tell(served.link.number, e.refusal)
+
+    def _served(self, link: Link) -> Served:
+        if link.served is None:
+            raise FormatError("nothing can be asked before the session is attached")
+        return link.served
+
+    # -- Control requests ----------------------------------------------------------------------
+
+    def _control(self, link: Link, m: cw.Control) -> None:
+        served = self._served(link)
+        if served.request is not None:
+            if served.request.number == m.number:
+                return  # it is on its way
+            raise FormatError(f"request {m.number} before {served.request.number} is answered")
+        session = self._broker.sessions.get(served.session)
+        last = session.request if session is not None else 0
+        if session is not None and m.number not in (last, last + 1):
+            raise FormatError(f"request {m.number} after {last}")
+        served.request = m
+        if not served.ack_batches:
+            self._propose_request(served)
+
+    def _propose_request(self, served: Served) -> None:
+        """Behind the acknowledgements that came before it: a consumer is not closed with
+        messages unacknowledged that the client has acknowledged."""
+        if served.request is not None:
+            m = served.request
+            self._proposals.want(
+                ("request", served.session), command.Request(served.session, m.number, m.body)
+            )
+
+    def _on_answered(self, e: ev.Answered) -> None:
+        served = self._sessions.get(e.session)
+        if served is None or served.request is None or served.request.number != e.result.number:
+            return
+        served.request = None
+        self._proposals.done(("request", served.session))
+        self._tell(served.link.number, e.result)
+        self._follow_session(served)
+
+    def _follow_session(self, served: Served) -> None:
+        session = self._broker.sessions.get(served.session)
+        if session is not None:
+            for producer, last in session.streams.items():
+                served.publisher.opened(producer, last)
+        self.dispatcher.follow(served.session)
+
+    # -- Acknowledgements ----------------------------------------------------------------------
+
+    def _ack(self, link: Link, m: cw.Ack) -> None:
+        served = self._served(link)
+        for row in m.rows:
+            if not 0 <= row.first <= row.last:
+                raise FormatError(f"{row} is no range of positions")
+            self.dispatcher.acked(served.session, row)
+        size = ACK_ROW_BYTES * (1 + len(m.rows))
+        self._gathering().add(served, m, size)
+        self._waits_more(link, size)
+
+    def _gathering(self) -> AckBatch:
+        """The batch that is not on its way yet."""
+        on_its_way = 1 if "acks" in self._proposals else 0
+        if len(self._acks) == on_its_way or self._acks[-1].count >= ACK_ROWS_MAX:
+            self._ack_batches += 1
+            self._acks.append(AckBatch(self._ack_batches))
+        return self._acks[-1]
+
+    def _send_acks(self) -> None:
+        """One batch at a time: what comes meanwhile makes the next one."""
+        if self._acks and "acks" not in self._proposals:
+            batch = self._acks[0]
+            rows = tuple(batch.rows)
+            self._proposals.want("acks", command.Acks(self._node, self._life, batch.number, rows))
+
+    def _on_acks_done(self, e: ev.AcksDone) -> None:
+        mine = (e.node, e.life) == (self._node, self._life)
+        if not mine or not self._acks or self._acks[0].number != e.batch:
+            return
+        batch = self._acks.popleft()
+        self._proposals.done("acks")
+        for session, rows in batch.rows:
+            for row in rows:
+                self.dispatcher.settled(session, row)
+        for served, (number, size) in batch.askers.items():
+            if self._sessions.get(served.session) is served:
+                self._tell(served.link.number, cw.Acked(number))
+                self._waits_less(served.link, size)
+                served.ack_batches -= 1
+                if not served.ack_batches:
+                    self._propose_request(served)
+
+    # -- Heartbeats ----------------------------------------------------------------------------
+
+    def _ping(self, link: Link, m: cw.Ping) -> None:
+        self._tell(link.number, cw.Pong())
+
+    _REQUESTS: ClassVar[dict[type, Callable[[Home, Link, Any], None]]] = {
+        cw.Attach: _attach,
+        cw.Publish: _publish,
+        cw.Control: _control,
+        cw.Ack: _ack,
+        cw.Ping: _ping,
+    }
+
+    # -- Holding back --------------------------------------------------------------------------
+
+    def _waits_more(self, link: Link, size: int) -> None:
+        link.waiting_bytes += size
+        self._waiting_bytes += size
+        if (
+            link.waiting_bytes > self.settings.client_window_bytes
+            or self._waiting_bytes > self.settings.window_bytes
+        ) and not link.held:
+            link.held = True
+            self._held[link] = None
+            self._out.append(Hold(link.number, True))
+
+    def _waits_less(self, link: Link, size: int) -> None:
+        link.waiting_bytes -= size
+        self._waiting_bytes -= size
+        if not self._held or self._waiting_bytes > self.settings.window_bytes // 2:
+            return
+        for held in list(self._held):
+            if held.waiting_bytes <= self.settings.client_window_bytes // 2:
+                del self._held[held]
+                held.held = False
+                held.heard_ms = self._looked_ms  # while it was not read, it could not be heard
+                self._out.append(Hold(held.number, False))
+
+    # -- From the log --------------------------------------------------------------------------
+
+    def applied(
+        self, accepted: tuple[Accepted, ...], events: tuple[ev.Event, ...], now_ms: int
+    ) -> None:
+        """The state machine took some entries; its state is as after the last of them."""
+        fresh: list[Served] = []
+        refused = []
+        for event in events:
+            if isinstance(event, ev.Assigned):
+                span = (event.first, event.last, event.deliveries)
+                self.dispatcher.assigned(event.session, event.consumer, span)
+            elif isinstance(event, ev.Attached):
+                self._on_attached(event, fresh)
+            else:
+                self._EVENTS[type(event)](self, event)
+                if isinstance(event, ev.PackRefused):
+                    refused.append((event.session, event.refusal.producer))
+        # A fresh session begins with the state, which has all that these events told of it.
+        for served in fresh:
+            self._begin(served)
+        streams = dict.fromkeys((a.session, a.producer) for a in accepted)
+        streams.update(dict.fromkeys(refused))
+        self._settle_packs(streams, now_ms)
+        self.dispatcher.applied(accepted)
+
+    _EVENTS: ClassVar[dict[type, Callable[[Home, Any], None]]] = {
+        ev.AttachRefused: _on_attach_refused,
+        ev.Answered: _on_answered,
+        ev.PackRefused: _on_pack_refused,
+        ev.SessionEnded: _on_session_ended,
+        ev.AcksDone: _on_acks_done,
+    }
+
+    def restored(self) -> None:
+        """The state machine jumped ahead to another server's snapshot, and nobody told of what
+        happened in between. The clients come again, and find the state as it is."""
+        for served in list(self._sessions.values()):
+            self._cut(served.link, "this server had fallen behind, and took over another's state")
+        self.dispatcher.restored()
+
+    def rejected(self, payloads: tuple[bytes, ...], now_ms: int) -> None:
+        """The leader did not take these."""
+        self._proposals.refused(now_ms)
+        for payload in payloads:
+            if not command.is_command(payload):
+                served = self._sessions.get(pack.read_header(payload).session)
+                if served is not None:
+                    served.publisher.refused(now_ms)
+
+    # -- To the log ----------------------------------------------------------------------------
+
+    def follow(self, leader: Hashable, leads: bool) -> None:
+        """Who leads now, None: nobody; a new reign is a new value. `leads`: it is this server."""
+        self._leads = leads
+        if leader != self._leader:
+            # What the old leader was given may have died with it.
+            self._leader = leader
+            self._proposals.all_again()
+            for served in self._sessions.values():
+                self._propose_again(served)
+
+    def _propose_again(self, served: Served) -> None:
+        if served.publisher.again():
+            self._due[served] = None
+
+    def flush(self, now_ms: int) -> None:
+        """Propose what has come in."""
+        if self._leader is None:
+            return
+        due, self._due = self._due, {}
+        packs = (p for served in due for p in served.publisher.unproposed(now_ms))
+        self._out += (Propose(some) for some in _bounded(packs))
+        self._send_acks()
+        # Behind the packs: who closes a session has sent them before.
+        self._out += (Propose((payload,)) for payload in self._proposals.take(now_ms))
+
+    def dispatch(self) -> bool:
+        """Deliver, once the journal has the rows of what was applied; True: there is more to do
+        after others had their turn."""
+        self.dispatcher.dispatch()
+        for session, why in self.dispatcher.too_slow:
+            if (served := self._sessions.get(session)) is not None:
+                self._tell(served.link.number, cw.Ended("ResourceAllocationError", why))
+                self._cut(served.link, why)
+        self.dispatcher.too_slow.clear()
+        return self.dispatcher.has_work
+
+    # -- Time ----------------------------------------------------------------------------------
+
+    def next_deadline_ms(self) -> int | None:
+        """When `tick` is to be called; None: not before something else happens."""
+        if not self._links and not self._proposals:
+            return None
+        return self._looked_ms + LOOK_MS
+
+    def tick(self, now_ms: int) -> None:
+        if now_ms < self._looked_ms + LOOK_MS:
+            return
+        self._stood_still = self._stood_still or now_ms - self._looked_ms > STOOD_STILL_MS
+        self._looked_ms = now_ms
+        self._look_for_the_overdue(now_ms)
+        self._look_at_detaches()
+        if now_ms - self._checked_ms >= self.settings.heartbeat_ms:
+            self._checked_ms = now_ms
+            self._look_at_links(now_ms)
+        if now_ms - self._renewed_ms >= self.settings.renew_ms:
+            self._renewed_ms = now_ms
+            self._renew()
+
+    def _renew(self) -> None:
+        if self._sessions:
+            self._proposals.want("renew", command.Renew(self._node, self._life))
+        else:
+            self._proposals.done("renew")
+
+    def _look_for_the_overdue(self, now_ms: int) -> None:
+        """What was not taken, and what should have been answered by now, is proposed again. A
+        leader has what it did not reject; only on the way to it something may be lost."""
+        self._proposals.look(now_ms, lost=not self._leads)
+        for served in self._sessions.values():
+            if served.publisher.overdue(now_ms, lost=not self._leads):
+                self._propose_again(served)
+
+    def _look_at_detaches(self) -> None:
+        for number, attachment in list(self._detaching.items()):
+            session = self._broker.sessions.get(number)
+            if session is None or session.detached or session.attachment != attachment:
+                self._detached(number)
+
+    def _look_at_links(self, now_ms: int) -> None:
+        limit_ms = 3 * self.settings.heartbeat_ms
+        # A server that stood still has heard nobody, and blames nobody for it.
+        blameless, self._stood_still = self._stood_still, False
+        for link in list(self._links.values()):
+            if blameless or link.held:
+                link.heard_ms = now_ms
+            elif now_ms - link.heard_ms > limit_ms:
+                self._cut(link, f"it has said nothing for {limit_ms / 1000:g} s")
+                continue
+            served = link.served
+            session = self._broker.sessions.get(served.session) if served is not None else None
+            if session is not None and session.detached:
+                # This server was not heard for a while. The client is to come again, for its
+                # lease runs.
+                self._cut(link, "the other servers took it for lost")
+
+    def counts(self) -> dict[str, int]:
+        return {
+            "links": len(self._links),
+            "sessions": len(self._sessions),
+            "held": len(self._held),
+            "waiting_packs": sum(s.publisher.packs for s in self._sessions.values()),
+            "waiting_bytes": self._waiting_bytes,
+            "commands": len(self._proposals),
+            "acknowledgements": sum(batch.count for batch in self._acks),
+            "published": self._published,
+            "refused": self._refused,
+        }
+
+
+def _bounded(packs: Iterable[bytes]) -> Iterator[tuple[bytes, ...]]:
+    """The packs in order, in groups of about `PROPOSAL_BYTES`."""
+    some: list[bytes] = []
+    size = 0
+    for one in packs:
+        some.append(one)
+        size += len(one)
+        if size >= PROPOSAL_BYTES:
+            yield tuple(some)
+            some, size = [], 0
+    if some:
+        yield tuple(some)

@@ -1,0 +1,81 @@
+"""Commands on their way into the log: proposed until they are seen to be done.
+
+A proposal may be lost with a leader or on the way to it, and applying a command twice changes
+nothing: so each is proposed at once, again under every new leader, and again after a pause that
+doubles, so that a cluster which is merely slow is not given the same work over and over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+
+from antiphon.formats import command
+
+AGAIN_MS, AGAIN_MAX_MS = 1000, 8000
+RETRY_MS = 250
+"""After a leader refused something: it has too much to do, or is about to leave."""
+
+COMMANDS_MAX = 64
+"""Commands in one entry."""
+
+
+class _Wanted:
+    def __init__(self, what: command.Command) -> None:
+        self.what = what
+        self.due_ms = 0  # when to propose it again
+        self.pause_ms = AGAIN_MS
+
+
+class Proposals:
+    def __init__(self) -> None:
+        self._wanted: dict[Hashable, _Wanted] = {}
+        self._due: dict[Hashable, None] = {}
+        self._retry_ms: int | None = None  # when to try again what was refused
+
+    def __len__(self) -> int:
+        return len(self._wanted)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._wanted
+
+    def want(self, key: Hashable, what: command.Command) -> None:
+        """Propose this until `done`; it takes the place of what had that key."""
+        self._wanted[key] = _Wanted(what)
+        self._due[key] = None
+
+    def done(self, key: Hashable) -> None:
+        self._wanted.pop(key, None)
+        self._due.pop(key, None)
+
+    def all_again(self) -> None:
+        """There is another leader; what the old one was given may have died with it."""
+        self._due = dict.fromkeys(self._wanted)
+
+    def refused(self, now_ms: int) -> None:
+        """Something was not taken; which it was is not worth finding out."""
+        self._retry_ms = now_ms + RETRY_MS
+
+    def look(self, now_ms: int, *, lost: bool) -> None:
+        """What was refused a while ago is due again, and, if something may have been `lost` on its
+        way, what has not been done in time."""
+        if self._retry_ms is not None and now_ms >= self._retry_ms:
+            self._retry_ms = None
+            self.all_again()
+        for key, wanted in self._wanted.items() if lost else ():
+            if wanted.due_ms <= now_ms and key not in self._due:
+                wanted.pause_ms = min(2 * wanted.pause_ms, AGAIN_MAX_MS)
+                self._due[key] = None
+
+    def take(self, now_ms: int) -> Iterator[bytes]:
+        """What is to be proposed now, as payloads of entries."""
+        some: list[command.Command] = []
+        due, self._due = self._due, {}
+        for key in due:
+            wanted = self._wanted[key]
+            wanted.due_ms = now_ms + wanted.pause_ms
+            some.append(wanted.what)
+            if len(some) == COMMANDS_MAX:
+                yield command.encode(some)
+                some = []
+        if some:
+            yield command.encode(some)
