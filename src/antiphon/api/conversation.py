@@ -1,0 +1,573 @@
+"""A client's side of the protocol (`formats/client_wire.py`), without sockets, clocks or threads.
+
+The application says what it wants (`send`, `request`, `acknowledge`...) and gets tickets; the
+driver says what happened (`connected`, `received`, `lost`, `tick`), sends what `flush` gives it and
+carries out the events of `take_events`. Every timer is here: back-off, lease, heartbeats, the pause
+in which acknowledgements gather. `next_deadline_ms` says when `tick` is due.
+
+Promises: whatever connections are lost, each ticket is settled once, in the order in which things
+were sent; a message that was accepted is not accepted twice; nothing arrives twice; nothing that a
+server sends raises here. A session that cannot go on ends with an error for everybody who waits,
+which says whether what they asked for may have happened.
+
+::
+
+    PAUSING --Dial--> DIALLING --connected--> ATTACHING --Attached--> ATTACHED
+       ^                  |                       |                       |
+       +------- lost, or too long without an answer (HangUp) -------------+
+    and from each of them to OVER: closed, ended by a server, or no server within the lease
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum, auto
+from random import Random
+from typing import Any, ClassVar
+
+import msgspec
+
+from antiphon import errors
+from antiphon.api.conversation_inbox import Slice
+from antiphon.api.conversation_packing import Batch, Outbox, Packing, SelfClocking, Stream
+from antiphon.api.conversation_receipts import QueueReceipts, Receipts, TopicReceipts
+from antiphon.api.conversation_ticket import Ticket
+from antiphon.errors import ConnectionLostError, FormatError, Happened, IllegalStateError, JMSError
+from antiphon.formats import client_wire as cw
+from antiphon.formats.columns import Columns, Outgoing
+from antiphon.formats.destination import is_queue
+
+LEASE_MS = 30_000
+"""How long a session outlives its connection. Longer than the servers need for a new leader; and
+what a program that died had taken from a queue goes to others after so long."""
+
+DIAL_MS = 5_000
+ATTACH_MS = 5_000
+"""A server that does not answer for so long is left for another one."""
+
+REDIAL_MIN_MS, REDIAL_MAX_MS = 50, 1_000
+ACK_MS = 20
+"""So long acknowledgements gather when nobody waits for them and the window is wide open."""
+
+HEARTBEATS = 3
+"""Who says nothing for so many is gone."""
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """What the application asked for when it connected."""
+
+    client_id: str = ""
+    user: str = ""
+    password: str = ""
+    connect_ms: int = 10_000
+    lease_ms: int = LEASE_MS
+
+
+class State(Enum):
+    PAUSING = auto()  # before the next attempt to connect
+    DIALLING = auto()
+    ATTACHING = auto()  # connected; the server was asked for the session
+    ATTACHED = auto()
+    OVER = auto()
+
+
+# -- Events: what the driver has to do ------------------------------------------------------------
+
+
+class Dial(msgspec.Struct, frozen=True):
+    """Connect to one server after the other, each time to the next; then call `connected`, or
+    `lost` if that fails."""
+
+
+class HangUp(msgspec.Struct, frozen=True):
+    """End the connection, or the attempt at one. `lost` is not to be called for it."""
+
+    reason: str
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """Call `tell` on this ticket."""
+
+    ticket: Ticket
+
+
+class Arrived(msgspec.Struct, frozen=True):
+    consumer: int
+    slice: Slice
+
+
+class AcksDue(msgspec.Struct, frozen=True):
+    """What consumers have gathered (`Inbox.take_rows`) should be acknowledged now."""
+
+
+class Over(msgspec.Struct, frozen=True):
+    """The session has ended; None: as the application wanted. Nothing more happens."""
+
+    error: JMSError | None
+
+
+Event = Dial | HangUp | Settled | Arrived | AcksDue | Over
+
+
+class Request(Ticket):
+    """A control request. Its value is that of the server's `Result`."""
+
+    __slots__ = ("after_ack", "body", "number", "sent")
+
+    def __init__(self, body: cw.Body, number: int, after_ack: int) -> None:
+        super().__init__()
+        self.body = body
+        self.number = number
+        self.after_ack = after_ack  # not before this acknowledgement is certain
+        self.sent = False
+
+
+class Acknowledgement(Ticket):
+    __slots__ = ("number", "rows")
+
+    def __init__(self, number: int, rows: tuple[cw.AckRow, ...]) -> None:
+        super().__init__()
+        self.number = number
+        self.rows = rows
+
+
+class Conversation:
+    def __init__(
+        self,
+        session: int,
+        token: bytes,
+        chance: Random,
+        now_ms: int,
+        terms: Terms,
+        packing: Packing | None = None,
+    ) -> None:
+        """`session` and `token` are random and nobody else's."""
+        self.session = session
+        self._token = token
+        self._chance = chance
+        self._terms = terms
+        self._state = State.PAUSING
+        self._outbox = Outbox(session, packing or SelfClocking())
+        self._receipts: dict[int, Receipts] = {}  # by consumer
+        self._requests: deque[Request] = deque()  # the first one may have been sent
+        self._acks: deque[Acknowledgement] = deque()  # not known to have arrived
+        self._acks_to_send: deque[Acknowledgement] = deque()
+        self._out: list[bytes] = []
+        self._events: list[Event] = []
+        self._error: JMSError | None = None  # why it is over
+
+        self._consumers = 0  # numbers given out so far
+        self._producers = 0
+        self._temporaries = 0
+        self._request_number = 0
+        self._ack_number = 0
+        self._acked_number = 0
+        self._attempt = 0
+        self._was_attached = False
+        self._closing: Request | None = None
+
+        self._failures = 0  # attempts in vain since it last worked for a while
+        self._complaint = "nobody was asked yet"
+        self._due_ms = now_ms  # of the next step: dial, or give up on this server
+        self._give_up_ms = now_ms + terms.connect_ms
+        self._attached_ms = 0
+        self._heartbeat_ms = 0
+        self._heard_ms = 0
+        self._said_ms = 0
+        self._asked_ms = 0  # whether the server lives
+        self._acks_wait = False
+        self._acks_due_ms: int | None = None
+
+    # -- What the application may know ----------------------------------------------------------
+
+    @property
+    def attached(self) -> bool:
+        return self._state is State.ATTACHED
+
+    @property
+    def over(self) -> bool:
+        return self._state is State.OVER
+
+    @property
+    def has_room(self) -> bool:
+        return self._outbox.has_room
+
+    def room(self) -> Ticket:
+        """Settled when there is room for more messages."""
+        return self._outbox.room()
+
+    def unsettled(self) -> list[Batch]:
+        return self._outbox.unsettled()
+
+    def problem(self, happened: Happened = "no") -> JMSError:
+        """Why nothing can be asked for any more, as an error of one's own."""
+        assert self._state is State.OVER
+        if self._error is None:
+            return IllegalStateError("the connection is closed", happened=happened)
+        return type(self._error)(*self._error.args, happened=happened)
+
+    def take_neglected(self) -> list[JMSError]:
+        """Errors of sends that nobody has looked at, and nobody can any more."""
+        found = list(self._outbox.neglected)
+        for _ in found:
+            self._outbox.neglected.popleft()
+        return found
+
+    # -- What the application wants -------------------------------------------------------------
+
+    def stream(self, producer: int = 0) -> Stream:
+        return self._outbox.streams[producer]
+
+    def send(self, stream: Stream, destination: str, flags: int, message: Outgoing) -> Batch:
+        if self._state is State.OVER:
+            raise self.problem()
+        return self._outbox.put(stream, destination, flags, message)
+
+    def open_producer(self, name: str) -> Request:
+        """When it is done there is a `stream` of the request's `body.producer`."""
+        self._producers += 1
+        return self.request(cw.OpenProducer(self._producers, name))
+
+    def open_consumer(self, consumer: int, asked: cw.OpenConsumer) -> Request:
+        queue = is_queue(asked.destination)
+        self._receipts[consumer] = QueueReceipts(consumer) if queue else TopicReceipts(consumer)
+        return self.request(asked)
+
+    def next_consumer(self) -> int:
+        self._consumers += 1
+        return self._consumers
+
+    def close_consumer(self, consumer: int, kept: Sequence[cw.Kept]) -> Request:
+        self._receipts.pop(consumer, None)
+        return self.request(cw.CloseConsumer(consumer, tuple(kept)))
+
+    def next_temporary(self, kind: str) -> str:
+        """A name that nobody else can have."""
+        self._temporaries += 1
+        return f"{kind}:{self.session:x}.{self._temporaries}"
+
+    def request(self, body: cw.Body) -> Request:
+        """Requests are granted one after the other, and after what was acknowledged before."""
+        if self._state is State.OVER:
+            raise self.problem()
+        self._request_number += 1
+        request = Request(body, self._request_number, self._ack_number)
+        self._requests.append(request)
+        if isinstance(body, cw.CloseSession):
+            self._closing = request
+        return request
+
+    def acknowledge(self, rows: Iterable[cw.AckRow]) -> Acknowledgement:
+        if self._state is State.OVER:
+            raise self.problem("unknown")
+        self._ack_number += 1
+        ack = Acknowledgement(self._ack_number, tuple(rows))
+        self._acks.append(ack)
+        self._acks_to_send.append(ack)
+        return ack
+
+    def acks_wait(self) -> None:
+        """Consumers have gathered acknowledgements, and nobody waits for them."""
+        self._acks_wait = True
+
+    def abandon(self) -> None:
+        """The application is done and does not care to wait."""
+        if self._state is not State.OVER:
+            self._hang_up("closed")
+            self._end(None)
+
+    # -- What the driver tells ------------------------------------------------------------------
+
+    def connected(self, now_ms: int) -> None:
+        if self._state is not State.DIALLING:
+            return
+        self._state = State.ATTACHING
+        self._due_ms = now_ms + ATTACH_MS
+        self._attempt += 1
+        attach = cw.Attach(
+            self.session,
+            self._token,
+            self._was_attached,
+            self._attempt,
+            self._terms.client_id,
+            self._terms.lease_ms,
+            self._outbox.sequences(),
+            tuple(receipts.seen() for receipts in self._receipts.values()),
+            self._terms.user,
+            self._terms.password,
+        )
+        self._out = [cw.encode(attach)]
+
+    def lost(self, now_ms: int, reason: str) -> None:
+        """The connection, or the attempt at one, has failed."""
+        if self._state is State.OVER:
+            return
+        if self._state is State.ATTACHED:
+            self._give_up_ms = self._heard_ms + self._terms.lease_ms
+            if now_ms - self._attached_ms > REDIAL_MAX_MS:
+                self._failures = 0  # it had worked for a while
+        self._complaint = reason
+        self._state = State.PAUSING
+        self._due_ms = now_ms + self._pause_ms()
+        self._failures += 1
+
+    def _pause_ms(self) -> int:
+        """Jitter: clients that lost a server together do not come back in step."""
+        if self._failures == 0:
+            return self._chance.randrange(REDIAL_MIN_MS)
+        pause = min(REDIAL_MIN_MS << min(self._failures, 10), REDIAL_MAX_MS)
+        return pause // 2 + self._chance.randrange(pause)
+
+    def received(self, body: bytes, now_ms: int) -> None:
+        if self._state not in (State.ATTACHING, State.ATTACHED):
+            return
+        try:
+            answer = cw.decode_answer(body)
+            self._heard_ms = now_ms
+            self._handler_of(type(answer))(self, answer, now_ms)
+        except FormatError as error:
+            self._give_up_connection(now_ms, f"it does not keep to the protocol: {error}")
+
+    def _handler_of(self, kind: type) -> Callable[[Conversation, Any, int], None]:
+        attaching = self._state is State.ATTACHING
+        if kind in self._HANDLERS and (kind in _FIRST if attaching else kind is not cw.Attached):
+            return self._HANDLERS[kind]
+        raise FormatError(f"{kind.__name__} was not asked for")
+
+    def tick(self, now_ms: int) -> None:
+        """Do what is due by now."""
+        if self._state is State.OVER:
+            return
+        if self._state is State.ATTACHED:
+            if now_ms - self._heard_ms >= HEARTBEATS * self._heartbeat_ms:
+                self._give_up_connection(now_ms, "it has fallen silent")
+            elif now_ms >= self._ping_ms():
+                self._out.append(cw.encode(cw.Ping()))
+                self._said_ms = self._asked_ms = now_ms
+        elif now_ms >= self._give_up_ms:
+            self._give_up()
+        elif now_ms >= self._due_ms:
+            self._step(now_ms)
+        if self._acks_due_ms is not None and now_ms >= self._acks_due_ms:
+            self._acks_due_ms = None
+            self._events.append(AcksDue())
+
+    def flush(self, now_ms: int) -> list[bytes]:
+        """What is to be sent now, in this order."""
+        if self._acks_wait:
+            self._acks_wait = False
+            if self._acks_due_ms is None:
+                self._acks_due_ms = now_ms + ACK_MS
+        if self._state is State.ATTACHED:
+            self._out += (cw.encode(cw.Ack(a.number, a.rows)) for a in self._acks_to_send)
+            self._acks_to_send.clear()
+            self._send_request()
+            self._out += (cw.encode(cw.Publish(pack)) for pack in self._outbox.leaving())
+        out, self._out = self._out, []
+        if out:
+            self._said_ms = now_ms
+        return out
+
+    def take_events(self) -> list[Event]:
+        events, self._events = self._events, []
+        return events
+
+    def next_deadline_ms(self) -> int | None:
+        if self._state is State.OVER:
+            return None
+        if self._state is State.ATTACHED:
+            silent = self._heard_ms + HEARTBEATS * self._heartbeat_ms
+            due = min(silent, self._ping_ms())
+        else:
+            due = min(self._due_ms, self._give_up_ms)
+        return due if self._acks_due_ms is None else min(due, self._acks_due_ms)
+
+    # -- Connecting -----------------------------------------------------------------------------
+
+    def _ping_ms(self) -> int:
+        """When nothing was said for a heartbeat; or, though much was, nothing was heard."""
+        return min(self._said_ms, max(self._heard_ms, self._asked_ms)) + self._heartbeat_ms
+
+    def _step(self, now_ms: int) -> None:
+        if self._state is State.PAUSING:
+            self._state = State.DIALLING
+            self._due_ms = now_ms + DIAL_MS
+            self._events.append(Dial())
+        else:
+            self._give_up_connection(now_ms, "it does not answer")
+
+    def _give_up_connection(self, now_ms: int, reason: str) -> None:
+        self._hang_up(reason)
+        self.lost(now_ms, reason)
+
+    def _hang_up(self, reason: str) -> None:
+        if self._state is not State.PAUSING:
+            self._events.append(HangUp(reason))
+        self._out = []
+
+    def _give_up(self) -> None:
+        self._hang_up("given up")
+        if self._was_attached:
+            seconds = self._terms.lease_ms / 1000
+            text = f"no server could be reached for {seconds:g} s; the last one: {self._complaint}"
+            self._end(ConnectionLostError(f"{text}. The session is lost; connect anew"))
+        else:
+            seconds = self._terms.connect_ms / 1000
+            text = f"no server took the connection within {seconds:g} s; the last one: "
+            self._end(ConnectionLostError(text + self._complaint, happened="no"))
+
+    def _on_attached(self, m: cw.Attached, now_ms: int) -> None:
+        if m.session != self.session or m.heartbeat_ms <= 0:
+            raise FormatError(f"attached to session {m.session:x}, heartbeat {m.heartbeat_ms} ms")
+        self._state = State.ATTACHED
+        self._was_attached = True
+        self._attached_ms = self._said_ms = now_ms
+        self._heartbeat_ms = m.heartbeat_ms
+        self._outbox.pack_max = min(cw.PACK_MAX, m.pack_max)
+        for refused in m.refused:
+            self._on_not_published(refused, now_ms)
+        for producer, sequence in m.published:
+            if producer in self._outbox.streams:  # otherwise its opening was not answered yet
+                self._settle(self._outbox.published(producer, sequence))
+        self._send_everything_again()
+
+    def _send_everything_again(self) -> None:
+        self._acks_to_send = deque(self._acks)
+        if self._requests:
+            self._requests[0].sent = False
+        self._out += (cw.encode(cw.Publish(pack)) for pack in self._outbox.unanswered())
+
+    # -- Answers --------------------------------------------------------------------------------
+
+    def _on_published(self, m: cw.Published, _: int) -> None:
+        self._settle(self._outbox.published(m.producer, m.sequence))
+
+    def _on_not_published(self, m: cw.NotPublished, _: int) -> None:
+        stream = self._outbox.streams.get(m.producer)
+        if stream is not None and m.first > stream.settled:  # otherwise it is known
+            error = error_of(m.code, m.text)
+            self._settle(self._outbox.refused(m.producer, m.first, m.last, error))
+
+    def _on_result(self, m: cw.Result, _: int) -> None:
+        request = self._requests[0] if self._requests else None
+        if request is None or m.number < request.number:
+            return  # answered twice
+        if m.number > request.number or not request.sent:
+            raise FormatError(f"an answer to request {m.number}, which was not made")
+        self._requests.popleft()
+        if m.code:
+            request.settle(error_of(m.code, m.text))
+        else:
+            request.settle(value=m.value)
+        self._requested(request)
+        self._events.append(Settled(request))
+
+    def _requested(self, request: Request) -> None:
+        """What a granted or refused request changes here."""
+        if isinstance(request.body, cw.OpenConsumer) and request.error is not None:
+            self._receipts.pop(request.body.consumer, None)
+        elif isinstance(request.body, cw.OpenProducer) and request.error is None:
+            self._outbox.open(request.body.producer, request.value)
+        elif request is self._closing:
+            self._hang_up("closed")
+            self._end(None)
+
+    def _send_request(self) -> None:
+        if not self._requests or self._requests[0].sent:
+            return
+        request = self._requests[0]
+        if request.after_ack <= self._acked_number:
+            request.sent = True
+            self._out.append(cw.encode(cw.Control(request.number, request.body)))
+
+    def _on_acked(self, m: cw.Acked, _: int) -> None:
+        if m.number > self._ack_number:
+            raise FormatError(f"acknowledgement {m.number} was not sent")
+        self._acked_number = max(self._acked_number, m.number)
+        while self._acks and self._acks[0].number <= m.number:
+            ack = self._acks.popleft()
+            for row in ack.rows:
+                receipts = self._receipts.get(row.consumer)
+                if receipts is not None:
+                    receipts.acknowledged(row.first, row.last)
+            ack.settle()
+            self._events.append(Settled(ack))
+
+    def _on_deliver(self, m: cw.Deliver, _: int) -> None:
+        receipts = self._receipts.get(m.consumer)
+        if receipts is None:
+            return  # closed meanwhile; it goes back
+        columns = Columns(m.pack)
+        if m.position <= 0 or m.deliveries <= 0:
+            raise FormatError(f"a message at position {m.position}, delivery {m.deliveries}")
+        for first, last in receipts.new(m.position, m.position + columns.count - 1):
+            at, end = first - m.position, last + 1 - m.position
+            slice_ = Slice(columns, m.position, at, end, m.deliveries)
+            self._events.append(Arrived(m.consumer, slice_))
+
+    def _on_pong(self, _: cw.Pong, __: int) -> None:
+        pass  # it was heard, which is all
+
+    def _on_ended(self, m: cw.Ended, _: int) -> None:
+        self._hang_up("the session has ended")
+        closed = self._closing is not None and (self._closing.sent or not m.code)
+        self._end(None if closed else error_of(m.code, m.text))
+
+    def _on_refused(self, m: cw.Refused, _: int) -> None:
+        self._hang_up("refused")
+        self._end(IllegalStateError(f"the server refuses what this client sent: {m.reason}"))
+
+    def _settle(self, tickets: Iterable[Ticket]) -> None:
+        self._events += map(Settled, tickets)
+
+    # -- The end --------------------------------------------------------------------------------
+
+    def _end(self, error: JMSError | None) -> None:
+        """Nothing more will be answered: everybody who waits is told."""
+        self._state = State.OVER
+        self._error = error
+        self._out = []
+        unknown: Happened = "unknown" if self._was_attached else "no"
+        for request in self._requests:
+            if request is self._closing and error is None:
+                request.settle()
+            else:
+                request.settle(self.problem(unknown if request.sent else "no"))
+        for ack in self._acks:
+            ack.settle(self.problem(unknown))
+        self._settle(self._requests)
+        self._settle(self._acks)
+        self._settle(self._outbox.fail(self.problem(unknown), self.problem("no")))
+        self._requests.clear()
+        self._acks.clear()
+        self._acks_to_send.clear()
+        self._receipts.clear()
+        self._events.append(Over(error))
+
+    _HANDLERS: ClassVar[dict[type, Callable[[Conversation, Any, int], None]]] = {
+        cw.Attached: _on_attached,
+        cw.Published: _on_published,
+        cw.NotPublished: _on_not_published,
+        cw.Result: _on_result,
+        cw.Acked: _on_acked,
+        cw.Deliver: _on_deliver,
+        cw.Pong: _on_pong,
+        cw.Ended: _on_ended,
+        cw.Refused: _on_refused,
+    }
+
+
+_FIRST = (cw.Attached, cw.Ended, cw.Refused)
+"""What a server may say to `Attach`."""
+
+
+def error_of(code: str, text: str) -> JMSError:
+    """The error of this name; servers newer than this client may know others."""
+    kind = getattr(errors, code, None)
+    if isinstance(kind, type) and issubclass(kind, JMSError) and kind is not JMSError:
+        try:
+            return kind(text)
+        except TypeError:  # one that a server has no business with
+            pass
+    return JMSError(text)

@@ -1,0 +1,191 @@
+"""One consumer's messages here: those that wait for the application, and those that it has and has
+not acknowledged.
+
+Promises: messages are handed out in the order in which they came; `recover` puts what is not
+acknowledged back in front, in that order, with a higher count. Acknowledgements are gathered into
+as few rows as they fit in (`client_wire.AckRow`): for a topic, one number as long as nothing before
+it is open; for a queue, exact ranges.
+
+Everything is done by the slice (messages of one pack), never by the message, except to hand one
+out. `arrive` may be called by one thread while another uses the rest; the rest needs a lock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from antiphon.formats.client_wire import AckRow, Kept
+from antiphon.formats.columns import Columns
+
+
+class Slice:
+    """Messages `at` to `end - 1` of a pack, delivered together."""
+
+    __slots__ = ("again", "at", "columns", "deliveries", "end", "start")
+
+    def __init__(
+        self, columns: Columns, start: int, at: int, end: int, deliveries: int, again: bool = False
+    ) -> None:
+        self.columns = columns
+        self.start = start  # the position of the pack's message 0, if it is whole
+        self.at = at
+        self.end = end
+        self.deliveries = deliveries  # 1: for the first time
+        self.again = again  # the application had it, and gets it again
+
+    @property
+    def first(self) -> int:
+        return self.start + self.at
+
+    @property
+    def last(self) -> int:
+        return self.start + self.end - 1
+
+    def part(self, at: int, end: int) -> Slice:
+        return Slice(self.columns, self.start, at, end, self.deliveries, self.again)
+
+
+class Inbox:
+    def __init__(self, consumer: int, is_queue: bool, prefetch: int) -> None:
+        self.consumer = consumer
+        self.ready: deque[Slice] = deque()
+        self._is_queue = is_queue
+        self._enough = max(1, prefetch // 4)  # acknowledgements to be told of without delay
+        self._open: list[Slice] = []  # handed out and not acknowledged, as they were handed out
+        self._floor = 0  # of a topic: everything up to here is acknowledged
+        self._ranges: list[tuple[int, int]] = []  # acknowledged besides
+        self._count = 0  # messages acknowledged since `take_rows`
+
+    def arrive(self, slice_: Slice) -> None:
+        self.ready.append(slice_)
+
+    # -- Handing out ----------------------------------------------------------------------------
+
+    def take(self) -> tuple[Slice, int] | None:
+        """The next message, by its slice and index; it is open until it is acknowledged."""
+        if not self.ready:
+            return None
+        slice_ = self.ready[0]
+        index = self._step(slice_)
+        self._hold(slice_, index)
+        return slice_, index
+
+    def take_for_good(self) -> tuple[Slice, int] | None:
+        """The next message, acknowledged with this."""
+        if not self.ready:
+            return None
+        slice_ = self.ready[0]
+        index = self._step(slice_)
+        position = slice_.start + index
+        self._settled(position, position)
+        return slice_, index
+
+    def _step(self, slice_: Slice) -> int:
+        index = slice_.at
+        slice_.at = index + 1
+        if slice_.at >= slice_.end:
+            self.ready.popleft()
+        return index
+
+    def _hold(self, slice_: Slice, index: int) -> None:
+        last = self._open[-1] if self._open else None
+        if (
+            last is not None
+            and last.columns is slice_.columns
+            and last.end == index
+            and last.deliveries == slice_.deliveries
+        ):
+            last.end += 1
+        else:
+            self._open.append(slice_.part(index, index + 1))
+
+    # -- Acknowledging --------------------------------------------------------------------------
+
+    def acknowledge_all(self) -> None:
+        """Everything that the application has."""
+        slices, self._open = self._open, []
+        for slice_ in slices:
+            self._settled(slice_.first, slice_.last)
+
+    def acknowledge(self, position: int) -> bool:
+        """One message; False: it is not open."""
+        if self._remove(position) is None:
+            return False
+        self._settled(position, position)
+        return True
+
+    def _settled(self, first: int, last: int) -> None:
+        self._count += last - first + 1
+        if self._ranges and self._ranges[-1][1] + 1 == first:
+            self._ranges[-1] = (self._ranges[-1][0], last)
+        elif self._is_queue or (self._open and self._open[0].first < first):
+            self._ranges.append((first, last))
+        else:
+            self._floor = max(self._floor, last)
+
+    @property
+    def enough(self) -> bool:
+        """So much is acknowledged that the server should know: its window may be closing."""
+        return self._count >= self._enough
+
+    @property
+    def unreported(self) -> bool:
+        return self._count > 0
+
+    def take_rows(self) -> list[AckRow]:
+        """What was acknowledged since this was last asked."""
+        rows = [AckRow(self.consumer, 0, self._floor)] if self._floor else []
+        rows += [AckRow(self.consumer, first, last) for first, last in self._ranges]
+        self._floor, self._ranges, self._count = 0, [], 0
+        return rows
+
+    # -- Again ----------------------------------------------------------------------------------
+
+    def recover(self) -> None:
+        """Whatever is open is handed out again, before all others."""
+        slices, self._open = self._open, []
+        self.ready.extendleft(_again(slice_) for slice_ in reversed(slices))
+
+    def redeliver(self, position: int) -> None:
+        """This one message is handed out again, next."""
+        slice_ = self._remove(position)
+        if slice_ is not None:
+            self.ready.appendleft(_again(slice_))
+
+    def _remove(self, position: int) -> Slice | None:
+        """Take one message out of those that are open."""
+        for at, slice_ in enumerate(self._open):
+            if slice_.first <= position <= slice_.last:
+                index = position - slice_.start
+                rest = [slice_.part(slice_.at, index), slice_.part(index + 1, slice_.end)]
+                self._open[at : at + 1] = [part for part in rest if part.at < part.end]
+                return slice_.part(index, index + 1)
+        return None
+
+    # -- The end --------------------------------------------------------------------------------
+
+    def close(self) -> list[Kept]:
+        """Nothing more is handed out. What the application saw and has not acknowledged stays
+        open, and is returned."""
+        seen = [slice_ for slice_ in self.ready if slice_.again]
+        self.ready.clear()
+        for slice_ in seen:
+            self._open.append(
+                Slice(slice_.columns, slice_.start, slice_.at, slice_.end, slice_.deliveries - 1)
+            )
+        return self.kept()
+
+    def kept(self) -> list[Kept]:
+        return [Kept(self.consumer, s.first, s.last, s.deliveries) for s in self._open]
+
+    def give_up(self) -> list[Kept]:
+        """What was kept is given back: nothing is open any more."""
+        kept = self.kept()
+        self._open = []
+        return kept
+
+
+def _again(slice_: Slice) -> Slice:
+    return Slice(
+        slice_.columns, slice_.start, slice_.at, slice_.end, slice_.deliveries + 1, again=True
+    )

@@ -1,0 +1,271 @@
+"""Messages on their way to the servers: gathered into packs, and kept until they are answered.
+
+**Self-clocking.** With fewer than `PACKS_IN_FLIGHT` packs unanswered, what there is leaves at once;
+otherwise messages gather and leave together when an answer comes. So there is no pause to tune: a
+lone message does not wait, and under load packs grow until the servers keep up.
+
+A pack holds consecutive messages of one producer, for one destination, in one delivery mode. Once
+it has left it never changes: it is sent again as it was. Every message has a number in its stream
+(the session's own, or that of a named producer), from the moment it is put in here.
+
+What is held is bounded: when `has_room` is false, senders wait for `room()`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from itertools import chain
+from typing import Protocol
+
+from antiphon.api.conversation_ticket import Ticket
+from antiphon.errors import FormatError, JMSError, ResourceAllocationError
+from antiphon.formats import columns, pack
+from antiphon.formats.client_wire import PACK_MAX
+from antiphon.formats.columns import Outgoing
+
+PACKS_IN_FLIGHT = 4
+PACK_BYTES = 256 << 10
+"""Beyond this a pack takes no more messages; a larger message is a pack of its own."""
+
+PACK_MESSAGES = 4096
+MESSAGE_BYTES = 64
+"""What a message costs here besides its content: counted, so that many empty ones are bounded."""
+
+PACK_OVERHEAD = 4096
+"""A pack's own header, its destination, and a message's place in the columns: at most."""
+
+ROOM_BYTES = 8 << 20
+"""What is gathered or unanswered when senders begin to wait; at half of it they go on."""
+
+
+class Packing(Protocol):
+    """A policy: when does what has gathered leave, and how much is enough?"""
+
+    bytes_max: int
+    messages_max: int
+
+    def may_leave(self, in_flight: int) -> bool:
+        """`in_flight`: packs that were sent and not answered."""
+
+
+class SelfClocking:
+    bytes_max = PACK_BYTES
+    messages_max = PACK_MESSAGES
+
+    def may_leave(self, in_flight: int) -> bool:
+        return in_flight < PACKS_IN_FLIGHT
+
+
+class Stream:
+    """One sequence of messages: the session's own (producer 0), or a named producer's."""
+
+    __slots__ = ("producer", "sequence", "settled", "unanswered")
+
+    def __init__(self, producer: int, sequence: int) -> None:
+        self.producer = producer
+        self.sequence = sequence  # of the last message put in
+        self.settled = sequence  # up to here all is answered
+        self.unanswered: deque[Batch] = deque()  # that have left
+
+
+class Batch(Ticket):
+    """Messages that leave as one pack, and are answered together."""
+
+    __slots__ = (
+        "_neglected",
+        "count",
+        "destination",
+        "first",
+        "flags",
+        "messages",
+        "pack",
+        "size",
+        "stream",
+    )
+
+    def __init__(
+        self, stream: Stream, destination: str, flags: int, neglected: deque[JMSError]
+    ) -> None:
+        super().__init__()
+        self.stream = stream
+        self.destination = destination
+        self.flags = flags
+        self.first = stream.sequence + 1
+        self.count = 0
+        self.size = 0
+        self.messages: list[Outgoing] = []
+        self.pack = b""  # until it has left
+        self._neglected = neglected
+
+    def __del__(self) -> None:
+        # Nobody has this batch any more, so nobody will ever learn of its error from it.
+        if self.error is not None and not self.looked_at:
+            self._neglected.append(self.error)
+
+    @property
+    def last(self) -> int:
+        return self.first + self.count - 1
+
+    def close(self, session: int) -> None:
+        """No more messages: from now on it is a pack."""
+        body, flags = columns.encode(self.messages)
+        self.messages = []
+        self.pack = pack.encode(
+            self.destination,
+            self.count,
+            body,
+            session,
+            self.first,
+            self.stream.producer,
+            flags | self.flags,
+        )
+
+    def finish(self, error: JMSError | None = None) -> None:
+        self.messages, self.pack = [], b""
+        self.settle(error)
+
+
+class Outbox:
+    def __init__(self, session: int, packing: Packing) -> None:
+        self._session = session
+        self._packing = packing
+        self._gathering: deque[Batch] = deque()
+        self._in_flight = 0
+        self._held_bytes = 0
+        self._room: Ticket | None = None
+        self.streams: dict[int, Stream] = {0: Stream(0, 0)}
+        self.pack_max = PACK_MAX
+        self.neglected: deque[JMSError] = deque()
+        """Errors of sends that nobody has asked about, and now nobody can."""
+
+    def open(self, producer: int, sequence: int) -> Stream:
+        stream = self.streams[producer] = Stream(producer, sequence)
+        return stream
+
+    # -- In -------------------------------------------------------------------------------------
+
+    def put(self, stream: Stream, destination: str, flags: int, message: Outgoing) -> Batch:
+        """Raises `ResourceAllocationError`, before anything else, on a message that is too big."""
+        size = len(message.body) + len(message.extra) + MESSAGE_BYTES
+        batch = self._gathering[-1] if self._gathering else None
+        if (
+            batch is None
+            or batch.destination != destination
+            or batch.stream is not stream
+            or batch.flags != flags
+            or batch.size + size > self._packing.bytes_max
+            or batch.count >= self._packing.messages_max
+        ):
+            self._check_size(size)
+            batch = Batch(stream, destination, flags, self.neglected)
+            self._gathering.append(batch)
+        batch.messages.append(message)
+        batch.count += 1
+        batch.size += size
+        stream.sequence += 1
+        self._held_bytes += size
+        return batch
+
+    def _check_size(self, size: int) -> None:
+        limit = self.pack_max - PACK_OVERHEAD
+        if size > limit:
+            raise ResourceAllocationError(
+                f"a message of {size} bytes with its headers; the servers take {limit}. "
+                "Nothing was sent"
+            )
+
+    @property
+    def has_room(self) -> bool:
+        return self._held_bytes < ROOM_BYTES
+
+    def room(self) -> Ticket:
+        """Settled when there is room again."""
+        if self._room is None:
+            self._room = Ticket()
+        return self._room
+
+    # -- Out ------------------------------------------------------------------------------------
+
+    @property
+    def waits(self) -> bool:
+        """Something could leave now."""
+        return bool(self._gathering) and self._packing.may_leave(self._in_flight)
+
+    def leaving(self) -> Iterator[bytes]:
+        """The packs that may leave now."""
+        while self.waits:
+            batch = self._gathering.popleft()
+            batch.close(self._session)
+            batch.stream.unanswered.append(batch)
+            self._in_flight += 1
+            yield batch.pack
+
+    def unanswered(self) -> list[bytes]:
+        """Everything that has left and must be sent again on a new connection."""
+        return [b.pack for stream in self.streams.values() for b in stream.unanswered]
+
+    def sequences(self) -> tuple[tuple[int, int], ...]:
+        """With which message each stream goes on, on a new connection."""
+        return tuple((p, stream.settled + 1) for p, stream in self.streams.items())
+
+    # -- Answers --------------------------------------------------------------------------------
+
+    def published(self, producer: int, sequence: int) -> list[Ticket]:
+        """All up to here are settled; returns whom that concerns."""
+        stream = self._stream(producer, sequence)
+        settled: list[Ticket] = []
+        while stream.unanswered and stream.unanswered[0].last <= sequence:
+            settled.append(self._answered(stream))
+        return self._with_room(settled)
+
+    def refused(self, producer: int, first: int, last: int, error: JMSError) -> list[Ticket]:
+        """Servers take the packs of a stream in order: those before `first` were accepted."""
+        settled = self.published(producer, first - 1)
+        stream = self._stream(producer, last)
+        while stream.unanswered and stream.unanswered[0].last <= last:
+            settled.append(self._answered(stream, error))
+        return self._with_room(settled)
+
+    def fail(self, sent: JMSError, unsent: JMSError) -> list[Ticket]:
+        """Nothing more will be answered."""
+        settled: list[Ticket] = []
+        for stream in self.streams.values():
+            while stream.unanswered:
+                settled.append(self._answered(stream, _copy(sent)))
+        for batch in self._gathering:
+            batch.finish(_copy(unsent))
+            settled.append(batch)
+        self._gathering.clear()
+        self._held_bytes = 0
+        return self._with_room(settled)
+
+    def unsettled(self) -> list[Batch]:
+        left = (stream.unanswered for stream in self.streams.values())
+        return list(chain(chain.from_iterable(left), self._gathering))
+
+    def _stream(self, producer: int, sequence: int) -> Stream:
+        stream = self.streams.get(producer)
+        if stream is None or sequence > stream.sequence:
+            raise FormatError(f"an answer for message {sequence} of producer {producer}: not sent")
+        return stream
+
+    def _answered(self, stream: Stream, error: JMSError | None = None) -> Batch:
+        batch = stream.unanswered.popleft()
+        stream.settled = batch.last
+        self._in_flight -= 1
+        self._held_bytes -= batch.size
+        batch.finish(error)
+        return batch
+
+    def _with_room(self, settled: list[Ticket]) -> list[Ticket]:
+        if self._room is not None and self._held_bytes <= ROOM_BYTES // 2:
+            self._room.settle()
+            settled.append(self._room)
+            self._room = None
+        return settled
+
+
+def _copy(error: JMSError) -> JMSError:
+    """Each waiter raises an error of its own, with its own traceback."""
+    return type(error)(*error.args, happened=error.happened)

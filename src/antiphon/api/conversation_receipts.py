@@ -1,0 +1,103 @@
+"""What has arrived for one consumer: so that nothing is taken twice, and so that after a lost
+connection a server can be told where to go on (`client_wire.Seen`).
+
+A topic's messages arrive in the order of their positions, and one number says what is here. Those
+of a queue come in any order; what is held is what arrived and is not known to be acknowledged.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from antiphon.formats.client_wire import Seen
+
+Range = tuple[int, int]
+
+
+class Ranges:
+    """Sorted, disjoint ranges of positions."""
+
+    def __init__(self) -> None:
+        self._ranges: list[Range] = []
+
+    def as_tuple(self) -> tuple[Range, ...]:
+        return tuple(self._ranges)
+
+    def add(self, first: int, last: int) -> None:
+        """What is partly here already becomes one range with it."""
+        ranges = self._ranges
+        begin = self._at(first - 1)
+        end = begin
+        while end < len(ranges) and ranges[end][0] <= last + 1:
+            first, last = min(first, ranges[end][0]), max(last, ranges[end][1])
+            end += 1
+        ranges[begin:end] = [(first, last)]
+
+    def remove(self, first: int, last: int) -> None:
+        ranges = self._ranges
+        begin = end = self._at(first)
+        rest: list[Range] = []
+        while end < len(ranges) and ranges[end][0] <= last:
+            one, two = ranges[end]
+            if one < first:
+                rest.append((one, first - 1))
+            if two > last:
+                rest.append((last + 1, two))
+            end += 1
+        ranges[begin:end] = rest
+
+    def missing(self, first: int, last: int) -> list[Range]:
+        """The parts of this range that are not here."""
+        found: list[Range] = []
+        for at in range(self._at(first), len(self._ranges)):
+            one, two = self._ranges[at]
+            if one > last:
+                break
+            if first < one:
+                found.append((first, one - 1))
+            first = two + 1
+        if first <= last:
+            found.append((first, last))
+        return found
+
+    def _at(self, position: int) -> int:
+        """The first range that ends at or after this position."""
+        return bisect_left(self._ranges, position, key=lambda r: r[1])
+
+
+class TopicReceipts:
+    def __init__(self, consumer: int) -> None:
+        self._consumer = consumer
+        self._position = 0
+
+    def new(self, first: int, last: int) -> list[Range]:
+        """What of these messages was not here; from now on it is."""
+        first = max(first, self._position + 1)
+        self._position = max(self._position, last)
+        return [(first, last)] if first <= last else []
+
+    def acknowledged(self, first: int, last: int) -> None:
+        pass  # what was here once does not come again
+
+    def seen(self) -> Seen:
+        return Seen(self._consumer, self._position, ())
+
+
+class QueueReceipts:
+    def __init__(self, consumer: int) -> None:
+        self._consumer = consumer
+        self._held = Ranges()
+
+    def new(self, first: int, last: int) -> list[Range]:
+        found = self._held.missing(first, last)
+        self._held.add(first, last)
+        return found
+
+    def acknowledged(self, first: int, last: int) -> None:
+        self._held.remove(first, last)
+
+    def seen(self) -> Seen:
+        return Seen(self._consumer, 0, self._held.as_tuple())
+
+
+Receipts = TopicReceipts | QueueReceipts
