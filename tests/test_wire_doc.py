@@ -22,7 +22,7 @@ EXCHANGE: list[tuple[str, Any]] = [
     ("C", wire.Hello(wire.MAGIC, wire.OLDEST, wire.NEWEST, "client", ReplicaId(0, 0))),
     ("S", wire.Hello(wire.MAGIC, wire.OLDEST, wire.NEWEST, "server", ReplicaId(1, 77))),
     ("C", cw.Attach(SESSION, b"sixteen secrets!", False, 1, "", 30_000, ((0, 1),), ())),
-    ("S", cw.Attached(SESSION, 1, ((0, 0),), (), 5000, cw.PACK_MAX)),
+    ("S", cw.Attached(SESSION, 1, ((0, 0),), (), 3000, cw.PACK_MAX)),
     ("C", cw.Control(1, cw.OpenConsumer(1, "queue:alarms", 100))),
     ("S", cw.Result(1)),
     ("C", cw.Publish(PACK)),
