@@ -61,6 +61,11 @@ def test_without_a_file_there_are_defaults() -> None:
     assert serve_options({"storage": "memory"}).retain == 100_000
 
 
+def test_nothing_but_what_subscriptions_need_may_be_kept(file: Path) -> None:
+    file.write_text("[limits]\nretain = 0")
+    assert serve_options({}, str(file)).retain == 0
+
+
 def test_the_command_line_counts_more_than_the_file(file: Path) -> None:
     file.write_text(WHOLE)
     options = serve_options({"node": 1, "storage": "durable", "listen": ("b", 1)}, str(file))
@@ -82,7 +87,8 @@ def test_a_server_listens_where_the_cluster_says(file: Path) -> None:
         ("hue = 'red'", "no key hue; Allowed are node, listen"),
         ("[limits]\nretian = 1", "no key limits.retian; did you mean limits.retain?"),
         ("[limits]\nretain = '1'", "limits.retain: expected a whole number, got a text in quotes"),
-        ("[limits]\nretain = 0", "limits.retain: expected a whole number >= 1"),
+        ("[limits]\nretain = -1", "limits.retain: expected a whole number >= 0"),
+        ("[limits]\ncache_max_bytes = 0", "limits.cache_max_bytes: expected a whole number >= 1"),
         ("limits = 3", "limits: expected a table, got a whole number"),
         ("node = true", "node: expected a whole number"),
         ("node = 0", "node: expected a whole number >= 1"),

@@ -30,8 +30,6 @@ Whatever is wrong raises `FormatError` that names the file, the key, and what is
 
 from __future__ import annotations
 
-import difflib
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
@@ -55,7 +53,7 @@ Read = TypeVar("Read")
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    retain: Positive | msgspec.UnsetType = msgspec.UNSET
+    retain: Annotated[int, msgspec.Meta(ge=0)] | msgspec.UnsetType = msgspec.UNSET
     """Messages that stay readable beyond what subscriptions need; without it a journal in files
     keeps all, and one in memory `MEMORY_RETAIN`."""
 
@@ -191,6 +189,8 @@ def client_config(folder: Path | None = None) -> ClientConfig:
 
 
 def _read(path: Path, kind: type[Read]) -> Read:
+    import tomllib  # not at the top: most programs that import antiphon read no such file
+
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -215,6 +215,8 @@ def _fields(kind: type[Any]) -> tuple[str, ...]:
 
 
 def _check_keys(path: Path, table: str, found: Iterable[str], allowed: tuple[str, ...]) -> None:
+    import difflib
+
     for key in found:
         if key not in allowed:
             close = difflib.get_close_matches(key, allowed, 1)
