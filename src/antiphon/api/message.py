@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol, TypedDict, Unpack
+from typing import Any, NamedTuple, Protocol, TypedDict, Unpack, overload
 
 from msgspec.structs import replace
 
@@ -21,7 +21,6 @@ from antiphon.api import properties as props
 from antiphon.api.destination import Destination
 from antiphon.api.modes import DeliveryMode
 from antiphon.api.properties import Properties, Value
-from antiphon.api.read_only import ReadOnlyDict, ReadOnlyList
 from antiphon.errors import (
     FormatError,
     IllegalStateError,
@@ -46,6 +45,7 @@ from antiphon.formats.columns import (
     Outgoing,
 )
 from antiphon.formats.pack import NON_PERSISTENT
+from antiphon.formats.read_only import ReadOnlyDict, ReadOnlyList
 
 BODY_MAX = 64 << 20
 HEADERS_MAX = 1_000_000
@@ -79,7 +79,15 @@ class _TextHeader:
     def __set_name__(self, owner: type[Message], name: str) -> None:
         self._name = name
 
-    def __get__(self, message: Message, owner: type[Message]) -> str | None:
+    @overload
+    def __get__(self, message: None, owner: type[Message]) -> _TextHeader: ...
+
+    @overload
+    def __get__(self, message: Message, owner: type[Message]) -> str | None: ...
+
+    def __get__(self, message: Message | None, owner: type[Message]) -> _TextHeader | str | None:
+        if message is None:
+            return self
         value: str | None = getattr(message._headers(), self._name)
         return value
 
@@ -103,7 +111,6 @@ class Message:
         "position",
     )
     __match_args__ = ("body",)
-    KIND: ClassVar[int] = MESSAGE
 
     position: int
     """Its number in the order of all messages; 0 if it was not received."""
@@ -337,7 +344,6 @@ class Message:
 
 class TextMessage(Message):
     __slots__ = ()
-    KIND = TEXT
 
     def __init__(self, text: str = "") -> None:
         super().__init__()
@@ -369,7 +375,6 @@ class TextMessage(Message):
 
 class BytesMessage(Message):
     __slots__ = ()
-    KIND = BYTES
 
     def __init__(self, body: bytes | bytearray | memoryview = b"") -> None:
         super().__init__()
@@ -394,7 +399,6 @@ class MapMessage(Message):
     """Names with values, which keep their types (`formats/values.py`)."""
 
     __slots__ = ()
-    KIND = MAP
 
     def __init__(self, body: Mapping[str, Any] | None = None) -> None:
         super().__init__()
@@ -425,7 +429,6 @@ class StreamMessage(Message):
     """A list of values, which keep their types (`formats/values.py`)."""
 
     __slots__ = ()
-    KIND = STREAM
 
     def __init__(self, body: list[Any] | None = None) -> None:
         super().__init__()
@@ -450,7 +453,6 @@ class ObjectMessage(Message):
     """Any value that `formats/values.py` knows; other objects only pickled, by consent."""
 
     __slots__ = ()
-    KIND = OBJECT
 
     def __init__(self, body: Any = None) -> None:
         super().__init__()
@@ -473,6 +475,7 @@ class ObjectMessage(Message):
             raise MessageFormatError(f"{_kind(body)} cannot be pickled: {error!r}") from error
 
 
+# By the kinds of `formats/columns.py`.
 _CLASSES = (
     Message,
     TextMessage,

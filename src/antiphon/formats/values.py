@@ -29,6 +29,7 @@ import msgspec
 from msgspec.msgpack import Ext
 
 from antiphon.errors import FormatError, MessageFormatError
+from antiphon.formats.read_only import ReadOnlyDict, ReadOnlyList
 
 DEPTH_MAX = 64
 """Containers within containers. A value that contains itself ends here too."""
@@ -75,9 +76,9 @@ def _plain(value: Any, depth: int) -> Any:
         return Ext(code, to_bytes(value))
     if not depth:
         raise MessageFormatError(f"containers are nested more than {DEPTH_MAX} deep")
-    if kind is list:
+    if kind is list or kind is ReadOnlyList:
         return _plain_list(value, depth)
-    if kind is dict:
+    if kind is dict or kind is ReadOnlyDict:
         return _plain_dict(value, depth)
     if kind in _COLLECTIONS:
         return Ext(_COLLECTIONS[kind], _encode(_plain_list(value, depth)))
