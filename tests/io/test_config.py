@@ -1,11 +1,12 @@
 """Configuration files: what they say, what wins, and what is said about mistakes."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from antiphon.errors import FormatError
-from antiphon.io.config import ClientConfig, client_config, serve_options
+from antiphon.io.config import ClientConfig, Limits, ServeOptions, client_config, serve_options
 
 WHOLE = """
 node = 2
@@ -170,3 +171,22 @@ def test_mistakes_in_a_programs_file(tmp_path: Path, text: str, complaint: str) 
         client_config(tmp_path)
     assert complaint in str(error.value)
     assert "antiphon.toml" in str(error.value)
+
+
+# -- The documentation -----------------------------------------------------------------------------
+
+OPERATIONS = Path(__file__).parent.parent.parent / "docs" / "operations.md"
+
+
+def test_the_files_in_the_documentation_are_right(tmp_path: Path) -> None:
+    server, client = re.findall(r"^```toml\n(.*?)^```$", OPERATIONS.read_text(), re.M | re.S)
+    (tmp_path / "server.toml").write_text(server)
+    assert len(serve_options({"node": 1}, str(tmp_path / "server.toml")).cluster or {}) == 3
+    (tmp_path / "antiphon.toml").write_text(client)
+    assert client_config(tmp_path).destinations
+
+
+def test_the_documentation_has_every_key() -> None:
+    told = re.findall(r"^\| `\[?([\w.]+)\]?` \|", OPERATIONS.read_text(), re.M)
+    keys = {*ServeOptions.__struct_fields__} - {"limits"}
+    assert {*told} == keys | {f"limits.{name}" for name in Limits.__struct_fields__}
