@@ -235,12 +235,16 @@ class Dispatcher:
             reader.unsettled.take(max(row.first, 1), row.last)
             self._go_on(reader)
 
-    def drained(self, link: int) -> None:
+    def drained(self, link: int) -> bool:
+        """True: somebody has waited for that."""
         outlet = self._by_link.get(link)
-        if outlet is not None and outlet.bytes:
-            outlet.bytes = 0
-            self._ready.update(outlet.blocked)
-            outlet.blocked.clear()
+        if outlet is None:
+            return False
+        outlet.bytes = 0
+        waited = bool(outlet.blocked)
+        self._ready.update(outlet.blocked)
+        outlet.blocked.clear()
+        return waited
 
     def restored(self) -> None:
         """The state machine jumped ahead; no session is served now."""

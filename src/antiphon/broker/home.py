@@ -198,9 +198,9 @@ class Home:
         if known is not None:
             self._leave(known)
 
-    def drained(self, link: int) -> None:
-        """What was told to this client has left."""
-        self.dispatcher.drained(link)
+    def drained(self, link: int) -> bool:
+        """What was told to this client has left; True: there is more for it to `dispatch`."""
+        return self.dispatcher.drained(link)
 
     def received(self, link: int, request: cw.Request, now_ms: int) -> None:
         known = self._links.get(link)

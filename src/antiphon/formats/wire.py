@@ -63,9 +63,14 @@ _hello = msgspec.msgpack.Decoder(Hello)
 
 
 def frame(body: bytes) -> bytes:
+    return frame_head(body) + body
+
+
+def frame_head(body: bytes) -> bytes:
+    """What goes before the body; large bodies need not be copied to be framed."""
     if len(body) > FRAME_MAX:
         raise FormatError(f"a frame has at most {FRAME_MAX} bytes, not {len(body)}")
-    return _PREFIX.pack(len(body), google_crc32c.value(body)) + body
+    return _PREFIX.pack(len(body), google_crc32c.value(body))
 
 
 def prefix(data: bytes | bytearray | memoryview, offset: int = 0) -> tuple[int, int]:

@@ -1,61 +1,66 @@
-"""The clients of one server: what they publish, read and ask (`formats/client_wire.py`).
+"""The clients of one server, over whatever carries their messages (`formats/client_wire.py`).
 
-Promises: a pack is answered only when this server's state machine has accepted it, which is when a
-majority has it, and a pack that was accepted before is answered at once; what is not yet accepted
-is proposed again whenever it may have been lost, and counts once because the machine passes over
-what it has seen. A client that sends faster than a majority takes, or does not read what it asked
-for, is held back or disconnected; nobody else notices.
+What belongs to a session goes to the home (`broker/home.py`), and its effects are carried out here.
+What an operator asks (to read the whole log, the status, barriers, changes of the cluster) needs no
+session and is answered here. A client that sends nonsense, or does not read what it asked for, is
+told and left; nobody else notices.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
-from typing import Any, ClassVar, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol
 
-from antiphon.core.effects import Accepted, ReadReady, Rejected
-from antiphon.core.machine import PackMachine
+from antiphon.broker.broker import Broker
+from antiphon.broker.home import Effect, Hold, Home, Propose, Tell
+from antiphon.core.effects import ReadReady
 from antiphon.core.node import Node
 from antiphon.errors import FormatError
 from antiphon.formats import client_wire as cw
-from antiphon.formats import pack, wire
-from antiphon.formats.entry import ANY, Member, ReplicaId
+from antiphon.formats.entry import ANY, Member
 from antiphon.formats.journal import Row
 from antiphon.io.journal import Journal
-from antiphon.io.transport import Connection, parse_address
+from antiphon.io.transport import parse_address
 
-CLIENT_WINDOW_BYTES = 8 << 20
-"""Unanswered packs of one client; beyond that nothing more is read from it until half is left."""
-
-WINDOW_BYTES = 64 << 20
-"""The same for all clients of this server together."""
-
-PROPOSAL_BYTES = 1 << 20
-"""Packs proposed at once: they travel to the leader in one frame."""
+CONTROL_MAX = 1 << 20
+"""Bytes of a request that carries no pack."""
 
 DELIVERY_BYTES = 256 << 10
-"""Packs handed to one reader before the others have their turn."""
+"""Packs handed to one reader of the log before the others have their turn."""
 
 CREDIT_MAX = 64 << 20
 BARRIERS_MAX = 1000
-REPROPOSE_MS, REPROPOSE_MAX_MS = 1000, 8000
-"""Without an answer, packs sent to the leader are sent again after so long; the pause doubles, so
-that a cluster which is merely slow is not given the same work over and over."""
+BARRIER_AGAIN_MS = 1000
+
+
+class Pipe(Protocol):
+    """What carries a client's messages: a TCP connection, or the end of an embedded one."""
+
+    name: str
+
+    @property
+    def ended(self) -> bool: ...
+    @property
+    def waiting_bytes(self) -> int: ...
+    def send_body(self, body: bytes) -> None: ...
+    def hold(self, hold: bool) -> None: ...
+    def end(self, reason: str = "") -> None: ...
 
 
 class Host(Protocol):
     """What clients need of their server."""
 
     node: Node
-    machine: PackMachine
+    broker: Broker
     journal: Journal
+    home: Home
 
     def now_ms(self) -> int: ...
     def status(self) -> cw.Status: ...
     def address_of(self, node: int) -> str: ...
-    def propose(self, packs: tuple[bytes, ...]) -> None: ...
+    def propose(self, payloads: tuple[bytes, ...]) -> None: ...
     def read(self, request: int) -> None: ...
     def change(self, member: Member | int) -> None: ...
     def transfer(self, node: int) -> None: ...
@@ -63,95 +68,54 @@ class Host(Protocol):
         """Call `Clients.propose` and `Clients.deliver` in the next turn of the loop."""
 
 
-class Waiting(NamedTuple):
-    last: int  # sequence of the pack's last message
-    pack: bytes
-
-
 class Client:
     """One connection."""
 
-    def __init__(self, clients: Clients, connection: Connection) -> None:
+    def __init__(self, clients: Clients, number: int, pipe: Pipe) -> None:
+        self.number = number
+        self.pipe = pipe
         self._clients = clients
         self._host = clients.host
-        self._connection = connection
-        self.session = 0  # 0: has published nothing yet
-        self.waiting: deque[Waiting] = deque()
-        self.waiting_bytes = 0
-        self._proposed = 0  # how many of those waiting the leader was sent
-        self.proposed_ms = 0
-        self.pause_ms = REPROPOSE_MS
-        self.rejected = False  # the leader takes nothing now; to be tried again a little later
-        self._next = 0  # the position to deliver next; 0: does not read
+        self._at_home = False  # it has asked for a session
+        self._next = 0  # the position to read next; 0: does not read the log
         self._credit = 0
 
-    # -- Called by the connection --------------------------------------------------------------
+    # -- Called by the pipe --------------------------------------------------------------------
 
     def take(self, body: bytes) -> None:
+        """A message; raises `FormatError` on one that no honest client sends."""
         try:
             request = cw.decode_request(body)
-            self._HANDLERS[type(request)](self, request)
+            if len(body) > CONTROL_MAX and not isinstance(request, cw.Publish):
+                raise FormatError(f"a request has at most {CONTROL_MAX} bytes, not {len(body)}")
+            handler = self._HANDLERS.get(type(request), Client._to_home)
+            handler(self, request)
         except FormatError as error:
             # Told before the connection ends: otherwise it would be tried at the next server.
-            self._answer(cw.Refused(str(error)))
+            self.answer(cw.Refused(str(error)))
             raise
 
     def writable(self) -> None:
-        self.deliver()
+        """All that was sent has left."""
+        if self._at_home and self._host.home.drained(self.number):
+            self._host.settle_soon()
+        if self._next:
+            self.read_on()
 
     def closed(self) -> None:
         self._clients.forget(self)
 
-    # -- Publishing ----------------------------------------------------------------------------
+    # -- Sessions ------------------------------------------------------------------------------
 
-    def _publish(self, m: cw.Publish) -> None:
-        if len(m.pack) > cw.PACK_MAX:
-            raise FormatError(f"a pack has at most {cw.PACK_MAX} bytes, not {len(m.pack)}")
-        header = pack.check(m.pack)
-        if self.session == 0:
-            self._clients.register(self, header.session)
-        if header.session != self.session or header.session == 0:
-            raise FormatError(f"session {header.session} on the connection of {self.session}")
-        accepted = self._host.machine.last_sequence(self.session)
-        last = header.sequence + header.count - 1
-        if last <= accepted and not self.waiting:
-            self._answer(cw.Published(self.session, accepted))
-            return
-        if self.waiting and header.sequence != self.waiting[-1].last + 1:
-            raise FormatError(f"message {header.sequence} after {self.waiting[-1].last}")
-        self.waiting.append(Waiting(last, m.pack))
-        self.waiting_bytes += len(m.pack)
-        self._clients.took(self, len(m.pack))
+    def _to_home(self, request: cw.Request) -> None:
+        if not self._at_home:
+            self._at_home = True
+            self._host.home.connected(self.number, self._host.now_ms())
+        self._host.home.received(self.number, request, self._host.now_ms())
+        self._clients.carry_out()
+        self._host.settle_soon()
 
-    def unproposed(self) -> list[bytes]:
-        """What the leader has not been sent; from now on it has."""
-        if self.rejected:
-            return []
-        packs = [w.pack for w in islice(self.waiting, self._proposed, None)]
-        if packs:
-            self._proposed = len(self.waiting)
-            self.proposed_ms = self._host.now_ms()
-        return packs
-
-    def propose_again(self) -> None:
-        self._proposed = 0
-
-    def accepted(self, sequence: int) -> int:
-        """Everything up to here was accepted; returns the bytes that no longer wait."""
-        done = 0
-        while self.waiting and self.waiting[0].last <= sequence:
-            done += len(self.waiting.popleft().pack)
-            self._proposed = max(0, self._proposed - 1)
-        if done:
-            self.waiting_bytes -= done
-            self.proposed_ms, self.pause_ms = self._host.now_ms(), REPROPOSE_MS
-            self._answer(cw.Published(self.session, sequence))
-        return done
-
-    def hold(self, hold: bool) -> None:
-        self._connection.hold(hold)
-
-    # -- Reading -------------------------------------------------------------------------------
+    # -- Reading the log -----------------------------------------------------------------------
 
     def _tail(self, m: cw.Tail) -> None:
         self._next = max(1, m.first)
@@ -163,17 +127,17 @@ class Client:
         if m.more < 0 or self._credit + m.more > CREDIT_MAX:
             raise FormatError(f"a credit of {m.more} bytes; the limit is {CREDIT_MAX} in all")
         self._credit += m.more
-        self.deliver()
+        self.read_on()
 
-    def deliver(self) -> None:
+    def read_on(self) -> None:
         """Send what the credit allows; the rest follows when this has left (`writable`)."""
-        room = DELIVERY_BYTES - self._connection.waiting_bytes
+        room = DELIVERY_BYTES - self.pipe.waiting_bytes
         while self._next and self._credit > 0 and room > 0:
             found = self._host.journal.pack(self._next) or self._after_a_gap()
             if found is None:
                 return
             row, data = found
-            self._answer(cw.Delivered(row.position, row.stamp, data))
+            self.answer(cw.Delivered(row.position, row.stamp, data))
             self._next = row.position + row.count
             self._credit -= len(data)
             room -= len(data)
@@ -186,20 +150,20 @@ class Client:
     # -- Asking --------------------------------------------------------------------------------
 
     def _status(self, _: cw.AskStatus) -> None:
-        self._answer(self._host.status())
+        self.answer(self._host.status())
 
     def _barrier(self, m: cw.AskBarrier) -> None:
         self._clients.ask_barrier(self, m.request)
 
     def barrier_passed(self, request: int) -> None:
-        self._answer(cw.Barrier(request, self._host.machine.position))
+        self.answer(cw.Barrier(request, self._host.broker.position))
 
     def _change(self, m: cw.Change) -> None:
         replica = self._host.node.replica
         if replica.leading is None:
             leader = replica.leader_id.node if replica.leader_id is not None else None
             address = self._host.address_of(leader) if leader is not None else ""
-            self._answer(cw.NotLeader(leader, address))
+            self.answer(cw.NotLeader(leader, address))
             return
         if isinstance(m, cw.Add):
             if m.node < 1:
@@ -210,14 +174,13 @@ class Client:
             self._host.change(m.node)
         else:
             self._host.transfer(m.node)
-        self._answer(cw.Asked())
+        self.answer(cw.Asked())
 
-    def _answer(self, answer: cw.Answer) -> None:
-        if not self._connection.ended:
-            self._connection.send(wire.frame(cw.encode(answer)))
+    def answer(self, answer: cw.Answer) -> None:
+        if not self.pipe.ended:
+            self.pipe.send_body(cw.encode(answer))
 
     _HANDLERS: ClassVar[dict[type, Callable[[Client, Any], None]]] = {
-        cw.Publish: _publish,
         cw.Tail: _tail,
         cw.Credit: _add_credit,
         cw.AskStatus: _status,
@@ -233,109 +196,78 @@ class Clients:
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self._by_session: dict[int, list[Client]] = {}
-        self._due: dict[Client, None] = {}  # have packs that were not proposed
+        self._clients: dict[int, Client] = {}
+        self._last_number = 0
         self._readers: dict[Client, None] = {}
-        self._held: dict[Client, None] = {}
-        self._waiting_bytes = 0
-        self._target: tuple[ReplicaId | None, int] = (None, 0)  # whom packs were proposed to
-        self._delivered = 0
+        self._read_to = 0
+        self._effects: deque[Effect] = deque()
+        self._carrying = False
         self._barriers: dict[int, tuple[Client, int, int]] = {}  # client, its request, asked when
         # Not from 0: a late answer to a question of an earlier life must not answer this one's.
         self._barrier_number = secrets.randbits(48)
 
-    def connect(self, connection: Connection) -> Client:
-        return Client(self, connection)
+    def connect(self, pipe: Pipe) -> Client:
+        self._last_number += 1
+        client = self._clients[self._last_number] = Client(self, self._last_number, pipe)
+        return client
 
-    def register(self, client: Client, session: int) -> None:
-        client.session = session
-        self._by_session.setdefault(session, []).append(client)
+    def close(self) -> None:
+        for client in list(self._clients.values()):
+            client.pipe.end()
 
     def reads(self, client: Client) -> None:
         self._readers[client] = None
 
     def forget(self, client: Client) -> None:
-        """It is gone. What it waits for is not proposed again: it asks elsewhere."""
-        others = self._by_session.get(client.session, [])
-        if client in others:
-            others.remove(client)
-            if not others:
-                del self._by_session[client.session]
-        for group in (self._due, self._readers, self._held):
-            group.pop(client, None)
+        """It is gone. What it waits for is not asked for any more: it asks elsewhere."""
+        self._clients.pop(client.number, None)
+        self._readers.pop(client, None)
         self._barriers = {n: b for n, b in self._barriers.items() if b[0] is not client}
-        self._less_waits(client.waiting_bytes)
-
-    # -- Publishing ----------------------------------------------------------------------------
-
-    def took(self, client: Client, size: int) -> None:
-        self._waiting_bytes += size
-        self._due[client] = None
-        if client.waiting_bytes > CLIENT_WINDOW_BYTES or self._waiting_bytes > WINDOW_BYTES:
-            self._held[client] = None
-            client.hold(True)
+        self.host.home.lost(client.number)
+        self.carry_out()
         self.host.settle_soon()
+
+    # -- What the home asks for ----------------------------------------------------------------
+
+    def carry_out(self) -> None:
+        """In order; what a step itself leads to comes after what was due before it."""
+        self._effects += self.host.home.take()
+        if self._carrying:
+            return
+        self._carrying = True
+        while self._effects:
+            self._carry_out(self._effects.popleft())
+        self._carrying = False
+
+    def _carry_out(self, effect: Effect) -> None:
+        if isinstance(effect, Propose):
+            self.host.propose(effect.payloads)
+        elif (client := self._clients.get(effect.link)) is None:
+            return  # it has left meanwhile
+        elif isinstance(effect, Tell):
+            client.answer(effect.answer)
+        elif isinstance(effect, Hold):
+            client.pipe.hold(effect.hold)
+        else:
+            client.pipe.end(effect.reason)
 
     def propose(self) -> None:
         """Hand everything that came in to the leader."""
         replica = self.host.node.replica
-        target = (replica.leader_id, replica.epoch)
-        if target != self._target:
-            # What the old leader was sent may have died with it.
-            self._target = target
-            for client in self._publishers():
-                self._propose_again(client)
-        if replica.leader_id is None:
-            return
-        due, self._due = self._due, {}
-        for packs in _bounded(p for client in due for p in client.unproposed()):
-            self.host.propose(packs)
-
-    def rejected(self, effect: Rejected) -> None:
-        for session in {pack.read_header(p).session for p in effect.packs}:
-            for client in self._by_session.get(session, ()):
-                client.rejected = True
-
-    def accepted(self, accepted: tuple[Accepted, ...]) -> None:
-        for session in {a.session for a in accepted}:
-            for client in self._by_session.get(session, ()):
-                self._answer_waiting(client)
-
-    def restored(self) -> None:
-        """The state machine jumped ahead, to another server's snapshot."""
-        for client in self._publishers():
-            self._answer_waiting(client)
-
-    def _answer_waiting(self, client: Client) -> None:
-        self._less_waits(client.accepted(self.host.machine.last_sequence(client.session)))
-
-    def _less_waits(self, size: int) -> None:
-        self._waiting_bytes -= size
-        if not self._held or self._waiting_bytes > WINDOW_BYTES // 2:
-            return
-        for client in list(self._held):
-            if client.waiting_bytes <= CLIENT_WINDOW_BYTES // 2:
-                del self._held[client]
-                client.hold(False)
-
-    def _publishers(self) -> Iterator[Client]:
-        for clients in self._by_session.values():
-            yield from clients
-
-    def _propose_again(self, client: Client) -> None:
-        client.rejected = False
-        client.propose_again()
-        if client.waiting:
-            self._due[client] = None
-
-    # -- Reading -------------------------------------------------------------------------------
+        leader = (replica.leader_id, replica.epoch) if replica.leader_id is not None else None
+        self.host.home.follow(leader, replica.leading is not None)
+        self.host.home.flush(self.host.now_ms())
+        self.carry_out()
 
     def deliver(self) -> None:
-        """Hand what is new to whoever reads."""
-        if self._delivered != self.host.machine.position:
-            self._delivered = self.host.machine.position
+        """Hand out what is new; the journal has its rows."""
+        if self.host.home.dispatch():
+            self.host.settle_soon()
+        self.carry_out()
+        if self._readers and self._read_to != self.host.broker.position:
+            self._read_to = self.host.broker.position
             for client in list(self._readers):
-                client.deliver()
+                client.read_on()
 
     # -- Barriers ------------------------------------------------------------------------------
 
@@ -360,30 +292,10 @@ class Clients:
     def sweep(self) -> None:
         """Now and then: ask again for what has not been answered."""
         now = self.host.now_ms()
-        for client in self._publishers():
-            overdue = now - client.proposed_ms > client.pause_ms
-            if client.rejected:
-                self._propose_again(client)
-            elif client.waiting and overdue and self.host.node.replica.leading is None:
-                # A leader has what it did not reject; on the way to it, it may be lost.
-                client.pause_ms = min(2 * client.pause_ms, REPROPOSE_MAX_MS)
-                self._propose_again(client)
         for number, (client, request, asked_ms) in list(self._barriers.items()):
-            if now - asked_ms > REPROPOSE_MS:
+            if now - asked_ms > BARRIER_AGAIN_MS:
                 self._barriers[number] = (client, request, now)
                 self.host.read(number)
+        self.host.home.tick(now)
+        self.carry_out()
         self.host.settle_soon()
-
-
-def _bounded(packs: Iterable[bytes]) -> Iterator[tuple[bytes, ...]]:
-    """The packs in order, in groups of about `PROPOSAL_BYTES`."""
-    some: list[bytes] = []
-    size = 0
-    for one in packs:
-        some.append(one)
-        size += len(one)
-        if size >= PROPOSAL_BYTES:
-            yield tuple(some)
-            some, size = [], 0
-    if some:
-        yield tuple(some)

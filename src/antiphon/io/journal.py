@@ -223,6 +223,30 @@ class Journal:
                 found += islice(segment.index.rows_from(first), most - len(found))
         return found
 
+    def rows_for(self, pattern: str, first: int, most: int) -> list[f.Row]:
+        """The same of those destinations only that match (`formats/destination.py`)."""
+        found: list[f.Row] = []
+        for segment in self._segments:
+            if segment.index.last_position >= first and len(found) < most:
+                found += islice(segment.index.rows_for(pattern, first), most - len(found))
+        return found
+
+    def remember(self, position: int, payload: bytes) -> None:
+        """A pack that was just accepted, and will probably be read soon."""
+        if position not in self._cache:
+            self._cache[position] = payload
+            self._cache_bytes += len(payload)
+            self._bound_cache()
+
+    def counts(self) -> dict[str, int]:
+        return {
+            "segments": len(self._segments),
+            "bytes": sum(segment.size for segment in self._segments),
+            "packs": sum(len(segment.index) for segment in self._segments),
+            "cached_bytes": self._cache_bytes,
+            "unsynced": len(self._unsynced_tails),
+        }
+
     def _payload(self, segment: Segment, row: f.Row) -> bytes:
         payload = self._cache.get(row.position)
         if payload is None:
@@ -230,9 +254,12 @@ class Journal:
             self._cache_bytes += len(payload)
         self._cache[row.position] = payload
         self._cache.move_to_end(row.position)
+        self._bound_cache()
+        return payload
+
+    def _bound_cache(self) -> None:
         while self._cache_bytes > CACHE_BYTES:
             self._cache_bytes -= len(self._cache.popitem(last=False)[1])
-        return payload
 
     def _entry(self, number: int, at: int) -> Entry:
         name = segment_name(number)

@@ -1,14 +1,18 @@
-"""The rows of one segment's index, in memory: forty bytes a pack.
+"""The rows of one segment's index, in memory: some fifty bytes a pack.
 
-Rows ascend by position. The file has the same rows (`formats/journal.py`) plus checkpoints.
+Rows ascend by position. The file has the same rows (`formats/journal.py`) plus checkpoints. Beside
+them, for each destination, which rows are its own: who reads one of many topics does not look at
+the others.
 """
 
 from __future__ import annotations
 
+import heapq
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
+from antiphon.formats.destination import is_pattern, matcher
 from antiphon.formats.journal import Row, encode_row
 
 
@@ -23,6 +27,7 @@ class SegmentIndex:
         self._destinations = array("I")
         self._names: list[str] = []  # destinations in this segment
         self._numbers: dict[str, int] = {}
+        self._rows_of: list[array[int]] = []  # by destination: places of its rows
         self.file_size = 0
         self.unwritten: list[bytes] = []
         self.complete_to = 0  # the newest checkpoint
@@ -44,6 +49,8 @@ class SegmentIndex:
         number = self._numbers.setdefault(row.destination, len(self._names))
         if number == len(self._names):
             self._names.append(row.destination)
+            self._rows_of.append(array("I"))
+        self._rows_of[number].append(len(self._positions))
         self._positions.append(row.position)
         self._counts.append(row.count)
         self._indexes.append(row.index)
@@ -76,6 +83,24 @@ class SegmentIndex:
             if self._positions[at] + self._counts[at] > position:
                 yield self.row(at)
 
+    def rows_for(self, pattern: str, position: int) -> Iterator[Row]:
+        """Rows of the destinations that match, from this position on."""
+        start = bisect_right(self._positions, position) - 1
+        if start < 0 or self._positions[start] + self._counts[start] <= position:
+            start += 1
+        # Each destination's places ascend, so merged they do too.
+        return map(self.row, heapq.merge(*(_from(p, start) for p in self._matching(pattern))))
+
+    def _matching(self, pattern: str) -> Iterator[array[int]]:
+        if not is_pattern(pattern.partition(":")[2]):
+            if (number := self._numbers.get(pattern)) is not None:
+                yield self._rows_of[number]
+            return
+        matches = matcher(pattern)
+        for name, number in self._numbers.items():
+            if matches(name):
+                yield self._rows_of[number]
+
     def touches(self, first: int, last: int) -> bool:
         """Whether a pack of this segment holds one of these positions."""
         if not self._positions or self.last_position < first:
@@ -84,3 +109,8 @@ class SegmentIndex:
         if at > 0 and self._positions[at - 1] + self._counts[at - 1] > first:
             return True
         return at < len(self) and self._positions[at] <= last
+
+
+def _from(places: array[int], start: int) -> Iterator[int]:
+    for at in range(bisect_left(places, start), len(places)):
+        yield places[at]

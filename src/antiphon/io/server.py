@@ -1,4 +1,15 @@
-"""One server: drives a node and its journal with real sockets, files and clocks.
+"""One server: drives a node, its journal and its clients with real sockets, files and clocks.
+
+The way of a message through it (`Server.__init__` puts the pieces together in this order):
+
+    listener     `transport.py` (or `embedded.py`) takes it from a client's connection,
+    session      `clients.py` and `broker/home.py` check it and propose it,
+    log          `core/node.py` orders it with the other servers,
+    journal      `journal.py` has it on disk,
+    broker       `broker/broker.py` accepts it: it has a position, and consumers,
+    dispatcher   `broker/dispatcher.py` sends it to those who are connected here,
+
+and back through session and listener. `counts` has what each of them has done and is waiting for.
 
 Promises: effects are carried out in the order the node gave them; nothing leaves that depends on a
 write before the write is synced. All that was collected in one turn of the event loop is one write,
@@ -20,8 +31,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
 
+from antiphon.broker.broker import Broker
+from antiphon.broker.home import Home, HomeSettings
 from antiphon.core.effects import (
     Accepted,
     Applied,
@@ -37,7 +50,6 @@ from antiphon.core.effects import (
     Tail,
     TakeSnapshot,
 )
-from antiphon.core.machine import PackMachine
 from antiphon.core.node import Node
 from antiphon.core.settings import Settings
 from antiphon.errors import DiskFullError, FormatError
@@ -67,22 +79,25 @@ class Server:
         disk: Disk,
         settings: Settings,
         retain: int | None = None,
+        home_settings: HomeSettings | None = None,
     ) -> None:
         """Opens the journal, and raises what `open_journal` raises. `retain`: how many messages
-        stay readable; None: all."""
+        stay readable although nobody must have them; None: all."""
         self._disk = disk
         self._listed = listed
-        self.machine = PackMachine(retain)
+        self.broker = Broker(retain)
         self.journal, recovered = open_journal(
             disk, lambda: secrets.randbits(62) + 1, alone=len(listed) == 1
         )
         if recovered.snapshot is not None:
-            self.machine.restore(self.journal.read_snapshot()[1])
+            self.broker.restore(self.journal.read_snapshot()[1])
         self._damage = recovered.damage
         texts = {n: format_address(address) for n, address in listed.items()}
-        self.node = Node(
-            node, texts, recovered, self.machine, settings, random.Random(), self.now_ms()
-        )
+        now_ms = self.now_ms()
+        self.node = Node(node, texts, recovered, self.broker, settings, random.Random(), now_ms)
+        life = secrets.randbits(62) + 1
+        chosen = home_settings or HomeSettings()
+        self.home = Home(node, life, self.broker, self.journal, chosen, now_ms)
         self.clients = Clients(self)
         self._transport = Transport(
             self.node.replica.id, self._on_envelope, self.clients.connect, cw.REQUEST_MAX
@@ -98,19 +113,21 @@ class Server:
         self._timer_ms = 0
         self._chores: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="antiphon-sync")
+        self._syncs = 0
 
     # -- Starting and ending -------------------------------------------------------------------
 
-    async def start(self, listen: Address) -> Address:
-        """Listen, and begin to take part; returns where."""
+    @overload
+    async def start(self, listen: Address) -> Address: ...
+    @overload
+    async def start(self, listen: None) -> None: ...
+    async def start(self, listen: Address | None) -> Address | None:
+        """Listen, and begin to take part; returns where. None: only `clients.connect` leads
+        here."""
         self._loop = asyncio.get_running_loop()
-        self._loop.set_exception_handler(self._on_exception)
         self.ended: asyncio.Future[None] = self._loop.create_future()
         self.serves: asyncio.Future[None] = self._loop.create_future()
-        address = await self._transport.listen(*listen)
-        own = self.node.replica.id.node
-        if self._listed[own][1] == 0:
-            self._listed = {**self._listed, own: address}
+        address = await self._listen(listen) if listen is not None else None
         self._worker = self._loop.create_task(self._do_chores())
         self._worker.add_done_callback(self._on_worker_done)
         self._look_at_the_clock()
@@ -118,11 +135,21 @@ class Server:
         self.settle_soon()
         return address
 
+    async def _listen(self, listen: Address) -> Address:
+        # The loop is this server's own: whatever goes wrong on it concerns this server.
+        self._loop.set_exception_handler(self._on_exception)
+        address = await self._transport.listen(*listen)
+        own = self.node.replica.id.node
+        if self._listed[own][1] == 0:
+            self._listed = {**self._listed, own: address}
+        return address
+
     async def close(self) -> None:
         """Let go of everything. What was not synced yet was not acknowledged either."""
         self._worker.cancel()
         if not self.ended.done():
             self.ended.set_result(None)
+        self.clients.close()
         await self._transport.close()
         await self._loop.run_in_executor(None, self._thread.shutdown)
 
@@ -141,6 +168,19 @@ class Server:
         else:
             self._fail(error)
 
+    def guarded(self, call: Callable[..., None], *args: Any) -> None:
+        """For what the loop calls: an error in it ends this server, and nothing else."""
+        try:
+            call(*args)
+        except Exception as error:
+            self._fail(error)
+
+    def _soon(self, call: Callable[..., None], *args: Any) -> None:
+        self._loop.call_soon(self.guarded, call, *args)
+
+    def _later(self, wait_s: float, call: Callable[..., None], *args: Any) -> asyncio.TimerHandle:
+        return self._loop.call_later(wait_s, self.guarded, call, *args)
+
     def _on_worker_done(self, worker: asyncio.Task[None]) -> None:
         if not worker.cancelled() and (error := worker.exception()) is not None:
             self._fail(error)
@@ -153,12 +193,12 @@ class Server:
     def _look_at_the_clock(self) -> None:
         if not self.ended.done():
             self.node.set_wall_offset(time.time_ns() // 1_000_000 - self.now_ms())
-            self._loop.call_later(CLOCK_S, self._look_at_the_clock)
+            self._later(CLOCK_S, self._look_at_the_clock)
 
     def _sweep(self) -> None:
         if not self.ended.done():
             self.clients.sweep()
-            self._loop.call_later(SWEEP_S, self._sweep)
+            self._later(SWEEP_S, self._sweep)
 
     def _arm_timer(self) -> None:
         """See to it that the node's next deadline is met. One that moved into the future is not
@@ -171,7 +211,7 @@ class Server:
                 self._timer.cancel()
             self._timer_ms = due_ms
             wait_s = max(0, due_ms - self.now_ms()) / 1000
-            self._timer = self._loop.call_later(wait_s, self._tick)
+            self._timer = self._later(wait_s, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
@@ -201,13 +241,17 @@ class Server:
         self.journal.append(effect.records, effect.then)
 
     def _applied(self, effect: Applied) -> None:
+        payloads = {entry.index: entry.payload for entry in effect.entries}
+        for accepted in effect.accepted:
+            self.journal.remember(accepted.position, payloads[accepted.index])
         self._accepted += effect.accepted
-        self.clients.accepted(effect.accepted)
+        self.home.applied(effect.accepted, effect.events, self.now_ms())
+        self.clients.carry_out()
 
     def _read(self, effect: Read) -> None:
         # In a later turn of the loop: a long log is read in many pieces, and others have their
         # turn between them.
-        self._loop.call_soon(self._read_now, effect)
+        self._soon(self._read_now, effect)
 
     def _read_now(self, effect: Read) -> None:
         self._write()  # what is only collected may replace what would be read
@@ -215,10 +259,10 @@ class Server:
         self._carry_out(self.node.entries_read(effect.reader, effect.first, entries, self.now_ms()))
 
     def _read_part(self, effect: ReadPart) -> None:
-        self._loop.call_soon(self._read_part_now, effect)
+        self._soon(self._read_part_now, effect)
 
     def _read_part_now(self, effect: ReadPart) -> None:
-        meta, data, last = self.journal.part(effect.to.node, effect.seq, self.machine.live())
+        meta, data, last = self.journal.part(effect.to.node, effect.seq, self.broker.live())
         self._carry_out(self.node.part_read(effect.to, meta, effect.seq, data, last, self.now_ms()))
 
     def _store_part(self, effect: StorePart) -> None:
@@ -251,7 +295,7 @@ class Server:
         self.clients.read_ready(effect)
 
     def _rejected(self, effect: Rejected) -> None:
-        self.clients.rejected(effect)
+        self.home.rejected(effect.packs, self.now_ms())
 
     _CARRY_OUT: ClassVar[dict[type, Callable[[Server, Any], None]]] = {
         Send: _send,
@@ -268,8 +312,8 @@ class Server:
 
     # -- What clients ask for ------------------------------------------------------------------
 
-    def propose(self, packs: tuple[bytes, ...]) -> None:
-        self._carry_out(self.node.propose(packs, self.now_ms()))
+    def propose(self, payloads: tuple[bytes, ...]) -> None:
+        self._carry_out(self.node.propose(payloads, self.now_ms()))
 
     def read(self, request: int) -> None:
         self._carry_out(self.node.read(request, self.now_ms()))
@@ -296,11 +340,31 @@ class Server:
             {n: format_address(address) for n, address in self._addresses().items()},
             r.commit,
             self.node.applied,
-            self.machine.position,
-            self.machine.digest,
+            self.broker.position,
+            self.broker.digest,
             time.process_time(),
             tuple(self._trouble()),
+            self.counts(),
         )
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """What each part of the chain has done, and what it waits for."""
+        return {
+            "listener": self._transport.counts(),
+            "session": self.home.counts(),
+            "log": {
+                "uncommitted": self.node.replica.log.last - self.node.replica.commit,
+                "unapplied": self.node.replica.commit - self.node.applied,
+            },
+            "journal": {**self.journal.counts(), "syncs": self._syncs},
+            "broker": {
+                "sessions": len(self.broker.sessions),
+                "subscriptions": len(self.broker.topics.subscriptions),
+                "queues": len(self.broker.queues),
+                "queued": sum(queue.count for queue in self.broker.queues.values()),
+            },
+            "dispatcher": self.home.dispatcher.counts(),
+        }
 
     def _trouble(self) -> Iterator[str]:
         r = self.node.replica
@@ -318,7 +382,7 @@ class Server:
     def settle_soon(self) -> None:
         if not self._settle_due:
             self._settle_due = True
-            self._loop.call_soon(self._settle)
+            self._soon(self._settle)
 
     def _settle(self) -> None:
         """Everything that came in during one turn of the loop is proposed, written and handed on
@@ -327,9 +391,10 @@ class Server:
             return
         self.clients.propose()
         self._settle_due = False
-        self._write()
+        written = self._write()
         self._start_sync()
-        self.clients.deliver()
+        if written:  # the journal has all that was accepted
+            self.clients.deliver()
         self._follow_membership()
         self._arm_timer()
         if self.node.replica.leader_id is not None and not self.serves.done():
@@ -377,8 +442,9 @@ class Server:
             self._release(self.journal.end_sync(job))
         else:
             self._syncing = True
+            self._syncs += 1
             done = self._loop.run_in_executor(self._thread, self._sync, job.names)
-            done.add_done_callback(lambda done: self._synced(job, done))
+            done.add_done_callback(partial(self.guarded, self._synced, job))
 
     def _sync(self, names: tuple[str, ...]) -> None:
         for name in names:
@@ -413,7 +479,7 @@ class Server:
     def _disk_full(self, error: DiskFullError) -> None:
         if not self.node.replica.impaired:
             logger.error("no room: %s; trying again every %g s", error, RETRY_S)
-            self._loop.call_later(RETRY_S, self._try_again)
+            self._later(RETRY_S, self._try_again)
             self._carry_out(self.node.impair(f"disk full: {error}", self.now_ms()))
 
     def _try_again(self) -> None:
@@ -423,7 +489,7 @@ class Server:
             self.journal.flush()
             self.journal.mark()
         except DiskFullError:
-            self._loop.call_later(RETRY_S, self._try_again)
+            self._later(RETRY_S, self._try_again)
         else:
             logger.info("there is room again")
             self._carry_out(self.node.impair("", self.now_ms()))
@@ -445,10 +511,11 @@ class Server:
             self._disk_full(error)
             return
         self._accepted.clear()  # their rows came with the snapshot
-        self.machine.restore(self.journal.read_snapshot()[1])
+        self.broker.restore(self.journal.read_snapshot()[1])
         logger.info("took over the state at entry %d from the leader", meta.index)
+        self.home.restored()
+        self.clients.carry_out()
         self._carry_out(self.node.installed(meta, self.now_ms()))
-        self.clients.restored()
 
     async def _store_snapshot(self, meta: SnapshotMeta, work: Iterator[tuple[str, ...]]) -> None:
         try:

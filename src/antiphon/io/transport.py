@@ -40,7 +40,7 @@ UNIDENTIFIED_MAX = 64
 """Connections that have not said who they are; beyond that the oldest is closed: an honest one
 identifies itself at once."""
 
-CLIENTS_MAX = 1000
+CLIENTS_MAX = 20_000
 SERVERS_MAX = 64
 QUEUE_BYTES = 96 << 20
 """What waits to be sent to one other process: above the largest frame, and above a full window of
@@ -67,7 +67,7 @@ class ClientHandler(Protocol):
     """What a server does with one client."""
 
     def take(self, body: bytes) -> None:
-        """A frame; raises `FormatError` on one that no honest client sends."""
+        """A message; raises `FormatError` on one that no honest client sends."""
 
     def writable(self) -> None:
         """All that was sent has left."""
@@ -153,16 +153,23 @@ class Connection(asyncio.Protocol):
         """Queue a frame; False: there was no room, and it was dropped."""
         if self._queued_bytes + len(frame) > QUEUE_BYTES:
             self.dropped += 1
-            if self.client is not None:
-                self.end(f"it has not read {self._queued_bytes} bytes that it asked for")
             return False
         self._queue.append(frame)
         self._queued_bytes += len(frame)
-        if not self._writing and not self._full:
-            # All that is sent in this turn of the loop leaves in one write.
-            self._writing = True
-            self._loop.call_soon(self._write)
+        self._write_soon()
         return True
+
+    def send_body(self, body: bytes) -> None:
+        """Queue a message for a client; one that does not read is disconnected."""
+        # Not joined with its prefix here: a large body would be copied for it.
+        head = wire.frame_head(body)
+        if self._queued_bytes + len(head) + len(body) > QUEUE_BYTES:
+            self.dropped += 1
+            self.end(f"it has not read {self._queued_bytes} bytes that it asked for")
+            return
+        self._queue += (head, body)
+        self._queued_bytes += len(head) + len(body)
+        self._write_soon()
 
     def hold(self, hold: bool) -> None:
         """Stop reading, so that the sender has to wait; or go on."""
@@ -188,6 +195,12 @@ class Connection(asyncio.Protocol):
             self._socket.abort()
 
     # -- Inside --------------------------------------------------------------------------------
+
+    def _write_soon(self) -> None:
+        """All that is sent in this turn of the loop leaves in one write."""
+        if not self._writing and not self._full:
+            self._writing = True
+            self._loop.call_soon(self._write)
 
     def _write(self) -> None:
         self._writing = False
@@ -349,6 +362,16 @@ class Transport:
         if connection is not None and not connection.ended:
             envelope = Envelope(self._me, to, message)
             connection.send(wire.frame(wire.encode_envelope(envelope, connection.version)))
+
+    def counts(self) -> dict[str, int]:
+        links = [link.connection for link in self._links.values() if link.connection is not None]
+        return {
+            "clients": len(self._clients),
+            "servers": len(links),
+            "unidentified": len(self._unidentified),
+            "queued_bytes": sum(c.waiting_bytes for c in (*links, *self._clients)),
+            "dropped": sum(c.dropped for c in links),
+        }
 
     async def dial(self, node: int, address: Address) -> Connection:
         """A connection that has shaken hands; raises `OSError` or `FormatError`."""

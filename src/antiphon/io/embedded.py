@@ -1,0 +1,260 @@
+"""Servers inside the program that uses them: `embedded:`, `embedded:NAME`, `embedded:///PATH`.
+
+The same server as behind a socket, with bodies handed over instead of frames. It runs on the
+background loop (`loop.py`), whatever loop or thread its clients are on. `embedded:` is private to
+its connection; `embedded:NAME` is shared by the process until the last connection lets go of it;
+`embedded:///PATH` keeps a journal in a folder, which one connection at a time may hold.
+
+A connection does `embedded = acquire(url)`, `await embedded.connect(...)` as often as it needs to,
+and `await embedded.release()` in the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from antiphon.core.settings import Settings
+from antiphon.errors import FormatError, IllegalStateError
+from antiphon.io.files import FileDisk
+from antiphon.io.journal_disk import RamDisk
+from antiphon.io.loop import background_loop
+from antiphon.io.server import Server
+
+SCHEME = "embedded:"
+NODE = 1
+NOWHERE = ("embedded", 0)
+
+OnBodies = Callable[[list[bytes]], None]
+OnLost = Callable[[Exception | None], None]
+Outcome = TypeVar("Outcome")
+
+_shared: dict[str, Embedded] = {}
+_lock = threading.Lock()
+
+
+def acquire(url: str) -> Embedded:
+    """The server of this URL, which starts when somebody connects; raises `FormatError`."""
+    name = url.removeprefix(SCHEME)
+    if not url.startswith(SCHEME) or name.startswith("/") != name.startswith("///"):
+        raise FormatError(
+            f"{url!r} is no embedded server: write embedded:, embedded:NAME or embedded:///PATH"
+        )
+    path = name.removeprefix("//")
+    if not name or path.startswith("/"):
+        return Embedded("", path)
+    with _lock:
+        embedded = _shared.setdefault(name, Embedded(name, ""))
+        embedded.users += 1
+        return embedded
+
+
+class Embedded:
+    """One server, and those who use it."""
+
+    def __init__(self, name: str, path: str) -> None:
+        self.users = 0  # of a shared one
+        self._name = name
+        self._path = path
+        self._server_loop = background_loop()
+        self._starting = asyncio.Lock()
+        self._server: Server | None = None
+        self._disk: FileDisk | RamDisk | None = None
+
+    async def connect(self, on_bodies: OnBodies, on_lost: OnLost) -> EmbeddedLink:
+        """A connection, with both callbacks made on the caller's loop: `on_bodies` with answers of
+        the server (`client_wire.py`), `on_lost` once, when the server ends the connection. Raises
+        what a server raises that cannot start."""
+        link = EmbeddedLink(asyncio.get_running_loop(), self._server_loop, on_bodies, on_lost)
+        await self._there(self._serve(link.far))
+        return link
+
+    async def release(self) -> None:
+        """This connection is done; with the last one the server ends. Returns when it has."""
+        with _lock:
+            self.users -= 1
+            if self.users > 0:
+                return
+            if _shared.get(self._name) is self:
+                del _shared[self._name]
+        await self._there(self._stop())
+
+    async def _there(self, work: Coroutine[Any, Any, Outcome]) -> Outcome:
+        """Run this on the server's loop."""
+        done = asyncio.run_coroutine_threadsafe(work, self._server_loop)
+        return await asyncio.wrap_future(done)
+
+    # -- On the server's loop ------------------------------------------------------------------
+
+    async def _serve(self, far: FarEnd) -> None:
+        async with self._starting:
+            if self._server is None:
+                self._server = await self._start()
+        if self._server.ended.done():
+            raise IllegalStateError(f"the embedded server has failed: {self._server.ended}")
+        far.serve(self._server)
+
+    async def _start(self) -> Server:
+        self._disk = disk = FileDisk(self._path) if self._path else RamDisk()
+        try:
+            server = Server(NODE, {NODE: NOWHERE}, disk, Settings(volatile=disk.volatile), retain=0)
+            await server.start(None)
+            server.ended.add_done_callback(lambda _: server.clients.close())
+        except BaseException:
+            self._close_disk()
+            raise
+        return server
+
+    async def _stop(self) -> None:
+        async with self._starting:
+            server, self._server = self._server, None
+            if server is not None:
+                await server.close()
+            self._close_disk()
+
+    def _close_disk(self) -> None:
+        if isinstance(self._disk, FileDisk):
+            self._disk.close()
+        self._disk = None
+
+
+class EmbeddedLink:
+    """The client's end of a connection; used on the client's loop."""
+
+    def __init__(
+        self,
+        near: asyncio.AbstractEventLoop,
+        far: asyncio.AbstractEventLoop,
+        on_bodies: OnBodies,
+        on_lost: OnLost,
+    ) -> None:
+        self._far_loop = far
+        self._on_bodies = on_bodies
+        self._on_lost = on_lost
+        self._closed = False
+        self.waiting_bytes = 0  # sent, and not taken by the server yet
+        self.far = FarEnd(self, near)
+
+    def send(self, bodies: list[bytes]) -> None:
+        """Messages of `client_wire.py`, without frames."""
+        if not self._closed:
+            self.waiting_bytes += sum(map(len, bodies))
+            _post(self._far_loop, self.far.take, bodies)
+
+    def close(self) -> None:
+        """Nothing more is said or heard, and `on_lost` is not called."""
+        if not self._closed:
+            self._closed = True
+            _post(self._far_loop, self.far.closed)
+
+    # -- Called from the server's end, on this loop --------------------------------------------
+
+    def taken(self, size: int) -> None:
+        self.waiting_bytes -= size
+
+    def arrived(self, bodies: list[bytes]) -> None:
+        if not self._closed:
+            self._on_bodies(bodies)
+            _post(self._far_loop, self.far.written, sum(map(len, bodies)))
+
+    def lost(self, reason: str) -> None:
+        if not self._closed:
+            self._closed = True
+            self._on_lost(ConnectionError(reason) if reason else None)
+
+
+class FarEnd:
+    """The server's end: what a TCP connection is to the server otherwise."""
+
+    name = "an embedded client"
+
+    def __init__(self, link: EmbeddedLink, near: asyncio.AbstractEventLoop) -> None:
+        self.ended = False
+        self.waiting_bytes = 0  # sent, and not taken by the client yet
+        self._link = link
+        self._near = near
+        self._inbox: list[bytes] = []
+        self._outbox: list[bytes] = []
+        self._held = False
+
+    def serve(self, server: Server) -> None:
+        self._server = server
+        self._client = server.clients.connect(self)
+
+    # -- Called by the server ------------------------------------------------------------------
+
+    def send_body(self, body: bytes) -> None:
+        if not self._outbox:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._outbox.append(body)
+        self.waiting_bytes += len(body)
+
+    def hold(self, hold: bool) -> None:
+        self._held = hold
+        if not hold:
+            asyncio.get_running_loop().call_soon(self._work)
+
+    def end(self, reason: str = "") -> None:
+        if not self.ended:
+            self._flush()
+            self._tell(self._link.lost, reason)
+            self._end()
+
+    # -- Called from the client's end, on the server's loop ------------------------------------
+
+    def take(self, bodies: list[bytes]) -> None:
+        self._inbox += bodies
+        self._work()
+
+    def written(self, size: int) -> None:
+        self.waiting_bytes -= size
+        if not self.ended and not self.waiting_bytes:
+            self._server.guarded(self._client.writable)
+
+    def closed(self) -> None:
+        self._server.guarded(self._end)
+
+    # -- Inside --------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        if not self.ended:
+            self.ended = True
+            self._client.closed()
+
+    def _work(self) -> None:
+        self._server.guarded(self._take_inbox)
+
+    def _take_inbox(self) -> None:
+        done = size = 0
+        for body in self._inbox:
+            if self._held or self.ended:
+                break
+            done += 1
+            size += len(body)
+            try:
+                self._client.take(body)
+            except FormatError as error:
+                self.end(str(error))
+        del self._inbox[:done]
+        self._tell(self._link.taken, size)
+
+    def _flush(self) -> None:
+        bodies, self._outbox = self._outbox, []
+        if bodies:
+            self._tell(self._link.arrived, bodies)
+
+    def _tell(self, what: Callable[..., None], *args: object) -> None:
+        try:
+            _post(self._near, what, *args)
+        except RuntimeError:  # the client's loop is closed, and the client with it
+            self._end()
+
+
+def _post(loop: asyncio.AbstractEventLoop, what: Callable[..., None], *args: object) -> None:
+    """Have it called on a loop, perhaps the one that is running here."""
+    if asyncio._get_running_loop() is loop:
+        loop.call_soon(what, *args)
+    else:
+        loop.call_soon_threadsafe(what, *args)
