@@ -40,7 +40,7 @@ class FakeServer:
         return self.says
 
     def counts(self) -> dict[str, dict[str, int]]:
-        return {"listener": {"clients": 3, "cut_total": 4}, "journal": {"segments": 2}}
+        return {"listener": {"clients": 3, "dropped": 4}, "journal": {"segments": 2}}
 
 
 def run(test: Callable[[FakeServer, Address], Awaitable[None]]) -> None:
@@ -117,11 +117,11 @@ def test_metrics_have_everything_that_the_server_says() -> None:
         assert found["antiphon_epoch"] == 5
         assert found["antiphon_committed"] == 41
         assert found["antiphon_applied"] == 40
-        assert found["antiphon_position"] == 900
+        assert found["antiphon_messages_total"] == 900
         assert found["process_cpu_seconds_total"] == 1.5
         assert found["process_resident_memory_bytes"] > 1 << 20
         assert 'antiphon_info{node="2",role="follower",' in text
-        assert "# TYPE antiphon_listener_cut_total counter" in text
+        assert "# TYPE antiphon_listener_dropped_total counter" in text
         assert "# TYPE antiphon_listener_clients gauge" in text
 
     run(test)

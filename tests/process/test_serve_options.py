@@ -15,6 +15,7 @@ import pytest
 
 from antiphon.io.client import LogClient
 from antiphon.io.local import COMMAND, free_port
+from antiphon.io.metrics import ONLY_GROW
 
 pytestmark = pytest.mark.process
 
@@ -90,6 +91,9 @@ def test_a_server_as_its_file_says(tmp_path: Path) -> None:
         assert 'antiphon_info{node="1",role="leader"' in text
         for component in ("listener", "session", "log", "journal", "broker", "dispatcher"):
             assert f"\nantiphon_{component}_" in text
+        for component, names in ONLY_GROW.items():
+            for name in names:
+                assert f"\nantiphon_{component}_{name}_total " in text
         assert server.get("/else")[0] == 404
 
 

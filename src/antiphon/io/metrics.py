@@ -129,12 +129,23 @@ def _why_not_ready(source: Source) -> str:
 # -- The text format -------------------------------------------------------------------------------
 
 
+ONLY_GROW = {
+    "listener": {"dropped"},
+    "session": {"published", "refused"},
+    "journal": {"syncs"},
+    "dispatcher": {"delivered_packs", "delivered_bytes", "dropped_messages"},
+}
+"""Counts that never fall while a server runs: counters, which Prometheus wants to end in `_total`.
+All others are gauges."""
+
+
 def render(status: cw.Status, counts: dict[str, dict[str, int]]) -> str:
-    """A name that ends in `_total` is a counter, any other a gauge."""
     lines = [*_of_the_server(status)]
     for component, values in counts.items():
+        grow = ONLY_GROW.get(component, ())
         for name, value in values.items():
-            lines += _metric(f"antiphon_{component}_{name}", value)
+            suffix = "_total" if name in grow else ""
+            lines += _metric(f"antiphon_{component}_{name}{suffix}", value)
     return "\n".join(lines) + "\n"
 
 
@@ -145,7 +156,7 @@ def _of_the_server(status: cw.Status) -> Iterator[str]:
     yield from _metric("antiphon_epoch", status.epoch, "epoch of the log")
     yield from _metric("antiphon_committed", status.committed, "entries that a majority has")
     yield from _metric("antiphon_applied", status.applied, "entries applied here")
-    yield from _metric("antiphon_position", status.position, "messages accepted, ever")
+    yield from _metric("antiphon_messages_total", status.position, "messages accepted, ever")
     yield from _metric("antiphon_troubles", len(status.trouble), "reasons in `cluster status`")
     yield from _metric("process_cpu_seconds_total", status.cpu_s, "processor time used")
     yield from _metric("process_resident_memory_bytes", resident_bytes(), "memory in use")
