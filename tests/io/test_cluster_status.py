@@ -65,3 +65,18 @@ def test_for_people_with_the_counts_side_by_side(capsys: pytest.CaptureFixture[s
     assert ["session", "links", "12,345", ""] in cells
     assert ["", "waiting", "0", ""] in cells
     assert ["", "x", "", "9"] in cells
+
+
+def test_servers_that_only_some_know_of_are_asked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    newcomer = msgspec.structs.replace(LEARNING, addresses={1: "a:1", 2: "b:2"})
+    says = {"a:1": LEADING, "b:2": newcomer, "c:3": None}
+    asked: list[str] = []
+
+    def ask(address: str) -> cw.Status | None:
+        asked.append(address)
+        return says[address]
+
+    monkeypatch.setattr(cluster, "_ask", ask)
+    found = cluster._ask_all(newcomer.addresses)
+    assert found == {1: LEADING, 2: newcomer, 3: None}
+    assert sorted(asked) == ["a:1", "b:2", "c:3"]

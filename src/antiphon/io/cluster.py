@@ -79,8 +79,7 @@ class ClusterStatus(NamedTuple):
 def look(url: str, timeout: float = LOOK_S) -> ClusterStatus:
     """Ask one server who there is, then all of them; raises `ConnectionLostError`."""
     first = LogClient(url, timeout=timeout).status()
-    with ThreadPoolExecutor(max(1, len(first.addresses))) as pool:
-        found = dict(zip(first.addresses, pool.map(_ask, first.addresses.values()), strict=True))
+    found = _ask_all(first.addresses)
     answers = {node: status for node, status in sorted(found.items()) if status is not None}
     answers.setdefault(first.id.node, first)
     epoch = max(status.epoch for status in answers.values())
@@ -89,6 +88,17 @@ def look(url: str, timeout: float = LOOK_S) -> ClusterStatus:
     unreachable = tuple(node for node in sorted(found) if node not in answers)
     trouble = () if leaders else tuple(_why_no_leader(answers, unreachable))
     return ClusterStatus(leader, epoch, answers, unreachable, trouble)
+
+
+def _ask_all(addresses: dict[int, str]) -> dict[int, cw.Status | None]:
+    """These servers, and whomever they know besides: a newcomer knows less than the others."""
+    found: dict[int, cw.Status | None] = {}
+    while addresses:
+        with ThreadPoolExecutor(len(addresses)) as pool:
+            found |= zip(addresses, pool.map(_ask, addresses.values()), strict=True)
+        known = {n: a for s in found.values() if s is not None for n, a in s.addresses.items()}
+        addresses = {node: address for node, address in known.items() if node not in found}
+    return found
 
 
 def _ask(address: str) -> cw.Status | None:
