@@ -37,16 +37,16 @@ atoms = st.one_of(
     st.uuids(),
 )
 hashables = st.recursive(
-    atoms, lambda inner: st.lists(inner).map(tuple) | st.frozensets(inner), max_leaves=5
+    atoms, lambda inner: st.lists(inner).map(tuple) | st.lists(inner).map(frozenset), max_leaves=5
 )
 anything = st.recursive(
     hashables,
     lambda inner: st.one_of(
         st.lists(inner),
         st.lists(inner).map(tuple),
-        st.sets(hashables),
-        st.dictionaries(st.text(), inner),
-        st.dictionaries(hashables, inner),
+        st.lists(hashables).map(set),
+        st.lists(st.tuples(st.text(), inner)).map(dict),
+        st.lists(st.tuples(hashables, inner)).map(dict),
     ),
     max_leaves=20,
 )
@@ -59,7 +59,7 @@ def shape(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value), [shape(item) for item in value]
     if isinstance(value, set | frozenset):
-        return type(value), {repr(shape(item)) for item in value}
+        return type(value), sorted(repr(shape(item)) for item in value)
     return type(value), value
 
 
