@@ -20,12 +20,11 @@ from rich.table import Table
 from rich.text import Text
 
 from antiphon.errors import IllegalStateError
-from antiphon.formats import pack
-from antiphon.io.client import LogClient
+from antiphon.io.client import LogClient, first_body
 from antiphon.io.cluster import ClusterStatus, look
 from antiphon.io.local import LocalCluster, LocalServer
 
-DESTINATION = "demo"
+DESTINATION = "topic:demo"
 PAUSE_S = 0.002  # between two messages
 CALM_S = 2.5  # before and after the crash, and after the return
 WAIT_S = 20.0
@@ -69,7 +68,7 @@ class Reader(threading.Thread):
     def run(self) -> None:
         for delivered in LogClient(self._url, timeout=2 * WAIT_S).tail():
             if delivered is not None:
-                self.numbers.append(int(pack.body(delivered.pack)))
+                self.numbers.append(int(first_body(delivered.pack)))
             if self._stop_asked.is_set():
                 return
 

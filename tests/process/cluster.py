@@ -14,11 +14,11 @@ from types import TracebackType
 from antiphon.errors import JMSError
 from antiphon.formats import client_wire as cw
 from antiphon.formats import pack
-from antiphon.io.client import LogClient
+from antiphon.io.client import LogClient, first_body
 from antiphon.io.cluster import ClusterStatus, look
 from antiphon.io.local import LocalCluster
 
-DESTINATION = "load"
+DESTINATION = "topic:load"
 WAIT_S = 30.0
 PAUSE_S = 0.002  # between two messages of a publisher
 
@@ -150,7 +150,7 @@ class _Reader(threading.Thread):
             for delivered in self._client.tail():
                 if delivered is not None:
                     header = pack.read_header(delivered.pack)
-                    body = pack.body(delivered.pack).decode()
+                    body = first_body(delivered.pack).decode()
                     self.seen.append((delivered.position, body, header.count))
                     self.next = delivered.position + header.count
                 if self.stop_asked.is_set():

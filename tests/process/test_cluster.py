@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from antiphon import cli
-from antiphon.formats import pack
-from antiphon.io.client import LogClient
+from antiphon.io.client import LogClient, first_body
 from tests.process.cluster import DESTINATION, Cluster, Load, assert_is_another
 
 pytestmark = pytest.mark.process
@@ -33,7 +32,7 @@ def test_a_single_server_leads_itself_and_keeps_its_data(tmp_path: Path) -> None
             with cluster.client() as client:
                 assert client.barrier() == round_
                 client.publish(DESTINATION, b"one more")
-                seen = [pack.body(d.pack) for d in _first(client, round_ + 1)]
+                seen = [first_body(d.pack) for d in _first(client, round_ + 1)]
             assert seen == [b"one more"] * (round_ + 1)
             cluster.kill(1)
 

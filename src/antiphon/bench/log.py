@@ -26,7 +26,7 @@ from antiphon.io.client import LogClient
 from antiphon.io.cluster import look
 from antiphon.io.local import LocalCluster
 
-DESTINATION = "bench"
+DESTINATION = "topic:bench"
 PACK_MESSAGES = 512
 WINDOW_PACKS = 256
 PHASES = 4

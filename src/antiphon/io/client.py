@@ -1,13 +1,15 @@
 """A small blocking client of the log: publish exactly once, read from a position on, ask.
 
 Promises: a message whose `publish` returned was accepted, once, whatever servers died meanwhile:
-packs are numbered, and those without an answer are sent again, with the same numbers, to another
-server. `tail` yields every accepted pack once and in order, across reconnections. One `LogClient`
-belongs to one thread; a tail has a connection of its own and may run in another.
+packs are numbered in a session, which goes on at another server, and those without an answer are
+sent there again, with the same numbers. `tail` yields every accepted pack once and in order, across
+reconnections. One `LogClient` belongs to one thread; a tail has a connection of its own and may run
+in another.
 """
 
 from __future__ import annotations
 
+import contextlib
 import random
 import secrets
 import socket
@@ -17,9 +19,17 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import NamedTuple, TypeVar
 
-from antiphon.errors import ConnectionLostError, FormatError, IllegalStateError, OutcomeUnknownError
+from antiphon.errors import (
+    ConnectionLostError,
+    FormatError,
+    IllegalStateError,
+    InvalidDestinationError,
+    JMSError,
+    OutcomeUnknownError,
+)
 from antiphon.formats import client_wire as cw
-from antiphon.formats import pack, wire
+from antiphon.formats import columns, pack, wire
+from antiphon.formats.columns import Columns, Outgoing
 from antiphon.formats.entry import ReplicaId
 from antiphon.io.frames import FrameReader
 from antiphon.io.transport import Address, format_address, parse_address
@@ -31,6 +41,10 @@ PATIENCE_S, PATIENCE_MAX_S = 3.0, 15.0
 time, for perhaps the whole cluster is slow, and sending everything again makes that worse."""
 
 REDIAL_S = 0.1
+CLOSE_S = 1.0
+LEASE_MS = 10 * 60 * 1000
+"""How long the servers keep a session whose client is silent, as a `LogClient` is between calls."""
+
 CREDIT_BYTES = 4 << 20
 READ_BYTES = 256 << 10
 
@@ -42,6 +56,11 @@ def parse_url(url: str) -> list[Address]:
     if not url.startswith(SCHEME):
         raise FormatError(f"{url!r} is no address of a server; one looks like {SCHEME}HOST:PORT")
     return [parse_address(part) for part in url.removeprefix(SCHEME).split(",")]
+
+
+def first_body(data: bytes) -> bytes:
+    """What `LogClient.send` was given."""
+    return Columns(data).body(0)
 
 
 class Connection:
@@ -74,13 +93,17 @@ class Connection:
 
     def receive(self, deadline: float) -> cw.Answer | None:
         """The next answer; None: none has come by the deadline. Raises `OSError` when the server
-        is gone, `IllegalStateError` when it refuses what was asked."""
+        is gone, and a `JMSError` when it refuses what was asked."""
         body = self._next_body(deadline)
         if body is None:
             return None
         answer = cw.decode_answer(body)
         if isinstance(answer, cw.Refused):
             raise IllegalStateError(f"{format_address(self.address)} refuses: {answer.reason}")
+        if isinstance(answer, cw.Ended):
+            raise ConnectionLostError(f"the session is over: {answer.text}")
+        if isinstance(answer, cw.NotPublished):
+            raise InvalidDestinationError(answer.text)
         return answer
 
     def expect(self, kind: type[Wanted], timeout: float = PATIENCE_S) -> Wanted:
@@ -134,6 +157,7 @@ class Servers:
 
 
 class Unanswered(NamedTuple):
+    first: int
     last: int
     request: cw.Publish
 
@@ -148,6 +172,9 @@ class LogClient:
         self._window_packs = window_packs
         self._connection: Connection | None = None
         self._session = secrets.randbits(62) + 1
+        self._token = secrets.token_bytes(16)
+        self._attempts = 0
+        self._attached = False  # the servers know the session
         self._sequence = 0  # of the last message given to `send`
         self._unanswered: deque[Unanswered] = deque()
         self._patience = PATIENCE_S
@@ -166,6 +193,10 @@ class LogClient:
         self.close()
 
     def close(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(OSError, JMSError):
+                self._connection.send(cw.Control(1, cw.CloseSession()))
+                self._connection.expect(cw.Result, CLOSE_S)
         self._disconnect()
 
     # -- Publishing ----------------------------------------------------------------------------
@@ -177,13 +208,19 @@ class LogClient:
         return sequence
 
     def send(self, destination: str, body: bytes, count: int = 1) -> int:
-        """Send a pack of `count` messages; waits only while the window is full."""
-        data = pack.encode(destination, count, body, self._session, self._sequence + 1)
+        """Send a pack of `count` messages, of which the first has this body; waits only while the
+        window is full."""
+        now_ms = time.time_ns() // 1_000_000
+        empty = Outgoing(columns.MESSAGE, b"", b"", now_ms)
+        messages = [Outgoing(columns.BYTES, body, b"", now_ms), *[empty] * (count - 1)]
+        data = pack.encode(
+            destination, count, columns.encode(messages)[0], self._session, self._sequence + 1
+        )
         if len(data) > cw.PACK_MAX:
             raise FormatError(f"a pack has at most {cw.PACK_MAX} bytes, not {len(data)}")
-        self._sequence += count
         request = cw.Publish(data)
-        self._unanswered.append(Unanswered(self._sequence, request))
+        self._unanswered.append(Unanswered(self._sequence + 1, self._sequence + count, request))
+        self._sequence += count
         if self._connection is not None:
             try:
                 self._connection.send(request, timeout=self._patience)
@@ -213,12 +250,38 @@ class LogClient:
 
     def _resend(self, deadline: float) -> None:
         connection = self._connect(deadline)
+        if not self._attach(connection):
+            self._disconnect()
+            return
         for waiting in list(self._unanswered):
             try:
                 connection.send(waiting.request, timeout=self._patience)
             except OSError:
                 self._disconnect()
                 return
+
+    def _attach(self, connection: Connection) -> bool:
+        """Open the session, or go on with it; False: this server does not answer."""
+        self._attempts += 1
+        following = self._unanswered[0].first if self._unanswered else self._sequence + 1
+        request = cw.Attach(
+            self._session,
+            self._token,
+            self._attached,
+            self._attempts,
+            "",
+            LEASE_MS,
+            ((0, following),),
+            (),
+        )
+        try:
+            connection.send(request)
+            attached = connection.expect(cw.Attached, self._patience)
+        except OSError:
+            return False
+        self._attached = True
+        self._published(dict(attached.published)[0])
+        return True
 
     def _take_answers(self, wait: float) -> bool:
         """Take what has arrived, waiting for the first; False: nothing has."""
