@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from antiphon.broker.home import HomeSettings
 from antiphon.core.settings import Settings
 from antiphon.errors import DiskFullError, JournalDamagedError, SyncFailedError
 from antiphon.formats import client_wire as cw
-from antiphon.formats import pack, wire
+from antiphon.formats import columns, pack, wire
+from antiphon.formats.columns import Outgoing
 from antiphon.formats.entry import ReplicaId
-from antiphon.io import clients
 from antiphon.io.journal_disk import RamDisk
 from antiphon.io.server import Server
 
@@ -63,8 +64,25 @@ class RawClient:
             return cw.decode_answer(await self._frame())
 
     async def published(self, sequence: int) -> None:
-        while await self.receive() != cw.Published(SESSION, sequence):
+        while await self.receive() != cw.Published(0, sequence):
             pass
+
+    async def attach(self, session: int = SESSION, attempt: int = 1) -> cw.Attached:
+        self.send(attach(session, attempt))
+        answer = await self.receive()
+        assert isinstance(answer, cw.Attached)
+        return answer
+
+    async def ask(self, number: int, body: cw.Body) -> cw.Result:
+        self.send(cw.Control(number, body))
+        while not isinstance(answer := await self.receive(), cw.Result):
+            pass
+        return answer
+
+    async def delivered(self) -> cw.Deliver:
+        while not isinstance(answer := await self.receive(), cw.Deliver):
+            pass
+        return answer
 
     async def ended(self) -> bool:
         async with asyncio.timeout(10):
@@ -82,21 +100,32 @@ class RawClient:
 
 @asynccontextmanager
 async def running(
-    disk: RamDisk, servers: int = 1, settings: Settings | None = None
+    disk: RamDisk,
+    servers: int = 1,
+    settings: Settings | None = None,
+    home: HomeSettings | None = None,
 ) -> AsyncIterator[tuple[Server, RawClient]]:
-    """A server, and a client of it; alone it leads, with others listed it has no leader."""
+    """A server, and a client of it; alone it leads, and the client has a session; with others
+    listed it has no leader."""
     listed = dict.fromkeys(range(1, servers + 1), (HOST, 0))
-    server = Server(1, listed, disk, settings or Settings(volatile=disk.volatile))
+    chosen = settings or Settings(volatile=disk.volatile)
+    server = Server(1, listed, disk, chosen, None, home)
     address = await server.start((HOST, 0))
-    if servers == 1:
-        await server.serves
+    try:
+        client = await connected(address)
+        if servers == 1:
+            await server.serves
+            await client.attach()
+        yield server, client
+        client.writer.close()
+    finally:
+        await server.close()
+
+
+async def connected(address: tuple[str, int]) -> RawClient:
     client = RawClient(*await asyncio.open_connection(*address))
     await client.shake_hands()
-    try:
-        yield server, client
-    finally:
-        client.writer.close()
-        await server.close()
+    return client
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
@@ -109,10 +138,20 @@ async def eventually(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
+def attach(session: int = SESSION, attempt: int = 1) -> cw.Attach:
+    return cw.Attach(session, bytes(16), attempt > 1, attempt, "", 60_000, ((0, 1),), ())
+
+
 def publish(
-    sequence: int, count: int = 1, body: bytes = b"body", session: int = SESSION
+    sequence: int,
+    count: int = 1,
+    body: bytes = b"body",
+    session: int = SESSION,
+    destination: str = "topic:x",
 ) -> cw.Publish:
-    return cw.Publish(pack.encode("topic", count, body, session, sequence))
+    messages = [Outgoing(columns.BYTES, body, b"", 0)] * count
+    data, flags = columns.encode(messages)
+    return cw.Publish(pack.encode(destination, count, data, session, sequence, flags=flags))
 
 
 # -- Publishing ------------------------------------------------------------------------------------
@@ -124,8 +163,8 @@ def test_a_message_that_is_sent_again_counts_once() -> None:
             client.send(publish(1, 3), publish(4, 2))
             await client.published(5)
             client.send(publish(1, 3))
-            assert await client.receive() == cw.Published(SESSION, 5)
-            assert server.machine.position == 5
+            assert await client.receive() == cw.Published(0, 5)
+            assert server.broker.position == 5
 
     run(main())
 
@@ -135,8 +174,14 @@ def test_a_message_that_is_sent_again_counts_once() -> None:
     [
         ([cw.Publish(b"no pack")], "a pack has at least"),
         ([cw.Publish(publish(1).pack[:-1])], "does not match its checksum"),
+        ([cw.Publish(pack.encode("topic:x", 1, b"", SESSION, 1))], "no room for 1 messages"),
         ([publish(1, session=0)], "session 0"),
-        ([publish(1), publish(1, session=SESSION + 1)], f"session {SESSION + 1}"),
+        ([publish(1), publish(2, session=SESSION + 1)], f"session {SESSION + 1}"),
+        ([publish(1), publish(3)], "message 3 after 1"),
+        ([attach()], "a connection is attached once"),
+        ([cw.Control(7, cw.CloseSession())], "request 7 after 0"),
+        ([cw.Ack(1, (cw.AckRow(1, 3, 2),))], "is no range of positions"),
+        ([cw.Control(1, cw.Unsubscribe("x" * (1 << 20)))], "a request has at most"),
         ([cw.Tail(1, -1)], "a credit of -1"),
         ([cw.Tail(1, 1 << 40)], "the limit is"),
         ([cw.Add(4, "nowhere")], "not HOST:PORT"),
@@ -157,41 +202,111 @@ def test_who_asks_nonsense_is_told_and_left(requests: list[cw.Request], reason: 
     run(main())
 
 
-def test_a_gap_on_one_connection_is_refused() -> None:
+def test_nothing_is_taken_without_a_session() -> None:
     async def main() -> None:
         async with running(RamDisk(), servers=3) as (_, client):
-            client.send(publish(1), publish(3))
-            assert await client.receive() == cw.Refused("message 3 after 1")
+            client.send(publish(1))
+            answer = await client.receive()
+            assert isinstance(answer, cw.Refused)
+            assert "before the session is attached" in answer.reason
 
     run(main())
 
 
-def test_without_a_leader_a_publisher_is_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clients, "CLIENT_WINDOW_BYTES", 100_000)
-
+def test_while_nothing_is_synced_a_publisher_is_held_back() -> None:
     async def main() -> None:
-        async with running(RamDisk(), servers=3) as (server, client):
+        disk = Disk()
+        home = HomeSettings(client_window_bytes=100_000)
+        async with running(disk, home=home) as (server, client):
+            disk.may_sync.clear()
             body = bytes(10_000)
             client.send(*(publish(number, body=body) for number in range(1, 2001)))
-            await eventually(lambda: bool(server.clients._held))
+            await eventually(lambda: server.home.counts()["held"] == 1)
             client.send(cw.AskStatus())
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.3):
                     await client._frame()
             # One read of the socket may pass the limit; after it nothing is read any more.
-            assert server.clients._waiting_bytes < 500_000
+            assert server.home.counts()["waiting_bytes"] < 500_000
+            disk.may_sync.set()
+            await client.published(2000)
 
     run(main())
 
 
-def test_a_held_publisher_goes_on_when_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clients, "CLIENT_WINDOW_BYTES", 20_000)
-
+def test_a_held_publisher_goes_on_when_there_is_room() -> None:
     async def main() -> None:
-        async with running(Disk()) as (server, client):
+        home = HomeSettings(client_window_bytes=20_000)
+        async with running(Disk(), home=home) as (server, client):
             client.send(*(publish(number, body=bytes(1000)) for number in range(1, 1001)))
             await client.published(1000)
-            assert server.clients._waiting_bytes == 0
+            assert server.home.counts()["waiting_bytes"] == 0
+
+    run(main())
+
+
+# -- Receiving -------------------------------------------------------------------------------------
+
+
+def test_a_message_goes_from_one_client_to_another() -> None:
+    async def main() -> None:
+        async with running(RamDisk()) as (server, client):
+            address = server._transport._listener.sockets[0].getsockname()  # type: ignore[union-attr]
+            other = await connected(address)
+            await other.attach(SESSION + 1)
+            assert (await other.ask(1, cw.OpenConsumer(1, "topic:>", 10))).code == ""
+            assert (await client.ask(1, cw.OpenConsumer(1, "queue:q", 10))).code == ""
+            client.send(publish(1, 2), publish(3, 4, destination="queue:q"))
+            found = await other.delivered()
+            assert (found.position, found.deliveries, found.pack) == (1, 1, publish(1, 2).pack)
+            assert (await client.delivered()).position == 3
+            other.send(cw.Ack(1, (cw.AckRow(1, 0, 2),)))
+            assert await other.receive() == cw.Acked(1)
+            assert server.broker.topics.subscriptions[f"{SESSION + 1:x}", "1"].floor == 2
+            other.writer.close()
+
+    run(main())
+
+
+def test_a_client_that_is_silent_is_cut_off_and_one_that_pings_is_not() -> None:
+    async def main() -> None:
+        home = HomeSettings(heartbeat_ms=100)
+        async with running(RamDisk(), home=home) as (server, client):
+            address = server._transport._listener.sockets[0].getsockname()  # type: ignore[union-attr]
+            talker = await connected(address)
+            await talker.attach(SESSION + 1)
+
+            async def talk() -> None:
+                while True:
+                    talker.send(cw.Ping())
+                    assert await talker.receive() == cw.Pong()
+                    await asyncio.sleep(0.02)
+
+            talking = asyncio.create_task(talk())
+            assert await client.ended()
+            assert not talking.done()
+            talking.cancel()
+            talker.writer.close()
+
+    run(main())
+
+
+def test_sessions_and_counts_are_in_the_status() -> None:
+    async def main() -> None:
+        async with running(RamDisk()) as (_, client):
+            client.send(publish(1), cw.AskStatus())
+            while not isinstance(status := await client.receive(), cw.Status):
+                pass
+            assert [*status.counts] == [
+                "listener",
+                "session",
+                "log",
+                "journal",
+                "broker",
+                "dispatcher",
+            ]
+            assert status.counts["session"]["sessions"] == 1
+            assert status.counts["listener"]["clients"] == 1
 
     run(main())
 
@@ -202,13 +317,13 @@ def test_a_held_publisher_goes_on_when_there_is_room(monkeypatch: pytest.MonkeyP
 def test_a_reader_gets_no_more_than_its_credit() -> None:
     async def main() -> None:
         async with running(RamDisk()) as (_, client):
-            client.send(*(publish(number, 2, bytes(1000)) for number in range(1, 40, 2)))
+            client.send(*(publish(number, 2, bytes(500)) for number in range(1, 40, 2)))
             await client.published(40)
             client.send(cw.Tail(5, 3000), cw.AskStatus())
             first = [await client.receive() for _ in range(4)]
             assert [d.position for d in first[:3] if isinstance(d, cw.Delivered)] == [5, 7, 9]
             assert isinstance(first[3], cw.Status)
-            client.send(cw.Credit(100), publish(41))
+            client.send(cw.Credit(500), publish(41))
             following = await client.receive()
             assert isinstance(following, cw.Delivered)
             assert following.position == 11
@@ -267,7 +382,7 @@ def test_nothing_is_answered_before_it_is_synced() -> None:
             client.send(cw.AskStatus())
             status = await client.receive()
             assert isinstance(status, cw.Status), f"answered before the sync: {status}"
-            assert server.machine.position == 0
+            assert server.broker.position == 0
             disk.may_sync.set()
             await client.published(1)
 
@@ -285,7 +400,7 @@ def test_a_failed_sync_ends_the_server_and_nothing_is_answered() -> None:
             disk.sync_fails = False
             client.send(publish(2))
         assert await client.ended()
-        assert server.machine.position == 0
+        assert server.broker.position == 0
 
     run(main())
 
@@ -298,6 +413,7 @@ def test_a_damaged_record_ends_the_server() -> None:
             await client.published(1)
             at = bytes(disk._files["seg-00000001.log"]).index(b"precious")
             disk._files["seg-00000001.log"][at] ^= 1
+            server.journal._cache.clear()
             client.send(cw.Tail(1, 100))
             with pytest.raises(JournalDamagedError):
                 await asyncio.wait_for(server.ended, 10)

@@ -30,7 +30,7 @@ class Echo:
         self.connection = connection
 
     def take(self, body: bytes) -> None:
-        self.connection.send(wire.frame(body))
+        self.connection.send_body(body)
 
     def writable(self) -> None:
         pass
