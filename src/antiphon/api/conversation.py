@@ -144,6 +144,9 @@ class Conversation:
     ) -> None:
         """`session` and `token` are random and nobody else's."""
         self.session = session
+        self.ready = Ticket()
+        """Settled when a server has taken the session, or none will."""
+
         self._token = token
         self._chance = chance
         self._terms = terms
@@ -190,6 +193,16 @@ class Conversation:
         return self._state is State.OVER
 
     @property
+    def idle(self) -> bool:
+        """Nobody waits for an answer."""
+        return not (self._requests or self._acks or self._outbox.unsettled())
+
+    @property
+    def may_send(self) -> bool:
+        """A `flush` would let messages leave."""
+        return self._state is State.ATTACHED and self._outbox.waits
+
+    @property
     def has_room(self) -> bool:
         return self._outbox.has_room
 
@@ -207,6 +220,10 @@ class Conversation:
             return IllegalStateError("the connection is closed", happened=happened)
         return type(self._error)(*self._error.args, happened=happened)
 
+    @property
+    def has_neglected(self) -> bool:
+        return bool(self._outbox.neglected)
+
     def take_neglected(self) -> list[JMSError]:
         """Errors of sends that nobody has looked at, and nobody can any more."""
         found = list(self._outbox.neglected)
@@ -216,8 +233,10 @@ class Conversation:
 
     # -- What the application wants -------------------------------------------------------------
 
-    def stream(self, producer: int = 0) -> Stream:
-        return self._outbox.streams[producer]
+    @property
+    def stream(self) -> Stream:
+        """The session's own."""
+        return self._outbox.streams[0]
 
     def send(self, stream: Stream, destination: str, flags: int, message: Outgoing) -> Batch:
         if self._state is State.OVER:
@@ -225,27 +244,34 @@ class Conversation:
         return self._outbox.put(stream, destination, flags, message)
 
     def open_producer(self, name: str) -> Request:
-        """When it is done there is a `stream` of the request's `body.producer`."""
+        """When it is done, `opened` gives its stream."""
         self._producers += 1
         return self.request(cw.OpenProducer(self._producers, name))
 
-    def open_consumer(self, consumer: int, asked: cw.OpenConsumer) -> Request:
-        queue = is_queue(asked.destination)
-        self._receipts[consumer] = QueueReceipts(consumer) if queue else TopicReceipts(consumer)
-        return self.request(asked)
+    def opened(self, request: Request) -> Stream:
+        assert isinstance(request.body, cw.OpenProducer)
+        return self._outbox.streams[request.body.producer]
 
     def next_consumer(self) -> int:
+        """A number for it."""
         self._consumers += 1
         return self._consumers
+
+    def open_consumer(self, asked: cw.OpenConsumer) -> Request:
+        request = self.request(asked)
+        number = asked.consumer
+        queue = is_queue(asked.destination)
+        self._receipts[number] = QueueReceipts(number) if queue else TopicReceipts(number)
+        return request
 
     def close_consumer(self, consumer: int, kept: Sequence[cw.Kept]) -> Request:
         self._receipts.pop(consumer, None)
         return self.request(cw.CloseConsumer(consumer, tuple(kept)))
 
-    def next_temporary(self, kind: str) -> str:
+    def next_temporary(self) -> str:
         """A name that nobody else can have."""
         self._temporaries += 1
-        return f"{kind}:{self.session:x}.{self._temporaries}"
+        return f"{self.session:x}.{self._temporaries}"
 
     def request(self, body: cw.Body) -> Request:
         """Requests are granted one after the other, and after what was acknowledged before."""
@@ -276,6 +302,12 @@ class Conversation:
         if self._state is not State.OVER:
             self._hang_up("closed")
             self._end(None)
+
+    def fail(self, error: JMSError) -> None:
+        """No attempt to connect will ever succeed."""
+        if self._state is not State.OVER:
+            self._hang_up(str(error))
+            self._end(error)
 
     # -- What the driver tells ------------------------------------------------------------------
 
@@ -421,7 +453,10 @@ class Conversation:
         if m.session != self.session or m.heartbeat_ms <= 0:
             raise FormatError(f"attached to session {m.session:x}, heartbeat {m.heartbeat_ms} ms")
         self._state = State.ATTACHED
-        self._was_attached = True
+        if not self._was_attached:
+            self._was_attached = True
+            self.ready.settle()
+            self._events.append(Settled(self.ready))
         self._attached_ms = self._said_ms = now_ms
         self._heartbeat_ms = m.heartbeat_ms
         self._outbox.pack_max = min(cw.PACK_MAX, m.pack_max)
@@ -536,6 +571,9 @@ class Conversation:
                 request.settle(self.problem(unknown if request.sent else "no"))
         for ack in self._acks:
             ack.settle(self.problem(unknown))
+        if not self.ready.done:
+            self.ready.settle(self.problem("no"))
+            self._events.append(Settled(self.ready))
         self._settle(self._requests)
         self._settle(self._acks)
         self._settle(self._outbox.fail(self.problem(unknown), self.problem("no")))

@@ -13,6 +13,7 @@ out. `arrive` may be called by one thread while another uses the rest; the rest 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Container
 
 from antiphon.formats.client_wire import AckRow, Kept
 from antiphon.formats.columns import Columns
@@ -128,10 +129,6 @@ class Inbox:
         """So much is acknowledged that the server should know: its window may be closing."""
         return self._count >= self._enough
 
-    @property
-    def unreported(self) -> bool:
-        return self._count > 0
-
     def take_rows(self) -> list[AckRow]:
         """What was acknowledged since this was last asked."""
         rows = [AckRow(self.consumer, 0, self._floor)] if self._floor else []
@@ -178,10 +175,11 @@ class Inbox:
     def kept(self) -> list[Kept]:
         return [Kept(self.consumer, s.first, s.last, s.deliveries) for s in self._open]
 
-    def give_up(self) -> list[Kept]:
-        """What was kept is given back: nothing is open any more."""
-        kept = self.kept()
-        self._open = []
+    def give_up(self, but: Container[int] = ()) -> list[Kept]:
+        """What is open goes back, but for messages that are still being handled."""
+        handled = [s for s in self._open if any(p in but for p in range(s.first, s.last + 1))]
+        kept = [k for k in self.kept() if not any(p in but for p in range(k.first, k.last + 1))]
+        self._open = handled
         return kept
 
 

@@ -181,9 +181,12 @@ class Outbox:
 
     def room(self) -> Ticket:
         """Settled when there is room again."""
-        if self._room is None:
-            self._room = Ticket()
-        return self._room
+        room = self._room or Ticket()
+        if self.has_room:
+            room.settle()
+        else:
+            self._room = room
+        return room
 
     # -- Out ------------------------------------------------------------------------------------
 

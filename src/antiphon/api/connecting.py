@@ -1,0 +1,101 @@
+"""Where to connect to: URLs, and the servers that one names.
+
+`antiphon://HOST:PORT[,HOST:PORT...]` is a server or a cluster, whose servers are tried in turn.
+`embedded:`, `embedded:NAME` and `embedded:///PATH` are servers in this process
+(`io/embedded.py`). Without a URL: `ANTIPHON_URL`, then `antiphon.toml`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Protocol
+
+from antiphon.api.destination import Destination
+from antiphon.errors import FormatError, InvalidDestinationError
+from antiphon.io.config import CLIENT_FILE, client_config
+from antiphon.io.dialing import ClientLink, OnBodies, OnLost, dial
+from antiphon.io.transport import Address, format_address, parse_address
+
+SCHEME = "antiphon://"
+EMBEDDED = "embedded:"
+ENVIRONMENT = "ANTIPHON_URL"
+
+
+class Route(Protocol):
+    """The way to the servers of one URL. Used on one event loop."""
+
+    async def dial(self, on_bodies: OnBodies, on_lost: OnLost) -> ClientLink:
+        """To the next server. Raises `OSError` if another attempt may have more luck, and an error
+        of the family if none will."""
+
+    async def release(self) -> None:
+        """It is no longer needed."""
+
+
+def route_to(url: str) -> Route:
+    """Raises `FormatError` on what is no URL of ours."""
+    if url.startswith(EMBEDDED):
+        return _Embedded(url)
+    if not url.startswith(SCHEME):
+        raise FormatError(
+            f"{url!r} is no address of a server: write {SCHEME}HOST:PORT[,HOST:PORT...], or "
+            f"{EMBEDDED} for one in this process"
+        )
+    return _Servers([parse_address(part) for part in url.removeprefix(SCHEME).split(",")])
+
+
+def default_url() -> str:
+    url = os.environ.get(ENVIRONMENT) or client_config().url
+    if not url:
+        raise FormatError(
+            f"no server to connect to: pass a URL, or set {ENVIRONMENT}, or write url = ... in "
+            f"{CLIENT_FILE}"
+        )
+    return url
+
+
+def look_up(name: str) -> Destination:
+    """A destination by its name in `antiphon.toml`."""
+    known = client_config().destinations
+    if name not in known:
+        there = ", ".join(sorted(known)) or "none"
+        raise InvalidDestinationError(f"{CLIENT_FILE} has no destination {name!r}, only: {there}")
+    return Destination.parse(known[name])
+
+
+class _Servers:
+    def __init__(self, addresses: list[Address]) -> None:
+        self._addresses = addresses
+        random.shuffle(self._addresses)  # so that clients spread over the servers
+
+    async def dial(self, on_bodies: OnBodies, on_lost: OnLost) -> ClientLink:
+        address = self._addresses.pop(0)
+        self._addresses.append(address)
+        try:
+            return await dial(address, on_bodies, on_lost)
+        except (OSError, FormatError) as error:
+            raise ConnectionError(f"{format_address(address)}: {_why(error)}") from None
+
+    async def release(self) -> None:
+        pass
+
+
+def _why(error: OSError | FormatError) -> str:
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    return str(error)
+
+
+class _Embedded:
+    def __init__(self, url: str) -> None:
+        # Not at the top: programs that use servers elsewhere need no server inside them.
+        from antiphon.io.embedded import acquire
+
+        self._embedded = acquire(url)
+
+    async def dial(self, on_bodies: OnBodies, on_lost: OnLost) -> ClientLink:
+        return await self._embedded.connect(on_bodies, on_lost)
+
+    async def release(self) -> None:
+        await self._embedded.release()

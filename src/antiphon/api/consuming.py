@@ -1,0 +1,302 @@
+"""Consumers, but for waiting: what both fronts do with messages that have arrived.
+
+When a message counts as acknowledged, in the automatic modes: by `receive`, when it is handed over;
+with a listener, when that returns; in a loop, when the next one is asked for, or when the `with`
+block ends without an exception. Otherwise it stays open: it can be acknowledged as long as its
+context lives, also after its consumer was closed, and goes back when that ends.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from antiphon.api.connection import logger
+from antiphon.api.conversation import Acknowledgement
+from antiphon.api.conversation_inbox import Inbox, Slice
+from antiphon.api.conversation_ticket import Ticket
+from antiphon.api.destination import Destination
+from antiphon.api.message import Message, arrived
+from antiphon.api.modes import SessionMode
+from antiphon.api.waiting import Deadline, Pause, Script
+from antiphon.errors import IllegalStateError, JMSError
+
+if TYPE_CHECKING:
+    from antiphon.api.context import BaseContext
+
+LISTENER_DELIVERIES_MAX = 10
+"""A message whose listener has raised so often is left aside, unacknowledged."""
+
+Listener = Callable[[Message], Any]
+
+
+class BaseConsumer(ABC):
+    def __init__(self, context: BaseContext, destination: Destination, inbox: Inbox) -> None:
+        self.destination = destination
+        self.inbox = inbox  # under the context's lock, but for what arrives
+        self.closed = False
+        self.unusable = False  # closed, or the connection is lost
+        self._context = context
+        self._connection = context.connection
+        self._lock = context.lock
+        self._automatic = context.automatic
+        self._allow_pickle = context.connection.options.allow_pickle
+        self._bells: set[Ticket] = set()  # of those who wait for a message
+        self._looped: int | None = None  # the message in the body of a loop, and
+        self._looper: object = None  # whose loop it is
+        self._gathering = False  # the connection knows that there are acknowledgements here
+        self._listener: Listener | None = None
+        self._scheduled = False  # the worker knows that there is something to do
+        self._running: int | None = None  # the message that the listener has
+
+    @abstractmethod
+    def acknowledge_message(self, message: Message) -> Any:
+        """As the front does it: `_acknowledging`."""
+
+    # -- Called by the connection, on the loop's thread -------------------------------------------
+
+    def arrive(self, slice_: Slice) -> None:
+        self.inbox.arrive(slice_)
+        self.stir()
+
+    def report(self) -> None:
+        with self._lock:
+            self.report_now()
+
+    # -- Handing out ----------------------------------------------------------------------------
+
+    def stir(self) -> None:
+        """There may be something to hand out, or to be said to those who wait."""
+        if self._listener is not None:
+            self._schedule()
+        while self._bells:
+            try:
+                bell = self._bells.pop()
+            except KeyError:  # somebody else was faster
+                return
+            bell.settle()
+            bell.tell()
+
+    def _take(self, in_loop: bool = False) -> Message | None:
+        """The next message, if there is one here."""
+        with self._lock:
+            if self._looped is not None:
+                self._leave_loop()
+            if self.unusable or self._listener is not None:
+                raise self._why_not()
+            if not self._connection.started:
+                return None
+            for_good = self._automatic and not in_loop
+            taken = self.inbox.take_for_good() if for_good else self.inbox.take()
+            if taken is None:
+                return None
+            slice_, index = taken
+            position = slice_.start + index
+            if for_good:
+                self._acknowledged()
+            elif self._automatic:
+                self._looped, self._looper = position, self._context.caller()
+        return arrived(slice_.columns, index, position, slice_.deliveries, self, self._allow_pickle)
+
+    def _receiving(self, timeout: float | None, in_loop: bool = False) -> Script[Message | None]:
+        """None: nothing came in time, or the consumer was closed meanwhile."""
+        deadline = Deadline(timeout)
+        while True:
+            bell = Ticket()
+            self._bells.add(bell)
+            try:
+                # Looked at after the bell was hung up: what comes from now on rings it.
+                if self.closed:
+                    return None
+                message = self._take(in_loop)
+                if message is not None:
+                    return message
+                if not (yield Pause(bell, deadline.left())):
+                    return None
+            finally:
+                self._bells.discard(bell)
+
+    def _looping(self) -> Script[Message | None]:
+        """The next message of a loop; None: the consumer is closed, and the loop ends."""
+        message = None
+        if not self.closed:
+            message = yield from self._receiving(None, in_loop=True)
+        if message is None:
+            with self._lock:
+                self._leave_loop()
+        return message
+
+    def _why_not(self) -> JMSError:
+        if self._listener is not None and not self.unusable:
+            return IllegalStateError(
+                f"the consumer of {self.destination} has a listener: messages go there"
+            )
+        if self.closed and not self._context.unusable:
+            return IllegalStateError(f"the consumer of {self.destination} is closed")
+        return self._context.why_not()
+
+    # -- Acknowledging; under the context's lock --------------------------------------------------
+
+    def _leave_loop(self) -> None:
+        """The next message is asked for: the one before is done with."""
+        if self._looped is not None:
+            position, self._looped = self._looped, None
+            if self.inbox.acknowledge(position):
+                self._acknowledged()
+
+    def leave_loop_of(self, caller: object) -> None:
+        """A `with` block ends without an exception. A loop that somebody else is in goes on."""
+        if self._looper == caller:
+            self._leave_loop()
+
+    def _acknowledged(self) -> None:
+        """Something was, and nobody waits until that is certain."""
+        if self.inbox.enough or self.closed:
+            self.report_now()
+        elif not self._gathering:
+            self._gathering = True
+            self._connection.acks_wait(self)
+
+    def recover(self) -> None:
+        self._looped = None
+        self.inbox.recover()
+
+    def report_now(self) -> Acknowledgement | None:
+        """Still under the lock: who closes this consumer must find what was acknowledged before."""
+        self._gathering = False
+        rows = self.inbox.take_rows()
+        if not rows:
+            return None
+        return self._connection.do(lambda c: None if c.over else c.acknowledge(rows))
+
+    def _acknowledging(self, message: Message) -> Script[None]:
+        self._context.check()
+        mode = self._context.mode
+        if mode is SessionMode.CLIENT_ACKNOWLEDGE:
+            yield from self._context.acknowledging()
+        elif mode is SessionMode.INDIVIDUAL_ACKNOWLEDGE:
+            with self._lock:
+                ack = self.report_now() if self.inbox.acknowledge(message.position) else None
+            if ack is not None:
+                yield Pause(ack)
+                ack.outcome()
+
+    # -- Listeners ------------------------------------------------------------------------------
+
+    def set_message_listener(self, listener: Listener | None) -> None:
+        """Have each message handed to `listener`, one at a time; None: to nobody."""
+        with self._lock:
+            if self.unusable:
+                raise self._why_not()
+            self._listener = listener
+        if listener is not None:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled and self.inbox.ready:
+            self._scheduled = True
+            self._context.schedule(self)
+
+    def turn(self) -> tuple[Listener, Message] | None:
+        """For the worker: what the listener gets next; None: nothing now."""
+        self._scheduled = False  # first: what arrives from now on is news
+        with self._lock:
+            listener = self._listener
+            if listener is None or self.unusable or not self._connection.started:
+                return None
+            taken = self.inbox.take()
+            if taken is None:
+                return None
+            slice_, index = taken
+            position = self._running = slice_.start + index
+            self._context.running = self
+        return listener, arrived(
+            slice_.columns, index, position, slice_.deliveries, self, self._allow_pickle
+        )
+
+    def handled(self, message: Message, error: Exception | None) -> None:
+        """The listener has returned, or raised."""
+        again = message.delivery_count < LISTENER_DELIVERIES_MAX
+        with self._lock:
+            self._running = None
+            if not self._automatic:
+                pass  # the application acknowledges
+            elif error is None:
+                if self.inbox.acknowledge(message.position):
+                    self._acknowledged()
+            elif self.closed:
+                self._context.give_back([self])
+            elif again:
+                self.inbox.redeliver(message.position)
+        if error is not None:
+            self._complain(message, error, again and self._automatic)
+        self._context.rest()
+        self._schedule()
+
+    def _complain(self, message: Message, error: Exception, again: bool) -> None:
+        if again:
+            logger.warning(
+                "the listener of %s raised, and gets message %s again",
+                self.destination,
+                message.id,
+                exc_info=error,
+            )
+            return
+        complaint = IllegalStateError(
+            f"the listener of {self.destination} raised {error!r} for message {message.id}, "
+            f"delivered {message.delivery_count} times. The message is left unacknowledged"
+        )
+        complaint.__cause__ = error
+        self._context.complain(complaint)
+
+    # -- The end --------------------------------------------------------------------------------
+
+    def closing(self) -> Script[None]:
+        if self._context.forked_from:
+            raise self._context.why_not()
+        with self._lock:
+            if self.closed:
+                return
+            self.shut()
+        if not self._context.inside_listener():
+            yield from self._context.until_rest(self)
+        yield from self.going()
+        if self._automatic:
+            with self._lock:
+                self._context.give_back([self])
+
+    def leaving(self, failed: bool) -> Script[None]:
+        """The `with` block ends; `failed`: with an exception."""
+        with self._lock:
+            if failed:
+                self._looped = None  # so it goes back
+            else:
+                self.leave_loop_of(self._context.caller())
+        yield from self.closing()
+
+    def shut(self) -> None:
+        """Nothing more is handed out; those who wait are told."""
+        self.closed = self.unusable = True
+        self.stir()
+
+    def going(self) -> Script[None]:
+        """Tell the servers. What the application has can still be acknowledged."""
+        with self._lock:
+            self.report_now()
+            kept = self.inbox.close()
+            self._context.gone(self)
+            request = self._connection.do(
+                lambda c: None if c.over else c.close_consumer(self.inbox.consumer, kept)
+            )
+        if request is not None:
+            yield Pause(request, self._connection.options.close_timeout)
+
+    def in_hand(self) -> set[int]:
+        """Messages that are being handled at this moment."""
+        return {position for position in (self._looped, self._running) if position is not None}
+
+    def lost(self) -> None:
+        """The session has ended."""
+        self.unusable = True
+        self.stir()

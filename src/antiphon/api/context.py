@@ -1,0 +1,499 @@
+"""Contexts, but for waiting: a session of the application on a connection.
+
+A context has one lock, and one worker on which its listeners run, one message at a time. The
+context that `connect` returned owns the connection: closing it closes those that were made from it.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NoReturn, TypeVar
+
+from antiphon.api.connecting import look_up
+from antiphon.api.connection import Connection, logger
+from antiphon.api.consuming import BaseConsumer
+from antiphon.api.conversation import Conversation, Request, Terms
+from antiphon.api.conversation_inbox import Inbox
+from antiphon.api.conversation_ticket import Ticket
+from antiphon.api.destination import (
+    Destination,
+    Queue,
+    Temporary,
+    Topic,
+)
+from antiphon.api.message import (
+    BytesMessage,
+    MapMessage,
+    Message,
+    ObjectMessage,
+    StreamMessage,
+    TextMessage,
+)
+from antiphon.api.modes import SessionMode
+from antiphon.api.waiting import Deadline, Pause, Script
+from antiphon.errors import (
+    IllegalStateError,
+    InvalidDestinationError,
+    JMSError,
+    OutcomeUnknownError,
+)
+from antiphon.formats import client_wire as cw
+
+PREFETCH = 1000
+"""Messages that a consumer has here and has not acknowledged: enough to keep it busy while the next
+ones are on their way."""
+
+AUTOMATIC = (SessionMode.AUTO_ACKNOWLEDGE, SessionMode.DUPS_OK_ACKNOWLEDGE)
+
+ConsumerKind = TypeVar("ConsumerKind", bound=BaseConsumer)
+TemporaryKind = TypeVar("TemporaryKind", bound=Temporary)
+ExceptionListener = Callable[[JMSError], Any]
+
+
+class BaseContext(ABC):
+    def __init__(self, connection: Connection, mode: SessionMode, owner: bool) -> None:
+        if mode is SessionMode.SESSION_TRANSACTED:
+            not_yet("transacted sessions")
+        self.connection = connection
+        self.mode = SessionMode(mode)
+        self.automatic = mode in AUTOMATIC
+        self.lock = threading.Lock()
+        self.closed = False
+        self.unusable = False  # closed, or the connection is lost, or this is a forked process
+        self.forked_from = False
+        self.running: BaseConsumer | None = None  # whose listener has a message now
+        self._owner = owner
+        self._rest_bells: set[Ticket] = set()  # of those who wait for the listener to return
+        self._consumers: list[BaseConsumer] = []
+        self._gone: list[BaseConsumer] = []  # closed, with messages not acknowledged
+        connection.members.append(self)
+
+    # -- Given by each front ----------------------------------------------------------------------
+
+    @abstractmethod
+    def caller(self) -> object:
+        """Who is calling: a thread, or a task."""
+
+    @abstractmethod
+    def inside_listener(self) -> bool:
+        """The caller is this context's worker."""
+
+    @abstractmethod
+    def schedule(self, consumer: BaseConsumer) -> None:
+        """Have the worker give this consumer's listener a turn."""
+
+    @abstractmethod
+    def call_soon(self, what: Callable[[Any], Any], argument: Any) -> None:
+        """Have the worker call this."""
+
+    @abstractmethod
+    def end_worker(self) -> None: ...
+
+    @abstractmethod
+    def delete_temporary(self, destination: Temporary) -> Any: ...
+
+    # -- The beginning ----------------------------------------------------------------------------
+
+    def connecting(self) -> Script[None]:
+        """Until a server has taken the session."""
+        ready = self.connection.conversation.ready
+        self.connection.wake()
+        try:
+            yield Pause(ready)
+            ready.outcome()
+        except BaseException:
+            self.closed = self.unusable = True
+            self.connection.do(Conversation.abandon)
+            raise
+
+    # -- Plain calls ------------------------------------------------------------------------------
+
+    def create_topic(self, name: str) -> Topic:
+        return Topic(name)
+
+    def create_queue(self, name: str) -> Queue:
+        return Queue(name)
+
+    def create_message(self) -> Message:
+        return Message()
+
+    def create_text_message(self, text: str = "") -> TextMessage:
+        return TextMessage(text)
+
+    def create_bytes_message(self, body: bytes = b"") -> BytesMessage:
+        return BytesMessage(body)
+
+    def create_map_message(self, body: Mapping[str, Any] | None = None) -> MapMessage:
+        return MapMessage(body)
+
+    def create_stream_message(self, body: list[Any] | None = None) -> StreamMessage:
+        return StreamMessage(body)
+
+    def create_object_message(self, body: Any = None) -> ObjectMessage:
+        return ObjectMessage(body)
+
+    def lookup(self, name: str) -> Destination:
+        """The destination of this name in `antiphon.toml`."""
+        return look_up(name)
+
+    @property
+    def session_mode(self) -> SessionMode:
+        return self.mode
+
+    @property
+    def exception_listener(self) -> ExceptionListener | None:
+        """Told of what has gone wrong and no call raises: the connection was lost for good, a send
+        that nobody looked at has failed, a listener does not get on with a message."""
+        return self.connection.exception_listener
+
+    @exception_listener.setter
+    def exception_listener(self, listener: ExceptionListener | None) -> None:
+        self.connection.exception_listener = listener
+
+    def start(self) -> None:
+        """Go on delivering after `stop()`."""
+        self.check()
+        self.connection.started = True
+        for consumer in self._all_consumers():
+            consumer.stir()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} cannot be pickled: connect inside the task")
+
+    # -- Not yet ----------------------------------------------------------------------------------
+
+    def commit(self, token: str | None = None, staged: Iterable[str] = ()) -> NoReturn:
+        not_yet("transacted sessions")
+
+    def rollback(self) -> NoReturn:
+        not_yet("transacted sessions")
+
+    def create_browser(self, queue: Queue, selector: str | None = None) -> NoReturn:
+        not_yet("browsers")
+
+    def create_shared_consumer(self, topic: Topic, name: str, **options: Any) -> NoReturn:
+        not_yet("shared subscriptions")
+
+    def create_shared_durable_consumer(self, topic: Topic, name: str, **options: Any) -> NoReturn:
+        not_yet("shared subscriptions")
+
+    def create_group(self, name: str, **options: Any) -> NoReturn:
+        not_yet("groups")
+
+    def join(self, group: Topic, name: str | None = None, **options: Any) -> NoReturn:
+        not_yet("groups")
+
+    # -- Usable? ----------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        if self.unusable:
+            raise self.why_not()
+
+    def why_not(self) -> JMSError:
+        if self.forked_from:
+            return IllegalStateError(
+                "this process was forked from the one that connected. Connect here, after the fork"
+            )
+        if self.closed:
+            return IllegalStateError("the context is closed")
+        return self.connection.conversation.problem()
+
+    # -- Called by the connection, on the loop's thread -------------------------------------------
+
+    def ended(self, error: JMSError | None) -> None:
+        self.unusable = True
+        for consumer in list(self._consumers):
+            consumer.lost()
+
+    def complain(self, error: JMSError) -> None:
+        logger.warning("%s", error)
+        listener = self.connection.exception_listener
+        if listener is not None:
+            self.call_soon(listener, error)
+
+    def forked(self) -> None:
+        self.forked_from = self.unusable = True
+        for consumer in self._consumers:
+            consumer.unusable = True
+
+    # -- Consumers --------------------------------------------------------------------------------
+
+    def opening(
+        self,
+        kind: type[ConsumerKind],
+        destination: Destination,
+        selector: str | None,
+        no_local: bool,
+        prefetch: int | None,
+        slow: str | None,
+        durable: str = "",
+    ) -> Script[ConsumerKind]:
+        self.check()
+        check_consumable(destination, selector, no_local)
+        prefetch = PREFETCH if prefetch is None else prefetch
+        with self.connection.lock:
+            number = self.connection.conversation.next_consumer()
+        inbox = Inbox(number, isinstance(destination, Queue), prefetch)
+        consumer = kind(self, destination, inbox)
+        with self.lock:
+            self._consumers.append(consumer)
+        self.connection.receivers[number] = consumer  # before anything can arrive
+        asked = cw.OpenConsumer(
+            number, destination.text, prefetch, durable, slow="spill" if slow is None else slow
+        )
+        try:
+            request = self.connection.do(lambda c: c.open_consumer(asked))
+            yield Pause(request)
+            request.outcome()
+        except BaseException as error:
+            self._not_opened(consumer, error)
+            raise
+        return consumer
+
+    def _not_opened(self, consumer: BaseConsumer, error: BaseException) -> None:
+        with self.lock:
+            consumer.shut()
+            self.gone(consumer)
+        if not isinstance(error, JMSError):
+            # Nobody waits for it any more: it must not stay open at the servers.
+            number = consumer.inbox.consumer
+            self.connection.do(lambda c: None if c.over else c.close_consumer(number, ()))
+
+    def gone(self, consumer: BaseConsumer) -> None:
+        """Nothing more arrives for it. Under the lock."""
+        if consumer in self._consumers:
+            self._consumers.remove(consumer)
+        self.connection.receivers.pop(consumer.inbox.consumer, None)
+        if consumer.inbox.kept():
+            self._gone.append(consumer)
+
+    def give_back(self, consumers: Iterable[BaseConsumer]) -> Request | None:
+        """What closed consumers have and nobody handles is delivered again, to whomever. Under the
+        lock."""
+        kept = tuple(k for c in consumers for k in c.inbox.give_up(c.in_hand()))
+        self._gone = [consumer for consumer in self._gone if consumer.inbox.kept()]
+        if not kept:
+            return None
+        return self.connection.do(lambda c: None if c.over else c.request(cw.Return(kept)))
+
+    def _all_consumers(self) -> list[BaseConsumer]:
+        """Of all contexts of this connection."""
+        return [consumer for context in self._family() for consumer in list(context._consumers)]
+
+    def _family(self) -> list[BaseContext]:
+        return [member for member in self.connection.members if isinstance(member, BaseContext)]
+
+    # -- Acknowledging ----------------------------------------------------------------------------
+
+    def acknowledging(self) -> Script[None]:
+        """All that this context has delivered."""
+        self.check()
+        if self.automatic:
+            return
+        with self.lock:
+            rows = []
+            for consumer in (*self._consumers, *self._gone):
+                consumer.inbox.acknowledge_all()
+                rows += consumer.inbox.take_rows()
+            self._gone.clear()
+            ack = self.connection.do(lambda c: c.acknowledge(rows)) if rows else None
+        if ack is not None:
+            yield Pause(ack)
+            ack.outcome()
+
+    def recovering(self) -> Script[None]:
+        """All that this context has delivered and that is not acknowledged comes again."""
+        self.check()
+        with self.lock:
+            for consumer in self._consumers:
+                consumer.recover()
+            request = self.give_back(self._gone)
+        for consumer in list(self._consumers):
+            consumer.stir()
+        if request is not None:
+            yield Pause(request)
+            request.outcome()
+
+    # -- Requests ---------------------------------------------------------------------------------
+
+    def asking(self, body: cw.Body) -> Script[int]:
+        self.check()
+        request = self.connection.do(lambda c: c.request(body))
+        yield Pause(request)
+        return request.outcome()
+
+    def unsubscribing(self, name: str, group: str | None) -> Script[None]:
+        if group is not None:
+            not_yet("groups")
+        yield from self.asking(cw.Unsubscribe(name))
+
+    def creating_temporary(self, kind: type[TemporaryKind]) -> Script[TemporaryKind]:
+        self.check()
+        with self.connection.lock:
+            name = self.connection.conversation.next_temporary()
+        destination = kind(name, self)
+        yield from self.asking(cw.CreateTemporary(destination.text))
+        return destination
+
+    def deleting_temporary(self, destination: Temporary) -> Script[None]:
+        yield from self.asking(cw.DeleteTemporary(destination.text))
+
+    # -- Stopping and closing ---------------------------------------------------------------------
+
+    def rest(self) -> None:
+        """The listener has returned."""
+        self.running = None
+        while self._rest_bells:
+            bell = self._rest_bells.pop()
+            bell.settle()
+            bell.tell()
+
+    def until_rest(self, consumer: BaseConsumer | None = None) -> Script[None]:
+        """Until no listener has a message, or that of this consumer has none."""
+        while True:
+            bell = Ticket()
+            self._rest_bells.add(bell)
+            running = self.running
+            if running is None or (consumer is not None and running is not consumer):
+                return
+            yield Pause(bell)
+
+    def stopping(self) -> Script[None]:
+        """Hold deliveries; returns when the listeners that are running have returned."""
+        self.check()
+        self._not_inside_listener("stop")
+        self.connection.started = False
+        for context in self._family():
+            yield from context.until_rest()
+
+    def closing(self) -> Script[None]:
+        if self.forked_from:
+            raise self.why_not()
+        if self.closed:
+            return
+        self._not_inside_listener("close")
+        contexts = self._family() if self._owner else [self]
+        for context in contexts:
+            context._shut()
+        for context in contexts:
+            yield from context.until_rest()
+        try:
+            if self._owner:
+                yield from self._ending(contexts)
+            else:
+                yield from self._going()
+        finally:
+            for context in contexts:
+                context.end_worker()
+
+    def leaving(self, failed: bool) -> Script[None]:
+        """The `with` block ends; `failed`: with an exception."""
+        if not failed and not self.unusable:
+            for context in self._family() if self._owner else [self]:
+                with context.lock:
+                    for consumer in context._consumers:
+                        consumer.leave_loop_of(self.caller())
+        yield from self.closing()
+
+    def _not_inside_listener(self, what: str) -> None:
+        if any(context.inside_listener() for context in self._family()):
+            raise IllegalStateError(
+                f"{what}() inside a listener would wait for that listener. Have another thread or "
+                "task do it; a consumer may be closed here"
+            )
+
+    def _shut(self) -> None:
+        with self.lock:
+            self.closed = self.unusable = True
+            for consumer in self._consumers:
+                consumer.shut()
+
+    def _going(self) -> Script[None]:
+        """One of several contexts: what it has goes back, the connection stays."""
+        for consumer in list(self._consumers):
+            yield from consumer.going()
+        with self.lock:
+            request = self.give_back(list(self._gone))
+        if request is not None:
+            yield Pause(request, self.connection.options.close_timeout)
+        self.connection.members.remove(self)
+
+    def _ending(self, contexts: list[BaseContext]) -> Script[None]:
+        connection = self.connection
+        deadline = Deadline(connection.options.close_timeout)
+        unanswered = yield from self._settling_sends(deadline)
+        kept = [k for context in contexts for k in context._last_words()]
+        request = connection.do(lambda c: _close_session(c, kept))
+        if request is not None and not (yield Pause(request, deadline.left())):
+            connection.do(Conversation.abandon)
+        yield Pause(connection.released)
+        if unanswered:
+            raise OutcomeUnknownError(
+                f"closed with {unanswered} messages unanswered for "
+                f"{connection.options.close_timeout:g} s; servers may have stored them"
+            )
+
+    def _settling_sends(self, deadline: Deadline) -> Script[int]:
+        """Wait for what was sent; returns how many messages have no answer."""
+        with self.connection.lock:
+            batches = self.connection.conversation.unsettled()
+        for batch in batches:
+            if not (yield Pause(batch, deadline.left())):
+                break
+        return sum(batch.count for batch in batches if not batch.done)
+
+    def _last_words(self) -> list[cw.Kept]:
+        """What was acknowledged is told; returns what the application saw besides."""
+        with self.lock:
+            for consumer in (*self._consumers, *self._gone):
+                consumer.report_now()
+            return [kept for consumer in self._consumers for kept in consumer.inbox.close()]
+
+
+def _close_session(conversation: Conversation, kept: list[cw.Kept]) -> Request | None:
+    if conversation.over:
+        return None
+    if conversation.idle and not conversation.attached:
+        conversation.abandon()  # nobody is there, and nobody waits: the lease will end it
+        return None
+    return conversation.request(cw.CloseSession(tuple(kept)))
+
+
+def safely(what: Callable[[Any], Any], argument: Any) -> Any:
+    """Call the application's code, which may raise, where nobody would catch that."""
+    try:
+        return what(argument)
+    except Exception:
+        logger.exception("%r raised", what)
+
+
+def terms_of(
+    client_id: str | None,
+    user: str | None,
+    password: str | None,
+    connect_timeout: float,
+    trace: str | None,
+    tls: Any,
+) -> Terms:
+    if trace is not None:
+        not_yet("traces")
+    if tls is not None:
+        not_yet("TLS")
+    return Terms(client_id or "", user or "", password or "", int(connect_timeout * 1000))
+
+
+def check_consumable(destination: Destination, selector: str | None, no_local: bool) -> None:
+    if not isinstance(destination, Destination):
+        raise InvalidDestinationError(
+            f"{destination!r} is no destination: create_topic(name) or create_queue(name) makes one"
+        )
+    if selector is not None and selector.strip():
+        not_yet("selectors")
+    if no_local:
+        not_yet("no_local")
+
+
+def not_yet(what: str) -> NoReturn:
+    raise IllegalStateError(f"{what}: not supported yet by this release. Nothing was done")

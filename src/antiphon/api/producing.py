@@ -1,0 +1,246 @@
+"""Producers, but for waiting: what both fronts do with messages that are to be sent.
+
+A producer costs nothing: its messages are numbered in the connection's own sequence. One with a
+name has a sequence of its own, which outlives the connection.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, cast
+
+from antiphon.api.conversation import Request
+from antiphon.api.conversation_packing import Batch, Stream
+from antiphon.api.destination import Destination
+from antiphon.api.message import Headers as MessageHeaders
+from antiphon.api.message import Message, outgoing, sent
+from antiphon.api.modes import DeliveryMode
+from antiphon.api.waiting import Deadline, Pause, Script
+from antiphon.errors import (
+    IllegalStateError,
+    InvalidDestinationError,
+    JMSError,
+    OutcomeUnknownError,
+)
+from antiphon.formats.columns import Outgoing, message_id
+from antiphon.formats.pack import NON_PERSISTENT, PackHeader
+
+if TYPE_CHECKING:
+    from antiphon.api.context import BaseContext
+
+
+class Headers(MessageHeaders, total=False):
+    """What may be said when sending. None is as good as not given."""
+
+    delivery_mode: DeliveryMode | None
+
+
+class Sending:
+    """A message on its way: a light future. All of a pack are settled together."""
+
+    __slots__ = ("_batch",)
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+
+    def done(self) -> bool:
+        return self._batch.done
+
+    def _outcome(self) -> None:
+        """Raises the error, if there is one."""
+        self._batch.outcome()
+
+    def _error(self) -> JMSError | None:
+        self._batch.looked_at = True
+        return self._batch.error
+
+
+class BaseProducer:
+    def __init__(self, context: BaseContext, name: str | None) -> None:
+        self.name = name
+        self._context = context
+        self._connection = context.connection
+        self._allow_pickle = context.connection.options.allow_pickle
+        self._closed = False
+        self._checked: Destination | None = None  # the last one that was found good to send to
+        self._stream: Stream | None = None  # None: of a named one that is not open yet
+        self._opening: Request | None = None
+        if name is None:
+            self._stream = self._connection.conversation.stream
+        else:
+            context.check()
+            self._opening = self._connection.do(lambda c: c.open_producer(name))
+
+    @property
+    def last_sequence(self) -> int:
+        """Of a named producer: how many of its messages were accepted, ever."""
+        if self.name is None or self._stream is None:
+            raise IllegalStateError("only a named producer, once it is open, counts its messages")
+        return self._stream.settled
+
+    def _close(self) -> None:
+        """What was sent goes its way; only `send` is no longer possible."""
+        self._closed = True
+
+    # -- Sending --------------------------------------------------------------------------------
+
+    def _prepare(self, destination: Destination, content: Any, headers: MessageHeaders) -> Outgoing:
+        """The message as it will leave. Everything that can be wrong with it raises here."""
+        if self._closed or self._context.unusable:
+            raise self._why_not()
+        if destination is not self._checked:
+            self._check(destination)
+        now_ms = time.time_ns() // 1_000_000
+        if not headers and not self._allow_pickle:
+            return outgoing(content, now_ms=now_ms)
+        return outgoing(content, now_ms=now_ms, allow_pickle=self._allow_pickle, **headers)
+
+    def _check(self, destination: Destination) -> None:
+        if not isinstance(destination, Destination):
+            raise InvalidDestinationError(
+                f"{destination!r} is no destination: create_topic(name) or create_queue(name) "
+                "makes one"
+            )
+        destination.check_sendable()
+        self._checked = destination
+
+    def _why_not(self) -> JMSError:
+        if self._context.unusable:
+            return self._context.why_not()
+        return IllegalStateError("the producer is closed")
+
+    def _put(
+        self, destination: Destination, content: Any, flags: int, message: Outgoing
+    ) -> Batch | None:
+        """On its way; None: there is no room for it now."""
+        connection = self._connection
+        conversation = connection.conversation
+        stream = self._stream
+        with connection.lock:
+            if stream is None or not conversation.has_room:
+                return None
+            batch = conversation.send(stream, destination.text, flags, message)
+            sequence = stream.sequence
+            wake = conversation.may_send
+        if wake:
+            connection.wake()
+        if isinstance(content, Message):
+            mode = DeliveryMode.NON_PERSISTENT if flags else DeliveryMode.PERSISTENT
+            header = PackHeader(
+                destination.text, 1, conversation.session, sequence, stream.producer
+            )
+            sent(content, message_id(header, 0), destination, mode, message)
+        return batch
+
+    def _putting(
+        self,
+        destination: Destination,
+        content: Any,
+        flags: int,
+        message: Outgoing,
+        deadline: Deadline,
+    ) -> Script[Batch]:
+        """Wait for room."""
+        if self._stream is None:
+            yield from self.opening()
+        while (batch := self._put(destination, content, flags, message)) is None:
+            with self._connection.lock:
+                room = self._connection.conversation.room()
+            if not (yield Pause(room, deadline.left())):
+                raise OutcomeUnknownError(
+                    f"no room for a message to {destination} within {self._patience}: the servers "
+                    "do not keep up, or cannot be reached. It was not sent",
+                    happened="no",
+                )
+            if self._closed or self._context.unusable:
+                raise self._why_not()
+        return batch
+
+    def _sending(self, destination: Destination, content: Any, headers: Headers) -> Script[None]:
+        """Until the servers have it."""
+        deadline = Deadline(self._connection.options.send_timeout)
+        flags, rest = split(headers)
+        message = self._prepare(destination, content, rest)
+        batch = self._put(destination, content, flags, message)
+        if batch is None:
+            batch = yield from self._putting(destination, content, flags, message, deadline)
+        if not (yield Pause(batch, deadline.left())):
+            raise self._no_answer(batch)
+        batch.outcome()
+
+    def _sending_all(
+        self, destination: Destination, contents: Iterable[Any], headers: Headers
+    ) -> Script[int]:
+        """All of them, in packs; returns how many. An error has that number as `sent`."""
+        waiting: deque[list[Any]] = deque()  # batches, and how many of their messages are ours
+        done = 0
+        flags, rest = split(headers)
+        try:
+            for content in contents:
+                message = self._prepare(destination, content, rest)
+                batch = self._put(destination, content, flags, message)
+                if batch is None:
+                    batch = yield from self._putting(
+                        destination, content, flags, message, Deadline(self._timeout)
+                    )
+                if waiting and waiting[-1][0] is batch:
+                    waiting[-1][1] += 1
+                    continue
+                waiting.append([batch, 1])
+                while waiting[0][0].done:
+                    done += self._arrived(*waiting.popleft())
+            while waiting:
+                if not (yield Pause(waiting[0][0], self._timeout)):
+                    raise self._no_answer(waiting[0][0])
+                done += self._arrived(*waiting.popleft())
+        except JMSError as error:
+            vars(error)["sent"] = done
+            raise
+        return done
+
+    def _arrived(self, batch: Batch, count: int) -> int:
+        batch.outcome()
+        return count
+
+    @property
+    def _timeout(self) -> float | None:
+        return self._connection.options.send_timeout
+
+    @property
+    def _patience(self) -> str:
+        return f"{self._timeout:g} s"
+
+    def _no_answer(self, batch: Batch) -> OutcomeUnknownError:
+        producer = f" of producer {self.name!r}" if self.name is not None else ""
+        return OutcomeUnknownError(
+            f"no answer for message {batch.last}{producer} to {batch.destination} within "
+            f"{self._patience}; a server may have stored it. This connection goes on trying, and "
+            "stores it at most once; sending it again would be a second message"
+        )
+
+    # -- Named ones -----------------------------------------------------------------------------
+
+    def opening(self) -> Script[None]:
+        """Until the servers have said with which message the sequence goes on."""
+        if self._opening is None:
+            return
+        yield Pause(self._opening)
+        self._opening.outcome()
+        if self._stream is None:
+            with self._connection.lock:
+                self._stream = self._connection.conversation.opened(self._opening)
+
+
+def split(headers: Headers) -> tuple[int, MessageHeaders]:
+    """The pack's flags, and what goes into the message."""
+    if not headers:
+        return 0, headers
+    for name in ("time_to_live", "delivery_delay"):
+        if headers.get(name):
+            raise IllegalStateError(f"{name}: not supported yet by this release. Nothing was sent")
+    mode = DeliveryMode(headers.get("delivery_mode") or DeliveryMode.PERSISTENT)
+    flags = NON_PERSISTENT if mode is DeliveryMode.NON_PERSISTENT else 0
+    rest = {name: value for name, value in headers.items() if name != "delivery_mode"}
+    return flags, cast(MessageHeaders, rest)

@@ -1,0 +1,343 @@
+"""The blocking front: contexts, producers and consumers for programs with threads.
+
+Objects may be used from any thread. Sockets are served by one background thread of the process
+(`io/loop.py`); listeners run on one thread for each context.
+"""
+
+from __future__ import annotations
+
+import threading
+from _thread import allocate_lock
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Literal, TypeVar, Unpack, cast
+
+from antiphon.api.connecting import default_url, route_to
+from antiphon.api.connection import Connection, Options
+from antiphon.api.consuming import BaseConsumer
+from antiphon.api.context import BaseContext, safely, terms_of
+from antiphon.api.conversation_packing import Batch
+from antiphon.api.conversation_ticket import Ticket
+from antiphon.api.destination import (
+    Destination,
+    Temporary,
+    TemporaryQueue,
+    TemporaryTopic,
+    Topic,
+)
+from antiphon.api.message import Message
+from antiphon.api.modes import SessionMode
+from antiphon.api.producing import BaseProducer, Headers, Sending, split
+from antiphon.api.waiting import Deadline, Script
+from antiphon.errors import JMSError, OutcomeUnknownError
+from antiphon.io.loop import background_loop
+
+Outcome = TypeVar("Outcome")
+Slow = Literal["spill", "disconnect", "drop"]
+
+
+def connect(
+    url: str | None = None,
+    *,
+    client_id: str | None = None,
+    user: str | None = None,
+    password: str | None = None,
+    session_mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE,
+    connect_timeout: float = 10.0,
+    send_timeout: float | None = None,
+    close_timeout: float = 10.0,
+    trace: str | None = None,
+    tls: Any = None,
+    allow_pickle: bool = False,
+) -> Context:
+    """A context on a new connection. Without a URL: `ANTIPHON_URL`, then `antiphon.toml`."""
+    terms = terms_of(client_id, user, password, connect_timeout, trace, tls)
+    options = Options(send_timeout, close_timeout, allow_pickle)
+    loop = background_loop()
+    route = route_to(url or default_url())
+    connection = Connection(loop, loop.call_soon_threadsafe, route, terms, options)
+    context = Context(connection, session_mode, owner=True)
+    run(context.connecting())
+    return context
+
+
+def wait(ticket: Ticket, timeout: float | None) -> bool:
+    """Until it is settled; False: it is not, and the time is over."""
+    if ticket.done:
+        return True
+    gate = allocate_lock()
+    gate.acquire()
+    ticket.watch(gate.release)
+    return gate.acquire(timeout=-1 if timeout is None else timeout)
+
+
+def run(script: Script[Outcome]) -> Outcome:
+    try:
+        pause = next(script)
+        while True:
+            pause = script.send(wait(*pause))
+    except StopIteration as end:
+        return cast(Outcome, end.value)
+    finally:
+        script.close()
+
+
+class Worker:
+    """The one thread on which the listeners of a context run. It begins when there is work."""
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._ended = False
+
+    @property
+    def is_caller(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    def submit(self, job: Callable[[], object]) -> None:
+        with self._lock:
+            if self._ended:
+                return
+            self._jobs.put(job)
+            if self._thread is None:
+                # A daemon: a program that ends without closing its contexts ends all the same.
+                self._thread = threading.Thread(target=self._work, name="antiphon-listener")
+                self._thread.daemon = True
+                self._thread.start()
+
+    def end(self) -> None:
+        """After what it was given."""
+        with self._lock:
+            self._ended = True
+            self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+
+class SendFuture(Sending):
+    """What `send_async` returns: the answer to come."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, batch: Batch, context: BaseContext) -> None:
+        self._batch = batch
+        self._context = context
+
+    def result(self, timeout: float | None = None) -> None:
+        """Returns when the servers have the message, raises if they refused it, or after
+        `timeout` seconds `OutcomeUnknownError`."""
+        self._wait(timeout)
+        self._outcome()
+
+    def exception(self, timeout: float | None = None) -> JMSError | None:
+        """The error, None if there is none; waits as `result` does."""
+        self._wait(timeout)
+        return self._error()
+
+    def add_done_callback(self, callback: Callable[[SendFuture], object]) -> None:
+        """Have it called with this future, on the context's listener thread."""
+        self._batch.watch(lambda: self._context.call_soon(callback, self))
+
+    def _wait(self, timeout: float | None) -> None:
+        if not wait(self._batch, timeout):
+            raise OutcomeUnknownError(
+                f"no answer for a message to {self._batch.destination} within {timeout:g} s; a "
+                "server may have stored it"
+            )
+
+
+class Producer(BaseProducer):
+    def send(
+        self, destination: Destination, message_or_body: Any, **headers: Unpack[Headers]
+    ) -> None:
+        """Returns when the servers have the message: persistent, a majority of them."""
+        run(self._sending(destination, message_or_body, headers))
+
+    def send_async(
+        self, destination: Destination, message_or_body: Any, **headers: Unpack[Headers]
+    ) -> SendFuture:
+        """Returns as soon as there is room."""
+        flags, rest = split(headers)
+        message = self._prepare(destination, message_or_body, rest)
+        batch = self._put(destination, message_or_body, flags, message)
+        if batch is None:
+            deadline = Deadline(self._timeout)
+            batch = run(self._putting(destination, message_or_body, flags, message, deadline))
+        return SendFuture(batch, self._context)
+
+    def send_all(
+        self, destination: Destination, messages: Iterable[Any], **headers: Unpack[Headers]
+    ) -> int:
+        """Send many, and return how many when the servers have them all. An error says in its
+        `sent` how many they had before it."""
+        return run(self._sending_all(destination, messages, headers))
+
+    def close(self) -> None:
+        self._close()
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Consumer(BaseConsumer):
+    def receive(self, timeout: float | None = None) -> Message | None:
+        """The next message. `timeout` in seconds, None: for ever; after it, or if the consumer is
+        closed meanwhile, None."""
+        message = self._take()
+        if message is not None or timeout == 0:
+            return message
+        return run(self._receiving(timeout))
+
+    def receive_no_wait(self) -> Message | None:
+        return self._take()
+
+    def acknowledge_message(self, message: Message) -> None:
+        run(self._acknowledging(message))
+
+    def close(self) -> None:
+        run(self.closing())
+
+    def __iter__(self) -> Iterator[Message]:
+        """Until the consumer is closed. A message is acknowledged when the next is asked for."""
+        while True:
+            message = run(self._looping())
+            if message is None:
+                return
+            yield message
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        run(self.leaving(failed=error is not None))
+
+
+class Context(BaseContext):
+    """A session with the servers (JMS 2.0's `JMSContext`)."""
+
+    def __init__(self, connection: Connection, mode: SessionMode, owner: bool) -> None:
+        super().__init__(connection, mode, owner)
+        self._worker = Worker()
+
+    def create_context(self, session_mode: SessionMode) -> Context:
+        """Another session on the same connection, with its own mode and listener thread."""
+        self.check()
+        return Context(self.connection, session_mode, owner=False)
+
+    def create_producer(self, name: str | None = None) -> Producer:
+        """A named one keeps its sequence beyond the connection, so that a restarted program can go
+        on exactly once."""
+        self.check()
+        producer = Producer(self, name)
+        run(producer.opening())
+        return producer
+
+    def create_consumer(
+        self,
+        destination: Destination,
+        selector: str | None = None,
+        no_local: bool = False,
+        prefetch: int | None = None,
+        slow: Slow | None = None,
+    ) -> Consumer:
+        return run(self.opening(Consumer, destination, selector, no_local, prefetch, slow))
+
+    def create_durable_consumer(
+        self,
+        topic: Topic,
+        name: str,
+        selector: str | None = None,
+        no_local: bool = False,
+        prefetch: int | None = None,
+        slow: Slow | None = None,
+    ) -> Consumer:
+        return run(self.opening(Consumer, topic, selector, no_local, prefetch, slow, name))
+
+    def create_temporary_topic(self) -> TemporaryTopic:
+        return run(self.creating_temporary(TemporaryTopic))
+
+    def create_temporary_queue(self) -> TemporaryQueue:
+        return run(self.creating_temporary(TemporaryQueue))
+
+    def delete_temporary(self, destination: Temporary) -> None:
+        run(self.deleting_temporary(destination))
+
+    def unsubscribe(self, name: str, group: str | None = None) -> None:
+        """End the durable subscription of this name."""
+        run(self.unsubscribing(name, group))
+
+    def acknowledge(self) -> None:
+        """All messages that this context has delivered."""
+        run(self.acknowledging())
+
+    def recover(self) -> None:
+        """Have all messages that were delivered and not acknowledged delivered again."""
+        run(self.recovering())
+
+    def stop(self) -> None:
+        """Hold deliveries on the whole connection; returns when running listeners have."""
+        run(self.stopping())
+
+    def close(self) -> None:
+        """Waits for pending sends and running listeners; closing twice is no error."""
+        run(self.closing())
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        run(self.leaving(failed=error is not None))
+
+    # -- The worker -----------------------------------------------------------------------------
+
+    def caller(self) -> object:
+        return threading.get_ident()
+
+    def inside_listener(self) -> bool:
+        return self._worker.is_caller
+
+    def schedule(self, consumer: BaseConsumer) -> None:
+        self._worker.submit(partial(_serve, consumer))
+
+    def call_soon(self, what: Callable[[Any], Any], argument: Any) -> None:
+        self._worker.submit(partial(safely, what, argument))
+
+    def end_worker(self) -> None:
+        self._worker.end()
+
+
+def _serve(consumer: BaseConsumer) -> None:
+    """Give a consumer's listener its turn."""
+    taken = consumer.turn()
+    if taken is None:
+        return
+    listener, message = taken
+    try:
+        listener(message)
+    except Exception as error:
+        consumer.handled(message, error)
+    else:
+        consumer.handled(message, None)

@@ -1,0 +1,35 @@
+"""How the two fronts share everything but waiting.
+
+An operation that waits is written once, as a *script*: a generator that yields what it waits for
+and for how long, and is told whether that came in time. The blocking front runs it by blocking
+(`sync.py`), the other one by awaiting (`aio.py`). A script that is abandoned (an interrupt, a
+cancelled task) is closed, so its `finally` runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from antiphon.api.conversation_ticket import Ticket
+
+Outcome = TypeVar("Outcome")
+
+
+class Pause(NamedTuple):
+    ticket: Ticket
+    timeout: float | None = None  # seconds; None: as long as it takes
+
+
+Script: TypeAlias = Generator[Pause, bool, Outcome]
+
+
+class Deadline:
+    """What is left of a time limit; None: there is no limit."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._end = None if seconds is None else time.monotonic() + seconds
+
+    def left(self) -> float | None:
+        return None if self._end is None else max(0.0, self._end - time.monotonic())

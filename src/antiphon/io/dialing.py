@@ -1,0 +1,106 @@
+"""A client's connection to one server over TCP: frames both ways, with the handshake done.
+
+Promises: what arrives is whole frames, handed on as they come, many at a time; a connection that
+ends, or brings what is no frame, is reported once (`on_lost`), unless this side closed it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Protocol, cast
+
+from antiphon.errors import FormatError
+from antiphon.formats import wire
+from antiphon.formats.entry import ReplicaId
+from antiphon.io.frames import FrameReader
+from antiphon.io.transport import Address
+
+OnBodies = Callable[[list[bytes]], None]
+OnLost = Callable[[Exception | None], None]
+
+
+class ClientLink(Protocol):
+    """A connection to a server, over a socket or within the process."""
+
+    def send(self, bodies: list[bytes]) -> None:
+        """Messages of `client_wire.py`; after the end of the connection, nothing happens."""
+
+    def close(self) -> None:
+        """Nothing more is said or heard, and `on_lost` is not called."""
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What was sent and has not left."""
+
+
+async def dial(address: Address, on_bodies: OnBodies, on_lost: OnLost) -> ClientLink:
+    """Raises `OSError` or `FormatError`. How long it may take is the caller's affair."""
+    loop = asyncio.get_running_loop()
+    _, link = await loop.create_connection(lambda: TcpLink(on_bodies, on_lost), *address)
+    try:
+        await link.ready
+    except BaseException:
+        link.close()
+        raise
+    return link
+
+
+class TcpLink(asyncio.Protocol):
+    def __init__(self, on_bodies: OnBodies, on_lost: OnLost) -> None:
+        self._on_bodies = on_bodies
+        self._on_lost = on_lost
+        self._reader = FrameReader(wire.FRAME_MAX)
+        self._own = wire.Hello(wire.MAGIC, wire.OLDEST, wire.NEWEST, "client", ReplicaId(0, 0))
+        self._socket: asyncio.Transport | None = None
+        self._closed = False
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when hands are shaken."""
+
+    # -- Called by the event loop --------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
+        self._socket = transport
+        sock = transport.get_extra_info("socket")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        transport.write(wire.frame(wire.encode_hello(self._own)))
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            bodies = list(self._reader.feed(data))
+            if bodies and not self.ready.done():
+                wire.agree(self._own, wire.decode_hello(bodies.pop(0)))
+                self.ready.set_result(None)
+        except FormatError as error:
+            self._end(error)
+            return
+        if bodies and not self._closed:
+            self._on_bodies(bodies)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._end(error)
+
+    # -- Called by the client ------------------------------------------------------------------
+
+    def send(self, bodies: list[bytes]) -> None:
+        if self._socket is not None and not self._closed:
+            self._socket.write(b"".join(map(wire.frame, bodies)))
+
+    def close(self) -> None:
+        self._closed = True
+        if self._socket is not None:
+            self._socket.close()
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._socket.get_write_buffer_size() if self._socket is not None else 0
+
+    def _end(self, error: Exception | None) -> None:
+        if not self.ready.done():
+            self.ready.set_exception(error or ConnectionError("it hung up during the handshake"))
+            self._closed = True
+        if not self._closed:
+            self.close()
+            self._on_lost(error)
