@@ -26,6 +26,7 @@ from antiphon.broker.broker import Broker
 from antiphon.broker.dispatcher import Dispatcher, PackSource
 from antiphon.broker.proposing import Proposals
 from antiphon.broker.publishing import Publisher
+from antiphon.broker.state import GRACE_MS
 from antiphon.core.effects import Accepted
 from antiphon.errors import FormatError
 from antiphon.formats import client_wire as cw
@@ -178,6 +179,7 @@ class Home:
         self._looked_ms = now_ms
         self._checked_ms = now_ms
         self._renewed_ms = now_ms
+        self._known = (now_ms, -1)  # when the others last heard of this server; the stamp of it
         self._stood_still = False
         self._published = 0
         self._refused = 0
@@ -530,6 +532,12 @@ class Home:
         streams.update(dict.fromkeys(refused))
         self._settle_packs(streams, now_ms)
         self.dispatcher.applied(accepted)
+        self._look_at_renewal(now_ms)
+
+    def _look_at_renewal(self, now_ms: int) -> None:
+        serving = self._broker.serving.get(self._node)
+        if serving is not None and serving.life == self._life and serving.renewed > self._known[1]:
+            self._known = (now_ms, serving.renewed)
 
     _EVENTS: ClassVar[dict[type, Callable[[Home, Any], None]]] = {
         ev.AttachRefused: _on_attach_refused,
@@ -639,6 +647,10 @@ class Home:
         limit_ms = 3 * self.settings.heartbeat_ms
         # A server that stood still has heard nobody, and blames nobody for it.
         blameless, self._stood_still = self._stood_still, False
+        if self._sessions and now_ms - self._known[0] > GRACE_MS:
+            # The others have taken its clients for lost by now, or will. They are better off there.
+            for served in list(self._sessions.values()):
+                self._cut(served.link, "this server has lost touch with the others")
         for link in list(self._links.values()):
             if blameless or link.held:
                 link.heard_ms = now_ms

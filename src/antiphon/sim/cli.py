@@ -20,10 +20,9 @@ from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from antiphon.sim.observer import TraceWriter
 from antiphon.sim.plan import draw_plan
-from antiphon.sim.run import Result, run_plan, run_seed, run_world
+from antiphon.sim.run import Result, make_world, run_plan, run_seed, run_world
 from antiphon.sim.shrink import Shrinker
 from antiphon.sim.story import Event, table
-from antiphon.sim.world import World
 
 TWICE_EVERY = 25
 """One seed in so many runs twice, and must do the same both times."""
@@ -67,7 +66,7 @@ def check_seed(seed: int, trace: str | None = None) -> Result:
 
 
 def _traced(seed: int, directory: Path) -> Result:
-    world = World(draw_plan(seed))
+    world = make_world(draw_plan(seed))
     writer = world.observer = TraceWriter(directory, str(seed))
     result = run_world(world)
     writer.write()

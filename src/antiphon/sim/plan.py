@@ -10,8 +10,10 @@ from random import Random
 
 import msgspec
 
+from antiphon.broker.home import HomeSettings
 from antiphon.core.settings import Settings
 from antiphon.sim.draws import stream
+from antiphon.sim.programs import Role
 
 LEADER = 0
 """A fault's target: whoever leads when it strikes."""
@@ -25,6 +27,17 @@ class Fault(msgspec.Struct, frozen=True):
     target: int  # a server's number, or LEADER
     for_us: int  # how long it lasts, or how long until the restart
     detail: int  # what else there is to choose, by kind
+
+
+class Messaging(msgspec.Struct, frozen=True):
+    """Programs that use the cluster, and what befalls their connections."""
+
+    roles: tuple[Role, ...]
+    breaks: float  # how often a connection breaks while a server says something
+    repeats: float  # how often a frame comes twice
+    silent: float  # how often a process dies without a word to the other end
+    home: HomeSettings
+    faults: tuple[Fault, ...]  # targets are programs
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -48,6 +61,7 @@ class Plan(msgspec.Struct, frozen=True):
     operations: int
     reads_us: int  # between two reads, on average
     faults: tuple[Fault, ...]
+    messaging: Messaging | None = None  # None: a log by itself
 
 
 KINDS = {
@@ -76,7 +90,83 @@ KINDS = {
 _ON_DISK = {"power", "power-all", "flip", "misdirect", "wipe", "sync-failure", "slow-disk"}
 
 
+PROGRAM_KINDS = {
+    "program-kill": 4,
+    "program-pause": 2,
+    "program-cut": 4,
+    "program-dead-line": 3,
+    "home-cut": 1,
+}
+
+
 def draw_plan(seed: int) -> Plan:
+    plan = _draw_log_plan(seed)
+    random = stream(seed, "messaging")
+    if random.random() < 0.5:
+        return plan
+    return msgspec.structs.replace(plan, messaging=_draw_messaging(random, plan.duration_us))
+
+
+def _draw_messaging(random: Random, duration_us: int) -> Messaging:
+    roles = [_draw_role(random, publishes=True)]
+    roles += [
+        _draw_role(random, publishes=random.random() < 0.5)
+        for _ in range(random.choice((1, 2, 3, 5)))
+    ]
+    kinds = [kind for kind in PROGRAM_KINDS if random.random() < 0.6]
+    faults: list[Fault] = []
+    if kinds:
+        weights = [PROGRAM_KINDS[kind] for kind in kinds]
+        for at_us in sorted(
+            random.randrange(duration_us) for _ in range(random.choice((2, 8, 30)))
+        ):
+            kind = random.choices(kinds, weights)[0]
+            for_us = random.choice((5_000, 100_000, 1_000_000, 5_000_000))
+            target, detail = random.randrange(len(roles)), random.getrandbits(30)
+            faults.append(Fault(at_us, kind, target, for_us, detail))
+    return Messaging(
+        roles=tuple(roles),
+        breaks=random.choice((0.0, 0.0, 0.01, 0.05)),
+        repeats=random.choice((0.0, 0.0, 0.05, 0.3)),
+        silent=random.choice((0.0, 0.3, 0.7)),
+        home=HomeSettings(
+            heartbeat_ms=random.choice((200, 500, 1000)),
+            renew_ms=random.choice((200, 1000)),
+            client_window_bytes=random.choice((200, 8 << 20)),
+            window_bytes=random.choice((500, 64 << 20)),
+            delivery_bytes=random.choice((1, 500, 256 << 10)),
+        ),
+        faults=tuple(faults),
+    )
+
+
+TOPICS = ("topic:a", "topic:a.b", "topic:c")
+QUEUES = ("queue:q", "queue:r")
+
+
+def _draw_role(random: Random, *, publishes: bool) -> Role:
+    consumes = (
+        ""
+        if publishes and random.random() < 0.7
+        else random.choice((*TOPICS, *QUEUES, "queue:q", "topic:a.*", "topic:>"))
+    )
+    to = random.sample((*TOPICS, *QUEUES), random.choice((1, 2, 5)))
+    return Role(
+        publishes=random.choice((5, 20, 60)) if publishes else 0,
+        to=tuple(to),
+        persistent=random.random() < 0.8,
+        named=publishes and random.random() < 0.3,
+        consumes=consumes,
+        durable=consumes.startswith("topic:") and random.random() < 0.6,
+        prefetch=random.choice((1, 2, 7, 100)),
+        ack_every=random.choice((1, 1, 3, 10)),
+        lease_ms=random.choice((300, 2_000, 8_000)),
+        think_us=random.choice((100, 2_000, 20_000)),
+        restless=random.choice((0.0, 0.0, 0.02, 0.1)),
+    )
+
+
+def _draw_log_plan(seed: int) -> Plan:
     random = stream(seed, "plan")
     size = random.choice((1, 2, 3, 3, 3, 3, 3, 5, 5))
     volatile = size > 1 and random.random() < 0.3

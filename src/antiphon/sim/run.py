@@ -11,6 +11,7 @@ from antiphon.core.quorum import majority
 from antiphon.formats.entry import Member
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.draws import stream
+from antiphon.sim.messaging import MessagingWorld
 from antiphon.sim.plan import LEADER, Fault, Plan, draw_plan
 from antiphon.sim.server import SimServer
 from antiphon.sim.world import FOREVER_US, LIVENESS_US, World
@@ -30,7 +31,11 @@ def run_seed(seed: int) -> Result:
 
 
 def run_plan(plan: Plan, story: list[tuple[int, int, str]] | None = None) -> Result:
-    return run_world(World(plan, story))
+    return run_world(make_world(plan, story))
+
+
+def make_world(plan: Plan, story: list[tuple[int, int, str]] | None = None) -> World:
+    return World(plan, story) if plan.messaging is None else MessagingWorld(plan, story)
 
 
 def run_world(world: World) -> Result:
@@ -61,8 +66,7 @@ def _run(world: World) -> None:
         world.servers[number].start()
     for fault in plan.faults:
         world.at(fault.at_us, _strike, world, fault)
-    for client in world.clients:
-        world.at(1, client.begin)
+    world.begin()
     world.at(plan.reads_us, world.read_now_and_then)
     world.run_until(plan.duration_us)
     if _choose_core(world):
@@ -324,8 +328,7 @@ def _heal(world: World, random: Random) -> None:
                 world.slow.pop((a, b), None)
             elif random.random() < 0.5:
                 world.blocked[a, b] = FOREVER_US
-    for client in world.clients:
-        client.operations = min(client.operations, client.done + 3)
+    world.calm()
     for number, server in world.servers.items():
         if number in core:
             server.disk.full = False

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from antiphon.broker.broker import Broker
 from antiphon.core.effects import (
     Applied,
     Effect,
@@ -18,6 +19,7 @@ from antiphon.core.effects import (
     Read,
     ReadPart,
     ReadReady,
+    Rejected,
     Send,
     StorePart,
     Tail,
@@ -57,7 +59,7 @@ class SimServer:
         self.crash_after_effects: int | None = None
         self.refuses_to_start = ""
         self.node: Node
-        self.machine: AlarmMachine
+        self.machine: AlarmMachine | Broker
         self.journal: Journal
         self.waiting: dict[tuple[int, int], int] = {}  # (session, sequence) -> client
         self._random = stream(world.seed, "server", number)
@@ -97,7 +99,7 @@ class SimServer:
             self.refuses_to_start = str(error)
             world.note(self.number, f"refuses to start: {error}")
             return
-        self.machine = AlarmMachine(plan.retain)
+        self.machine = self.make_machine()
         if recovered.snapshot is not None:
             self.machine.restore(self.journal.read_snapshot()[1])
         self.alive = True
@@ -117,6 +119,7 @@ class SimServer:
             self.now_ms(),
         )
         self.node.set_wall_offset(self.wall_offset_ms)
+        self.begin()
         world.started(self, recovered)
         self._set_timer()
 
@@ -129,10 +132,40 @@ class SimServer:
         self._chores.clear()
         if power:
             self.disk.power_failure()
+        self.end(power)
         self.world.crashed(self)
 
     def pause(self, for_us: int) -> None:
         self.paused_until_us = max(self.paused_until_us, self.world.now_us + for_us)
+
+    # -- What a server with clients does besides (`homes.py`) -----------------------------------
+
+    def make_machine(self) -> AlarmMachine | Broker:
+        return AlarmMachine(self.world.plan.retain)
+
+    def begin(self) -> None:
+        """A new life begins."""
+
+    def end(self, power: bool) -> None:
+        """It is over."""
+
+    def propose_waiting(self) -> None:
+        """Before what was collected is written."""
+
+    def dispatch(self) -> None:
+        """After the journal has all that was accepted."""
+
+    def applied(self, effect: Applied) -> None:
+        pass
+
+    def rejected(self, effect: Rejected) -> None:
+        pass
+
+    def restored(self) -> None:
+        """The machine has jumped ahead."""
+
+    def deadline_ms(self) -> int:
+        return self.node.next_deadline_ms()
 
     # -- Inputs --------------------------------------------------------------------------------
 
@@ -166,7 +199,9 @@ class SimServer:
         """Do something inside this process, which may die of it."""
         try:
             call(*args)
-            self._flush()
+            self.propose_waiting()
+            if self._flush():
+                self.dispatch()
         except CrashError:
             self.crash(power=self._random.random() < 0.5)
         except (SyncFailedError, JournalDamagedError) as error:
@@ -193,6 +228,7 @@ class SimServer:
         elif isinstance(effect, Applied):
             self._index(effect)
             self.world.applied(self, effect)
+            self.applied(effect)
         elif isinstance(effect, Read):
             entries = self.journal.entries(effect.first, effect.max_bytes)
             more = self.node.entries_read(effect.reader, effect.first, entries, self.now_ms())
@@ -210,6 +246,8 @@ class SimServer:
             self._take_snapshot(effect)
         elif isinstance(effect, ReadReady):
             self.world.read_ready(self, effect.request, effect.index)
+        elif isinstance(effect, Rejected):
+            self.rejected(effect)
 
     def _index(self, effect: Applied) -> None:
         try:
@@ -228,13 +266,15 @@ class SimServer:
 
     # -- The journal ---------------------------------------------------------------------------
 
-    def _flush(self) -> None:
+    def _flush(self) -> bool:
         try:
             self.journal.flush()
+            self.journal.index(())  # what waited for room
         except DiskFullError as error:
             self._full(error)
-            return
+            return False
         self._sync()
+        return True
 
     def _full(self, error: DiskFullError) -> None:
         if not self.node.replica.impaired:
@@ -349,13 +389,14 @@ class SimServer:
             self._full(error)
             return
         self.machine.restore(self.journal.read_snapshot()[1])
+        self.restored()
         self.world.installed(self, meta)
         self.carry_out(self.node.installed(meta, self.now_ms()))
 
     def _set_timer(self) -> None:
         if not self.alive:
             return
-        due_ms = self.node.next_deadline_ms()
+        due_ms = self.deadline_ms()
         due_us = max(self.world.now_us + 1000, int((due_ms + 1) * 1000 / self.clock_rate))
         if self._timer_us is None or due_us < self._timer_us:
             self._timer_us = due_us

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from antiphon.sim.plan import Fault, Plan
+from antiphon.sim.plan import Fault, Messaging, Plan
 from antiphon.sim.run import run_plan
 
 RUNS_MAX = 400
@@ -64,6 +64,25 @@ class Shrinker:
         return False
 
 
+def _less_messaging(m: Messaging) -> Iterator[Messaging]:
+    replace = msgspec.structs.replace
+    yield replace(m, faults=())
+    yield replace(m, breaks=0.0)
+    yield replace(m, repeats=0.0)
+    yield replace(m, silent=0.0)
+    for at in range(len(m.faults)):
+        yield replace(m, faults=m.faults[:at] + m.faults[at + 1 :])
+    for at, role in enumerate(m.roles):
+        for less in (
+            replace(role, publishes=role.publishes // 4, consumes=""),
+            replace(role, publishes=0, restless=0.0),
+            replace(role, restless=0.0),
+            replace(role, ack_every=1),
+            replace(role, publishes=min(1, role.publishes)),
+        ):
+            yield replace(m, roles=(*m.roles[:at], less, *m.roles[at + 1 :]))
+
+
 def _simplifications(plan: Plan) -> Iterator[dict[str, Any]]:
     calm = plan.delay_us[0]
     yield {"loss": 0.0}
@@ -73,6 +92,8 @@ def _simplifications(plan: Plan) -> Iterator[dict[str, Any]]:
     yield {"rates": dict.fromkeys(plan.rates, 1.0)}
     yield {"delay_us": (calm, calm * 2)}
     yield {"clients": 1}
+    if plan.messaging is not None:
+        yield from ({"messaging": smaller} for smaller in _less_messaging(plan.messaging))
     yield {"reads_us": plan.duration_us}
     for operations in (1, plan.operations // 4, plan.operations // 2):
         yield {"operations": max(1, operations)}

@@ -72,11 +72,24 @@ class World:
 
     def _make_server(self, number: int) -> SimServer:
         disk = SimDisk(stream(self.seed, "disk", number), self.plan.volatile)
-        server = SimServer(self, number, disk)
+        server = self.make_server(number, disk)
         server.clock_rate = self.plan.rates[number]
         server.wall_offset_ms = 1_000_000 + number * 7
         server.wire_version = self.plan.wire_versions[number]
         return server
+
+    def make_server(self, number: int, disk: SimDisk) -> SimServer:
+        return SimServer(self, number, disk)
+
+    def begin(self) -> None:
+        """The clients begin their work."""
+        for client in self.clients:
+            self.at(1, client.begin)
+
+    def calm(self) -> None:
+        """The faults have stopped: only a little is left for the clients to do."""
+        for client in self.clients:
+            client.operations = min(client.operations, client.done + 3)
 
     # -- Time ----------------------------------------------------------------------------------
 
@@ -278,12 +291,16 @@ class World:
         if self._story is not None:
             first, last = effect.entries[0].index, effect.entries[-1].index
             self.note(server.number, f"delivers {first}" + (f"..{last}" if last > first else ""))
+        self.accepted(effect)
         payloads = {entry.index: entry.payload for entry in effect.entries}
         for accepted in effect.accepted:
             self.oracle.accept(accepted, google_crc32c.value(payloads[accepted.index]))
             client = server.waiting.pop((accepted.session, accepted.sequence), None)
             if client is not None:
                 self.acknowledge(server, client, accepted.session, accepted.sequence)
+
+    def accepted(self, effect: Applied) -> None:
+        """For those who look into packs."""
 
     def _holds(self, voter: ReplicaId, entry: Entry) -> bool:
         replica = self.replicas.get(voter)
@@ -313,8 +330,9 @@ class World:
     def live(self) -> bool:
         """The core has done all work, and all of it is everywhere in the core."""
         assert self.core is not None
-        if not all(client.finished for client in self.clients):
-            return False
+        return all(client.finished for client in self.clients) and self.servers_are_level()
+
+    def servers_are_level(self) -> bool:
         last = len(self.oracle.committed)
         members = self.core_members()
         return bool(members) and all(s.alive and s.node.applied >= last for s in members)

@@ -1,0 +1,125 @@
+"""A simulated server with clients: drives the same `Home` as `io/clients.py` does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from antiphon.broker.broker import Broker
+from antiphon.broker.home import Cut, Effect, Hold, Home, Propose, Tell
+from antiphon.core.effects import Applied, Rejected
+from antiphon.formats import client_wire as cw
+from antiphon.sim.disk import SimDisk
+from antiphon.sim.links import SimLink
+from antiphon.sim.server import SimServer
+
+if TYPE_CHECKING:
+    from antiphon.sim.messaging import MessagingWorld
+
+
+class SimHome(SimServer):
+    def __init__(self, world: MessagingWorld, number: int, disk: SimDisk) -> None:
+        super().__init__(world, number, disk)
+        self.world: MessagingWorld = world
+        self.home: Home
+        self.links: dict[int, SimLink] = {}
+        self._last_link = 0
+
+    def make_machine(self) -> Broker:
+        return Broker(self.world.plan.retain or 0)
+
+    @property
+    def broker(self) -> Broker:
+        assert isinstance(self.machine, Broker)
+        return self.machine
+
+    def begin(self) -> None:
+        assert self.world.plan.messaging is not None
+        life = self._random.getrandbits(62)
+        settings = self.world.plan.messaging.home
+        self.links = {}
+        self.home = Home(self.number, life, self.broker, self.journal, settings, self.now_ms())
+
+    def end(self, power: bool) -> None:
+        for link in self.links.values():
+            link.server_died(silently=power or self.world.dies_silently())
+        self.links = {}
+
+    # -- Clients -------------------------------------------------------------------------------
+
+    def accept(self, link: SimLink) -> None:
+        self.links[link.number] = link
+        self.home.connected(link.number, self.now_ms())
+
+    def next_link(self) -> int:
+        self._last_link += 1
+        return self._last_link
+
+    def from_client(self, link: SimLink, request: cw.Request) -> None:
+        if link.number in self.links:
+            self.home.received(link.number, request, self.now_ms())
+            self._carry_out_home()
+
+    def drained(self, link: SimLink) -> None:
+        self.home.drained(link.number)
+
+    def link_lost(self, link: SimLink) -> None:
+        if self.links.pop(link.number, None) is not None:
+            self.home.lost(link.number)
+            self._carry_out_home()
+
+    # -- The home's effects --------------------------------------------------------------------
+
+    def _carry_out_home(self) -> None:
+        while effects := self.home.take():
+            for effect in effects:
+                self._home_effect(effect)
+
+    def _home_effect(self, effect: Effect) -> None:
+        self._count_down()
+        if isinstance(effect, Propose):
+            self.carry_out(self.node.propose(effect.payloads, self.now_ms()))
+        elif (link := self.links.get(effect.link)) is None:
+            return  # it has left meanwhile
+        elif isinstance(effect, Tell):
+            link.to_client(effect.answer)
+        elif isinstance(effect, Hold):
+            link.hold(effect.hold)
+        elif isinstance(effect, Cut):
+            del self.links[effect.link]
+            link.closed_by_server()
+
+    def propose_waiting(self) -> None:
+        replica = self.node.replica
+        leader = (replica.leader_id, replica.epoch) if replica.leader_id is not None else None
+        self.home.follow(leader, replica.leading is not None)
+        self.home.flush(self.now_ms())
+        self._carry_out_home()
+
+    def dispatch(self) -> None:
+        if self.home.dispatch():
+            self.world.at(1, self.world.on_server, self, self.lives, self._nothing)
+        self._carry_out_home()
+
+    def _nothing(self) -> None:
+        """Another turn, in which there is more to dispatch."""
+
+    def applied(self, effect: Applied) -> None:
+        self.home.applied(effect.accepted, effect.events, self.now_ms())
+
+    def rejected(self, effect: Rejected) -> None:
+        self.home.rejected(effect.packs, self.now_ms())
+
+    def restored(self) -> None:
+        self.home.restored()
+        self._carry_out_home()
+
+    # -- Time ----------------------------------------------------------------------------------
+
+    def deadline_ms(self) -> int:
+        due = self.home.next_deadline_ms()
+        return self.node.next_deadline_ms() if due is None else min(due, super().deadline_ms())
+
+    def tick(self, due_us: int) -> None:
+        if self._timer_us == due_us:
+            self.home.tick(self.now_ms())
+        super().tick(due_us)

@@ -1,0 +1,138 @@
+"""Connections between simulated programs and servers: ordered, and gone at any moment.
+
+Like TCP: what arrives, arrives in order; what was on its way when a connection breaks is lost, and
+nobody knows how much. An end learns of a break a little later, or, if the line is *dead*, not at
+all: then only the heartbeats tell. A frame may come twice, as if a proxy had sent it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from antiphon.formats import client_wire as cw
+
+if TYPE_CHECKING:
+    from antiphon.sim.homes import SimHome
+    from antiphon.sim.messaging import MessagingWorld
+    from antiphon.sim.programs import SimProgram
+
+
+class SimLink:
+    def __init__(
+        self, world: MessagingWorld, program: SimProgram, server: SimHome, number: int
+    ) -> None:
+        self.number = number
+        self.program = program
+        self.server = server
+        self._world = world
+        self._program_life = program.lives
+        self._server_life = server.lives
+        self._open = True
+        self._dead = False  # nothing gets through, and nobody notices
+        self._held: list[cw.Request] | None = None  # the server does not read
+        self._arrival_us = [0, 0]  # of the last frame, each way
+        self._to_client = 0  # frames on their way
+
+    # -- Frames --------------------------------------------------------------------------------
+
+    def to_server(self, body: bytes) -> None:
+        request = cw.decode_request(body)
+        repeated = not isinstance(request, cw.Attach) and self._world.repeats_a_frame()
+        for _ in range(2 if repeated else 1):
+            self._travel(0, self._at_server, request)
+
+    def to_client(self, answer: cw.Answer) -> None:
+        if self._world.breaks_a_link():
+            self.cut()
+            return
+        self._to_client += 1
+        self._travel(1, self._at_client, cw.encode(answer))
+
+    def _travel(self, way: int, arrive: Callable[..., None], *args: Any) -> None:
+        if self._open and not self._dead:
+            delay = self._world.link_delay_us()
+            at = max(self._arrival_us[way] + 1, self._world.now_us + delay)
+            self._arrival_us[way] = at
+            self._world.at(at - self._world.now_us, arrive, *args)
+
+    def _at_server(self, request: cw.Request) -> None:
+        if not self._open or self._dead:
+            return
+        if self._held is not None:
+            self._held.append(request)
+        else:
+            self._in_server(self.server.from_client, self, request)
+
+    def _at_client(self, body: bytes) -> None:
+        if not self._open or self._dead:
+            return
+        if self.program.paused_until_us > self._world.now_us:
+            wait_us = self.program.paused_until_us - self._world.now_us
+            self._travel_on(wait_us, body)
+            return
+        self._to_client -= 1
+        if self.program.lives == self._program_life:
+            self.program.received(self, body)
+        if self._to_client == 0:
+            self._in_server(self.server.drained, self)
+
+    def _travel_on(self, wait_us: int, body: bytes) -> None:
+        """The program stands still: its frames wait, in order."""
+        at = max(self._arrival_us[1] + 1, self._world.now_us + wait_us)
+        self._arrival_us[1] = at
+        self._world.at(at - self._world.now_us, self._at_client, body)
+
+    def _in_server(self, call: Callable[..., None], *args: Any) -> None:
+        self._world.on_server(self.server, self._server_life, call, *args)
+
+    def hold(self, hold: bool) -> None:
+        if hold:
+            self._held = []
+        elif self._held is not None:
+            waiting, self._held = self._held, None
+            for request in waiting:
+                self._in_server(self.server.from_client, self, request)
+
+    # -- The end -------------------------------------------------------------------------------
+
+    def cut(self) -> None:
+        """The line breaks; both ends learn of it."""
+        self._tell_server()
+        self._tell_client()
+        self._open = False
+
+    def die(self) -> None:
+        """The line goes dead; nobody is told."""
+        self._dead = True
+
+    def closed_by_client(self) -> None:
+        self._tell_server()
+        self._open = False
+
+    def closed_by_server(self) -> None:
+        """After what was told has left."""
+        self._travel(1, self._end_at_client)
+
+    def server_died(self, silently: bool) -> None:
+        if not silently:
+            self._tell_client()
+        self._open = False
+
+    def _end_at_client(self) -> None:
+        if self._open and not self._dead:
+            self._open = False
+            self._lost_at_client()
+
+    def _tell_server(self) -> None:
+        if self._open and not self._dead:
+            delay = self._world.link_delay_us()
+            self._world.at(delay, self._in_server, self.server.link_lost, self)
+
+    def _tell_client(self) -> None:
+        if self._open and not self._dead:
+            self._world.at(self._world.link_delay_us(), self._lost_at_client)
+
+    def _lost_at_client(self) -> None:
+        if self.program.lives == self._program_life:
+            self.program.link_lost(self)

@@ -1,0 +1,172 @@
+"""A simulated world with programs in it: servers with homes, connections that break, a ledger.
+
+After the faulty phase the programs finish what is left, everything that must have been delivered
+is, they close, and nothing of them is left in any server's state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from antiphon.core.effects import Applied
+from antiphon.formats.destination import is_queue
+from antiphon.sim.checks import ViolationError
+from antiphon.sim.disk import SimDisk
+from antiphon.sim.draws import stream
+from antiphon.sim.homes import SimHome
+from antiphon.sim.ledger import Ledger
+from antiphon.sim.links import SimLink
+from antiphon.sim.plan import Fault, Plan
+from antiphon.sim.programs import SimProgram
+from antiphon.sim.server import SimServer
+from antiphon.sim.world import CALM_US, World
+
+
+class MessagingWorld(World):
+    def __init__(self, plan: Plan, story: list[tuple[int, int, str]] | None = None) -> None:
+        assert plan.messaging is not None
+        self._messaging = plan.messaging
+        self.ledger = Ledger()
+        self.programs: list[SimProgram] = []
+        self.sessions_lost = 0
+        self._leaving = False
+        self._chance = stream(plan.seed, "links")
+        super().__init__(plan, story)
+        self.programs = [SimProgram(self, n + 1, r) for n, r in enumerate(self._messaging.roles)]
+
+    def make_server(self, number: int, disk: SimDisk) -> SimServer:
+        return SimHome(self, number, disk)
+
+    def begin(self) -> None:
+        for fault in self._messaging.faults:
+            self.at(fault.at_us, self._strike, fault)
+        for program in self.programs:
+            self.at(self._chance.randrange(1, 1_000_000), program.begin)
+
+    # -- Connections ---------------------------------------------------------------------------
+
+    def dial(self, program: SimProgram, connected: Callable[[int, SimLink | None], None]) -> None:
+        """Connect to any server, if it is there."""
+        life = program.lives
+        server = self.some_server(self._chance)
+        self.at(self.link_delay_us(), self._arrive_at, program, life, server, connected)
+
+    def _arrive_at(
+        self,
+        program: SimProgram,
+        life: int,
+        server: SimServer | None,
+        connected: Callable[[int, SimLink | None], None],
+    ) -> None:
+        if server is None or not server.alive or program.lives != life:
+            self.at(self.link_delay_us(), connected, life, None)
+            return
+        assert isinstance(server, SimHome)
+        link = SimLink(self, program, server, server.next_link())
+        self.on_server(server, server.lives, server.accept, link)
+        self.at(self.link_delay_us(), connected, life, link)
+
+    def link_delay_us(self) -> int:
+        delay = self._chance.randrange(*self.plan.delay_us)
+        return min(delay, CALM_US) if self.core is not None else delay
+
+    def breaks_a_link(self) -> bool:
+        return self._happens("link break", self._messaging.breaks)
+
+    def repeats_a_frame(self) -> bool:
+        return self._happens("frame repeated", self._messaging.repeats)
+
+    def dies_silently(self) -> bool:
+        return self._chance.random() < self._messaging.silent
+
+    def _happens(self, fault: str, probability: float) -> bool:
+        if not probability or self.core is not None or self._chance.random() >= probability:
+            return False
+        self.faults[fault] += 1
+        return True
+
+    # -- Faults --------------------------------------------------------------------------------
+
+    def _strike(self, fault: Fault) -> None:
+        program = self.programs[fault.target]
+        if self.core is not None or not program.alive:
+            return
+        self.faults[fault.kind] += 1
+        self.note(0, f"!! {fault.kind} of {program.name} for {fault.for_us / 1e6:.3f} s")
+        if fault.kind == "program-kill":
+            program.kill(silently=self.dies_silently())
+            self.at(fault.for_us, program.start)
+        elif fault.kind == "program-pause":
+            program.paused_until_us = self.now_us + fault.for_us
+        elif fault.kind == "program-cut":
+            program.cut()
+        elif fault.kind == "program-dead-line":
+            program.die_line()
+        else:
+            for each in self.programs:
+                if fault.detail >> each.number & 1:
+                    each.cut()
+
+    def calm(self) -> None:
+        for program in self.programs:
+            program.calm()
+            program.start()
+
+    # -- What servers report -------------------------------------------------------------------
+
+    def accepted(self, effect: Applied) -> None:
+        payloads = {entry.index: entry.payload for entry in effect.entries}
+        for one in effect.accepted:
+            self.ledger.accepted(one, payloads[one.index])
+
+    # -- The end -------------------------------------------------------------------------------
+
+    def live(self) -> bool:
+        leader = self.leader()
+        if leader is None or not isinstance(leader, SimHome):
+            return False
+        if not self._leaving:
+            if not all(p.finished() for p in self.programs) or self._undelivered(leader):
+                return False
+            self._leaving = True
+            for program in self.programs:
+                program.leave()
+        if not all(p.gone for p in self.programs) or leader.broker.sessions:
+            return False
+        self._no_leaks(leader)
+        return self.servers_are_level()
+
+    def _undelivered(self, leader: SimHome) -> list[str]:
+        """What the servers still have for somebody who is there."""
+        consumed = {p.role.consumes for p in self.programs if is_queue(p.role.consumes)}
+        waiting = [
+            name
+            for name, queue in leader.broker.queues.items()
+            if name in consumed and any(True for _ in queue.live())
+        ]
+        return waiting + [f"{first}..{last}" for first, last in leader.broker.topics.live()]
+
+    def _no_leaks(self, leader: SimHome) -> None:
+        broker = leader.broker
+        consumed = {p.role.consumes for p in self.programs}
+        left = [name for name in broker.queues if name in consumed]
+        left += [
+            f"subscription {s.key}" for s in broker.topics.subscriptions.values() if not s.durable
+        ]
+        if left:
+            raise ViolationError(f"all programs are gone, and {leader.id} still has {left}")
+
+    def why_not_live(self) -> str:
+        undone = [
+            f"{p.name} {'alive' if p.alive else 'gone' if p.gone else 'dead'} "
+            f"{p.settled}/{p.to_send} "
+            f"missing {p.reading.missing()[:5] if p.reading else '-'}"
+            for p in self.programs
+        ]
+        leader = self.leader()
+        sessions = len(leader.broker.sessions) if isinstance(leader, SimHome) else "no leader"
+        waiting = self._undelivered(leader) if isinstance(leader, SimHome) else []
+        return (
+            f"leaving {self._leaving}; {undone}; sessions {sessions}; waiting {waiting}; "
+            f"{super().why_not_live()}"
+        )

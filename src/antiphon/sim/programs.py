@@ -1,0 +1,434 @@
+"""Simulated programs: what users write, on the client's side of the protocol (`api/conversation`).
+
+A program publishes, or it consumes and acknowledges; it closes things and opens them again, is
+killed, paused, cut off, and comes back. The ledger knows what it was promised and what it got.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from antiphon.api.conversation import (
+    Acknowledgement,
+    AcksDue,
+    Arrived,
+    Conversation,
+    Dial,
+    HangUp,
+    Over,
+    Request,
+    Settled,
+    Terms,
+)
+from antiphon.api.conversation_inbox import Inbox
+from antiphon.api.conversation_packing import Batch, Stream
+from antiphon.formats import client_wire as cw
+from antiphon.formats.columns import TEXT, Outgoing
+from antiphon.formats.destination import is_queue
+from antiphon.formats.pack import NON_PERSISTENT
+from antiphon.sim.draws import stream
+from antiphon.sim.ledger import Reading
+from antiphon.sim.links import SimLink
+
+if TYPE_CHECKING:
+    from antiphon.sim.messaging import MessagingWorld
+
+MS = 1000
+
+
+class Role(msgspec.Struct, frozen=True):
+    """What a program does."""
+
+    publishes: int  # so many messages
+    to: tuple[str, ...]  # to these destinations
+    persistent: bool
+    named: bool  # by a named producer, which goes on exactly where it was
+    consumes: str  # from here; empty: does not
+    durable: bool
+    prefetch: int
+    ack_every: int  # messages; what is not acknowledged may be given back
+    lease_ms: int
+    think_us: int  # between two messages
+    restless: float  # how often it closes something
+
+
+class SimProgram:
+    def __init__(self, world: MessagingWorld, number: int, role: Role) -> None:
+        self.world = world
+        self.number = number
+        self.role = role
+        self.lives = 0
+        self.alive = False
+        self.paused_until_us = 0
+        self.sent = 0  # messages that it began to send
+        self.settled = 0  # and whose fate it knows
+        self.to_send = role.publishes
+        self.leaving = False  # the work is done: it closes, and does not come back
+        self.gone = False
+        self.reading: Reading | None = None  # of the consumer that is open
+        self._random = stream(world.seed, "program", number)
+        self._conversation: Conversation | None = None
+        self._link: SimLink | None = None
+        self._inbox: Inbox | None = None
+        self._untold = 0  # handled and not acknowledged
+        self._consuming = False
+        self._stream: Stream | None = None
+        self._closing = False
+        self._timer_us: int | None = None
+
+    # -- Life ----------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return f"p{self.number}"
+
+    def begin(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        if self.alive or self.gone:
+            return
+        self.lives += 1
+        self.alive = True
+        self.paused_until_us = 0
+        self._consuming = self._closing = False
+        self._stream = None
+        self.settled = self.sent  # what became of the rest, nobody will know
+        self._timer_us = None
+        self._link = None
+        self._inbox = None
+        client_id = self.name if self.role.durable else ""
+        random = stream(self.world.seed, "conversation", self.number, self.lives)
+        self._conversation = Conversation(
+            random.getrandbits(62) + 1,
+            random.randbytes(16),
+            random,
+            self._now_ms(),
+            Terms(client_id=client_id, connect_ms=1 << 40, lease_ms=self.role.lease_ms),
+        )
+        self._conversation.ready.watch(self._ready)
+        self.world.note(0, f"{self.name} starts")
+        self._step()
+
+    def kill(self, silently: bool) -> None:
+        self.alive = False
+        self._conversation = None
+        if self._link is not None:
+            if silently:
+                self._link.die()
+            else:
+                self._link.closed_by_client()
+        self._link = None
+        self._inbox = None
+        if self.reading is not None and not (self.reading.queue or self.role.durable):
+            self.world.ledger.readings.pop(self.reading.name, None)
+        self.reading = None
+        self.world.note(0, f"{self.name} is killed")
+
+    def finished(self) -> bool:
+        """It has nothing more to do, and all that it must have got is there."""
+        if self.settled < self.to_send:
+            return False
+        if not self.role.consumes:
+            return True
+        return self.reading is not None and not self.reading.missing()
+
+    def calm(self) -> None:
+        """The faults have stopped: only a little is left to do."""
+        self.to_send = min(self.to_send, self.sent + 3)
+        self.paused_until_us = 0
+
+    def leave(self) -> None:
+        """Close everything, and be done."""
+        self.leaving = True
+        if self.alive and self._conversation is not None:
+            if self._inbox is not None:
+                self._inbox.acknowledge_all()
+            self._close_session()
+            self._step()
+
+    # -- The driver's half ---------------------------------------------------------------------
+
+    def _now_ms(self) -> int:
+        return self.world.now_us // MS
+
+    def received(self, link: SimLink, body: bytes) -> None:
+        if link is self._link and self._conversation is not None:
+            self._conversation.received(body, self._now_ms())
+            self._step()
+
+    def link_lost(self, link: SimLink) -> None:
+        if link is self._link and self._conversation is not None:
+            self._link = None
+            self._conversation.lost(self._now_ms(), "the connection was lost")
+            self._step()
+
+    def cut(self) -> None:
+        if self._link is not None:
+            self._link.cut()
+
+    def die_line(self) -> None:
+        if self._link is not None:
+            self._link.die()
+
+    def _connected(self, life: int, link: SimLink | None) -> None:
+        if life != self.lives or self._conversation is None:
+            if link is not None:
+                link.closed_by_client()
+            return
+        if link is None:
+            self._conversation.lost(self._now_ms(), "nobody is there")
+        else:
+            self._link = link
+            self._conversation.connected(self._now_ms())
+        self._step()
+
+    def _step(self) -> None:
+        """Send what is to be sent, do what is to be done, until there is nothing."""
+        conversation = self._conversation
+        while conversation is not None and conversation is self._conversation:
+            bodies = conversation.flush(self._now_ms())
+            for body in bodies:
+                if self._link is not None:
+                    self._link.to_server(body)
+            events = conversation.take_events()
+            if not events and not bodies:
+                break
+            for event in events:
+                self._event(event)
+        self._set_timer()
+
+    def _event(self, event: object) -> None:
+        if isinstance(event, Dial):
+            self.world.dial(self, self._connected)
+        elif isinstance(event, HangUp):
+            if self._link is not None:
+                self._link.closed_by_client()
+            self._link = None
+        elif isinstance(event, Settled):
+            event.ticket.tell()
+        elif isinstance(event, Arrived):
+            if self._inbox is not None and event.consumer == self._inbox.consumer:
+                self._inbox.arrive(event.slice)
+                self._consume_later()
+        elif isinstance(event, AcksDue):
+            self._send_acks()
+        elif isinstance(event, Over):
+            self._over(event.error)
+
+    def _over(self, error: Exception | None) -> None:
+        self.world.note(0, f"{self.name} is over: {error}")
+        if error is not None and self._closing is False:
+            self.world.sessions_lost += 1
+        self.kill(silently=False)
+        if self.leaving:
+            self.gone = True
+        else:
+            self.world.at(self._random.randrange(1, 500) * MS, self.start)
+
+    def _set_timer(self) -> None:
+        due_ms = self._conversation.next_deadline_ms() if self._conversation is not None else None
+        if due_ms is None:
+            return
+        due_us = max(self.world.now_us + MS, due_ms * MS)
+        if self._timer_us is None or due_us < self._timer_us:
+            self._timer_us = due_us
+            self.world.at(due_us - self.world.now_us, self._tick, self.lives, due_us)
+
+    def _tick(self, life: int, due_us: int) -> None:
+        if life != self.lives or self._timer_us != due_us or self._conversation is None:
+            return
+        if self.paused_until_us > self.world.now_us:
+            self._timer_us = self.paused_until_us
+            wait_us = self.paused_until_us - self.world.now_us
+            self.world.at(wait_us, self._tick, life, self._timer_us)
+            return
+        self._timer_us = None
+        self._conversation.tick(self._now_ms())
+        self._step()
+
+    # -- The application's half: publishing ----------------------------------------------------
+
+    def _ready(self) -> None:
+        assert self._conversation is not None
+        if self._conversation.over:
+            return
+        if self.role.named:
+            request = self._conversation.open_producer(self.name)
+            request.watch(lambda: self._producer_opened(request))
+        else:
+            self._stream = self._conversation.stream
+        if self.role.consumes:
+            self._open_consumer()
+        self.world.at(self.role.think_us, self._work, self.lives)
+
+    def _producer_opened(self, request: Request) -> None:
+        """A named producer knows how far it was, whatever happened to it."""
+        if self._conversation is None or self._conversation.over:
+            return
+        if request.error is not None:
+            self._close_session()  # it is open in a session that was lost; the next life tries again
+            return
+        self._stream = self._conversation.opened(request)
+        self.sent = self.settled = request.value
+
+    def _work(self, life: int) -> None:
+        """Now and then: send something, close something."""
+        if life != self.lives or self._conversation is None or self._closing:
+            return
+        if self.paused_until_us <= self.world.now_us:
+            if self.sent < self.to_send and self._stream is not None:
+                for _ in range(self._random.choice((1, 1, 3))):
+                    self._send()
+            if self.world.core is None and self._random.random() < self.role.restless:
+                self._close_something()
+            self._step()
+        pause = self._random.choice((1, 5, 50)) * self.role.think_us
+        self.world.at(pause, self._work, life)
+
+    def _send(self) -> None:
+        conversation = self._conversation
+        if conversation is None or conversation.over or self.sent >= self.to_send:
+            return
+        assert self._stream is not None
+        self.sent += 1
+        # A program that starts anew does not know how far it was, unless its producer does.
+        sender = self.name if self.role.named else f"{self.name}.{self.lives}"
+        body = f"{sender}#{self.sent}".encode()
+        batch = conversation.send(
+            self._stream,
+            self._random.choice(self.role.to),
+            0 if self.role.persistent else NON_PERSISTENT,
+            Outgoing(TEXT, body, b"", self._now_ms()),
+        )
+        batch.watch(lambda: self._answered(batch, body))
+
+    def _answered(self, batch: Batch, body: bytes) -> None:
+        self.settled += 1
+        batch.looked_at = True
+        if batch.error is None and self.role.persistent:
+            self.world.ledger.answered(body)
+
+    # -- Consuming -----------------------------------------------------------------------------
+
+    def _open_consumer(self) -> None:
+        conversation, role = self._conversation, self.role
+        assert conversation is not None
+        number = conversation.next_consumer()
+        destination = role.consumes
+        durable = "mail" if role.durable else ""
+        self._inbox = Inbox(number, is_queue(destination), role.prefetch)
+        self._untold = 0
+        asked = cw.OpenConsumer(number, destination, role.prefetch, durable)
+        request = conversation.open_consumer(asked)
+        request.watch(lambda: self._consumer_opened(request, number))
+
+    def _consumer_opened(self, request: Request, number: int) -> None:
+        if self._conversation is None or self._conversation.over:
+            return
+        if request.error is not None:
+            raise AssertionError(f"{self.name} cannot consume: {request.error}")
+        ledger, role = self.world.ledger, self.role
+        if is_queue(role.consumes):
+            self.reading = ledger.reading(role.consumes, role.consumes, 0, queue=True)
+        elif role.durable:
+            self.reading = ledger.reading(f"{self.name} mail", role.consumes, request.value)
+        else:
+            name = f"{self.name}.{self.lives}.{number}"
+            self.reading = ledger.reading(name, role.consumes, request.value)
+
+    def _consume_later(self) -> None:
+        if not self._consuming:
+            self._consuming = True
+            think = self._random.randrange(1, 2 * self.role.think_us)
+            self.world.at(think, self._consume, self.lives)
+
+    def _consume(self, life: int) -> None:
+        if life != self.lives:
+            return
+        self._consuming = False
+        inbox = self._inbox
+        if inbox is None or self._conversation is None or self._closing or self.reading is None:
+            return
+        if self.paused_until_us > self.world.now_us:
+            self._consume_later()
+            return
+        got = inbox.take()
+        if got is None:
+            return
+        slice_, index = got
+        self.reading.delivered(
+            self.lives << 32 | self.number << 16 | inbox.consumer,
+            slice_.start + index,
+            slice_.deliveries,
+            slice_.columns.body(index),
+        )
+        self._handled(inbox)
+        if inbox.ready:
+            self._consume_later()
+        self._step()
+
+    def _handled(self, inbox: Inbox) -> None:
+        """Acknowledge now and then; now and then have it all again."""
+        assert self._conversation is not None
+        self._untold += 1
+        if self._untold < self.role.ack_every and inbox.ready:
+            return
+        self._untold = 0
+        if self.role.ack_every > 1 and self.world.core is None and self._random.random() < 0.1:
+            inbox.recover()
+            return
+        inbox.acknowledge_all()
+        if inbox.enough:
+            self._send_acks()
+        else:
+            self._conversation.acks_wait()
+
+    def _send_acks(self) -> None:
+        if self._inbox is None or self._conversation is None:
+            return
+        rows = self._inbox.take_rows()
+        if rows:
+            reading = self.reading
+            ack = self._conversation.acknowledge(rows)
+            ack.watch(lambda: self._acknowledged(ack, reading))
+
+    def _acknowledged(self, ack: Acknowledgement, reading: Reading | None) -> None:
+        ack.looked_at = True
+        if ack.error is None and reading is not None:
+            for row in ack.rows:
+                reading.acknowledged(row.consumer, row.first, row.last)
+
+    # -- Closing -------------------------------------------------------------------------------
+
+    def _close_something(self) -> None:
+        if self._inbox is not None and self.reading is not None and self._random.random() < 0.7:
+            self._close_consumer()
+        else:
+            self._close_session()
+
+    def _close_consumer(self) -> None:
+        """And open another one. What was not acknowledged is given back."""
+        conversation, inbox = self._conversation, self._inbox
+        assert conversation is not None
+        assert inbox is not None
+        self._send_acks()
+        kept = inbox.close()
+        conversation.close_consumer(inbox.consumer, kept)
+        if kept:
+            conversation.request(cw.Return(tuple(kept)))
+        if self.reading is not None and not (self.reading.queue or self.role.durable):
+            self.world.ledger.readings.pop(self.reading.name)
+        self.reading = None
+        self._open_consumer()
+
+    def _close_session(self) -> None:
+        conversation = self._conversation
+        if conversation is None or conversation.over or self._closing:
+            return
+        self._closing = True
+        self._send_acks()
+        kept = self._inbox.close() if self._inbox is not None else []
+        conversation.request(cw.CloseSession(tuple(kept)))
