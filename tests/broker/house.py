@@ -1,0 +1,227 @@
+"""Homes on a log that is a list: what each client said, what it heard, and what is in the log."""
+
+from collections.abc import Callable
+from typing import Any
+
+from antiphon.broker.broker import Broker
+from antiphon.broker.home import Cut, Hold, Home, HomeSettings, Propose, Tell
+from antiphon.formats import client_wire as cw
+from antiphon.formats import columns, command, pack
+from antiphon.formats.columns import Columns, Outgoing
+from antiphon.formats.destination import matcher
+from antiphon.formats.entry import Entry, Kind
+from antiphon.formats.journal import Row
+
+TOKEN = b"0123456789abcdef"
+
+
+class Shelf:
+    """Accepted packs by position."""
+
+    def __init__(self) -> None:
+        self._packs: list[tuple[Row, bytes]] = []
+        self.reads = 0
+
+    def put(self, row: Row, payload: bytes) -> None:
+        self._packs.append((row, payload))
+
+    def pack(self, position: int) -> tuple[Row, bytes] | None:
+        for row, payload in self._packs:
+            if row.position <= position < row.position + row.count:
+                return row, payload
+        return None
+
+    def rows_for(self, pattern: str, first: int, most: int) -> list[Row]:
+        self.reads += 1
+        matches = matcher(pattern)
+        rows = (row for row, _ in self._packs)
+        return [
+            row for row in rows if matches(row.destination) and row.position + row.count > first
+        ][:most]
+
+
+class Server:
+    """A home and its replica."""
+
+    def __init__(self, node: int, settings: HomeSettings) -> None:
+        self.node = node
+        self.broker = Broker()
+        self.shelf = Shelf()
+        self.home = Home(node, 100 + node, self.broker, self.shelf, settings, 0)
+        self.applied = 0
+
+
+class Client:
+    """A connection."""
+
+    def __init__(self, house: "House", server: Server, link: int) -> None:
+        self._house = house
+        self.server = server
+        self.link = link
+        self.heard: list[cw.Answer] = []
+        self.cut: str | None = None
+        self.held = False
+        self.reads = True  # what it is told leaves at once
+
+    def say(self, *requests: cw.Request) -> list[cw.Answer]:
+        """Returns what the client heard by when all is quiet."""
+        before = len(self.heard)
+        for request in requests:
+            self.server.home.received(self.link, request, self._house.now_ms)
+            self._house.carry_out(self.server)
+        self._house.settle()
+        return self.heard[before:]
+
+    def attach(self, session: int, attempt: int = 1, **options: Any) -> list[cw.Answer]:
+        chosen: dict[str, Any] = {
+            "token": TOKEN,
+            "resume": attempt > 1,
+            "client_id": "",
+            "lease_ms": 10_000,
+            "sequences": ((0, 1),),
+            "seen": (),
+            **options,
+        }
+        return self.say(cw.Attach(session=session, attempt=attempt, **chosen))
+
+    def deliveries(self) -> list[tuple[int, int, int, int]]:
+        """Consumer, first and last position, deliveries."""
+        return [
+            (d.consumer, d.position, d.position + Columns(d.pack).count - 1, d.deliveries)
+            for d in self.heard
+            if isinstance(d, cw.Deliver)
+        ]
+
+    def told(self, kind: type) -> list[Any]:
+        return [answer for answer in self.heard if isinstance(answer, kind)]
+
+    def lose(self) -> None:
+        self.server.home.lost(self.link)
+        self._house.carry_out(self.server)
+        self._house.settle()
+
+
+class House:
+    def __init__(self, servers: int = 1, **settings: int) -> None:
+        self.now_ms = 0
+        chosen = HomeSettings(**settings)
+        self.servers = {node: Server(node, chosen) for node in range(1, servers + 1)}
+        self.log: list[Entry] = []
+        self.leader: int | None = 1
+        self.epoch = 1
+        self.lose_proposal: Callable[[bytes], bool] = lambda payload: False
+        self.paused = False  # nothing is applied
+        self._clients: dict[tuple[int, int], Client] = {}
+
+    def connect(self, node: int = 1) -> Client:
+        server = self.servers[node]
+        client = Client(self, server, len(self._clients) + 1)
+        self._clients[node, client.link] = client
+        server.home.connected(client.link, self.now_ms)
+        return client
+
+    def attached(self, session: int, node: int = 1, **options: Any) -> Client:
+        client = self.connect(node)
+        client.attach(session, **options)
+        assert isinstance(client.heard[0], cw.Attached)
+        return client
+
+    def commands(self, kind: type) -> list[Any]:
+        """Of this kind, in the log."""
+        payloads = [e.payload for e in self.log if command.is_command(e.payload)]
+        return [c for payload in payloads for c in command.decode(payload) if isinstance(c, kind)]
+
+    def packs(self) -> list[bytes]:
+        return [e.payload for e in self.log if e.kind == Kind.PACK and e.payload[4] == pack.VERSION]
+
+    # -- Making things happen ------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Until nothing happens any more."""
+        while True:
+            before = (len(self.log), sum(len(c.heard) for c in self._clients.values()))
+            applied = [self._turn(server) for server in self.servers.values()]
+            after = (len(self.log), sum(len(c.heard) for c in self._clients.values()))
+            if before == after and not any(applied):
+                return
+
+    def _turn(self, server: Server) -> bool:
+        home = server.home
+        leader = (self.leader, self.epoch) if self.leader is not None else None
+        home.follow(leader, self.leader == server.node)
+        home.flush(self.now_ms)
+        self.carry_out(server)
+        entries = [] if self.paused else self.log[server.applied :]
+        accepted = []
+        for entry in entries:
+            for a in server.broker.apply(entry):
+                accepted.append(a)
+                row = Row(a.index, a.position, a.count, 0, a.stamp, a.view, a.destination)
+                server.shelf.put(row, entry.payload)
+        server.applied += len(entries)
+        home.applied(tuple(accepted), server.broker.take_events(), self.now_ms)
+        more = home.dispatch()
+        self.carry_out(server)
+        for (node, link), client in self._clients.items():
+            if node == server.node and client.reads:
+                more = home.drained(link) or more
+        return bool(entries) or more
+
+    def carry_out(self, server: Server) -> None:
+        for effect in server.home.take():
+            if isinstance(effect, Propose):
+                for payload in effect.payloads:
+                    if not self.lose_proposal(payload):
+                        self.append(Kind.PACK, payload)
+                continue
+            client = self._clients[server.node, effect.link]
+            if isinstance(effect, Tell):
+                client.heard.append(effect.answer)
+            elif isinstance(effect, Hold):
+                client.held = effect.hold
+            else:
+                assert isinstance(effect, Cut)
+                client.cut = effect.reason
+
+    def append(self, kind: Kind, payload: bytes = b"") -> None:
+        self.log.append(Entry(len(self.log) + 1, self.epoch, self.now_ms, kind, payload))
+
+    def wait(self, ms: int, step: int = 250) -> None:
+        """Time passes, and whoever wanted to be called at some time is."""
+        for _ in range(0, ms, step):
+            self.now_ms += step
+            for server in self.servers.values():
+                server.home.tick(self.now_ms)
+                self.carry_out(server)
+            due = self.servers[1].broker.next_deadline()
+            if due is not None and due <= self.now_ms:
+                self.append(Kind.TICK)
+            self.settle()
+
+    def new_leader(self, node: int | None) -> None:
+        self.leader = node
+        self.epoch += 1
+        if node is not None:
+            self.append(Kind.EPOCH)
+        self.settle()
+
+
+def publish(
+    session: int,
+    sequence: int,
+    count: int = 1,
+    destination: str = "topic:t",
+    *,
+    producer: int = 0,
+    size: int = 1,
+    persistent: bool = True,
+) -> cw.Publish:
+    body, flags = columns.encode([Outgoing(columns.BYTES, bytes(size), b"", 0)] * count)
+    if not persistent:
+        flags |= pack.NON_PERSISTENT
+    return cw.Publish(pack.encode(destination, count, body, session, sequence, producer, flags))
+
+
+def open_consumer(number: int, consumer: int, destination: str, **options: Any) -> cw.Control:
+    prefetch = options.pop("prefetch", 100)
+    return cw.Control(number, cw.OpenConsumer(consumer, destination, prefetch, **options))
