@@ -8,13 +8,15 @@ not read, costs nobody else anything: it is told why and cut off, or held back.
 Needs: a driver that carries out the effects in order, tells of everything that was applied, and
 calls `flush` and `dispatch` after that. The driver gives connections (*links*) their numbers, each
 once in the life of the server. No clock and no socket is in here, so the simulator drives the same
-class. What is published waits in `publishing.py`; commands are seen through by `proposing.py`;
+class.
+
+Connections and their limits are kept in `links.py`; what is published waits in `publishing.py`;
+acknowledgements are gathered by `acking.py`; commands are seen through by `proposing.py`;
 deliveries are made by `dispatcher.py`.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from hashlib import blake2b
 from typing import Any, ClassVar
@@ -22,8 +24,10 @@ from typing import Any, ClassVar
 import msgspec
 
 from antiphon.broker import events as ev
+from antiphon.broker.acking import Acking
 from antiphon.broker.broker import Broker
 from antiphon.broker.dispatcher import Dispatcher, PackSource
+from antiphon.broker.links import Link, Links, Served
 from antiphon.broker.proposing import Proposals
 from antiphon.broker.publishing import Publisher
 from antiphon.broker.state import GRACE_MS
@@ -37,12 +41,6 @@ PROPOSAL_BYTES = 1 << 20
 
 LOOK_MS = 250
 """How often a home looks for what is overdue."""
-
-STOOD_STILL_MS = 1000
-"""Without a look for so long, this process did not run."""
-
-ACK_ROWS_MAX = 20_000
-"""Rows of acknowledgements in one entry."""
 
 ACK_ROW_BYTES = 32
 CLIENT_ID_MAX = 1024
@@ -101,51 +99,6 @@ class Hold(msgspec.Struct, frozen=True):
 Effect = Propose | Tell | Cut | Hold
 
 
-# -- What a home knows -----------------------------------------------------------------------------
-
-
-class Link:
-    """A connection."""
-
-    def __init__(self, number: int, now_ms: int) -> None:
-        self.number = number
-        self.heard_ms = now_ms
-        self.attach: cw.Attach | None = None  # what it asked for
-        self.served: Served | None = None
-        self.waiting_bytes = 0  # of requests that are not answered
-        self.held = False
-
-
-class Served:
-    """A session that is attached to a link here."""
-
-    def __init__(self, session: int, attachment: int, link: Link) -> None:
-        self.session = session
-        self.attachment = attachment
-        self.link = link
-        self.publisher = Publisher({})
-        self.request: cw.Control | None = None  # not answered
-        self.ack_batches = 0  # not done, with acknowledgements of this session
-
-
-class AckBatch:
-    """Acknowledgements of many clients, which become one command."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.rows: list[tuple[int, tuple[cw.AckRow, ...]]] = []
-        self.count = 0
-        self.askers: dict[Served, tuple[int, int]] = {}  # -> number of its last `Ack`, bytes
-
-    def add(self, served: Served, m: cw.Ack, size: int) -> None:
-        self.rows.append((served.session, m.rows))
-        self.count += len(m.rows)
-        if served not in self.askers:
-            served.ack_batches += 1
-        _, before = self.askers.get(served, (0, 0))
-        self.askers[served] = (m.number, before + size)
-
-
 class Home:
     def __init__(
         self,
@@ -162,25 +115,21 @@ class Home:
         self._life = life
         self._broker = broker
         self._out: list[Effect] = []
-        self._links: dict[int, Link] = {}
+        self._links = Links(settings.client_window_bytes, settings.window_bytes, self._hold, now_ms)
         self._sessions: dict[int, Served] = {}
         self._proposals = Proposals()
         self.dispatcher = Dispatcher(
-            broker, packs, self._tell, self.settings.delivery_bytes, self.settings.slow_quota
+            broker, packs, self._tell, settings.delivery_bytes, settings.slow_quota
         )
         self._due: dict[Served, None] = {}  # have packs to propose
-        self._acks: deque[AckBatch] = deque()  # the first is on its way, the last gathers
-        self._ack_batches = 0
+        self._acking: Acking[Served] = Acking()
         self._detaching: dict[int, int] = {}  # session -> attachment whose connection is lost
-        self._held: dict[Link, None] = {}
-        self._waiting_bytes = 0
         self._leader: Hashable = None
         self._leads = False
         self._looked_ms = now_ms
         self._checked_ms = now_ms
         self._renewed_ms = now_ms
         self._known = (now_ms, -1)  # when the others last heard of this server; the stamp of it
-        self._stood_still = False
         self._published = 0
         self._refused = 0
 
@@ -192,7 +141,7 @@ class Home:
     # -- Connections ---------------------------------------------------------------------------
 
     def connected(self, link: int, now_ms: int) -> None:
-        self._links[link] = Link(link, now_ms)
+        self._links.add(link, now_ms)
 
     def lost(self, link: int) -> None:
         """The connection is gone."""
@@ -229,13 +178,12 @@ class Home:
 
     def _leave(self, link: Link) -> None:
         """Forget a connection; the lease of its session begins."""
-        del self._links[link.number]
+        self._links.remove(link)
         self._proposals.done(("attach", link.number))
         if link.served is not None:
             served = link.served
             self._forget(served)
             self._want_detached(served.session, served.attachment)
-        self._held.pop(link, None)
 
     def _forget(self, served: Served) -> None:
         """This session is no longer served here. Acknowledgements that it sent go on their way."""
@@ -244,7 +192,6 @@ class Home:
         self._due.pop(served, None)
         self._proposals.done(("request", served.session))
         self.dispatcher.close(served.session)
-        self._waits_less(served.link, served.link.waiting_bytes)
 
     def _want_detached(self, session: int, attachment: int) -> None:
         self._detaching[session] = attachment
@@ -257,6 +204,9 @@ class Home:
 
     def _tell(self, link: int, answer: cw.Answer) -> None:
         self._out.append(Tell(link, answer))
+
+    def _hold(self, link: int, hold: bool) -> None:
+        self._out.append(Hold(link, hold))
 
     # -- Attaching -----------------------------------------------------------------------------
 
@@ -357,7 +307,7 @@ class Home:
         answer = served.publisher.take(header, m.pack)
         if served.publisher.bytes > before:
             self._due[served] = None
-            self._waits_more(link, len(m.pack))
+            self._links.waits_more(link, len(m.pack))
         if answer is not None:
             self._tell(link.number, answer)
 
@@ -372,7 +322,7 @@ class Home:
                     self._published += 1
                     self._tell(served.link.number, answer)
                 if freed:
-                    self._waits_less(served.link, freed)
+                    self._links.waits_less(served.link, freed)
 
     def _on_pack_refused(self, e: ev.PackRefused) -> None:
         served = self._sessions.get(e.session)
@@ -434,29 +384,19 @@ class Home:
                 raise FormatError(f"{row} is no range of positions")
             self.dispatcher.acked(served.session, row)
         size = ACK_ROW_BYTES * (1 + len(m.rows))
-        self._gathering().add(served, m, size)
-        self._waits_more(link, size)
-
-    def _gathering(self) -> AckBatch:
-        """The batch that is not on its way yet."""
-        on_its_way = 1 if "acks" in self._proposals else 0
-        if len(self._acks) == on_its_way or self._acks[-1].count >= ACK_ROWS_MAX:
-            self._ack_batches += 1
-            self._acks.append(AckBatch(self._ack_batches))
-        return self._acks[-1]
+        served.ack_batches += self._acking.add(served, served.session, m, size)
+        self._links.waits_more(link, size)
 
     def _send_acks(self) -> None:
-        """One batch at a time: what comes meanwhile makes the next one."""
-        if self._acks and "acks" not in self._proposals:
-            batch = self._acks[0]
+        if (batch := self._acking.due()) is not None:
             rows = tuple(batch.rows)
             self._proposals.want("acks", command.Acks(self._node, self._life, batch.number, rows))
 
     def _on_acks_done(self, e: ev.AcksDone) -> None:
         mine = (e.node, e.life) == (self._node, self._life)
-        if not mine or not self._acks or self._acks[0].number != e.batch:
+        batch = self._acking.done(e.batch) if mine else None
+        if batch is None:
             return
-        batch = self._acks.popleft()
         self._proposals.done("acks")
         for session, rows in batch.rows:
             for row in rows:
@@ -464,7 +404,7 @@ class Home:
         for served, (number, size) in batch.askers.items():
             if self._sessions.get(served.session) is served:
                 self._tell(served.link.number, cw.Acked(number))
-                self._waits_less(served.link, size)
+                self._links.waits_less(served.link, size)
                 served.ack_batches -= 1
                 if not served.ack_batches:
                     self._propose_request(served)
@@ -481,31 +421,6 @@ class Home:
         cw.Ack: _ack,
         cw.Ping: _ping,
     }
-
-    # -- Holding back --------------------------------------------------------------------------
-
-    def _waits_more(self, link: Link, size: int) -> None:
-        link.waiting_bytes += size
-        self._waiting_bytes += size
-        if (
-            link.waiting_bytes > self.settings.client_window_bytes
-            or self._waiting_bytes > self.settings.window_bytes
-        ) and not link.held:
-            link.held = True
-            self._held[link] = None
-            self._out.append(Hold(link.number, True))
-
-    def _waits_less(self, link: Link, size: int) -> None:
-        link.waiting_bytes -= size
-        self._waiting_bytes -= size
-        if not self._held or self._waiting_bytes > self.settings.window_bytes // 2:
-            return
-        for held in list(self._held):
-            if held.waiting_bytes <= self.settings.client_window_bytes // 2:
-                del self._held[held]
-                held.held = False
-                held.heard_ms = self._looked_ms  # while it was not read, it could not be heard
-                self._out.append(Hold(held.number, False))
 
     # -- From the log --------------------------------------------------------------------------
 
@@ -612,8 +527,8 @@ class Home:
     def tick(self, now_ms: int) -> None:
         if now_ms < self._looked_ms + LOOK_MS:
             return
-        self._stood_still = self._stood_still or now_ms - self._looked_ms > STOOD_STILL_MS
         self._looked_ms = now_ms
+        self._links.look(now_ms)
         self._look_for_the_overdue(now_ms)
         self._look_at_detaches()
         if now_ms - self._checked_ms >= self.settings.heartbeat_ms:
@@ -645,34 +560,31 @@ class Home:
 
     def _look_at_links(self, now_ms: int) -> None:
         limit_ms = 3 * self.settings.heartbeat_ms
-        # A server that stood still has heard nobody, and blames nobody for it.
-        blameless, self._stood_still = self._stood_still, False
-        if self._sessions and now_ms - self._known[0] > GRACE_MS:
-            # The others have taken its clients for lost by now, or will. They are better off there.
-            for served in list(self._sessions.values()):
-                self._cut(served.link, "this server has lost touch with the others")
-        for link in list(self._links.values()):
-            if blameless or link.held:
-                link.heard_ms = now_ms
-            elif now_ms - link.heard_ms > limit_ms:
-                self._cut(link, f"it has said nothing for {limit_ms / 1000:g} s")
-                continue
-            served = link.served
-            session = self._broker.sessions.get(served.session) if served is not None else None
-            if session is not None and session.detached:
+        for link in self._links.silent(limit_ms):
+            self._cut(link, f"it has said nothing for {limit_ms / 1000:g} s")
+        unknown = now_ms - self._known[0] > GRACE_MS
+        for link in self._links:
+            if link.served is not None and unknown:
+                # The others have taken its client for lost by now, or will: it is better off there.
+                self._cut(link, "this server has lost touch with the others")
+            elif link.served is not None and self._is_detached(link.served):
                 # This server was not heard for a while. The client is to come again, for its
                 # lease runs.
                 self._cut(link, "the other servers took it for lost")
+
+    def _is_detached(self, served: Served) -> bool:
+        session = self._broker.sessions.get(served.session)
+        return session is not None and session.detached
 
     def counts(self) -> dict[str, int]:
         return {
             "links": len(self._links),
             "sessions": len(self._sessions),
-            "held": len(self._held),
+            "held": self._links.held,
             "waiting_packs": sum(s.publisher.packs for s in self._sessions.values()),
-            "waiting_bytes": self._waiting_bytes,
+            "waiting_bytes": self._links.waiting_bytes,
             "commands": len(self._proposals),
-            "acknowledgements": sum(batch.count for batch in self._acks),
+            "acknowledgements": self._acking.rows,
             "published": self._published,
             "refused": self._refused,
         }

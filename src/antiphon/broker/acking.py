@@ -1,0 +1,65 @@
+"""Acknowledgements of all clients of a server, gathered into one command at a time.
+
+One batch is on its way into the log; what comes meanwhile makes the next one. So the more there is
+to acknowledge, the less each acknowledgement costs, and batches are done in the order in which they
+were gathered: an answer to a client counts for all that it acknowledged before.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Generic, TypeVar
+
+from antiphon.formats import client_wire as cw
+
+ROWS_MAX = 20_000
+"""Rows in one batch, which is one entry of the log."""
+
+Asker = TypeVar("Asker")
+
+
+class AckBatch(Generic[Asker]):
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.rows: list[tuple[int, tuple[cw.AckRow, ...]]] = []  # session, what it acknowledges
+        self.count = 0  # of rows
+        self.askers: dict[Asker, tuple[int, int]] = {}  # -> number of its last `Ack`, bytes
+
+
+class Acking(Generic[Asker]):
+    def __init__(self) -> None:
+        self._batches: deque[AckBatch[Asker]] = deque()  # the oldest first
+        self._numbered = 0
+        self._on_its_way = False  # the oldest
+
+    def add(self, asker: Asker, session: int, ack: cw.Ack, size: int) -> bool:
+        """`size`: the bytes that wait until this is done. True: it is the asker's first of this
+        batch."""
+        if len(self._batches) == self._on_its_way or self._batches[-1].count >= ROWS_MAX:
+            self._numbered += 1
+            self._batches.append(AckBatch(self._numbered))
+        batch = self._batches[-1]
+        batch.rows.append((session, ack.rows))
+        batch.count += len(ack.rows)
+        first = asker not in batch.askers
+        _, before = batch.askers.get(asker, (0, 0))
+        batch.askers[asker] = (ack.number, before + size)
+        return first
+
+    def due(self) -> AckBatch[Asker] | None:
+        """The batch to be proposed now, if there is one."""
+        if self._on_its_way or not self._batches:
+            return None
+        self._on_its_way = True
+        return self._batches[0]
+
+    def done(self, number: int) -> AckBatch[Asker] | None:
+        """The batch of this number, if it was on its way."""
+        if not self._on_its_way or self._batches[0].number != number:
+            return None
+        self._on_its_way = False
+        return self._batches.popleft()
+
+    @property
+    def rows(self) -> int:
+        return sum(batch.count for batch in self._batches)
