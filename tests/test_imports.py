@@ -28,7 +28,8 @@ MAY_IMPORT = {
     "io": IO,
     "sim": IO,
     "api": API,
-    "antiphon": BASE | {"api"},
+    "antiphon": BASE | {"aio", "api"},
+    "aio": BASE | {"api"},
     "blocks": PUBLIC,
     "spark": PUBLIC | {"formats"},
     "console": EVERYTHING - {"spark"},
@@ -42,7 +43,7 @@ MAY_IMPORT = {
 
 PURE_LAYERS = {"formats", "core", "broker"}
 # Pure modules that stand in other layers; `sim` may import these too.
-PURE_MODULES = ("antiphon.io.journal",)
+PURE_MODULES = ("antiphon.api.conversation", "antiphon.io.journal")
 IMPURE = {
     "asyncio",
     "concurrent",
@@ -59,7 +60,6 @@ IMPURE = {
     "tempfile",
     "threading",
     "time",
-    "uuid",
 }
 
 
@@ -82,6 +82,9 @@ def test_the_package_keeps_to_its_layers() -> None:
         ("antiphon.core.x", "import random\nrandom.random()", "pure, but uses random.random"),
         ("antiphon.core.x", "from random import choice", "pure, but uses random.choice"),
         ("antiphon.core.x", "from random import Random\nRandom()", "Random() without a seed"),
+        ("antiphon.formats.x", "from uuid import uuid4", "pure, but uses uuid.uuid4"),
+        ("antiphon.formats.x", "import uuid", "pure, but imports uuid"),
+        ("antiphon.api.conversation_x", "import time", "pure, but imports time"),
         ("antiphon.formats.x", "open('f')", "pure, but calls open()"),
         ("antiphon.io.journal_x", "import os", "pure, but imports os"),
         ("antiphon.io.journal_x", "import antiphon.io.tcp", "pure, but imports antiphon.io.tcp"),
@@ -100,6 +103,8 @@ def test_a_planted_bad_import_is_caught(module: str, source: str, complaint: str
     [
         ("antiphon.core.x", "from random import Random\ndef f(chance: Random): ..."),
         ("antiphon.core.x", "import random\nrandom.Random(7).random()"),
+        ("antiphon.formats.x", "from uuid import UUID"),
+        ("antiphon.sim.x", "import antiphon.api.conversation"),
         ("antiphon.sim.x", "import antiphon.io.journal_x"),
         ("antiphon.sim.x", "from antiphon.io import journal_x"),
         ("antiphon.io.journal_x", "from antiphon.formats import wire"),
@@ -183,6 +188,10 @@ def impure_uses(tree: ast.Module) -> Iterator[str]:
                 yield from (
                     f"is pure, but uses random.{n.name}" for n in names if n.name != "Random"
                 )
+            case ast.ImportFrom(module="uuid", names=names):
+                yield from (f"is pure, but uses uuid.{n.name}" for n in names if n.name != "UUID")
+            case ast.Import(names=names) if any(n.name == "uuid" for n in names):
+                yield "is pure, but imports uuid"
             case ast.Attribute(value=ast.Name(id="random"), attr=name) if name != "Random":
                 yield f"is pure, but uses random.{name}"
             case ast.Call(func=ast.Name(id="Random") | ast.Attribute(attr="Random"), args=[]):

@@ -5,7 +5,27 @@ The public names, re-exported; nothing else lives here.
 
 import logging
 
+from antiphon import aio
 from antiphon._version import __version__
+from antiphon.api.destination import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
+from antiphon.api.message import (
+    BytesMessage,
+    MapMessage,
+    Message,
+    ObjectMessage,
+    StreamMessage,
+    TextMessage,
+)
+from antiphon.api.modes import (
+    AUTO_ACKNOWLEDGE,
+    CLIENT_ACKNOWLEDGE,
+    DUPS_OK_ACKNOWLEDGE,
+    INDIVIDUAL_ACKNOWLEDGE,
+    SESSION_TRANSACTED,
+    DeliveryMode,
+    SessionMode,
+)
+from antiphon.api.sync import Consumer, Context, Producer, SendFuture, connect
 from antiphon.errors import (
     ConnectionLostError,
     DiskFullError,
@@ -31,7 +51,17 @@ from antiphon.errors import (
 )
 
 __all__ = [
+    "AUTO_ACKNOWLEDGE",
+    "CLIENT_ACKNOWLEDGE",
+    "DUPS_OK_ACKNOWLEDGE",
+    "INDIVIDUAL_ACKNOWLEDGE",
+    "SESSION_TRANSACTED",
+    "BytesMessage",
     "ConnectionLostError",
+    "Consumer",
+    "Context",
+    "DeliveryMode",
+    "Destination",
     "DiskFullError",
     "FormatError",
     "IllegalStateError",
@@ -40,19 +70,33 @@ __all__ = [
     "InvalidSelectorError",
     "JMSError",
     "JournalDamagedError",
+    "MapMessage",
+    "Message",
     "MessageEOFError",
     "MessageFormatError",
     "MessageNotReadableError",
     "MessageNotWriteableError",
+    "ObjectMessage",
     "OutcomeUnknownError",
+    "Producer",
+    "Queue",
     "ResourceAllocationError",
     "SecurityError",
+    "SendFuture",
+    "SessionMode",
     "StorageError",
+    "StreamMessage",
     "SyncFailedError",
+    "TemporaryQueue",
+    "TemporaryTopic",
+    "TextMessage",
+    "Topic",
     "TransactionInProgressError",
     "TransactionRolledBackError",
     "UnknownVersionError",
     "__version__",
+    "aio",
+    "connect",
 ]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent unless the user asks

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from antiphon.api.connection import logger
 from antiphon.api.conversation import Acknowledgement
@@ -29,6 +29,7 @@ LISTENER_DELIVERIES_MAX = 10
 """A message whose listener has raised so often is left aside, unacknowledged."""
 
 Listener = Callable[[Message], Any]
+Slow = Literal["spill", "disconnect", "drop"]
 
 
 class BaseConsumer(ABC):
@@ -215,7 +216,7 @@ class BaseConsumer(ABC):
             slice_.columns, index, position, slice_.deliveries, self, self._allow_pickle
         )
 
-    def handled(self, message: Message, error: Exception | None) -> None:
+    def handled(self, message: Message, error: BaseException | None) -> None:
         """The listener has returned, or raised."""
         again = message.delivery_count < LISTENER_DELIVERIES_MAX
         with self._lock:
@@ -234,7 +235,7 @@ class BaseConsumer(ABC):
         self._context.rest()
         self._schedule()
 
-    def _complain(self, message: Message, error: Exception, again: bool) -> None:
+    def _complain(self, message: Message, error: BaseException, again: bool) -> None:
         if again:
             logger.warning(
                 "the listener of %s raised, and gets message %s again",

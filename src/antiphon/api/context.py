@@ -461,14 +461,6 @@ def _close_session(conversation: Conversation, kept: list[cw.Kept]) -> Request |
     return conversation.request(cw.CloseSession(tuple(kept)))
 
 
-def safely(what: Callable[[Any], Any], argument: Any) -> Any:
-    """Call the application's code, which may raise, where nobody would catch that."""
-    try:
-        return what(argument)
-    except Exception:
-        logger.exception("%r raised", what)
-
-
 def terms_of(
     client_id: str | None,
     user: str | None,

@@ -189,7 +189,7 @@ class BaseProducer:
                     waiting[-1][1] += 1
                     continue
                 waiting.append([batch, 1])
-                while waiting[0][0].done:
+                while waiting and waiting[0][0].done:
                     done += self._arrived(*waiting.popleft())
             while waiting:
                 if not (yield Pause(waiting[0][0], self._timeout)):

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Literal, TypeVar, Unpack, cast
+from typing import Any, TypeVar, Unpack, cast
 
 from antiphon.api.connecting import default_url, route_to
-from antiphon.api.connection import Connection, Options
-from antiphon.api.consuming import BaseConsumer
-from antiphon.api.context import BaseContext, safely, terms_of
+from antiphon.api.connection import Connection, Options, logger
+from antiphon.api.consuming import BaseConsumer, Slow
+from antiphon.api.context import BaseContext, terms_of
 from antiphon.api.conversation_packing import Batch
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.destination import (
@@ -35,7 +35,6 @@ from antiphon.errors import JMSError, OutcomeUnknownError
 from antiphon.io.loop import background_loop
 
 Outcome = TypeVar("Outcome")
-Slow = Literal["spill", "disconnect", "drop"]
 
 
 def connect(
@@ -213,7 +212,9 @@ class Consumer(BaseConsumer):
     def __iter__(self) -> Iterator[Message]:
         """Until the consumer is closed. A message is acknowledged when the next is asked for."""
         while True:
-            message = run(self._looping())
+            message = None if self.closed else self._take(in_loop=True)
+            if message is None:
+                message = run(self._looping())
             if message is None:
                 return
             yield message
@@ -323,7 +324,7 @@ class Context(BaseContext):
         self._worker.submit(partial(_serve, consumer))
 
     def call_soon(self, what: Callable[[Any], Any], argument: Any) -> None:
-        self._worker.submit(partial(safely, what, argument))
+        self._worker.submit(partial(_call, what, argument))
 
     def end_worker(self) -> None:
         self._worker.end()
@@ -335,9 +336,17 @@ def _serve(consumer: BaseConsumer) -> None:
     if taken is None:
         return
     listener, message = taken
+    error: BaseException | None = None
     try:
         listener(message)
-    except Exception as error:
-        consumer.handled(message, error)
-    else:
-        consumer.handled(message, None)
+    except BaseException as raised:  # whatever it is, the thread goes on
+        error = raised
+    consumer.handled(message, error)
+
+
+def _call(what: Callable[[Any], Any], argument: Any) -> None:
+    """Call the application's code, which may raise, where nobody would catch that."""
+    try:
+        what(argument)
+    except Exception:
+        logger.exception("%r raised", what)

@@ -1,0 +1,397 @@
+"""The asyncio front: the same names as `sync.py`, on the program's own event loop.
+
+What talks to a server is awaited. `connect` and what opens something return objects that can be
+awaited or entered with `async with`. A cancelled `receive` takes no message; a cancelled `send`
+leaves it open whether the message was sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from types import TracebackType
+from typing import Any, Generic, TypeVar, Unpack, cast
+
+from antiphon.api.connecting import default_url, route_to
+from antiphon.api.connection import Connection, Options, logger
+from antiphon.api.consuming import BaseConsumer, Slow
+from antiphon.api.context import BaseContext, terms_of
+from antiphon.api.conversation_ticket import Ticket
+from antiphon.api.destination import (
+    Destination,
+    Temporary,
+    TemporaryQueue,
+    TemporaryTopic,
+    Topic,
+)
+from antiphon.api.message import Message
+from antiphon.api.modes import SessionMode
+from antiphon.api.producing import BaseProducer, Headers, Sending, split
+from antiphon.api.waiting import Deadline, Script
+from antiphon.errors import IllegalStateError, JMSError
+
+Outcome = TypeVar("Outcome")
+Entered = TypeVar("Entered", bound="AbstractAsyncContextManager[Any]")
+
+
+async def wait(ticket: Ticket, timeout: float | None) -> bool:  # noqa: ASYNC109
+    """Until it is settled; False: it is not, and the time is over."""
+    if ticket.done:
+        return True
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[bool] = loop.create_future()
+    ticket.watch(partial(_resolve, future, True))
+    timer = None if timeout is None else loop.call_later(timeout, _resolve, future, False)
+    try:
+        return await future
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
+def _resolve(future: asyncio.Future[bool], outcome: bool) -> None:
+    if not future.done():
+        future.set_result(outcome)
+
+
+async def run(script: Script[Outcome]) -> Outcome:
+    try:
+        pause = next(script)
+        while True:
+            pause = script.send(await wait(*pause))
+    except StopIteration as end:
+        return cast(Outcome, end.value)
+    finally:
+        script.close()
+
+
+class Opening(Generic[Entered]):
+    """Something that is being opened: `x = await opening`, or `async with opening as x`."""
+
+    def __init__(self, opening: Coroutine[Any, Any, Entered]) -> None:
+        self._opening = opening
+        self._entered: Entered | None = None
+
+    def __await__(self) -> Generator[Any, Any, Entered]:
+        return self._opening.__await__()
+
+    async def __aenter__(self) -> Entered:
+        self._entered = await self._opening
+        await self._entered.__aenter__()
+        return self._entered
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._entered is not None
+        await self._entered.__aexit__(kind, error, trace)
+
+
+def connect(
+    url: str | None = None,
+    *,
+    client_id: str | None = None,
+    user: str | None = None,
+    password: str | None = None,
+    session_mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE,
+    connect_timeout: float = 10.0,
+    send_timeout: float | None = None,
+    close_timeout: float = 10.0,
+    trace: str | None = None,
+    tls: Any = None,
+    allow_pickle: bool = False,
+) -> Opening[Context]:
+    """A context on a new connection. Without a URL: `ANTIPHON_URL`, then `antiphon.toml`."""
+    terms = terms_of(client_id, user, password, connect_timeout, trace, tls)
+    options = Options(send_timeout, close_timeout, allow_pickle)
+
+    async def opening() -> Context:
+        loop = asyncio.get_running_loop()
+        route = route_to(url or default_url())
+        connection = Connection(loop, loop.call_soon, route, terms, options)
+        context = Context(connection, session_mode, owner=True)
+        await run(context.connecting())
+        return context
+
+    return Opening(opening())
+
+
+class Worker:
+    """The one task at a time in which the listeners of a context run."""
+
+    def __init__(self) -> None:
+        self._jobs: deque[Callable[[], Awaitable[None]]] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._ended = False
+
+    @property
+    def is_caller(self) -> bool:
+        return self._task is not None and asyncio.current_task() is self._task
+
+    def submit(self, job: Callable[[], Awaitable[None]]) -> None:
+        if self._ended:
+            return
+        self._jobs.append(job)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._work())
+
+    def end(self) -> None:
+        """After what it was given."""
+        self._ended = True
+
+    async def _work(self) -> None:
+        try:
+            while self._jobs:
+                await self._jobs.popleft()()
+                await asyncio.sleep(0)  # a listener that never waits lets others run too
+        finally:
+            self._task = None
+
+
+class SendFuture(Sending):
+    """What `await send_async(...)` gives: the answer to come, to be awaited."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        if not self._batch.done:
+            yield from wait(self._batch, None).__await__()
+        self._outcome()
+
+    def result(self) -> None:
+        self._check_done()
+        self._outcome()
+
+    def exception(self) -> JMSError | None:
+        self._check_done()
+        return self._error()
+
+    def add_done_callback(self, callback: Callable[[SendFuture], object]) -> None:
+        """Have it called with this future, on the event loop."""
+        loop = asyncio.get_running_loop()
+        self._batch.watch(lambda: loop.call_soon(callback, self))
+
+    def _check_done(self) -> None:
+        if not self._batch.done:
+            raise IllegalStateError("the servers have not answered yet: await this future")
+
+
+class Producer(BaseProducer):
+    async def send(
+        self, destination: Destination, message_or_body: Any, **headers: Unpack[Headers]
+    ) -> None:
+        """Returns when the servers have the message: persistent, a majority of them."""
+        await run(self._sending(destination, message_or_body, headers))
+
+    async def send_async(
+        self, destination: Destination, message_or_body: Any, **headers: Unpack[Headers]
+    ) -> SendFuture:
+        """Returns as soon as there is room."""
+        flags, rest = split(headers)
+        message = self._prepare(destination, message_or_body, rest)
+        batch = self._put(destination, message_or_body, flags, message)
+        if batch is None:
+            deadline = Deadline(self._timeout)
+            batch = await run(self._putting(destination, message_or_body, flags, message, deadline))
+        return SendFuture(batch)
+
+    async def send_all(
+        self, destination: Destination, messages: Iterable[Any], **headers: Unpack[Headers]
+    ) -> int:
+        """Send many, and return how many when the servers have them all. An error says in its
+        `sent` how many they had before it."""
+        return await run(self._sending_all(destination, messages, headers))
+
+    async def close(self) -> None:
+        self._close()
+
+    def __await__(self) -> Generator[Any, Any, Producer]:
+        """A named producer is open when it is first used; to have that done, await it."""
+        yield from run(self.opening()).__await__()
+        return self
+
+    async def __aenter__(self) -> Producer:
+        return await self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+class Consumer(BaseConsumer):
+    # JMS has the timeout here, and after it there is no message, but no error either.
+    async def receive(self, timeout: float | None = None) -> Message | None:  # noqa: ASYNC109
+        """The next message. `timeout` in seconds, None: for ever; after it, or if the consumer is
+        closed meanwhile, None."""
+        message = self._take()
+        if message is not None or timeout == 0:
+            return message
+        return await run(self._receiving(timeout))
+
+    async def receive_no_wait(self) -> Message | None:
+        return self._take()
+
+    def acknowledge_message(self, message: Message) -> Awaitable[None]:
+        # Begun at once, so that it happens even if nobody awaits it.
+        return asyncio.ensure_future(run(self._acknowledging(message)))
+
+    async def close(self) -> None:
+        await run(self.closing())
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        """Until the consumer is closed. A message is acknowledged when the next is asked for."""
+        while True:
+            message = None if self.closed else self._take(in_loop=True)
+            if message is None:
+                message = await run(self._looping())
+            if message is None:
+                return
+            yield message
+
+    async def __aenter__(self) -> Consumer:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await run(self.leaving(failed=error is not None))
+
+
+class Context(BaseContext):
+    """A session with the servers (JMS 2.0's `JMSContext`)."""
+
+    def __init__(self, connection: Connection, mode: SessionMode, owner: bool) -> None:
+        super().__init__(connection, mode, owner)
+        self._worker = Worker()
+
+    def create_context(self, session_mode: SessionMode) -> Context:
+        """Another session on the same connection, with its own mode and listener task."""
+        self.check()
+        return Context(self.connection, session_mode, owner=False)
+
+    def create_producer(self, name: str | None = None) -> Producer:
+        """A named one keeps its sequence beyond the connection, so that a restarted program can go
+        on exactly once."""
+        self.check()
+        return Producer(self, name)
+
+    def create_consumer(
+        self,
+        destination: Destination,
+        selector: str | None = None,
+        no_local: bool = False,
+        prefetch: int | None = None,
+        slow: Slow | None = None,
+    ) -> Opening[Consumer]:
+        return Opening(run(self.opening(Consumer, destination, selector, no_local, prefetch, slow)))
+
+    def create_durable_consumer(
+        self,
+        topic: Topic,
+        name: str,
+        selector: str | None = None,
+        no_local: bool = False,
+        prefetch: int | None = None,
+        slow: Slow | None = None,
+    ) -> Opening[Consumer]:
+        return Opening(run(self.opening(Consumer, topic, selector, no_local, prefetch, slow, name)))
+
+    async def create_temporary_topic(self) -> TemporaryTopic:
+        return await run(self.creating_temporary(TemporaryTopic))
+
+    async def create_temporary_queue(self) -> TemporaryQueue:
+        return await run(self.creating_temporary(TemporaryQueue))
+
+    async def delete_temporary(self, destination: Temporary) -> None:
+        await run(self.deleting_temporary(destination))
+
+    async def unsubscribe(self, name: str, group: str | None = None) -> None:
+        """End the durable subscription of this name."""
+        await run(self.unsubscribing(name, group))
+
+    async def acknowledge(self) -> None:
+        """All messages that this context has delivered."""
+        await run(self.acknowledging())
+
+    async def recover(self) -> None:
+        """Have all messages that were delivered and not acknowledged delivered again."""
+        await run(self.recovering())
+
+    async def stop(self) -> None:
+        """Hold deliveries on the whole connection; returns when running listeners have."""
+        await run(self.stopping())
+
+    async def close(self) -> None:
+        """Waits for pending sends and running listeners; closing twice is no error."""
+        await run(self.closing())
+
+    async def __aenter__(self) -> Context:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await run(self.leaving(failed=error is not None))
+
+    # -- The worker -----------------------------------------------------------------------------
+
+    def caller(self) -> object:
+        return asyncio.current_task()
+
+    def inside_listener(self) -> bool:
+        return self._worker.is_caller
+
+    def schedule(self, consumer: BaseConsumer) -> None:
+        self._worker.submit(partial(_serve, consumer))
+
+    def call_soon(self, what: Callable[[Any], Any], argument: Any) -> None:
+        self._worker.submit(partial(_call, what, argument))
+
+    def end_worker(self) -> None:
+        self._worker.end()
+
+
+async def _serve(consumer: BaseConsumer) -> None:
+    """Give a consumer's listener its turn."""
+    taken = consumer.turn()
+    if taken is None:
+        return
+    listener, message = taken
+    error: BaseException | None = None
+    try:
+        result = listener(message)
+        if inspect.isawaitable(result):
+            await result
+    except BaseException as raised:
+        error = raised
+        if not isinstance(raised, Exception):
+            raise  # cancelled
+    finally:
+        consumer.handled(message, error)
+
+
+async def _call(what: Callable[[Any], Any], argument: Any) -> None:
+    """Call the application's code, which may raise, where nobody would catch that."""
+    try:
+        result = what(argument)
+        if inspect.isawaitable(result):
+            await result
+    except Exception:
+        logger.exception("%r raised", what)
