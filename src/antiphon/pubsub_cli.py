@@ -51,14 +51,14 @@ class _Sent:
 
 
 def _send_all(
-    producer: Any,
-    destination: Any,
+    producer: antiphon.Producer,
+    destination: antiphon.Destination,
     bodies: Iterable[str],
     properties: dict[str, Any],
     sent: _Sent,
 ) -> None:
     """Each line leaves as it is read, for somebody may be typing; the answers come meanwhile."""
-    waiting: deque[Any] = deque()
+    waiting: deque[antiphon.SendFuture] = deque()
     for body in bodies:
         waiting.append(producer.send_async(destination, body, properties=properties))
         while waiting and (waiting[0].done() or len(waiting) > IN_FLIGHT_MAX):
@@ -67,7 +67,7 @@ def _send_all(
         _settle(waiting, sent)
 
 
-def _settle(waiting: deque[Any], sent: _Sent) -> None:
+def _settle(waiting: deque[antiphon.SendFuture], sent: _Sent) -> None:
     waiting.popleft().result()
     sent.count += 1
 
@@ -100,14 +100,15 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _open(ctx: Any, args: argparse.Namespace) -> Any:
+def _open(ctx: antiphon.Context, args: argparse.Namespace) -> antiphon.Consumer:
     destination = antiphon.Destination.parse(args.destination)
     if args.durable is not None:
+        assert isinstance(destination, antiphon.Topic)  # the command line has seen to it
         return ctx.create_durable_consumer(destination, args.durable, selector=args.selector)
     return ctx.create_consumer(destination, selector=args.selector)
 
 
-def _show_all(ctx: Any, consumer: Any, args: argparse.Namespace) -> int:
+def _show_all(ctx: antiphon.Context, consumer: antiphon.Consumer, args: argparse.Namespace) -> int:
     """Until there were enough, or none came for so long; returns how many."""
     seen = 0
     while args.count is None or seen < args.count:
@@ -125,7 +126,7 @@ def _show_all(ctx: Any, consumer: Any, args: argparse.Namespace) -> int:
     return seen
 
 
-def _acknowledge(ctx: Any) -> None:
+def _acknowledge(ctx: antiphon.Context) -> None:
     sys.stdout.flush()
     ctx.acknowledge()
 
