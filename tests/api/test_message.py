@@ -554,7 +554,13 @@ def test_properties_arrive_with_their_types() -> None:
     assert {name: (type(value), value) for name, value in read.items()} == {
         name: (type(value), value) for name, value in given.items()
     }
-    assert type(through("", properties={"level": Level.HIGH}).properties["level"]) is int
+
+
+def test_a_property_of_a_derived_type_becomes_that_of_its_base() -> None:
+    made = Message()
+    made.properties["level"] = Level.HIGH
+    assert type(made.properties["level"]) is int
+    assert through(made).properties == {"level": 9}
 
 
 @pytest.mark.parametrize(

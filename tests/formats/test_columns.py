@@ -169,9 +169,11 @@ def test_a_count_beyond_the_pack_is_refused_at_once() -> None:
         Columns(with_body(pack.body(SMALL), pack.COUNT_MAX, EXTRAS))
 
 
-def test_check_verifies_the_checksum_too() -> None:
+def test_check_verifies_the_checksum_and_the_columns() -> None:
     with pytest.raises(FormatError, match="checksum"):
         columns.check(SMALL[:-1] + b"!")
+    with pytest.raises(FormatError, match="no room"):
+        columns.check(with_body(b"no columns", 1, 0))
 
 
 # -- Extras and ids --------------------------------------------------------------------------------

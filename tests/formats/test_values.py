@@ -178,7 +178,7 @@ def test_an_altered_byte_is_a_value_or_refused(value: Any, data: st.DataObject) 
         b"\x91" * 100_000 + b"\x00",
         b"\xc7\x00\x0b",  # a UUID of no bytes
         b"\xc7\x01\x63\x00",  # an extension that nobody knows
-        b"\xc7\x02\x02\x81\x00",  # a tuple whose items are no list
+        b"\xc7\x03\x02\xa2ab",  # a tuple whose items are the letters of a str
         b"\xc7\x02\x0c\x91\x00",  # a dict with half an item
         b"\xc7\x03\x03\x91\x91\x00",  # a list in a set
         b"\xc7\x04\x0c\x92\x91\x00\x00",  # a list as a key
