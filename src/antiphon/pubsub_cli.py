@@ -28,6 +28,7 @@ IN_FLIGHT_MAX = 4096
 
 
 def publish(args: argparse.Namespace) -> int:
+    """1 if not everything was sent."""
     bodies = _lines() if args.body == "-" else [args.body]
     properties = dict(args.properties)
     sent = _Sent()
@@ -38,12 +39,19 @@ def publish(args: argparse.Namespace) -> int:
     except antiphon.JMSError as error:
         _report(args, sent.count, str(error))
         raise
+    except KeyboardInterrupt:
+        _report(args, sent.count, "interrupted")
+        return 1
     _report(args, sent.count)
     return 0
 
 
 def _lines() -> Iterator[str]:
-    return (line.removesuffix("\n") for line in sys.stdin)
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        try:
+            yield line.removesuffix(b"\n").decode()
+        except UnicodeDecodeError:
+            raise antiphon.FormatError(f"line {number} of the input is not UTF-8") from None
 
 
 class _Sent:
@@ -59,12 +67,14 @@ def _send_all(
 ) -> None:
     """Each line leaves as it is read, for somebody may be typing; the answers come meanwhile."""
     waiting: deque[antiphon.SendFuture] = deque()
-    for body in bodies:
-        waiting.append(producer.send_async(destination, body, properties=properties))
-        while waiting and (waiting[0].done() or len(waiting) > IN_FLIGHT_MAX):
+    try:
+        for body in bodies:
+            waiting.append(producer.send_async(destination, body, properties=properties))
+            while waiting and (waiting[0].done() or len(waiting) > IN_FLIGHT_MAX):
+                _settle(waiting, sent)
+    finally:  # whatever ends the input, what was sent before it counts
+        while waiting:
             _settle(waiting, sent)
-    while waiting:
-        _settle(waiting, sent)
 
 
 def _settle(waiting: deque[antiphon.SendFuture], sent: _Sent) -> None:
@@ -76,7 +86,7 @@ def _report(args: argparse.Namespace, sent: int, error: str = "") -> None:
     if args.json:
         report = {"destination": args.destination, "sent": sent}
         print(json.dumps(report | {"error": error} if error else report))
-    elif sent != 1 or not error:
+    else:
         print(f"sent {sent} message{'' if sent == 1 else 's'} to {args.destination}")
 
 

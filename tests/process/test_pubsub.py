@@ -33,7 +33,11 @@ def antiphon(*arguments: str, given: str | None = None) -> subprocess.CompletedP
 @contextmanager
 def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*COMMAND, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     with process:
         try:
@@ -125,3 +129,32 @@ def test_errors_say_what_is_wrong(url: str) -> None:
     lost = antiphon("sub", "antiphon://", "queue:q")
     assert lost.returncode == 1
     assert "Traceback" not in lost.stderr
+
+
+def test_input_that_is_no_text_is_named_and_the_lines_before_it_are_sent(url: str) -> None:
+    sent = subprocess.run(
+        [*COMMAND, "pub", url, "queue:text", "-", "--json"],
+        input=b"good\n\xff\n",
+        capture_output=True,
+        timeout=50,
+    )
+    assert sent.returncode == 1
+    assert b"FormatError: line 2 of the input is not UTF-8" in sent.stderr
+    assert json.loads(sent.stdout)["sent"] == 1
+    seen = antiphon("sub", url, "queue:text", "--count", "1", "--timeout", "20")
+    assert seen.stdout == "good\n"
+
+
+def test_somebody_who_types_sees_each_line_arrive(url: str) -> None:
+    pub = ("pub", url, "queue:typed", "-", "--json")
+    with running("sub", url, "queue:typed") as watching, running(*pub) as typing:
+        assert typing.stdin is not None
+        assert watching.stdout is not None
+        for line in ("one\n", "two\n"):
+            typing.stdin.write(line)
+            typing.stdin.flush()
+            assert watching.stdout.readline() == line
+        typing.send_signal(signal.SIGINT)
+        out, err = typing.communicate(timeout=30)
+        assert (typing.returncode, err) == (1, "")
+        assert json.loads(out)["error"] == "interrupted"
