@@ -144,6 +144,13 @@ class MessagingWorld(World):
             for name, queue in leader.broker.queues.items()
             if name in consumed and any(True for _ in queue.live())
         ]
+        for server in self.servers.values():
+            if (
+                server.alive
+                and isinstance(server, SimHome)
+                and server.home.counts()["waiting_packs"]
+            ):
+                waiting.append(f"packs at {server.number}")  # non-persistent ones
         return waiting + [f"{first}..{last}" for first, last in leader.broker.topics.live()]
 
     def _no_leaks(self, leader: SimHome) -> None:

@@ -143,7 +143,8 @@ class SimProgram:
     def leave(self) -> None:
         """Close everything, and be done."""
         self.leaving = True
-        if self.alive and self._conversation is not None:
+        self.gone = not self.alive
+        if self._conversation is not None:
             if self._inbox is not None:
                 self._inbox.acknowledge_all()
             self._close_session()
@@ -338,6 +339,7 @@ class SimProgram:
         else:
             name = f"{self.name}.{self.lives}.{number}"
             self.reading = ledger.reading(name, role.consumes, request.value)
+        self._consume_later()  # messages may have come before the answer
 
     def _consume_later(self) -> None:
         if not self._consuming:
