@@ -3,55 +3,32 @@
 A received message is decoded only as far as somebody looks at it, and is read-only until
 `clear_body()` or `clear_properties()`; each leaves the other as it is. Nothing here keeps a message
 that was sent: `outgoing` turns it into bytes at once, so that later changes do not reach it.
-
-Bodies are read and written as `formats/columns.py` and `formats/values.py` say. A pickled body is
-read only if the program that receives it has agreed to, for it runs code of the sender's choice.
 """
 
 from __future__ import annotations
 
-import math
-import pickle
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol, TypedDict, Unpack, overload
+from typing import Any, NamedTuple, Protocol, Unpack, overload
 
 from msgspec.structs import replace
 
+from antiphon.api import bodies, headers
 from antiphon.api import properties as props
 from antiphon.api.destination import Destination
+from antiphon.api.headers import Headers as Headers
 from antiphon.api.modes import DeliveryMode
 from antiphon.api.properties import Properties, Value
 from antiphon.errors import (
-    FormatError,
     IllegalStateError,
-    InvalidDestinationError,
     MessageFormatError,
     MessageNotWriteableError,
     ResourceAllocationError,
 )
 from antiphon.formats import columns as formats
-from antiphon.formats import values
-from antiphon.formats.columns import (
-    BYTES,
-    MAP,
-    MESSAGE,
-    OBJECT,
-    PICKLE,
-    PLAIN,
-    STREAM,
-    TEXT,
-    Columns,
-    Extra,
-    Outgoing,
-)
+from antiphon.formats.columns import BYTES, MESSAGE, PICKLE, PLAIN, Columns, Extra, Outgoing
 from antiphon.formats.pack import NON_PERSISTENT
-from antiphon.formats.read_only import ReadOnlyDict, ReadOnlyList
 
 BODY_MAX = 64 << 20
-HEADERS_MAX = 1_000_000
-"""Headers and properties of one message; with a body of the greatest size they fit a pack."""
-
-SECONDS_MAX = 1e11
 _UNREAD: Any = object()
 
 
@@ -92,7 +69,9 @@ class _TextHeader:
         return value
 
     def __set__(self, message: Message, value: str | None) -> None:
-        message._extra = replace(message._headers(), **{self._name: _text(self._name, value)})
+        message._extra = replace(
+            message._headers(), **{self._name: headers.text(self._name, value)}
+        )
 
 
 class Message:
@@ -184,7 +163,7 @@ class Message:
 
     @reply_to.setter
     def reply_to(self, destination: Destination | None) -> None:
-        self._extra = replace(self._headers(), reply_to=_address(destination))
+        self._extra = replace(self._headers(), reply_to=headers.address(destination))
 
     @property
     def view(self) -> None:
@@ -250,7 +229,7 @@ class Message:
         if self._body is _UNREAD:
             assert self._columns is not None
             kind = self._columns.kinds[self._index]
-            self._body = _read(kind, self._columns.body(self._index), self._pickle_allowed)
+            self._body = bodies.read(kind, self._columns.body(self._index), self._pickle_allowed)
         return self._body
 
     @body.setter
@@ -295,15 +274,14 @@ class Message:
             kind, body = self._written(self._checked(self._body), allow_pickle)
         else:
             kind, body = columns.kinds[i], columns.body(i)
-        headers = self._headers()
-        properties = headers.properties if self._properties is None else dict(self._properties)
+        own = self._headers()
         extra = Extra(
-            properties=properties,
-            correlation_id=headers.correlation_id,
-            reply_to=headers.reply_to,
-            type=headers.type,
-            tag=headers.tag,
-            key=headers.key,
+            properties=own.properties if self._properties is None else dict(self._properties),
+            correlation_id=own.correlation_id,
+            reply_to=own.reply_to,
+            type=own.type,
+            tag=own.tag,
+            key=own.key,
         )
         return kind, body, extra
 
@@ -365,12 +343,14 @@ class TextMessage(Message):
     @staticmethod
     def _checked(body: Any) -> Any:
         if not isinstance(body, str):
-            raise MessageFormatError(f"the body of a text message is a str, not {_kind(body)}")
+            raise MessageFormatError(
+                f"the body of a text message is a str, not a {type(body).__name__}"
+            )
         return body
 
     @staticmethod
     def _written(body: Any, allow_pickle: bool) -> tuple[int, bytes]:
-        return TEXT, _utf8(body)
+        return bodies.write_text(body)
 
 
 class BytesMessage(Message):
@@ -387,7 +367,9 @@ class BytesMessage(Message):
     @staticmethod
     def _checked(body: Any) -> Any:
         if not isinstance(body, bytes | bytearray | memoryview):
-            raise MessageFormatError(f"the body of a bytes message is bytes, not {_kind(body)}")
+            raise MessageFormatError(
+                f"the body of a bytes message is bytes, not a {type(body).__name__}"
+            )
         return bytes(body)
 
     @staticmethod
@@ -411,18 +393,14 @@ class MapMessage(Message):
     @staticmethod
     def _checked(body: Any) -> Any:
         if not isinstance(body, Mapping):
-            raise MessageFormatError(f"the body of a map message is a mapping, not {_kind(body)}")
+            raise MessageFormatError(
+                f"the body of a map message is a mapping, not a {type(body).__name__}"
+            )
         return dict(body)
 
     @staticmethod
     def _written(body: Any, allow_pickle: bool) -> tuple[int, bytes]:
-        for name in body:
-            if type(name) is not str or not name:
-                raise MessageFormatError(
-                    f"a map message has names that are not empty, not {name!r}: "
-                    "send it as an object message"
-                )
-        return MAP, values.encode(body)
+        return bodies.write_map(body)
 
 
 class StreamMessage(Message):
@@ -441,12 +419,14 @@ class StreamMessage(Message):
     @staticmethod
     def _checked(body: Any) -> Any:
         if not isinstance(body, list):
-            raise MessageFormatError(f"the body of a stream message is a list, not {_kind(body)}")
+            raise MessageFormatError(
+                f"the body of a stream message is a list, not a {type(body).__name__}"
+            )
         return list(body)
 
     @staticmethod
     def _written(body: Any, allow_pickle: bool) -> tuple[int, bytes]:
-        return STREAM, values.encode(body)
+        return bodies.write_stream(body)
 
 
 class ObjectMessage(Message):
@@ -464,15 +444,7 @@ class ObjectMessage(Message):
 
     @staticmethod
     def _written(body: Any, allow_pickle: bool) -> tuple[int, bytes]:
-        try:
-            return OBJECT, values.encode(body)
-        except MessageFormatError:
-            if not allow_pickle:
-                raise
-        try:
-            return PICKLE, pickle.dumps(body)
-        except Exception as error:  # whatever the object's own code raises
-            raise MessageFormatError(f"{_kind(body)} cannot be pickled: {error!r}") from error
+        return bodies.write_object(body, allow_pickle)
 
 
 # By the kinds of `formats/columns.py`.
@@ -553,67 +525,17 @@ def _sent_as(columns: Columns, i: int) -> _Sent:
     )
 
 
-def _read(kind: int, data: bytes, pickle_allowed: bool) -> Any:
-    if kind == TEXT:
-        try:
-            return data.decode()
-        except UnicodeDecodeError as error:
-            raise MessageFormatError(f"the text of the message is not UTF-8: {error}") from None
-    if kind == BYTES:
-        return data
-    if kind == MESSAGE:
-        return None
-    if kind == PICKLE:
-        return _unpickled(data, pickle_allowed)
-    try:
-        body = values.decode(data)
-    except FormatError as error:
-        raise MessageFormatError(f"the body of the message cannot be read: {error}") from None
-    if kind == OBJECT:
-        return body
-    if kind == MAP and isinstance(body, dict):
-        return ReadOnlyDict(body)
-    if kind == STREAM and isinstance(body, list):
-        return ReadOnlyList(body)
-    raise MessageFormatError(f"a body of kind {kind} is not known to this release")
-
-
-def _unpickled(data: bytes, allowed: bool) -> Any:
-    if not allowed:
-        raise MessageFormatError(
-            "the body is pickled, and reading it could run any code: if you trust all who can send "
-            "here, allow pickle when connecting"
-        )
-    try:
-        return pickle.loads(data)
-    except Exception as error:  # whatever the object's own code raises
-        raise MessageFormatError(f"the body cannot be unpickled: {error!r}") from error
-
-
 # -- Sent -----------------------------------------------------------------------------------------
 
 
-class Headers(TypedDict, total=False):
-    """What may be said when sending. None is as good as not given."""
-
-    properties: Mapping[str, Value] | None
-    priority: int | None  # 0 to 9
-    time_to_live: float | None  # seconds; 0: for ever
-    delivery_delay: float | None  # seconds
-    correlation_id: str | None
-    reply_to: Destination | None
-    type: str | None
-    tag: str | None
-    key: str | None
-
-
 def outgoing(
-    content: Any, *, now_ms: int, allow_pickle: bool = False, **headers: Unpack[Headers]
+    content: Any, *, now_ms: int, allow_pickle: bool = False, **given: Unpack[Headers]
 ) -> Outgoing:
     """A message or a mere body, as it is sent. What is given here wins over what a message has,
     whose priority and times belong to how it was sent before and do not count."""
     if isinstance(content, str):
-        kind, body, extra = TEXT, _utf8(content), PLAIN
+        kind, body = bodies.write_text(content)
+        extra = PLAIN
     elif type(content) is bytes:
         kind, body, extra = BYTES, content, PLAIN
     elif isinstance(content, Message):
@@ -626,9 +548,9 @@ def outgoing(
         raise ResourceAllocationError(
             f"a body of {len(body)} bytes: a message has at most {BODY_MAX}. Nothing was sent."
         )
-    if headers:
-        extra = replace(extra, **_checked_headers(headers, extra, now_ms))
-    written = b"" if extra is PLAIN else _written_headers(extra)
+    if given:
+        extra = replace(extra, **headers.fields_of(given, extra, now_ms))
+    written = b"" if extra is PLAIN else headers.written(extra)
     # Twice as fast as `Outgoing(...)`, and this is done for every message.
     return tuple.__new__(Outgoing, (kind, body, written, now_ms))
 
@@ -639,46 +561,6 @@ def _class_for(content: Any) -> type[Message]:
     if isinstance(content, Mapping):
         return MapMessage
     return StreamMessage if isinstance(content, list) else ObjectMessage
-
-
-def _checked_headers(given: Headers, extra: Extra, now_ms: int) -> dict[str, Any]:
-    """The fields of `Extra` that are given."""
-    fields: dict[str, Any] = {}
-    value: Any
-    for name, value in given.items():
-        match name:
-            case _ if value is None:
-                pass
-            case "correlation_id" | "type" | "tag" | "key":
-                fields[name] = _text(name, value)
-            case "properties":
-                fields[name] = extra.properties | props.checked(value)
-            case "priority":
-                fields[name] = _priority(value)
-            case "time_to_live":
-                fields["expiration"] = now_ms + _milliseconds(name, value) if value else 0
-            case "delivery_delay":
-                fields["delivery_time"] = now_ms + _milliseconds(name, value) if value else 0
-            case "reply_to":
-                fields[name] = _address(value)
-            case _:
-                raise TypeError(f"a message has no header {name!r}")
-    return fields
-
-
-def _written_headers(extra: Extra) -> bytes:
-    try:
-        data = formats.encode_extra(extra)
-    except UnicodeEncodeError as error:
-        raise MessageFormatError(
-            f"a header or property cannot be written as UTF-8: {error}"
-        ) from None
-    if len(data) > HEADERS_MAX:
-        raise ResourceAllocationError(
-            f"headers and properties of {len(data)} bytes: a message has at most {HEADERS_MAX}. "
-            "Nothing was sent."
-        )
-    return data
 
 
 def sent(
@@ -697,44 +579,3 @@ def sent(
         expiration=extra.expiration,
         delivery_time=extra.delivery_time,
     )
-
-
-def _utf8(text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise MessageFormatError(f"the text cannot be written as UTF-8: {error}") from None
-
-
-def _text(name: str, value: str | None) -> str | None:
-    if value is not None and not isinstance(value, str):
-        raise MessageFormatError(f"{name} is a str, not {_kind(value)}")
-    return value
-
-
-def _address(destination: Destination | None) -> str | None:
-    if destination is None:
-        return None
-    if not isinstance(destination, Destination):
-        raise InvalidDestinationError(f"reply_to is a destination, not {_kind(destination)}")
-    destination.check_sendable()
-    return destination.text
-
-
-def _priority(priority: int) -> int:
-    if not isinstance(priority, int) or not 0 <= priority <= 9:
-        raise ValueError(f"a priority is a number from 0 to 9, not {priority!r}")
-    return priority
-
-
-def _milliseconds(name: str, seconds: float) -> int:
-    if not 0 < seconds <= SECONDS_MAX:
-        raise ValueError(
-            f"{name} is a number of seconds from 0 to {SECONDS_MAX:g}, not {seconds!r}"
-        )
-    # Rounded up: nothing expires early.
-    return math.ceil(seconds * 1000)
-
-
-def _kind(value: object) -> str:
-    return f"a {type(value).__name__}"

@@ -88,7 +88,7 @@ def check_name(name: str) -> str:
         )
     if name == DELIVERY_COUNT:
         raise MessageFormatError(f"{DELIVERY_COUNT} is counted by the servers and cannot be set")
-    return name
+    return str.__str__(name)
 
 
 @lru_cache(maxsize=1024)

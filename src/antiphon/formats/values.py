@@ -84,7 +84,7 @@ def _plain(value: Any, depth: int) -> Any:
         return Ext(_COLLECTIONS[kind], _encode(_plain_list(value, depth)))
     raise MessageFormatError(
         f"a value of type {kind.__module__}.{kind.__qualname__} has no safe encoding: "
-        "send built-in values or bytes instead, or allow pickle"
+        "send built-in values or bytes instead, or connect with allow_pickle=True"
     )
 
 
