@@ -30,8 +30,8 @@ Whatever is wrong raises `FormatError` that names the file, the key, and what is
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import msgspec
@@ -139,8 +139,7 @@ def _check_together(chosen: Mapping[str, Any]) -> None:
 
 
 def _read_server_file(file: str) -> dict[str, Any]:
-    path = Path(file)
-    told = _read(path, _ServerFile)
+    told = _read(file, _ServerFile)
     chosen = {
         name: value
         for name, value in msgspec.structs.asdict(told).items()
@@ -148,19 +147,19 @@ def _read_server_file(file: str) -> dict[str, Any]:
     }
     for name in ("listen", "metrics"):
         if name in chosen:
-            chosen[name] = _address(path, name, chosen[name])
+            chosen[name] = _address(file, name, chosen[name])
     if "cluster" in chosen:
-        chosen["cluster"] = dict(_node(path, *item) for item in chosen["cluster"].items())
+        chosen["cluster"] = dict(_node(file, *item) for item in chosen["cluster"].items())
     return chosen
 
 
-def _node(path: Path, node: str, address: str) -> tuple[int, Address]:
+def _node(path: str, node: str, address: str) -> tuple[int, Address]:
     if not node.isdecimal() or int(node) == 0:
         raise FormatError(f"{path}: cluster.{node}: servers have numbers, from 1 on")
     return int(node), _address(path, f"cluster.{node}", address)
 
 
-def _address(path: Path, key: str, text: str) -> Address:
+def _address(path: str, key: str, text: str) -> Address:
     try:
         return parse_address(text)
     except FormatError as error:
@@ -170,11 +169,11 @@ def _address(path: Path, key: str, text: str) -> Address:
 # -- Programs --------------------------------------------------------------------------------------
 
 
-def client_config(folder: Path | None = None) -> ClientConfig:
+def client_config(folder: str | os.PathLike[str] = "") -> ClientConfig:
     """What `antiphon.toml` in the folder says, by default in the current one; nothing, if there
     is no such file."""
-    path = (folder or Path()) / CLIENT_FILE
-    if not path.exists():
+    path = os.path.join(folder, CLIENT_FILE)
+    if not os.path.exists(path):
         return ClientConfig()
     config = _read(path, ClientConfig)
     for name, text in config.destinations.items():
@@ -188,11 +187,12 @@ def client_config(folder: Path | None = None) -> ClientConfig:
 # -- Reading ---------------------------------------------------------------------------------------
 
 
-def _read(path: Path, kind: type[Read]) -> Read:
+def _read(path: str, kind: type[Read]) -> Read:
     import tomllib  # not at the top: most programs that import antiphon read no such file
 
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        with open(path, "rb") as file:
+            table = tomllib.load(file)
     except OSError as error:
         raise FormatError(f"{path} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -214,7 +214,7 @@ def _fields(kind: type[Any]) -> tuple[str, ...]:
     return fields
 
 
-def _check_keys(path: Path, table: str, found: Iterable[str], allowed: tuple[str, ...]) -> None:
+def _check_keys(path: str, table: str, found: Iterable[str], allowed: tuple[str, ...]) -> None:
     import difflib
 
     for key in found:
