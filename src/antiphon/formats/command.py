@@ -77,7 +77,8 @@ _decoder: msgspec.msgpack.Decoder[list[Command]] = msgspec.msgpack.Decoder(list[
 
 def encode(commands: list[Command]) -> bytes:
     rest = bytes((MARK,)) + _encoder.encode(commands)
-    return google_crc32c.value(rest).to_bytes(4, "little") + rest
+    crc: int = google_crc32c.value(rest)
+    return crc.to_bytes(4, "little") + rest
 
 
 def is_command(payload: bytes) -> bool:
