@@ -58,8 +58,8 @@ def test_without_a_file_there_are_defaults() -> None:
     assert options.data == "./antiphon-data"
     assert options.storage == "durable"
     assert not options.settings.volatile
-    assert options.retain is None
-    assert serve_options({"storage": "memory"}).retain == 100_000
+    assert options.retain == 1_000_000
+    assert serve_options({"storage": "memory"}).retain == 1_000
 
 
 def test_nothing_but_what_subscriptions_need_may_be_kept(file: Path) -> None:

@@ -43,7 +43,7 @@ from antiphon.io.transport import Address, parse_address
 
 CLIENT_FILE = "antiphon.toml"
 DEFAULT_LISTEN = ("127.0.0.1", 7470)
-MEMORY_RETAIN = 100_000
+RETAIN, MEMORY_RETAIN = 1_000_000, 1_000
 _DEFAULTS = Settings()
 
 Storage = Literal["durable", "memory"]
@@ -54,8 +54,8 @@ Read = TypeVar("Read")
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retain: Annotated[int, msgspec.Meta(ge=0)] | msgspec.UnsetType = msgspec.UNSET
-    """Messages that stay readable beyond what subscriptions need; without it a journal in files
-    keeps all, and one in memory `MEMORY_RETAIN`."""
+    """Messages that stay readable beyond what subscriptions need; without it `RETAIN` in
+    files, and `MEMORY_RETAIN` in memory."""
 
     uncommitted_max_bytes: Positive = _DEFAULTS.uncommitted_max_bytes
     cache_max_bytes: Positive = _DEFAULTS.cache_max_bytes
@@ -76,10 +76,10 @@ class ServeOptions(msgspec.Struct, frozen=True):
     limits: Limits = Limits()
 
     @property
-    def retain(self) -> int | None:
+    def retain(self) -> int:
         if self.limits.retain is not msgspec.UNSET:
             return self.limits.retain
-        return MEMORY_RETAIN if self.storage == "memory" else None
+        return MEMORY_RETAIN if self.storage == "memory" else RETAIN
 
     @property
     def settings(self) -> Settings:

@@ -270,7 +270,7 @@ class SimProgram:
         if self._conversation is None or self._conversation.over:
             return
         if request.error is not None:
-            self._close_session()  # it is open in a session that was lost; the next life tries again
+            self._close_session()  # another session still has it; the next life tries again
             return
         self._stream = self._conversation.opened(request)
         self.sent = self.settled = request.value
