@@ -1,0 +1,66 @@
+"""The programs in `examples/` print what they say they print, with a server inside and with three
+outside."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from antiphon.io.local import LocalCluster
+
+EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
+
+
+@pytest.fixture(params=EXAMPLES, ids=lambda path: path.stem)
+def example(request: pytest.FixtureRequest) -> Path:
+    path: Path = request.param
+    return path
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with LocalCluster(3, tmp_path_factory.mktemp("cluster")) as cluster:
+        cluster.start()
+        yield cluster.url
+
+
+def promised(example: Path) -> list[str]:
+    """The indented lines of its docstring."""
+    tree = ast.parse(example.read_text(encoding="utf-8"))
+    text = ast.get_docstring(tree, clean=False) or ""
+    return [line.strip() for line in text.splitlines() if line.startswith("    ")]
+
+
+def printed(example: Path, *arguments: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", example, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 5
+    assert all(promised(example) for example in EXAMPLES)
+
+
+def test_an_example_with_a_server_inside(example: Path) -> None:
+    assert printed(example) == promised(example)
+
+
+@pytest.mark.process
+def test_an_example_with_three_servers(example: Path, url: str) -> None:
+    assert printed(example, url) == promised(example)
+
+
+def test_the_examples_are_typed() -> None:
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", *EXAMPLES], capture_output=True, text=True
+    )
+    assert checked.returncode == 0, checked.stdout
