@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from antiphon.api.conversation import Request
@@ -55,6 +56,30 @@ class Sending:
     def _error(self) -> JMSError | None:
         self._batch.looked_at = True
         return self._batch.error
+
+
+class Ours:
+    """The messages of one `send_all`. Others may have put theirs into the same batches."""
+
+    def __init__(self) -> None:
+        self.batches: deque[Batch] = deque()  # unanswered
+        self.settled = 0
+        self._counts: deque[int] = deque()  # how many messages of each batch are ours
+
+    def add(self, batch: Batch) -> None:
+        if self.batches and self.batches[-1] is batch:
+            self._counts[-1] += 1
+            return
+        self.batches.append(batch)
+        self._counts.append(1)
+        self.look()
+
+    def look(self) -> None:
+        """Count what is answered; raises the error of what was refused."""
+        while self.batches and self.batches[0].done:
+            count = self._counts.popleft()
+            self.batches.popleft().outcome()
+            self.settled += count
 
 
 class BaseProducer:
@@ -174,35 +199,31 @@ class BaseProducer:
         self, destination: Destination, contents: Iterable[Any], headers: Headers
     ) -> Script[int]:
         """All of them, in packs; returns how many. An error has that number as `sent`."""
-        waiting: deque[list[Any]] = deque()  # batches, and how many of their messages are ours
-        done = 0
         flags, rest = split(headers)
+        ours = Ours()
         try:
             for content in contents:
                 message = self._prepare(destination, content, rest)
                 batch = self._put(destination, content, flags, message)
                 if batch is None:
-                    batch = yield from self._putting(
-                        destination, content, flags, message, Deadline(self._timeout)
-                    )
-                if waiting and waiting[-1][0] is batch:
-                    waiting[-1][1] += 1
-                    continue
-                waiting.append([batch, 1])
-                while waiting and waiting[0][0].done:
-                    done += self._arrived(*waiting.popleft())
-            while waiting:
-                if not (yield Pause(waiting[0][0], self._timeout)):
-                    raise self._no_answer(waiting[0][0])
-                done += self._arrived(*waiting.popleft())
+                    deadline = Deadline(self._timeout)
+                    batch = yield from self._putting(destination, content, flags, message, deadline)
+                ours.add(batch)
+            yield from self._settling(ours)
         except JMSError as error:
-            vars(error)["sent"] = done
+            if not isinstance(error, OutcomeUnknownError):
+                with suppress(JMSError):  # the first one counts
+                    yield from self._settling(ours)
+            vars(error)["sent"] = ours.settled
             raise
-        return done
+        return ours.settled
 
-    def _arrived(self, batch: Batch, count: int) -> int:
-        batch.outcome()
-        return count
+    def _settling(self, ours: Ours) -> Script[None]:
+        while ours.batches:
+            batch = ours.batches[0]
+            if not (yield Pause(batch, self._timeout)):
+                raise self._no_answer(batch)
+            ours.look()
 
     @property
     def _timeout(self) -> float | None:

@@ -1,0 +1,70 @@
+"""What the API suite runs against: a server inside the program, one behind a socket, a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from antiphon.core.settings import Settings
+from antiphon.io.journal_disk import RamDisk
+from antiphon.io.local import LocalCluster
+from antiphon.io.loop import background_loop
+from antiphon.io.server import Server
+from antiphon.io.transport import format_address
+
+HOST = "127.0.0.1"
+_numbers = count(1)
+
+
+class Backend:
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def name(self, base: str = "d") -> str:
+        """A name that no other test uses."""
+        return f"{base}{next(_numbers)}"
+
+
+@contextmanager
+def embedded() -> Iterator[Backend]:
+    yield Backend(f"embedded:test{next(_numbers)}")
+
+
+@contextmanager
+def one_server() -> Iterator[Backend]:
+    loop = background_loop()
+
+    async def start() -> tuple[Server, str]:
+        server = Server(1, {1: (HOST, 0)}, RamDisk(), Settings(volatile=True), None)
+        address = await server.start((HOST, 0))
+        return server, f"antiphon://{format_address(address)}"
+
+    server, url = asyncio.run_coroutine_threadsafe(start(), loop).result()
+    try:
+        yield Backend(url)
+    finally:
+        asyncio.run_coroutine_threadsafe(server.close(), loop).result()
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[Backend]:
+    with LocalCluster(3, folder, storage="memory") as servers:
+        servers.start()
+        yield Backend(servers.url)
+
+
+def lose_connection(context: Any) -> None:
+    """As if the wire were cut. The session goes on with another connection."""
+    connection = context.connection
+
+    def cut() -> None:
+        link = connection._link
+        if link is not None:
+            link.close()
+            connection._on_lost(connection._links, ConnectionError("cut by the test"))
+
+    connection._loop.call_soon_threadsafe(cut)

@@ -1,0 +1,1164 @@
+"""What the client API promises: each test runs on both fronts, against each kind of server.
+
+The numbers in brackets are points of the design's list of what JMS implementers get wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from itertools import chain
+from queue import Queue as Results
+from typing import Any
+
+import pytest
+
+import antiphon
+from antiphon import DeliveryMode, SessionMode
+from antiphon.errors import (
+    ConnectionLostError,
+    IllegalStateError,
+    InvalidClientIDError,
+    InvalidDestinationError,
+    MessageFormatError,
+    ResourceAllocationError,
+)
+from tests.api import backends
+from tests.api.backends import Backend, lose_connection
+from tests.api.fronts import PATIENCE_S, Aio, Sync
+
+Connect = Callable[..., Any]
+CLIENT = SessionMode.CLIENT_ACKNOWLEDGE
+INDIVIDUAL = SessionMode.INDIVIDUAL_ACKNOWLEDGE
+SOON = 0.1
+"""How long to wait for what must not come."""
+
+
+@pytest.fixture(scope="module")
+def _cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Backend]]:
+    """Started when it is first asked for, and used by all."""
+    with_cluster = backends.cluster(tmp_path_factory.mktemp("cluster"))
+    started: list[Backend] = []
+
+    def get() -> Backend:
+        if not started:
+            started.append(with_cluster.__enter__())
+        return started[0]
+
+    yield get
+    if started:
+        with_cluster.__exit__(None, None, None)
+
+
+@pytest.fixture(
+    params=[
+        "embedded",
+        pytest.param("server", marks=pytest.mark.process),
+        pytest.param("cluster", marks=pytest.mark.process),
+    ]
+)
+def backend(request: pytest.FixtureRequest, _cluster: Callable[[], Backend]) -> Iterator[Backend]:
+    if request.param == "cluster":
+        yield _cluster()
+    else:
+        with {"embedded": backends.embedded, "server": backends.one_server}[request.param]() as one:
+            yield one
+
+
+@pytest.fixture(params=[Sync, Aio], ids=["sync", "aio"])
+def front(request: pytest.FixtureRequest) -> Iterator[Any]:
+    front = request.param()
+    yield front
+    front.close()
+
+
+@pytest.fixture
+def connect(front: Any, backend: Backend) -> Iterator[Callable[..., Any]]:
+    """Connections to the backend, closed in the end. One more keeps a shared embedded server."""
+    contexts: list[Any] = []
+
+    def connect(**options: Any) -> Any:
+        contexts.append(front.connect(backend.url, **options))
+        return contexts[-1]
+
+    connect()
+    yield connect
+    for context in reversed(contexts):
+        context.close()
+
+
+def texts(consumer: Any, count: int) -> list[str]:
+    return [received(consumer).text for _ in range(count)]
+
+
+def received(consumer: Any) -> Any:
+    message = consumer.receive(PATIENCE_S)
+    assert message is not None, "no message came"
+    return message
+
+
+def plain(wrapped: Any) -> Any:
+    """The object itself, of whichever front."""
+    return getattr(wrapped, "wrapped", wrapped)
+
+
+def send_numbers(context: Any, destination: Any, count: int) -> list[str]:
+    bodies = [str(n) for n in range(count)]
+    assert context.create_producer().send_all(destination, bodies) == count
+    return bodies
+
+
+# -- Topics ---------------------------------------------------------------------------------------
+
+
+def test_every_subscriber_of_a_topic_gets_every_message_in_order(
+    connect: Connect, backend: Backend
+) -> None:
+    publisher, one, two = connect(), connect(), connect()
+    topic = publisher.create_topic(backend.name())
+    consumers = [one.create_consumer(topic), two.create_consumer(topic), two.create_consumer(topic)]
+    sent = send_numbers(publisher, topic, 500)
+    for consumer in consumers:
+        assert texts(consumer, 500) == sent
+        assert consumer.receive(0) is None
+
+
+def test_a_subscription_begins_when_it_is_made(connect: Connect, backend: Backend) -> None:
+    context = connect()
+    topic = context.create_topic(backend.name())
+    producer = context.create_producer()
+    producer.send(topic, "before")
+    consumer = context.create_consumer(topic)
+    producer.send(topic, "after")
+    assert texts(consumer, 1) == ["after"]
+
+
+def test_wildcards_receive_what_they_match(connect: Connect, backend: Backend) -> None:
+    context = connect()
+    base = backend.name()
+    one_part = context.create_consumer(context.create_topic(f"{base}.*"))
+    all_below = context.create_consumer(context.create_topic(f"{base}.>"))
+    producer = context.create_producer()
+    for name in (f"{base}", f"{base}.a", f"{base}.a.b", f"x{base}.a", f"{base}.c"):
+        producer.send(context.create_topic(name), name)
+    assert texts(one_part, 2) == [f"{base}.a", f"{base}.c"]
+    assert texts(all_below, 3) == [f"{base}.a", f"{base}.a.b", f"{base}.c"]
+    assert one_part.receive(SOON) is None
+
+
+def test_nothing_is_sent_to_a_wildcard(connect: Connect, backend: Backend) -> None:
+    context = connect()
+    with pytest.raises(InvalidDestinationError, match="many topics"):
+        context.create_producer().send(context.create_topic(f"{backend.name()}.*"), "x")
+
+
+def test_a_durable_subscription_misses_nothing(connect: Connect, backend: Backend) -> None:
+    publisher = connect()
+    topic = publisher.create_topic(backend.name())
+    client = backend.name("client")
+    first = connect(client_id=client)
+    first.create_durable_consumer(topic, "mailbox").close()
+    send_numbers(publisher, topic, 3)
+    first.close()
+    send_numbers(publisher, topic, 3)
+    consumer = connect(client_id=client).create_durable_consumer(topic, "mailbox")
+    assert texts(consumer, 6) == ["0", "1", "2", "0", "1", "2"]
+
+
+def test_a_durable_subscription_goes_on_where_it_was(connect: Connect, backend: Backend) -> None:
+    context = connect(client_id=backend.name("client"))
+    topic = context.create_topic(backend.name())
+    consumer = context.create_durable_consumer(topic, "mailbox")
+    send_numbers(context, topic, 5)
+    assert texts(consumer, 2) == ["0", "1"]
+    consumer.close()
+    consumer = context.create_durable_consumer(topic, "mailbox")
+    message = received(consumer)
+    assert (message.text, message.redelivered) == ("2", False)
+
+
+def test_a_durable_subscription_of_another_topic_is_a_new_one(
+    connect: Connect, backend: Backend
+) -> None:
+    """[24]"""
+    context = connect(client_id=backend.name("client"))
+    old, new = context.create_topic(backend.name()), context.create_topic(backend.name())
+    context.create_durable_consumer(old, "mailbox").close()
+    send_numbers(context, old, 3)
+    consumer = context.create_durable_consumer(new, "mailbox")
+    with pytest.raises(IllegalStateError, match="active"):
+        context.create_durable_consumer(old, "mailbox")
+    context.create_producer().send(new, "new")
+    assert texts(consumer, 1) == ["new"]
+    consumer.close()
+    again = context.create_durable_consumer(old, "mailbox")
+    assert again.receive(SOON) is None
+
+
+def test_unsubscribing(connect: Connect, backend: Backend) -> None:
+    """[26]"""
+    context = connect(client_id=backend.name("client"))
+    topic = context.create_topic(backend.name())
+    consumer = context.create_durable_consumer(topic, "mailbox")
+    with pytest.raises(IllegalStateError, match="active"):
+        context.unsubscribe("mailbox")
+    consumer.close()
+    send_numbers(context, topic, 3)
+    context.unsubscribe("mailbox")
+    with pytest.raises(InvalidDestinationError, match="mailbox"):
+        context.unsubscribe("mailbox")
+    assert context.create_durable_consumer(topic, "mailbox").receive(SOON) is None
+
+
+def test_a_durable_subscription_needs_a_client_id(connect: Connect, backend: Backend) -> None:
+    """[28]"""
+    context = connect()
+    with pytest.raises(IllegalStateError, match="client id"):
+        context.create_durable_consumer(context.create_topic(backend.name()), "mailbox")
+
+
+def test_a_non_durable_subscription_is_gone_on_close(connect: Connect, backend: Backend) -> None:
+    """[29]"""
+    context = connect()
+    topic = context.create_topic(backend.name())
+    consumer = context.create_consumer(topic)
+    send_numbers(context, topic, 3)
+    consumer.close()
+    assert context.create_consumer(topic).receive(SOON) is None
+
+
+# -- Queues ---------------------------------------------------------------------------------------
+
+
+def test_a_queue_keeps_its_messages_until_somebody_comes(
+    connect: Connect, backend: Backend
+) -> None:
+    producer = connect()
+    queue = producer.create_queue(backend.name())
+    sent = send_numbers(producer, queue, 100)
+    producer.close()
+    assert texts(connect().create_consumer(queue), 100) == sent
+
+
+def test_competing_consumers_share_a_queue(connect: Connect, backend: Backend) -> None:
+    context = connect()
+    queue = context.create_queue(backend.name())
+    consumers = [connect().create_consumer(queue, prefetch=10) for _ in range(3)]
+    sent = send_numbers(context, queue, 300)
+    shares: list[list[str]] = [[], [], []]
+    while sum(map(len, shares)) < 300:
+        for consumer, share in zip(consumers, shares, strict=True):
+            message = consumer.receive(SOON)
+            if message is not None:
+                share.append(message.text)
+    assert sorted(chain.from_iterable(shares), key=int) == sent
+    assert all(share == sorted(share, key=int) and share for share in shares)
+
+
+def test_what_a_closed_consumer_has_not_seen_goes_to_others_unflagged(
+    connect: Connect, backend: Backend
+) -> None:
+    """[19]"""
+    context = connect()
+    queue = context.create_queue(backend.name())
+    send_numbers(context, queue, 10)
+    first = context.create_consumer(queue)
+    assert texts(first, 3) == ["0", "1", "2"]
+    first.close()
+    second = connect().create_consumer(queue)
+    messages = [received(second) for _ in range(7)]
+    assert [m.text for m in messages] == [str(n) for n in range(3, 10)]
+    assert {(m.redelivered, m.delivery_count) for m in messages} == {(False, 1)}
+
+
+# -- Temporary destinations, request and reply ----------------------------------------------------
+
+
+def test_request_and_reply(connect: Connect, backend: Backend) -> None:
+    client, server = connect(), connect()
+    questions = client.create_queue(backend.name())
+    answers = client.create_temporary_queue()
+    answer_consumer = client.create_consumer(answers)
+    client.create_producer().send(questions, "6 * 7", reply_to=answers, correlation_id="q1")
+
+    question = received(server.create_consumer(questions))
+    assert question.reply_to == answers
+    server.create_producer().send(question.reply_to, "42", correlation_id=question.correlation_id)
+
+    answer = received(answer_consumer)
+    assert (answer.text, answer.correlation_id) == ("42", "q1")
+
+
+def test_only_its_connection_consumes_from_a_temporary_destination(
+    connect: Connect, backend: Backend
+) -> None:
+    """[35]"""
+    owner, other = connect(), connect()
+    for temporary in (owner.create_temporary_queue(), owner.create_temporary_topic()):
+        with pytest.raises(InvalidDestinationError, match="another connection"):
+            other.create_consumer(temporary)
+        consumer = owner.create_consumer(temporary)
+        other.create_producer().send(temporary, "hello")
+        assert texts(consumer, 1) == ["hello"]
+
+
+def test_deleting_a_temporary_destination(connect: Connect, backend: Backend, front: Any) -> None:
+    """[35]"""
+    context = connect()
+    queue = context.create_temporary_queue()
+    consumer = context.create_consumer(queue)
+    with pytest.raises(IllegalStateError, match="consumers"):
+        front.do(queue.delete)
+    consumer.close()
+    front.do(queue.delete)
+    with pytest.raises(InvalidDestinationError, match="does not exist"):
+        context.create_producer().send(queue, "x")
+
+
+def test_a_temporary_destination_ends_with_its_connection(
+    connect: Connect, backend: Backend
+) -> None:
+    owner, other = connect(), connect()
+    queue = owner.create_temporary_queue()
+    other.create_producer().send(queue, "x")
+    owner.close()
+    with pytest.raises(InvalidDestinationError, match="its connection has ended"):
+        other.create_producer().send(queue, "x")
+
+
+# -- Acknowledging --------------------------------------------------------------------------------
+
+
+def test_what_was_received_automatically_does_not_come_again(
+    connect: Connect, backend: Backend
+) -> None:
+    context = connect()
+    queue = context.create_queue(backend.name())
+    send_numbers(context, queue, 20)
+    consumer = connect()
+    assert len(texts(consumer.create_consumer(queue), 20)) == 20
+    consumer.close()
+    assert context.create_consumer(queue).receive(SOON) is None
+
+
+@pytest.mark.parametrize("mode", [CLIENT, INDIVIDUAL])
+def test_what_was_not_acknowledged_is_redelivered_to_others(
+    connect: Connect, backend: Backend, mode: SessionMode
+) -> None:
+    """[20]"""
+    context = connect()
+    queue = context.create_queue(backend.name())
+    send_numbers(context, queue, 3)
+    first = connect(session_mode=mode)
+    assert texts(first.create_consumer(queue), 2) == ["0", "1"]
+    first.close()
+    messages = [received(consumer) for consumer in [context.create_consumer(queue)] * 3]
+    assert [(m.text, m.redelivered, m.delivery_count) for m in messages] == [
+        ("0", True, 2),
+        ("1", True, 2),
+        ("2", False, 1),
+    ]
+    assert messages[0].properties["JMSXDeliveryCount"] == 2
+
+
+def test_acknowledging_one_message_acknowledges_all_of_the_session(
+    connect: Connect, backend: Backend
+) -> None:
+    """[21]"""
+    context = connect()
+    queue, other = context.create_queue(backend.name()), context.create_queue(backend.name())
+    for destination in (queue, other):
+        send_numbers(context, destination, 3)
+    reader = connect(session_mode=CLIENT)
+    consumers = [reader.create_consumer(queue), reader.create_consumer(other)]
+    assert texts(consumers[1], 2) == ["0", "1"]
+    received(consumers[0]).acknowledge()
+    assert texts(consumers[0], 1) == ["1"]
+    reader.close()
+    assert texts(context.create_consumer(queue), 2) == ["1", "2"]
+    assert texts(context.create_consumer(other), 1) == ["2"]
+
+
+def test_acknowledging_message_by_message(connect: Connect, backend: Backend) -> None:
+    context = connect(client_id=backend.name("client"))
+    queue, topic = context.create_queue(backend.name()), context.create_topic(backend.name())
+    reader = connect(session_mode=INDIVIDUAL, client_id=(client := backend.name("client")))
+    consumers = [reader.create_consumer(queue), reader.create_durable_consumer(topic, "box")]
+    for destination in (queue, topic):
+        send_numbers(context, destination, 5)
+    for consumer in consumers:
+        messages = [received(consumer) for _ in range(4)]
+        messages[2].acknowledge()
+        messages[0].acknowledge()
+    reader.close()
+    left = connect(client_id=client)
+    for consumer in (left.create_consumer(queue), left.create_durable_consumer(topic, "box")):
+        messages = [received(consumer) for _ in range(3)]
+        assert [(m.text, m.redelivered) for m in messages] == [
+            ("1", True),
+            ("3", True),
+            ("4", False),
+        ]
+        assert consumer.receive(SOON) is None
+
+
+def test_the_context_acknowledges_what_it_delivered(connect: Connect, backend: Backend) -> None:
+    context = connect()
+    queue = context.create_queue(backend.name())
+    send_numbers(context, queue, 3)
+    reader = connect(session_mode=CLIENT)
+    assert texts(reader.create_consumer(queue), 2) == ["0", "1"]
+    reader.acknowledge()
+    reader.close()
+    assert texts(context.create_consumer(queue), 1) == ["2"]
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+def test_recover_redelivers_in_order_before_later_messages(
+    connect: Connect, backend: Backend, kind: str
+) -> None:
+    """[18]"""
+    context = connect(session_mode=CLIENT)
+    create = context.create_queue if kind == "queue" else context.create_topic
+    destination = create(backend.name())
+    consumer = context.create_consumer(destination)
+    send_numbers(context, destination, 5)
+    received(consumer).acknowledge()
+    assert texts(consumer, 2) == ["1", "2"]
+    context.recover()
+    messages = [received(consumer) for _ in range(4)]
+    assert [(m.text, m.delivery_count) for m in messages] == [
+        ("1", 2),
+        ("2", 2),
+        ("3", 1),
+        ("4", 1),
+    ]
+    context.recover()
+    assert [received(consumer).delivery_count for _ in range(4)] == [3, 3, 2, 2]
+
+
+def test_a_message_of_a_closed_consumer_can_be_acknowledged(
+    connect: Connect, backend: Backend
+) -> None:
+    context = connect()
+    queue = context.create_queue(backend.name())
+    send_numbers(context, queue, 4)
+    reader = connect(session_mode=CLIENT)
+    consumer = reader.create_consumer(queue)
+    message = received(consumer)
+    consumer.close()
+    message.acknowledge()
+    consumer = reader.create_consumer(queue)
+    assert texts(consumer, 2) == ["1", "2"]
+    consumer.close()
+    reader.recover()  # gives back what the closed consumer had
+    other = context.create_consumer(queue)
+    messages = [received(other) for _ in range(3)]
+    assert [(m.text, m.delivery_count) for m in messages] == [("1", 2), ("2", 2), ("3", 1)]
+
+
+# -- Loops ----------------------------------------------------------------------------------------
+
+
+class FailureError(Exception):
+    """What the body of a loop raises."""
+
+
+def test_a_loop_acknowledges_a_message_when_the_next_is_asked_for(
+    connect: Connect, backend: Backend
+) -> None:
+    context = connect()
+    queue = context.create_queue(backend.name())
+    send_numbers(context, queue, 5)
+
+    def handle_some() -> None:
+        with connect() as reader:
+            for message in reader.create_consumer(queue):
+                if message.text == "2":
+                    raise FailureError
+
+    with pytest.raises(FailureError):
+        handle_some()
+    messages = [received(consumer) for consumer in [context.create_consumer(queue)] * 3]
+    assert [(m.text, m.redelivered) for m in messages] == [
+        ("2", True),
+        ("3", False),
+        ("4", False),
+    ]
+
+
+def test_a_message_whose_loop_raised_comes_again_on_the_same_context(
+    connect: Connect, backend: Backend
+) -> None:
+    context = connect()
+    queue = context.create_queue(backend.name())
+    send_numbers(context, queue, 2)
+
+    def handle_one() -> None:
+        with context.create_consumer(queue) as consumer:
+            for _ in consumer:
+                raise FailureError
+
+    with pytest.raises(FailureError):
+        handle_one()
+    with context.create_consumer(queue) as consumer:
+        messages = [received(consumer) for _ in range(2)]
+    assert [(m.text, m.delivery_count) for m in messages] == [("0", 2), ("1", 1)]
+
+
+@pytest.mark.parametrize("block", ["consumer", "context"])
+def test_leaving_a_with_block_acknowledges_the_message_of_its_loop(
+    connect: Connect, backend: Backend, block: str
+) -> None:
+    context = connect()
+    queue = context.create_queue(backend.name())
+    send_numbers(context, queue, 3)
+    reader = connect()
+    consumer = reader.create_consumer(queue)
+    with consumer if block == "consumer" else reader:
+        for _ in consumer:
+            break
+    reader.close()
+    assert texts(context.create_consumer(queue), 2) == ["1", "2"]
+
+
+def test_a_loop_ends_when_its_consumer_is_closed(connect: Connect, backend: Backend) -> None:
+    context = connect()
+    queue = context.create_queue(backend.name())
+    send_numbers(context, queue, 3)
+    consumer = context.create_consumer(queue)
+    seen = []
+    for message in consumer:
+        seen.append(message.text)
+        if message.text == "1":
+            consumer.close()
+    assert seen == ["0", "1"]
+    assert texts(context.create_consumer(queue), 1) == ["2"]  # what was seen is acknowledged
+
+
+def test_a_loop_that_waits_ends_when_the_context_is_closed(
+    connect: Connect, backend: Backend
+) -> None:
+    context = connect()
+    consumer = context.create_consumer(context.create_queue(backend.name()))
+    loop = in_thread(lambda: list(consumer))
+    context.close()
+    assert loop.get(timeout=PATIENCE_S) == []
+
+
+def in_thread(call: Callable[[], Any]) -> Results[Any]:
+    """What the call returns, or raises, in a thread of its own."""
+    results: Results[Any] = Results()
+
+    def run() -> None:
+        try:
+            results.put(call())
+        except Exception as error:
+            results.put(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return results
+
+
+# -- Receiving ------------------------------------------------------------------------------------
+
+
+def test_receiving_with_and_without_time(connect: Connect, backend: Backend) -> None:
+    context = connect()
+    queue = context.create_queue(backend.name())
+    consumer = context.create_consumer(queue)
+    assert consumer.receive(0.01) is None
+    assert consumer.receive(0) is None
+    assert consumer.receive_no_wait() is None
+    waiting = in_thread(lambda: received(consumer).text)
+    context.create_producer().send(queue, "came")
+    assert waiting.get(timeout=PATIENCE_S) == "came"
+
+
+@pytest.mark.parametrize("closed", ["consumer", "context"])
+def test_close_ends_a_blocked_receive(connect: Connect, backend: Backend, closed: str) -> None:
+    """[33]"""
+    context = connect()
+    consumer = context.create_consumer(context.create_queue(backend.name()))
+    waiting = in_thread(consumer.receive)
+    until_waiting(consumer)
+    (consumer if closed == "consumer" else context).close()
+    assert waiting.get(timeout=PATIENCE_S) is None
+    consumer.close()
+    with pytest.raises(IllegalStateError, match="closed"):
+        consumer.receive(1)
+    with pytest.raises(IllegalStateError, match="closed"):
+        consumer.receive_no_wait()
+
+
+def until_waiting(consumer: Any) -> None:
+    until(lambda: bool(consumer._bells))
+
+
+def until(condition: Callable[[], bool]) -> None:
+    tick = threading.Event()
+    for _ in range(int(PATIENCE_S / 0.005)):
+        if condition():
+            return
+        tick.wait(0.005)
+    raise AssertionError("it does not come about")
+
+
+def test_stop_holds_deliveries_and_start_goes_on(connect: Connect, backend: Backend) -> None:
+    """[32]"""
+    context = connect()
+    queue = context.create_queue(backend.name())
+    consumer = context.create_consumer(queue)
+    send_numbers(context, queue, 2)
+    context.stop()
+    assert consumer.receive(SOON) is None
+    waiting = in_thread(lambda: received(consumer).text)
+    until_waiting(consumer)
+    context.start()
+    assert waiting.get(timeout=PATIENCE_S) == "0"
+    assert texts(consumer, 1) == ["1"]
+
+
+# -- Listeners ------------------------------------------------------------------------------------
+
+
+def test_a_listener_gets_the_messages_one_at_a_time_and_in_order(
+    connect: Connect, backend: Backend
+) -> None:
+    context = connect()
+    queues = [context.create_queue(backend.name()) for _ in range(2)]
+    seen: Results[str] = Results()
+    inside = threading.Lock()
+
+    def listener(message: Any) -> None:
+        assert inside.acquire(blocking=False), "two at a time"
+        seen.put(message.text)
+        inside.release()
+
+    for queue in queues:
+        context.create_consumer(queue).set_message_listener(listener)
+    sent = send_numbers(context, queues[0], 50)
+    assert [seen.get(timeout=PATIENCE_S) for _ in range(50)] == sent
+    send_numbers(context, queues[1], 50)
+    assert [seen.get(timeout=PATIENCE_S) for _ in range(50)] == sent
+
+
+def test_messages_that_wait_go_to_a_listener_that_is_set_later(
+    connect: Connect, backend: Backend
+) -> None:
+    context = connect()
+    queue = context.create_queue(backend.name())
+    sent = send_numbers(context, queue, 10)
+    consumer = context.create_consumer(queue)
+    assert texts(consumer, 1) == ["0"]
+    seen: Results[str] = Results()
+    consumer.set_message_listener(lambda m: seen.put(m.text))
+    assert [seen.get(timeout=PATIENCE_S) for _ in range(9)] == sent[1:]
+    with pytest.raises(IllegalStateError, match="listener"):
+        consumer.receive(1)
+
+
+def test_a_listener_that_raises_gets_the_message_again(connect: Connect, backend: Backend) -> None:
+    """[34]"""
+    context = connect()
+    queue = context.create_queue(backend.name())
+    seen: Results[tuple[str, int]] = Results()
+
+    def listener(message: Any) -> None:
+        seen.put((message.text, message.delivery_count))
+        if message.text == "1" and message.delivery_count < 3:
+            raise FailureError
+
+    reader = connect()
+    reader.create_consumer(queue).set_message_listener(listener)
+    send_numbers(context, queue, 3)
+    assert [seen.get(timeout=PATIENCE_S) for _ in range(5)] == [
+        ("0", 1),
+        ("1", 1),
+        ("1", 2),
+        ("1", 3),
+        ("2", 1),
+    ]
+    reader.close()
+    assert context.create_consumer(queue).receive(SOON) is None
+
+
+def test_a_message_that_always_fails_is_left_and_reported(
+    connect: Connect, backend: Backend
+) -> None:
+    """[34]: not lost, and in nobody's way."""
+    context = connect()
+    queue = context.create_queue(backend.name())
+    complaints: Results[Exception] = Results()
+    handled: Results[str] = Results()
+    reader = connect()
+    reader.exception_listener = complaints.put
+
+    def listener(message: Any) -> None:
+        if message.text == "0":
+            raise FailureError("cannot be handled")
+        handled.put(message.text)
+
+    consumer = reader.create_consumer(queue)
+    consumer.set_message_listener(listener)
+    send_numbers(context, queue, 2)
+    assert handled.get(timeout=PATIENCE_S) == "1"
+    complaint = complaints.get(timeout=PATIENCE_S)
+    assert isinstance(complaint, IllegalStateError)
+    assert isinstance(complaint.__cause__, FailureError)
+    consumer.close()
+    message = received(context.create_consumer(queue))
+    assert (message.text, message.redelivered) == ("0", True)
+
+
+def test_stop_waits_for_the_running_listener(
+    connect: Connect, backend: Backend, front: Any
+) -> None:
+    """[32]"""
+    context = connect()
+    queue = context.create_queue(backend.name())
+    gate = Gate(front)
+    context.create_consumer(queue).set_message_listener(gate.listener)
+    send_numbers(context, queue, 2)
+    gate.entered.get(timeout=PATIENCE_S)
+    stopping = in_thread(context.stop)
+    assert stopping.empty()
+    gate.open()
+    assert stopping.get(timeout=PATIENCE_S) is None
+    assert gate.entered.empty()  # the second message is held
+    context.start()
+    assert gate.entered.get(timeout=PATIENCE_S) == "1"
+    gate.open()
+
+
+@pytest.mark.parametrize("closed", ["consumer", "context"])
+def test_close_waits_for_the_running_listener(
+    connect: Connect, backend: Backend, front: Any, closed: str
+) -> None:
+    """[33]"""
+    context = connect()
+    queue = context.create_queue(backend.name())
+    gate = Gate(front)
+    reader = connect()
+    consumer = reader.create_consumer(queue)
+    consumer.set_message_listener(gate.listener)
+    send_numbers(context, queue, 2)
+    gate.entered.get(timeout=PATIENCE_S)
+    closing = in_thread((consumer if closed == "consumer" else reader).close)
+    until(lambda: consumer.closed)
+    assert closing.empty()
+    gate.open()
+    assert closing.get(timeout=PATIENCE_S) is None
+    assert gate.entered.empty()
+    assert texts(context.create_consumer(queue), 1) == ["1"]  # "0" was handled
+
+
+class Gate:
+    """A listener that waits inside until it is let out."""
+
+    def __init__(self, front: Any) -> None:
+        self.entered: Results[str] = Results()
+        self._front = front
+        self._sync = threading.Semaphore(0)
+        self._aio = asyncio.Semaphore(0)
+
+    def listener(self, message: Any) -> Any:
+        self.entered.put(message.text)
+        if self._front.name == "aio":
+            return self._aio.acquire()
+        return self._sync.acquire()
+
+    def open(self) -> None:
+        if self._front.name == "aio":
+            self._front.loop.call_soon_threadsafe(self._aio.release)
+        else:
+            self._sync.release()
+
+
+def test_closing_a_context_inside_its_listener_is_refused(
+    connect: Connect, backend: Backend, front: Any
+) -> None:
+    """[33]"""
+    context = connect()
+    queue = context.create_queue(backend.name())
+    errors: list[Exception | None] = []
+    done: Results[str] = Results()
+    reader = connect()
+    child = reader.create_context(SessionMode.AUTO_ACKNOWLEDGE)
+    calls = [reader.close, child.close, reader.stop]
+
+    def listener(message: Any) -> Any:
+        done.put(message.text)
+        return front.attempt(calls[int(message.text)], errors)
+
+    child.create_consumer(queue).set_message_listener(listener)
+    send_numbers(context, queue, 3)
+    for _ in range(3):
+        done.get(timeout=PATIENCE_S)
+    until(lambda: len(errors) == 3)
+    assert [type(error) for error in errors] == [IllegalStateError] * 3
+
+
+def test_a_listener_may_close_its_own_consumer(
+    connect: Connect, backend: Backend, front: Any
+) -> None:
+    """[33]"""
+    context = connect()
+    queue = context.create_queue(backend.name())
+    errors: list[Exception | None] = []
+    consumer = context.create_consumer(queue)
+    consumer.set_message_listener(lambda _: front.attempt(consumer.close, errors))
+    send_numbers(context, queue, 3)
+    until(lambda: errors == [None])
+    other = context.create_consumer(queue)
+    assert [(received(other).text) for _ in range(2)] == ["1", "2"]
+    assert other.receive(SOON) is None
+
+
+# -- Sending --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ("text", antiphon.TextMessage),
+        (b"bytes", antiphon.BytesMessage),
+        ({"a": 1, "b": [b"x", None]}, antiphon.MapMessage),
+        ([1, "two", 3.0], antiphon.StreamMessage),
+        ((1, 2), antiphon.ObjectMessage),
+        ("", antiphon.TextMessage),
+    ],
+)
+def test_bodies_arrive_as_they_were_sent(
+    connect: Connect, backend: Backend, body: Any, kind: type[Any]
+) -> None:
+    context = connect()
+    queue = context.create_queue(backend.name())
+    context.create_producer().send(queue, body)
+    message = received(context.create_consumer(queue))
+    assert message.body == body
+    assert isinstance(plain(message), kind)
+    assert message  # also if its body is empty
+
+
+def test_headers_arrive_and_a_message_can_be_forwarded(connect: Connect, backend: Backend) -> None:
+    """[16]"""
+    context = connect()
+    queue, onwards = context.create_queue(backend.name()), context.create_queue(backend.name())
+    producer = context.create_producer()
+    producer.send(
+        queue,
+        "x",
+        properties={"floor": 4, "wing": "east"},
+        priority=7,
+        correlation_id="c",
+        reply_to=onwards,
+        type="alarm",
+        delivery_mode=DeliveryMode.NON_PERSISTENT,
+    )
+    message = received(context.create_consumer(queue))
+    assert dict(message.properties) | {"JMSXDeliveryCount": 1} == {
+        "floor": 4,
+        "wing": "east",
+        "JMSXDeliveryCount": 1,
+    }
+    assert (message.priority, message.type, message.destination) == (7, "alarm", queue)
+    assert message.delivery_mode is DeliveryMode.NON_PERSISTENT
+    producer.send(onwards, plain(message))
+    forwarded = received(context.create_consumer(onwards))
+    assert (forwarded.text, forwarded.correlation_id, forwarded.reply_to) == ("x", "c", onwards)
+    assert forwarded.properties["floor"] == 4
+    assert forwarded.delivery_mode is DeliveryMode.PERSISTENT
+
+
+def test_a_message_that_was_sent_is_not_changed_by_its_sender(
+    connect: Connect, backend: Backend
+) -> None:
+    """[17]"""
+    context = connect()
+    queue = context.create_queue(backend.name())
+    message = antiphon.MapMessage({"n": 1})
+    context.create_producer().send(queue, message)
+    message.body = {"n": 2}
+    arrived = received(context.create_consumer(queue))
+    assert arrived.body == {"n": 1}
+    assert (message.id, message.destination) == (arrived.id, queue)
+
+
+def test_asynchronous_sends_are_completed_in_order(connect: Connect, backend: Backend) -> None:
+    """[36]"""
+    context = connect()
+    queue = context.create_queue(backend.name())
+    producer = context.create_producer()
+    done: Results[int] = Results()
+    futures = []
+    for n in range(100):
+        futures.append(producer.send_async(queue, str(n)))
+        futures[-1].add_done_callback(lambda _, n=n: done.put(n))
+    producer.send(queue, "last")
+    assert all(future.done() for future in futures)
+    for future in futures:
+        future.result(PATIENCE_S)
+        assert future.exception(PATIENCE_S) is None
+    assert [done.get(timeout=PATIENCE_S) for _ in range(100)] == list(range(100))
+    sent = [*map(str, range(100)), "last"]
+    assert texts(context.create_consumer(queue), 101) == sent
+
+
+def test_send_all_says_how_many_were_sent_before_one_failed(
+    connect: Connect, backend: Backend
+) -> None:
+    context = connect()
+    queue = context.create_queue(backend.name())
+    producer = context.create_producer()
+    assert producer.send_all(queue, []) == 0
+    with pytest.raises(MessageFormatError) as caught:
+        producer.send_all(queue, ["a", "b", object(), "c"])
+    assert vars(caught.value)["sent"] == 2
+    assert texts(context.create_consumer(queue), 2) == ["a", "b"]
+
+
+def test_a_refused_send_says_so_however_it_was_sent(
+    connect: Connect, backend: Backend, front: Any
+) -> None:
+    context = connect()
+    producer = context.create_producer()
+    queue = context.create_temporary_queue()
+    front.do(queue.delete)
+    with pytest.raises(InvalidDestinationError) as caught:
+        producer.send(queue, "x")
+    assert caught.value.happened == "no"
+    future = producer.send_async(queue, "x")
+    assert isinstance(future.exception(PATIENCE_S), InvalidDestinationError)
+    with pytest.raises(InvalidDestinationError):
+        producer.send_all(queue, ["x", "y"])
+    good = context.create_queue(backend.name())
+    producer.send(good, "the session goes on")
+    assert texts(context.create_consumer(good), 1) == ["the session goes on"]
+
+
+def test_a_failed_send_that_nobody_looks_at_is_reported(
+    connect: Connect, backend: Backend, front: Any
+) -> None:
+    context = connect()
+    complaints: Results[Exception] = Results()
+    context.exception_listener = complaints.put
+    queue = context.create_temporary_queue()
+    front.do(queue.delete)
+    context.create_producer().send_async(queue, "x")
+    assert isinstance(complaints.get(timeout=PATIENCE_S), InvalidDestinationError)
+
+
+def test_a_message_that_is_too_large_is_refused_at_once(connect: Connect, backend: Backend) -> None:
+    context = connect()
+    queue = context.create_queue(backend.name())
+    with pytest.raises(ResourceAllocationError):
+        context.create_producer().send(queue, bytes((64 << 20) + 1))
+    large = bytes(1 << 20)
+    context.create_producer().send(queue, large)
+    assert received(context.create_consumer(queue)).body == large
+
+
+def test_a_named_producer_goes_on_where_it_was(connect: Connect, backend: Backend) -> None:
+    context = connect()
+    name = backend.name("producer")
+    queue = context.create_queue(backend.name())
+    producer = context.create_producer(name=name)
+    assert producer.send_all(queue, ["a", "b", "c"]) == 3
+    assert producer.last_sequence == 3
+    context.close()
+    later = connect()
+    producer = later.create_producer(name=name)
+    producer.send(queue, "d")
+    assert producer.last_sequence == 4
+    assert texts(later.create_consumer(queue), 4) == ["a", "b", "c", "d"]
+    with pytest.raises(IllegalStateError, match="open"):
+        connect().create_producer(name=name).send(queue, "e")
+
+
+def test_objects_are_pickled_only_by_consent(connect: Connect, backend: Backend) -> None:
+    context = connect()
+    queue = context.create_queue(backend.name())
+    with pytest.raises(MessageFormatError):
+        context.create_producer().send(queue, Pickled(1))
+    trusting = connect(allow_pickle=True)
+    topic = context.create_topic(backend.name())
+    consumers = [context.create_consumer(topic), trusting.create_consumer(topic)]
+    trusting.create_producer().send(topic, Pickled(1))
+    message = received(consumers[0])
+    with pytest.raises(MessageFormatError, match="pickle"):
+        _ = message.body
+    assert received(consumers[1]).body == Pickled(1)
+
+
+class Pickled:
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Pickled) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return self.value
+
+
+# -- Contexts -------------------------------------------------------------------------------------
+
+
+def test_a_client_id_is_used_by_one_connection_at_a_time(
+    connect: Connect, backend: Backend
+) -> None:
+    """[39]"""
+    client = backend.name("client")
+    first = connect(client_id=client)
+    with pytest.raises(InvalidClientIDError, match=client):
+        connect(client_id=client)
+    first.close()
+    connect(client_id=client)
+
+
+def test_after_close_every_call_is_refused(connect: Connect, backend: Backend) -> None:
+    context = connect()
+    queue = context.create_queue(backend.name())
+    producer, consumer = context.create_producer(), context.create_consumer(queue)
+    context.close()
+    context.close()
+    consumer.close()
+    producer.close()
+    for call in (
+        lambda: producer.send(queue, "x"),
+        lambda: producer.send_async(queue, "x"),
+        lambda: producer.send_all(queue, ["x"]),
+        lambda: consumer.receive(0),
+        lambda: consumer.set_message_listener(print),
+        context.create_producer,
+        lambda: context.create_consumer(queue),
+        lambda: context.create_context(CLIENT),
+        context.create_temporary_queue,
+        context.recover,
+        context.acknowledge,
+        context.start,
+        context.stop,
+        lambda: context.unsubscribe("x"),
+    ):
+        with pytest.raises(IllegalStateError, match="closed"):
+            call()
+
+
+def test_contexts_on_one_connection(connect: Connect, backend: Backend) -> None:
+    context = connect()
+    queue = context.create_queue(backend.name())
+    send_numbers(context, queue, 3)
+    root = connect()
+    one, two = root.create_context(CLIENT), root.create_context(SessionMode.AUTO_ACKNOWLEDGE)
+    assert one.session_mode is CLIENT
+    consumer = one.create_consumer(queue)
+    assert texts(consumer, 1) == ["0"]
+    one.close()  # only this one; what it had goes back
+    other = two.create_consumer(queue)
+    assert texts(other, 3) == ["0", "1", "2"]
+    root.close()
+    with pytest.raises(IllegalStateError, match="closed"):
+        other.receive(0)
+    with pytest.raises(IllegalStateError, match="closed"):
+        two.create_consumer(queue)
+
+
+def test_what_is_not_there_yet_says_so(connect: Connect, backend: Backend) -> None:
+    context = connect()
+    topic, queue = context.create_topic(backend.name()), context.create_queue(backend.name())
+    for call in (
+        lambda: context.create_consumer(topic, selector="floor > 3"),
+        lambda: context.create_consumer(topic, no_local=True),
+        lambda: context.create_shared_consumer(topic, "s"),
+        lambda: context.create_shared_durable_consumer(topic, "s"),
+        lambda: context.create_browser(queue),
+        lambda: context.create_group("g"),
+        lambda: context.join(topic),
+        lambda: context.create_context(SessionMode.SESSION_TRANSACTED),
+        context.commit,
+        context.rollback,
+        lambda: context.create_producer().send(queue, "x", delivery_delay=1),
+        lambda: context.create_producer().send(queue, "x", time_to_live=1),
+    ):
+        with pytest.raises(IllegalStateError, match="not supported yet"):
+            call()
+    assert context.create_consumer(topic, selector=" ") is not None
+
+
+def test_a_context_is_not_pickled(connect: Connect) -> None:
+    context = connect()
+    with pytest.raises(TypeError, match="connect inside the task"):
+        pickle.dumps(plain(context))
+
+
+def test_a_destination_that_is_none_is_refused(connect: Connect) -> None:
+    context = connect()
+    with pytest.raises(InvalidDestinationError, match="create_topic"):
+        context.create_producer().send("topic:x", "x")
+    with pytest.raises(InvalidDestinationError, match="create_topic"):
+        context.create_consumer("topic:x")
+
+
+# -- Lost connections -----------------------------------------------------------------------------
+
+
+def test_a_lost_connection_is_only_a_pause(connect: Connect, backend: Backend) -> None:
+    sender, reader = connect(), connect()
+    queue, topic = sender.create_queue(backend.name()), sender.create_topic(backend.name())
+    consumers = [reader.create_consumer(queue), reader.create_consumer(topic)]
+    temporary = reader.create_temporary_queue()
+    producer = sender.create_producer()
+    futures = []
+    for n in range(600):
+        futures += [producer.send_async(queue, str(n)), producer.send_async(topic, str(n))]
+        if n % 200 == 100:
+            lose_connection(sender)
+            lose_connection(reader)
+    for future in futures:
+        future.result(PATIENCE_S)
+    for consumer in consumers:
+        messages = [received(consumer) for _ in range(600)]
+        assert [m.text for m in messages] == [str(n) for n in range(600)]
+        assert not any(m.redelivered for m in messages)
+        lose_connection(reader)
+    producer.send(temporary, "still there")
+    assert texts(reader.create_consumer(temporary), 1) == ["still there"]
+    reader.close()
+    assert sender.create_consumer(queue).receive(SOON) is None  # all was acknowledged
+
+
+def test_a_blocked_receive_outlives_its_connection(connect: Connect, backend: Backend) -> None:
+    context = connect()
+    queue = context.create_queue(backend.name())
+    reader = connect(session_mode=CLIENT)
+    consumer = reader.create_consumer(queue)
+    waiting = in_thread(lambda: received(consumer).text)
+    until_waiting(consumer)
+    lose_connection(reader)
+    context.create_producer().send(queue, "came")
+    assert waiting.get(timeout=PATIENCE_S) == "came"
+    lose_connection(reader)
+    reader.acknowledge()
+    reader.close()
+    assert context.create_consumer(queue).receive(SOON) is None
+
+
+def test_requests_are_answered_across_lost_connections(connect: Connect, backend: Backend) -> None:
+    context = connect()
+    topics = [context.create_topic(backend.name()) for _ in range(10)]
+    consumers = []
+    for topic in topics:
+        lose_connection(context)
+        consumers.append(context.create_consumer(topic))
+    for topic, consumer in zip(topics, consumers, strict=True):
+        context.create_producer().send(topic, topic.name)
+        assert texts(consumer, 1) == [topic.name]
+
+
+def test_nobody_to_connect_to(front: Any) -> None:
+    with pytest.raises(ConnectionLostError, match=r"127\.0\.0\.1:1: ") as caught:
+        front.connect("antiphon://127.0.0.1:1", connect_timeout=0.3)
+    assert caught.value.happened == "no"
