@@ -61,8 +61,9 @@ sim: $(READY) ## simulate SEEDS fresh seeds (default 500)
 mutants: $(READY) ## every planted bug
 	$(BIN)/python -m tests.mutants.run
 
-bench: $(READY) ## measure the replicated log
-	$(BIN)/antiphon bench log
+bench: $(READY) ## throughput and latency, beside a bare relay
+	$(BIN)/antiphon bench throughput
+	$(BIN)/antiphon bench latency
 
 demo: $(READY) ## the main job, end to end
 	$(BIN)/antiphon demo

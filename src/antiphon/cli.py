@@ -272,32 +272,50 @@ def _add_sim(commands: Commands) -> None:
 
 
 def _add_bench(commands: Commands) -> None:
-    bench = _add_group(
-        commands, "bench", "measure", "antiphon bench log --storage memory --seconds 5"
+    example = "antiphon bench throughput --storage memory --seconds 10"
+    bench = _add_group(commands, "bench", "measure, beside what the bare machine could do", example)
+    for name, what in (
+        ("throughput", "messages a second from one publisher to all members"),
+        ("latency", "from the publish call to the delivery, at a light load"),
+    ):
+        parser = _add_command(
+            bench,
+            name,
+            what,
+            example.replace("throughput", name),
+            _implementation("antiphon.bench.compare", name),
+        )
+        _add_bench_options(parser)
+    _add_bench_connections(bench)
+
+
+def _add_bench_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--servers",
+        type=int,
+        choices=(1, 3, 5),
+        default=3,
+        help="servers, each a process (default: %(default)s)",
     )
-    log = _add_command(
-        bench,
-        "log",
-        "entries a second through the replicated log",
-        "antiphon bench log --storage memory --seconds 5",
-        _implementation("antiphon.bench.log", "run"),
+    parser.add_argument(
+        "--members",
+        type=_positive,
+        default=3,
+        metavar="N",
+        help="subscribers, each a process (default: %(default)s)",
     )
-    log.add_argument(
-        "--servers", type=_positive, default=3, metavar="N", help="servers (default: %(default)s)"
-    )
-    log.add_argument(
+    parser.add_argument(
         "--size",
         type=_positive,
         default=100,
         metavar="BYTES",
         help="bytes a message (default: %(default)s)",
     )
-    log.add_argument(
-        "--seconds", type=float, default=10.0, metavar="S", help="how long (default: %(default)s)"
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, metavar="S", help="how long (default: %(default)s)"
     )
-    _add_storage(log)
-    _add_json(log)
-    _add_bench_connections(bench)
+    _add_storage(parser)
+    _add_json(parser)
 
 
 def _add_bench_connections(bench: Commands) -> None:

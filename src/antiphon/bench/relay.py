@@ -1,59 +1,120 @@
-"""A bare relay: what this machine would move if agreeing cost nothing.
+"""The bare relay: what this machine would do if all that Antiphon promises cost nothing.
 
-One process passes every byte it receives on to the others, which count bytes and answer with the
-count; the sender is told what a majority has counted. No frames, no log, no disk: a yardstick that
-makes figures from different machines comparable.
+The same messages take the same way over plain sockets: the publisher packs single messages with
+`formats/`, the leader passes the bytes on to its followers, holds them until a majority has them
+(durable: has synced them), and then gives them to its members and lets the followers do so to
+theirs; members hand out one object for each message. There are no sessions, no log, no checks, no
+acknowledgements by members, nothing that could be lost or asked for again: only bytes and counts of
+bytes. What Antiphon reaches is stated as a part of what this reaches.
+
+A connection to a relay begins with a letter: the publisher's, or the leader's to a follower, DATA;
+a member's, MEMBER; and COMMITS is the one on which a leader tells a follower what a majority has.
 """
 
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
+import os
 import socket
 import struct
 import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import cycle, islice
 from multiprocessing.connection import Connection as Pipe
+from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import cast
 
+from antiphon.bench.connections import cpu_s
+from antiphon.bench.crew import PATIENCE_S, Crew, Job, Shape, Slice, hear, start
+from antiphon.formats import columns, pack
+from antiphon.formats.columns import BYTES, Columns, Outgoing
+
 HOST = "127.0.0.1"
-WINDOW_BYTES = 4 << 20
+DATA, MEMBER, COMMITS = b"D", b"M", b"C"
+DESTINATION = "topic:bench"
+RECEIVE_BYTES = 256 << 10
+UNANSWERED_BYTES = 1 << 20
+"""What the publisher sends before it looks for answers."""
+
 _COUNT = struct.Struct("<Q")
+_LENGTH = struct.Struct("<I")
 
 
-def bytes_a_second(servers: int, pack: bytes, seconds: float) -> float:
-    """How many bytes a sender gets through `servers` relays, a pack at a time."""
-    context = multiprocessing.get_context("spawn")
-    ports: list[int] = []
-    processes = []
-    try:
-        for number in range(servers):
-            ours, theirs = context.Pipe()
-            others = tuple(ports) if number == servers - 1 else ()
-            process = context.Process(target=_run, args=(others, theirs), daemon=True)
-            process.start()
-            processes.append(process)
-            ports.append(ours.recv())
-        with socket.create_connection((HOST, ports[-1])) as relay:
-            return _send(relay, pack, seconds)
-    finally:
-        for process in processes:
-            process.kill()
-            process.join()
+# -- Clients ---------------------------------------------------------------------------------------
 
 
-def _send(relay: socket.socket, pack: bytes, seconds: float) -> float:
-    counts = _Counts()
-    sent = 0
-    began = time.monotonic()
-    while (elapsed := time.monotonic() - began) < seconds:
-        relay.sendall(pack)
-        sent += len(pack)
-        while sent - counts.newest > WINDOW_BYTES:
-            counts.feed(relay.recv(65536))
-    return counts.newest / elapsed
+@contextmanager
+def connection(port: int, letter: bytes) -> Iterator[socket.socket]:
+    with socket.create_connection((HOST, port)) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.sendall(letter)
+        yield sock
 
 
-class _Counts:
+@contextmanager
+def open_sender(port: int) -> Iterator[RelaySender]:
+    with connection(port, DATA) as sock:
+        yield RelaySender(sock)
+
+
+class RelaySender:
+    def __init__(self, sock: socket.socket) -> None:
+        self.per_pack = 1
+        self._socket = sock
+        self._gathered: list[Outgoing] = []
+        self._messages = 0
+        self._sent = 0  # bytes
+        self._counts = Counts()
+
+    def send(self, body: bytes) -> None:
+        self._gathered.append(Outgoing(BYTES, body, b"", time.time_ns() // 1_000_000))
+        if len(self._gathered) >= self.per_pack:
+            self._send_pack()
+
+    def flush(self, last: None) -> None:
+        if self._gathered:
+            self._send_pack()
+        self._hear(0)
+
+    def _send_pack(self) -> None:
+        messages, self._gathered = self._gathered, []
+        body, flags = columns.encode(messages)
+        one = pack.encode(DESTINATION, len(messages), body, 1, self._messages + 1, 0, flags)
+        self._messages += len(messages)
+        self._socket.sendall(_LENGTH.pack(len(one)) + one)
+        self._sent += _LENGTH.size + len(one)
+        self._hear(UNANSWERED_BYTES)
+
+    def _hear(self, unanswered: int) -> None:
+        while self._sent - self._counts.newest > unanswered:
+            self._counts.feed(self._socket.recv(RECEIVE_BYTES))
+
+
+@contextmanager
+def open_receiver(port: int) -> Iterator[Iterator[bytes]]:
+    with connection(port, MEMBER) as sock:
+        yield _bodies(sock)
+
+
+def _bodies(sock: socket.socket) -> Iterator[bytes]:
+    held = b""
+    while data := sock.recv(RECEIVE_BYTES):
+        held += data
+        at = 0
+        while len(held) - at >= _LENGTH.size:
+            end = at + _LENGTH.size + _LENGTH.unpack_from(held, at)[0]
+            if end > len(held):
+                break
+            found = Columns(held[at + _LENGTH.size : end])
+            yield from map(found.body, range(found.count))
+            at = end
+        held = held[at:]
+
+
+class Counts:
     """Reads a stream of counts, of which only the newest matters."""
 
     def __init__(self) -> None:
@@ -68,66 +129,182 @@ class _Counts:
             (self.newest,) = _COUNT.unpack_from(data, whole - _COUNT.size)
 
 
-class _Head(asyncio.Protocol):
-    """Takes bytes from a sender, and answers with the count that a majority has reached."""
+# -- Servers ---------------------------------------------------------------------------------------
 
-    def __init__(self, others: tuple[int, ...]) -> None:
-        self._links = [_Link(self) for _ in others]
+
+class Relay:
+    """One server. Counts are of bytes since the beginning."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = None if file is None else os.open(file, os.O_WRONLY | os.O_CREAT, 0o600)
+        self._syncing = False
         self._received = 0
+        self._stored = 0
+        self._unstored: list[bytes] = []
+        self._committed = 0
+        self._held: deque[tuple[int, bytes]] = deque()  # not committed: where it ends, and it
+        self._followers: list[Follower] = []
+        self._commits: list[asyncio.Transport] = []
+        self._members: list[asyncio.Transport] = []
+        self._source: asyncio.Transport | None = None  # the publisher, or this one's leader
+        self._leads = False
+
+    async def lead(self, followers: list[int]) -> None:
         loop = asyncio.get_running_loop()
-        self._dialling = [
-            loop.create_task(loop.create_connection(lambda link=link: link, HOST, port))  # type: ignore[misc]
-            for link, port in zip(self._links, others, strict=True)
-        ]
+        self._leads = True
+        for port in followers:
+            data, follower = await loop.create_connection(lambda: Follower(self), HOST, port)
+            data.write(DATA)
+            commits, _ = await loop.create_connection(asyncio.Protocol, HOST, port)
+            commits.write(COMMITS)
+            self._followers.append(follower)
+            self._commits.append(commits)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._sender = cast(asyncio.Transport, transport)
+    def connected(self, letter: bytes, transport: asyncio.Transport) -> None:
+        if letter == MEMBER:
+            self._members.append(transport)
+        elif letter == DATA:
+            self._source = transport
 
-    def data_received(self, data: bytes) -> None:
+    def take(self, data: bytes) -> None:
         self._received += len(data)
-        for link in self._links:
-            link.send(data)
-        self.answer()
+        self._held.append((self._received, data))
+        for follower in self._followers:
+            follower.write(data)
+        if self._file is None:
+            self._has(self._received)
+        else:
+            self._unstored.append(data)
+            self._sync()
 
-    def answer(self) -> None:
-        if self._sender.is_closing():
+    def _sync(self) -> None:
+        """All that has come since the last sync began is written and synced together."""
+        if not self._unstored or self._syncing:
             return
-        counts = sorted([self._received, *(link.counts.newest for link in self._links)])
-        self._sender.write(_COUNT.pack(counts[(len(counts) - 1) // 2]))
+        assert self._file is not None
+        os.write(self._file, b"".join(self._unstored))
+        self._unstored = []
+        self._syncing = True
+        upto = self._received
+        done = asyncio.get_running_loop().run_in_executor(None, os.fdatasync, self._file)
+        done.add_done_callback(lambda _: self._synced(upto))
+
+    def _synced(self, upto: int) -> None:
+        self._syncing = False
+        self._has(upto)
+        self._sync()
+
+    def _has(self, upto: int) -> None:
+        self._stored = upto
+        if self._leads:
+            self.count()
+        elif self._source is not None:
+            self._source.write(_COUNT.pack(upto))
+
+    def count(self) -> None:
+        """What a majority has is committed."""
+        counts = sorted([self._stored, *(f.counts.newest for f in self._followers)])
+        committed = counts[(len(counts) - 1) // 2]
+        if committed > self._committed:
+            for commits in self._commits:
+                commits.write(_COUNT.pack(committed))
+            if self._source is not None:
+                self._source.write(_COUNT.pack(committed))
+            self.commit(committed)
+
+    def commit(self, upto: int) -> None:
+        self._committed = upto
+        ready = []
+        while self._held and self._held[0][0] <= upto:
+            ready.append(self._held.popleft()[1])
+        if ready:
+            data = b"".join(ready)
+            for member in self._members:
+                member.write(data)
 
 
-class _Link(asyncio.Protocol):
-    """The way to another relay."""
+class Follower(asyncio.Protocol):
+    """A leader's connection to a follower, on which that answers what it has."""
 
-    def __init__(self, head: _Head) -> None:
-        self.counts = _Counts()
-        self._head = head
-        self._early: list[bytes] = []  # came before the connection was made
-        self._other: asyncio.Transport | None = None
+    def __init__(self, relay: Relay) -> None:
+        self.counts = Counts()
+        self._relay = relay
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._other = cast(asyncio.Transport, transport)
-        self._other.write(b"".join(self._early))
-
-    def send(self, data: bytes) -> None:
-        if self._other is not None:
-            self._other.write(data)
-        else:
-            self._early.append(data)
+        self.write = cast(asyncio.Transport, transport).write
 
     def data_received(self, data: bytes) -> None:
         self.counts.feed(data)
-        self._head.answer()
+        self._relay.count()
 
 
-def _run(others: tuple[int, ...], pipe: Pipe) -> None:
+class Incoming(asyncio.Protocol):
+    """A connection that came to a relay."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+        self._letter = b""
+        self._counts = Counts()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._letter:
+            self._letter, data = data[:1], data[1:]
+            self._relay.connected(self._letter, self._transport)
+        if data and self._letter == DATA:
+            self._relay.take(data)
+        elif data:
+            self._counts.feed(data)
+            self._relay.commit(self._counts.newest)
+
+
+def _serve(pipe: Pipe, followers: list[int] | None, file: Path | None) -> None:
     import uvloop
 
     async def serve() -> None:
+        relay = Relay(file)
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: _Head(others), HOST, 0)
+        server = await loop.create_server(lambda: Incoming(relay), HOST, 0)
+        if followers is not None:
+            await relay.lead(followers)
         pipe.send(server.sockets[0].getsockname()[1])
         await server.serve_forever()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve())
+
+
+class BareRelay:
+    """Relays, a publisher and members, ready to work."""
+
+    def __init__(self, stack: ExitStack, shape: Shape, folder: Path | None) -> None:
+        """Durable if there is a `folder`. All ends with the `stack`."""
+        self._processes: list[BaseProcess] = []
+        stack.callback(self._end)
+        ports: list[int] = []
+        for number in range(shape.servers):
+            leads = number == shape.servers - 1
+            file = None if folder is None else folder / f"relay-{number}"
+            pipe, process = start(_serve, list(ports) if leads else None, file)
+            self._processes.append(process)
+            with pipe:
+                ports.append(hear(pipe, PATIENCE_S))
+        self._crew = stack.enter_context(Crew(shape.load, shape.members))
+        for port in islice(cycle(reversed(ports)), shape.members):
+            self._crew.add_member(open_receiver, port)
+        self._crew.add_publisher(open_sender, ports[-1])
+
+    def _end(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.join()
+
+    def work(self, job: Job) -> Slice:
+        before = self._server_cpu_s()
+        done = self._crew.work(job)
+        return done._replace(server_cpu_s=self._server_cpu_s() - before)
+
+    def _server_cpu_s(self) -> float:
+        return sum(cpu_s(process.pid) for process in self._processes if process.pid is not None)

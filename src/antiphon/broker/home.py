@@ -130,7 +130,7 @@ class Home:
         self._checked_ms = now_ms
         self._renewed_ms = now_ms
         self._known = (now_ms, -1)  # when the others last heard of this server; the stamp of it
-        self._published = 0
+        self._published = 0  # packs
         self._refused = 0
 
     def take(self) -> list[Effect]:
@@ -317,9 +317,10 @@ class Home:
             served = self._sessions.get(session)
             if served is not None:
                 sequence = self._broker.last_sequence(session, producer)
+                waiting = served.publisher.packs
                 freed, answer = served.publisher.settle(producer, sequence, now_ms)
+                self._published += waiting - served.publisher.packs
                 if answer is not None:
-                    self._published += 1
                     self._tell(served.link.number, answer)
                 if freed:
                     self._links.waits_less(served.link, freed)

@@ -1,0 +1,83 @@
+"""Antiphon itself, to be compared with the bare relay: servers as processes, and clients that use
+the public API as any program would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import cycle, islice
+from operator import attrgetter
+from pathlib import Path
+from typing import NamedTuple
+
+import antiphon
+from antiphon.bench.crew import Crew, Job, Shape, Slice
+from antiphon.errors import IllegalStateError
+from antiphon.io.cluster import look
+from antiphon.io.local import LocalCluster
+
+TOPIC = "bench"
+
+
+@contextmanager
+def open_sender(url: str) -> Iterator[ApiSender]:
+    with antiphon.connect(url) as ctx:
+        yield ApiSender(ctx)
+
+
+class ApiSender:
+    def __init__(self, ctx: antiphon.Context) -> None:
+        self.per_pack = 0  # the client finds out by itself
+        self._producer = ctx.create_producer()
+        self._topic = ctx.create_topic(TOPIC)
+        self.send = partial(self._producer.send_async, self._topic)
+
+    def flush(self, last: antiphon.SendFuture) -> None:
+        last.result()  # answers come in order: with this one, all have
+
+
+@contextmanager
+def open_receiver(url: str) -> Iterator[Iterator[bytes]]:
+    with antiphon.connect(url) as ctx, ctx.create_consumer(ctx.create_topic(TOPIC)) as consumer:
+        yield map(attrgetter("body"), consumer)
+
+
+class Messaging:
+    """A cluster, a publisher and members, ready to work."""
+
+    def __init__(self, stack: ExitStack, shape: Shape, folder: Path, storage: str) -> None:
+        """All ends with the `stack`."""
+        self._cluster = stack.enter_context(LocalCluster(shape.servers, folder, storage))
+        self._cluster.start()
+        leader = look(self._cluster.url).leader
+        if leader is None:
+            raise IllegalStateError("the servers have no leader")
+        home = self._cluster.servers[leader].url
+        others = [server.url for node, server in self._cluster.servers.items() if node != leader]
+        self._crew = stack.enter_context(Crew(shape.load, shape.members))
+        for url in islice(cycle([home, *others]), shape.members):
+            self._crew.add_member(open_receiver, url)
+        self._crew.add_publisher(open_sender, home)
+
+    def work(self, job: Job) -> Slice:
+        before = self._look()
+        done = self._crew.work(job)
+        after = self._look()
+        return done._replace(
+            server_cpu_s=after.cpu_s - before.cpu_s, packs=after.published - before.published
+        )
+
+    def _look(self) -> _Servers:
+        found = look(self._cluster.url).answers.values()
+        return _Servers(
+            sum(status.cpu_s for status in found),
+            sum(status.counts["session"]["published"] for status in found),
+        )
+
+
+class _Servers(NamedTuple):
+    """What all servers have done so far."""
+
+    cpu_s: float
+    published: int  # packs

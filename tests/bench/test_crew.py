@@ -1,0 +1,70 @@
+"""How slices of a measurement become figures."""
+
+import pytest
+
+from antiphon.bench.compare import Turns, _figures
+from antiphon.bench.crew import Load, Part, Slice
+from antiphon.bench.relay import Counts
+
+
+def slice_of(seconds: float, messages: int, delays_ms: list[list[int]]) -> Slice:
+    """One member for each list; the publisher sends a message every ms, from time 0."""
+    sent = [ms * 1_000_000 for ms in range(len(delays_ms[0]))]
+    ended = round(seconds * 1e9)
+    members = [
+        Part(
+            messages,
+            0,
+            ended - place,
+            2.0,
+            [s + d * 1_000_000 for s, d in zip(sent, delays, strict=True)],
+        )
+        for place, delays in enumerate(delays_ms)
+    ]
+    return Slice(Part(messages, 0, ended // 2, 1.0, sent), members, 4.0, messages // 100)
+
+
+def test_the_slowest_member_counts() -> None:
+    assert slice_of(2.0, 1000, [[1], [1]]).per_s == 500
+
+
+def test_delays_to_the_first_and_to_the_last_member() -> None:
+    one = slice_of(1.0, 3, [[1, 5, 2], [4, 3, 9]])
+    assert one.delays_ms(min) == [1, 3, 2]
+    assert one.delays_ms(max) == [4, 5, 9]
+
+
+def test_figures_are_of_all_processes_and_slices() -> None:
+    slices = [slice_of(1.0, 1_000_000, [[1] * 100, [2] * 100]) for _ in range(2)]
+    found = _figures(slices, slices)
+    assert found["messages_per_s"] == 1_000_000
+    assert found["cpu_s_per_million_of"] == {"publisher": 1.0, "servers": 4.0, "members": 4.0}
+    assert found["cpu_s_per_million"] == 9.0
+    assert found["latency_ms"] == {"p50": 1.0, "p99": 1.0}
+    assert found["last_delivery_ms"] == {"p50": 2.0, "p99": 2.0}
+    assert found["messages_per_pack"] == 100
+
+
+def test_the_middle_pair_decides_the_ratio() -> None:
+    turns = Turns()
+    turns.ours = [slice_of(s, 100, [[1]]) for s in (1.0, 2.0, 50.0)]
+    turns.relays = [slice_of(1.0, 100, [[1]]) for _ in range(3)]
+    assert turns.ratio(lambda slice_: slice_.per_s) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("size", [1, 100, 10_000, 1 << 20, 64 << 20])
+def test_the_window_is_bounded_and_has_room_for_two_blocks(size: int) -> None:
+    load = Load(size)
+    assert load.block >= 1
+    assert load.window >= 2 * load.block
+    assert load.window == 2 * load.block or load.window * size <= 16 << 20
+
+
+def test_counts_are_read_however_the_bytes_arrive() -> None:
+    data = b"".join(n.to_bytes(8, "little") for n in (5, 70_000, 3_000_000_000))
+    counts = Counts()
+    seen = []
+    for at in range(len(data)):
+        counts.feed(data[at : at + 1])
+        seen.append(counts.newest)
+    assert seen == [0] * 7 + [5] * 8 + [70_000] * 8 + [3_000_000_000]
