@@ -235,12 +235,12 @@ class Dispatcher:
             reader.unsettled.take(max(row.first, 1), row.last)
             self._go_on(reader)
 
-    def drained(self, link: int) -> bool:
-        """True: somebody has waited for that."""
+    def drained(self, link: int, left: int) -> bool:
+        """So many bytes have not left yet. True: somebody has waited for that."""
         outlet = self._by_link.get(link)
         if outlet is None:
             return False
-        outlet.bytes = 0
+        outlet.bytes = left
         waited = bool(outlet.blocked)
         self._ready.update(outlet.blocked)
         outlet.blocked.clear()

@@ -149,9 +149,10 @@ class Home:
         if known is not None:
             self._leave(known)
 
-    def drained(self, link: int) -> bool:
-        """What was told to this client has left; True: there is more for it to `dispatch`."""
-        return self.dispatcher.drained(link)
+    def drained(self, link: int, left: int = 0) -> bool:
+        """What was told to this client has left, except for so many bytes; True: there is more for
+        it to `dispatch`."""
+        return self.dispatcher.drained(link, left)
 
     def received(self, link: int, request: cw.Request, now_ms: int) -> None:
         known = self._links.get(link)

@@ -96,8 +96,8 @@ class Client:
             raise
 
     def writable(self) -> None:
-        """All that was sent has left."""
-        if self._at_home and self._host.home.drained(self.number):
+        """What was sent has left, or most of it."""
+        if self._at_home and self._host.home.drained(self.number, self.pipe.waiting_bytes):
             self._host.settle_soon()
         if self._next:
             self.read_on()

@@ -26,6 +26,9 @@ from antiphon.io.server import Server
 SCHEME = "embedded:"
 NODE = 1
 NOWHERE = ("embedded", 0)
+LOW_BYTES = 128 << 10
+"""With no more than this on its way to a client, more is sent."""
+
 
 OnBodies = Callable[[list[bytes]], None]
 OnLost = Callable[[Exception | None], None]
@@ -210,7 +213,7 @@ class FarEnd:
 
     def written(self, size: int) -> None:
         self.waiting_bytes -= size
-        if not self.ended and not self.waiting_bytes:
+        if not self.ended and self.waiting_bytes <= LOW_BYTES:
             self._server.guarded(self._client.writable)
 
     def closed(self) -> None:
