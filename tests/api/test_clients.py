@@ -724,6 +724,7 @@ def test_stop_waits_for_the_running_listener(
     send_numbers(context, queue, 2)
     gate.entered.get(timeout=PATIENCE_S)
     stopping = in_thread(context.stop)
+    until(lambda: not context.connection.started)
     assert stopping.empty()
     gate.open()
     assert stopping.get(timeout=PATIENCE_S) is None
@@ -767,8 +768,8 @@ class Gate:
     def listener(self, message: Any) -> Any:
         self.entered.put(message.text)
         if self._front.name == "aio":
-            return self._aio.acquire()
-        return self._sync.acquire()
+            return asyncio.wait_for(self._aio.acquire(), PATIENCE_S)
+        return self._sync.acquire(timeout=PATIENCE_S)
 
     def open(self) -> None:
         if self._front.name == "aio":
@@ -1148,7 +1149,7 @@ def test_a_blocked_receive_outlives_its_connection(connect: Connect, backend: Ba
 
 def test_requests_are_answered_across_lost_connections(connect: Connect, backend: Backend) -> None:
     context = connect()
-    topics = [context.create_topic(backend.name()) for _ in range(10)]
+    topics = [context.create_topic(backend.name()) for _ in range(4)]
     consumers = []
     for topic in topics:
         lose_connection(context)

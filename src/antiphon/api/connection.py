@@ -129,6 +129,11 @@ class Connection:
     def _pump(self) -> None:
         """Send what is to be sent, do what is to be done."""
         self._woken = False
+        self._carry_out(self._advance())
+        if self.conversation.has_neglected:
+            self._complain()
+
+    def _advance(self) -> list[Event]:
         now = now_ms()
         with self.lock:
             self.conversation.tick(now)
@@ -138,10 +143,7 @@ class Connection:
         if bodies and self._link is not None:
             self._link.send(bodies)
         self._set_timer(deadline, now)
-        for event in events:
-            self._carry_out(event)
-        if self.conversation.has_neglected:
-            self._complain()
+        return events
 
     def _set_timer(self, deadline: int | None, now: int) -> None:
         if self._timer is not None and (deadline is None or deadline < self._timer_ms):
@@ -156,24 +158,28 @@ class Connection:
         self._timer = None
         self._pump()
 
-    def _carry_out(self, event: Event) -> None:
-        if isinstance(event, Arrived):
-            receiver = self.receivers.get(event.consumer)
-            if receiver is not None:
-                receiver.arrive(event.slice)
-        elif isinstance(event, Settled):
-            event.ticket.tell()
-        elif isinstance(event, AcksDue):
-            gathering, self._gathering = self._gathering, {}
-            for receiver in gathering:
-                receiver.report()
-        elif isinstance(event, Dial):
-            self._links += 1
-            self._dialling = self._loop.create_task(self._dial(self._links))
-        elif isinstance(event, HangUp):
-            self._hang_up(event.reason)
-        else:
-            self._over(event)
+    def _carry_out(self, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, Arrived):
+                receiver = self.receivers.get(event.consumer)
+                if receiver is not None:
+                    receiver.arrive(event.slice)
+            elif isinstance(event, Settled):
+                event.ticket.tell()
+            elif isinstance(event, AcksDue):
+                self._report()
+            elif isinstance(event, Dial):
+                self._links += 1
+                self._dialling = self._loop.create_task(self._dial(self._links))
+            elif isinstance(event, HangUp):
+                self._hang_up(event.reason)
+            else:
+                self._over(event)
+
+    def _report(self) -> None:
+        gathering, self._gathering = self._gathering, {}
+        for receiver in gathering:
+            receiver.report()
 
     async def _dial(self, number: int) -> None:
         try:
