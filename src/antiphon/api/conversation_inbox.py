@@ -55,6 +55,7 @@ class Inbox:
         self._open: list[Slice] = []  # handed out and not acknowledged, as they were handed out
         self._floor = 0  # of a topic: everything up to here is acknowledged
         self._ranges: list[tuple[int, int]] = []  # acknowledged besides
+        self._beyond = 0  # the last of those, ever
         self._count = 0  # messages acknowledged since `take_rows`
 
     def arrive(self, slice_: Slice) -> None:
@@ -123,6 +124,19 @@ class Inbox:
             self._ranges.append((first, last))
         else:
             self._floor = max(self._floor, last)
+            if self._beyond > last:
+                self._pass_over()
+            return
+        if last > self._beyond:
+            self._beyond = last
+
+    def _pass_over(self) -> None:
+        """What was acknowledged out of order, up to what is still open, is below the floor now.
+        The servers cannot find that themselves: they do not know whose the messages between are."""
+        again = [slice_ for slice_ in list(self.ready)[:1] if slice_.again]
+        waiting = [slice_.first - 1 for slice_ in (*self._open[:1], *again)]
+        self._floor = max(self._floor, min([self._beyond, *waiting]))
+        self._ranges = [(first, last) for first, last in self._ranges if last > self._floor]
 
     @property
     def enough(self) -> bool:
