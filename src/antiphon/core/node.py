@@ -123,12 +123,18 @@ class Node:
     # -- Between the log and the machine -------------------------------------------------------
 
     def _run(self, effects: list[Effect]) -> list[Effect]:
+        """All that is delivered in one step is applied as one: whoever hears of it finds the
+        machine's state as it was after the last of these entries."""
         out: list[Effect] = []
-        for effect in effects:
+        entries: list[Entry] = []
+        last = max((at for at, e in enumerate(effects) if isinstance(e, Deliver)), default=-1)
+        for at, effect in enumerate(effects):
             if isinstance(effect, Deliver):
-                out.append(self._apply(effect.entries))
-                out += self._ready_reads()
-                out += self._snapshot_if_due()
+                entries += effect.entries
+                if at == last:
+                    out.append(self._apply(tuple(entries)))
+                    out += self._ready_reads()
+                    out += self._snapshot_if_due()
             elif isinstance(effect, ReadReady) and effect.index > self.applied:
                 self._waiting_reads.append((effect.index, effect.request))
             else:
