@@ -1,20 +1,31 @@
 """What must hold for the programs that use a simulated cluster, whatever breaks.
 
-The ledger sees every pack that a server accepts and every message that reaches an application. A
-message is known by its body, which is unique. Checked: a send that was answered is accepted, none
-is accepted twice, and those of one program in its order; a subscription gets everything that
-matches, in order, and nothing twice unless it is flagged; what is known to be acknowledged never
-comes again; nothing for a queue or a durable subscription is missing at the end.
+The ledger sees what the state machines accept, refuse and end, and every message that reaches an
+application. A message is known by its body, which is unique. Checked, and each check has a history
+in `tests/simulation/test_ledger.py` that fails it:
+
+- *Sending.* What was answered is accepted, what was refused never is; nothing is accepted twice;
+  a session's messages are accepted in its order, and without a gap if they are persistent.
+- *Receiving.* A subscription gets everything that matches, in order, nothing else, and nothing
+  twice unless it is flagged; only what may have been seen is flagged; what is known to be
+  acknowledged never comes again; a message of a queue is with one consumer at a time; nobody has
+  more than its window. At the end, nothing is missing.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 
+from antiphon.broker import events as ev
 from antiphon.core.effects import Accepted
+from antiphon.formats.client_wire import AckRow
 from antiphon.formats.columns import Columns
 from antiphon.formats.destination import matcher
+from antiphon.formats.pack import NON_PERSISTENT
 from antiphon.sim.checks import ViolationError
+
+Reader = tuple[int, int]
+"""A consumer: its session, and its number there."""
 
 
 class Reading:
@@ -25,8 +36,9 @@ class Reading:
         self.floor = floor  # what came before is not for it
         self.queue = queue
         self.seen: set[int] = set()  # positions that reached an application
-        self.confirmed: set[int] = set()  # acknowledged, and the client knows that
-        self.handed: dict[int, int] = {}  # consumer -> the last position it was handed
+        self._confirmed: set[int] = set()  # acknowledged, and the client knows that
+        self._handed: dict[Reader, int] = {}  # -> the last position it was handed
+        self._held: dict[int, Reader] = {}  # of a queue: who has the message
         self._ledger = ledger
         self._matches = matcher(pattern)
 
@@ -42,30 +54,59 @@ class Reading:
                 found.append(position)
         return found
 
-    def delivered(self, consumer: int, position: int, deliveries: int, body: bytes) -> None:
-        if position <= self.floor or not self._matches(self._ledger.destinations[position]):
+    def missing(self) -> list[int]:
+        return [p for p in self.expected(0, 1 << 62) if p not in self.seen]
+
+    def awaits(self, reader: Reader) -> bool:
+        """Of a topic: there is more for this consumer."""
+        return not self.queue and bool(self.expected(self._handed.get(reader, 0), 1 << 62))
+
+    def delivered(self, reader: Reader, position: int, deliveries: int, body: bytes) -> None:
+        """An application was handed this message."""
+        self._is_for_it(position, body)
+        self._is_flagged_rightly(position, deliveries)
+        if self.queue:
+            self._is_with_nobody_else(reader, position)
+        self._is_in_order(reader, position, deliveries)
+        self._handed[reader] = max(self._handed.get(reader, 0), position)
+        self._held[position] = reader
+        self.seen.add(position)
+        self._ledger.deliveries += 1
+
+    def _is_for_it(self, position: int, body: bytes) -> None:
+        destination = self._ledger.destinations.get(position)
+        if position <= self.floor or destination is None or not self._matches(destination):
             raise ViolationError(f"{self.name} got message {position}, which is not for it")
         if body != self._ledger.bodies[position]:
             raise ViolationError(f"{self.name} got another body at {position}")
-        if position in self.confirmed:
+
+    def _is_flagged_rightly(self, position: int, deliveries: int) -> None:
+        if position in self._confirmed:
             raise ViolationError(f"{self.name} got {position} again, which it had acknowledged")
         if deliveries == 1 and position in self.seen:
             raise ViolationError(f"{self.name} got {position} twice, and it is not flagged")
-        last = self.handed.get(consumer, 0)
+        doubtful = self.name in self._ledger.doubtful
+        if deliveries > 1 and position not in self.seen and not doubtful:
+            raise ViolationError(f"{self.name} got {position} flagged, and nobody had seen it")
+
+    def _is_with_nobody_else(self, reader: Reader, position: int) -> None:
+        other = self._held.get(position, reader)
+        if other != reader and not self._ledger.has_let_go(other):
+            raise ViolationError(f"{self.name} gave {position} to {reader} while {other} has it")
+
+    def _is_in_order(self, reader: Reader, position: int, deliveries: int) -> None:
+        last = self._handed.get(reader, 0)
         if not self.queue and position > last:
             missed = [p for p in self.expected(last, position) if p not in self.seen]
             if missed:
                 raise ViolationError(f"{self.name} got {position} and not {missed} before it")
-        self.handed[consumer] = max(last, position)
-        self.seen.add(position)
-        self._ledger.deliveries += 1
+        came_back = self.name in self._ledger.came_back
+        if deliveries == 1 and position < last and not came_back:
+            raise ViolationError(f"{self.name} got {position} after {last}")
 
-    def acknowledged(self, consumer: int, first: int, last: int) -> None:
+    def acknowledged(self, first: int, last: int) -> None:
         """It is certain now. From 0: all that the consumer was handed up to `last`."""
-        self.confirmed.update(p for p in self.seen if max(first, 1) <= p <= last)
-
-    def missing(self) -> list[int]:
-        return [p for p in self.expected(0, 1 << 62) if p not in self.seen]
+        self._confirmed.update(p for p in self.seen if max(first, 1) <= p <= last)
 
 
 class Ledger:
@@ -74,32 +115,97 @@ class Ledger:
         self.destinations: dict[int, str] = {}
         self.bodies: dict[int, bytes] = {}
         self.readings: dict[str, Reading] = {}
+        self.doubtful: set[str] = set()
+        """Readings with a consumer whose session was lost: anything may have been seen."""
+
+        self.came_back: set[str] = set()
+        """Queues with a consumer that left: what it had goes to others, whatever they had."""
+
         self.deliveries = 0
         self._accepted: dict[bytes, int] = {}  # body -> position
         self._last: dict[bytes, int] = {}  # sender -> the last number of its messages
+        self._sequences: dict[tuple[int, int], int] = {}  # session and producer -> the last one
+        self._not_accepted: set[tuple[int, int, int]] = set()  # session, producer, sequence
+        self._refused: set[bytes] = set()  # and the sender knows
+        self._opened: dict[Reader, str] = {}  # consumers -> their readings
+        self._gone: set[int] = set()  # sessions that have ended
+        self._closed: set[Reader] = set()
+
+    # -- Sending -------------------------------------------------------------------------------
 
     def accepted(self, one: Accepted, payload: bytes) -> None:
         """A server's state machine took a pack; most have taken it before."""
         if one.position in self.bodies:
             return
         columns = Columns(payload)
+        persistent = not columns.header.flags & NON_PERSISTENT
+        self._comes_next(one.session, one.producer, one.sequence, one.count, persistent)
         for i in range(one.count):
             body = columns.body(i)
-            if body in self._accepted:
-                raise ViolationError(f"{body!r} is accepted twice")
-            sender, _, number = body.rpartition(b"#")
-            if int(number) <= self._last.get(sender, 0):
-                raise ViolationError(f"{body!r} is accepted after {self._last[sender]}")
-            self._last[sender] = int(number)
+            self._is_new(body)
             self._accepted[body] = one.position + i
             self.positions.append(one.position + i)
             self.destinations[one.position + i] = one.destination
             self.bodies[one.position + i] = body
 
+    def _comes_next(
+        self, session: int, producer: int, sequence: int, count: int, persistent: bool
+    ) -> None:
+        stream = (session, producer)
+        last = self._sequences.get(stream, sequence - 1)
+        gap = [n for n in range(last + 1, sequence) if (*stream, n) not in self._not_accepted]
+        if persistent and (gap or sequence <= last):
+            raise ViolationError(f"message {sequence} of {stream} is accepted after {last}")
+        self._sequences[stream] = sequence + count - 1
+
+    def _is_new(self, body: bytes) -> None:
+        if body in self._accepted:
+            raise ViolationError(f"{body!r} is accepted twice")
+        if body in self._refused:
+            raise ViolationError(f"{body!r} was refused to its sender, and is accepted")
+        sender, _, number = body.rpartition(b"#")
+        if int(number) <= self._last.get(sender, 0):
+            raise ViolationError(f"{body!r} is accepted after {self._last[sender]}")
+        self._last[sender] = int(number)
+
     def answered(self, body: bytes) -> None:
         """The servers have told the sender that they have it."""
         if body not in self._accepted:
             raise ViolationError(f"{body!r} was acknowledged to its sender, and nobody has it")
+
+    def refused(self, body: bytes) -> None:
+        """The sender was told that it did not happen, and never will."""
+        if body in self._accepted:
+            raise ViolationError(f"{body!r} was refused to its sender, and is accepted")
+        self._refused.add(body)
+
+    # -- Receiving -----------------------------------------------------------------------------
+
+    def opens(self, reader: Reader, name: str) -> None:
+        """A program asks for a consumer."""
+        self._opened[reader] = name
+
+    def closes(self, reader: Reader) -> None:
+        """A program asks for its end: what it has not acknowledged goes back."""
+        self._closed.add(reader)
+        self.came_back.add(self._opened[reader])
+
+    def has_let_go(self, reader: Reader) -> bool:
+        return reader in self._closed or reader[0] in self._gone
+
+    def happened(self, event: ev.Event) -> None:
+        """A server's state machine tells; most have told before."""
+        if isinstance(event, ev.PackRefused):
+            no = event.refusal
+            self._not_accepted.update(
+                (event.session, no.producer, n) for n in range(no.first, no.last + 1)
+            )
+        elif isinstance(event, ev.SessionEnded) and event.session not in self._gone:
+            self._gone.add(event.session)
+            names = {name for reader, name in self._opened.items() if reader[0] == event.session}
+            self.came_back |= names
+            if event.code:
+                self.doubtful |= names
 
     def reading(self, name: str, pattern: str, floor: int, queue: bool = False) -> Reading:
         """A durable subscription and a queue go on where they were."""
@@ -107,3 +213,19 @@ class Ledger:
         if reading is None:
             reading = self.readings[name] = Reading(self, name, pattern, floor, queue)
         return reading
+
+
+class Window:
+    """What one consumer has and has not acknowledged: never more than it asked for."""
+
+    def __init__(self, prefetch: int) -> None:
+        self._prefetch = prefetch
+        self._open: set[int] = set()
+
+    def arrived(self, first: int, last: int) -> None:
+        self._open.update(range(first, last + 1))
+        if len(self._open) > self._prefetch:
+            raise ViolationError(f"{len(self._open)} messages in a window of {self._prefetch}")
+
+    def acknowledges(self, row: AckRow) -> None:
+        self._open = {p for p in self._open if not row.first <= p <= row.last}

@@ -46,8 +46,10 @@ class SimLink:
         if self._world.breaks_a_link():
             self.cut()
             return
-        self._to_client += 1
-        self._travel(1, self._at_client, cw.encode(answer))
+        repeated = not isinstance(answer, cw.Attached) and self._world.repeats_a_frame()
+        for _ in range(2 if repeated else 1):
+            self._to_client += 1
+            self._travel(1, self._at_client, cw.encode(answer))
 
     def _travel(self, way: int, arrive: Callable[..., None], *args: Any) -> None:
         if self._open and not self._dead:

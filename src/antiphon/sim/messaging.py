@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from antiphon.core.effects import Applied
-from antiphon.formats.destination import is_queue
+from antiphon.formats.destination import is_queue, is_temporary
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.disk import SimDisk
 from antiphon.sim.draws import stream
@@ -28,6 +28,7 @@ class MessagingWorld(World):
         self._messaging = plan.messaging
         self.ledger = Ledger()
         self.programs: list[SimProgram] = []
+        self.mailboxes: dict[int, str] = {}  # program -> the temporary destination it consumes from
         self.sessions_lost = 0
         self._leaving = False
         self._chance = stream(plan.seed, "links")
@@ -115,6 +116,8 @@ class MessagingWorld(World):
     # -- What servers report -------------------------------------------------------------------
 
     def accepted(self, effect: Applied) -> None:
+        for event in effect.events:
+            self.ledger.happened(event)
         payloads = {entry.index: entry.payload for entry in effect.entries}
         for one in effect.accepted:
             self.ledger.accepted(one, payloads[one.index])
@@ -142,7 +145,7 @@ class MessagingWorld(World):
         waiting = [
             name
             for name, queue in leader.broker.queues.items()
-            if name in consumed and any(True for _ in queue.live())
+            if (name in consumed or is_temporary(name)) and any(True for _ in queue.live())
         ]
         for server in self.servers.values():
             if (
@@ -156,7 +159,9 @@ class MessagingWorld(World):
     def _no_leaks(self, leader: SimHome) -> None:
         broker = leader.broker
         consumed = {p.role.consumes for p in self.programs}
-        left = [name for name in broker.queues if name in consumed]
+        left = [name for name in broker.queues if name in consumed or is_temporary(name)]
+        left += [name for name in broker.topics.last if is_temporary(name)]
+        left += [f"client id {name}" for name in broker.client_ids]
         left += [
             f"subscription {s.key}" for s in broker.topics.subscriptions.values() if not s.durable
         ]

@@ -13,7 +13,7 @@ import msgspec
 from antiphon.broker.home import HomeSettings
 from antiphon.core.settings import Settings
 from antiphon.sim.draws import stream
-from antiphon.sim.programs import Role
+from antiphon.sim.programs import MAILBOX, Role
 
 LEADER = 0
 """A fault's target: whoever leads when it strikes."""
@@ -135,6 +135,7 @@ def _draw_messaging(random: Random, duration_us: int) -> Messaging:
             client_window_bytes=random.choice((200, 8 << 20)),
             window_bytes=random.choice((500, 64 << 20)),
             delivery_bytes=random.choice((1, 500, 256 << 10)),
+            slow_quota=random.choice((2, 100_000)),
         ),
         faults=tuple(faults),
     )
@@ -142,15 +143,18 @@ def _draw_messaging(random: Random, duration_us: int) -> Messaging:
 
 TOPICS = ("topic:a", "topic:a.b", "topic:c")
 QUEUES = ("queue:q", "queue:r")
+TEMPORARY = ("temp-queue:", "temp-topic:")
 
 
 def _draw_role(random: Random, *, publishes: bool) -> Role:
     consumes = (
         ""
         if publishes and random.random() < 0.7
-        else random.choice((*TOPICS, *QUEUES, "queue:q", "topic:a.*", "topic:>"))
+        else random.choice((*TOPICS, *QUEUES, *TEMPORARY, "queue:q", "topic:a.*", "topic:>"))
     )
     to = random.sample((*TOPICS, *QUEUES), random.choice((1, 2, 5)))
+    if random.random() < 0.3:
+        to.append(MAILBOX)
     return Role(
         publishes=random.choice((5, 20, 60)) if publishes else 0,
         to=tuple(to),
@@ -160,6 +164,8 @@ def _draw_role(random: Random, *, publishes: bool) -> Role:
         durable=consumes.startswith("topic:") and random.random() < 0.6,
         prefetch=random.choice((1, 2, 7, 100)),
         ack_every=random.choice((1, 1, 3, 10)),
+        individually=random.random() < 0.3,
+        slow=random.choice(("spill", "spill", "spill", "disconnect")),
         lease_ms=random.choice((300, 2_000, 8_000)),
         think_us=random.choice((100, 2_000, 20_000)),
         restless=random.choice((0.0, 0.0, 0.02, 0.1)),

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from antiphon.api.conversation import (
-    Acknowledgement,
     AcksDue,
     Arrived,
     Conversation,
@@ -22,12 +21,13 @@ from antiphon.api.conversation import (
     Settled,
     Terms,
 )
-from antiphon.api.conversation_inbox import Inbox
 from antiphon.api.conversation_packing import Batch, Stream
 from antiphon.formats import client_wire as cw
 from antiphon.formats.columns import TEXT, Outgoing
-from antiphon.formats.destination import is_queue
+from antiphon.formats.destination import is_temporary
 from antiphon.formats.pack import NON_PERSISTENT
+from antiphon.sim.checks import ViolationError
+from antiphon.sim.consuming import SimConsumer
 from antiphon.sim.draws import stream
 from antiphon.sim.ledger import Reading
 from antiphon.sim.links import SimLink
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 MS = 1000
 
+MAILBOX = "mailbox"
+"""To send to: the temporary destination of somebody."""
+
 
 class Role(msgspec.Struct, frozen=True):
     """What a program does."""
@@ -45,10 +48,12 @@ class Role(msgspec.Struct, frozen=True):
     to: tuple[str, ...]  # to these destinations
     persistent: bool
     named: bool  # by a named producer, which goes on exactly where it was
-    consumes: str  # from here; empty: does not
+    consumes: str  # from here; empty: does not; "temp-queue:": from one that it creates
     durable: bool
     prefetch: int
     ack_every: int  # messages; what is not acknowledged may be given back
+    individually: bool  # acknowledges single messages, in any order
+    slow: str  # what happens if it does not keep up
     lease_ms: int
     think_us: int  # between two messages
     restless: float  # how often it closes something
@@ -67,13 +72,10 @@ class SimProgram:
         self.to_send = role.publishes
         self.leaving = False  # the work is done: it closes, and does not come back
         self.gone = False
-        self.reading: Reading | None = None  # of the consumer that is open
-        self._random = stream(world.seed, "program", number)
+        self.random = stream(world.seed, "program", number)
         self._conversation: Conversation | None = None
         self._link: SimLink | None = None
-        self._inbox: Inbox | None = None
-        self._untold = 0  # handled and not acknowledged
-        self._consuming = False
+        self._consumer: SimConsumer | None = None
         self._stream: Stream | None = None
         self._closing = False
         self._timer_us: int | None = None
@@ -93,12 +95,11 @@ class SimProgram:
         self.lives += 1
         self.alive = True
         self.paused_until_us = 0
-        self._consuming = self._closing = False
+        self._closing = False
         self._stream = None
         self.settled = self.sent  # what became of the rest, nobody will know
         self._timer_us = None
         self._link = None
-        self._inbox = None
         client_id = self.name if self.role.durable else ""
         random = stream(self.world.seed, "conversation", self.number, self.lives)
         self._conversation = Conversation(
@@ -110,7 +111,7 @@ class SimProgram:
         )
         self._conversation.ready.watch(self._ready)
         self.world.note(0, f"{self.name} starts")
-        self._step()
+        self.step()
 
     def kill(self, silently: bool) -> None:
         self.alive = False
@@ -121,11 +122,15 @@ class SimProgram:
             else:
                 self._link.closed_by_client()
         self._link = None
-        self._inbox = None
-        if self.reading is not None and not (self.reading.queue or self.role.durable):
-            self.world.ledger.readings.pop(self.reading.name, None)
-        self.reading = None
+        if self._consumer is not None:
+            self._consumer.forget()
+        self._consumer = None
+        self.world.mailboxes.pop(self.number, None)
         self.world.note(0, f"{self.name} is killed")
+
+    @property
+    def reading(self) -> Reading | None:
+        return self._consumer.reading if self._consumer is not None else None
 
     def finished(self) -> bool:
         """It has nothing more to do, and all that it must have got is there."""
@@ -139,16 +144,19 @@ class SimProgram:
         """The faults have stopped: only a little is left to do."""
         self.to_send = min(self.to_send, self.sent + 3)
         self.paused_until_us = 0
+        if self._consumer is not None and not self._closing:
+            self._consumer.finish()
+            self.step()
 
     def leave(self) -> None:
         """Close everything, and be done."""
         self.leaving = True
         self.gone = not self.alive
         if self._conversation is not None:
-            if self._inbox is not None:
-                self._inbox.acknowledge_all()
+            if self._consumer is not None and not self._closing:
+                self._consumer.finish()
             self._close_session()
-            self._step()
+            self.step()
 
     # -- The driver's half ---------------------------------------------------------------------
 
@@ -158,13 +166,13 @@ class SimProgram:
     def received(self, link: SimLink, body: bytes) -> None:
         if link is self._link and self._conversation is not None:
             self._conversation.received(body, self._now_ms())
-            self._step()
+            self.step()
 
     def link_lost(self, link: SimLink) -> None:
         if link is self._link and self._conversation is not None:
             self._link = None
             self._conversation.lost(self._now_ms(), "the connection was lost")
-            self._step()
+            self.step()
 
     def cut(self) -> None:
         if self._link is not None:
@@ -184,9 +192,9 @@ class SimProgram:
         else:
             self._link = link
             self._conversation.connected(self._now_ms())
-        self._step()
+        self.step()
 
-    def _step(self) -> None:
+    def step(self) -> None:
         """Send what is to be sent, do what is to be done, until there is nothing."""
         conversation = self._conversation
         while conversation is not None and conversation is self._conversation:
@@ -211,11 +219,11 @@ class SimProgram:
         elif isinstance(event, Settled):
             event.ticket.tell()
         elif isinstance(event, Arrived):
-            if self._inbox is not None and event.consumer == self._inbox.consumer:
-                self._inbox.arrive(event.slice)
-                self._consume_later()
+            if self._consumer is not None and event.consumer == self._consumer.number:
+                self._consumer.arrived(event.slice)
         elif isinstance(event, AcksDue):
-            self._send_acks()
+            if self._consumer is not None:
+                self._consumer.report()
         elif isinstance(event, Over):
             self._over(event.error)
 
@@ -227,7 +235,7 @@ class SimProgram:
         if self.leaving:
             self.gone = True
         else:
-            self.world.at(self._random.randrange(1, 500) * MS, self.start)
+            self.world.at(self.random.randrange(1, 500) * MS, self.start)
 
     def _set_timer(self) -> None:
         due_ms = self._conversation.next_deadline_ms() if self._conversation is not None else None
@@ -248,7 +256,7 @@ class SimProgram:
             return
         self._timer_us = None
         self._conversation.tick(self._now_ms())
-        self._step()
+        self.step()
 
     # -- The application's half: publishing ----------------------------------------------------
 
@@ -281,12 +289,12 @@ class SimProgram:
             return
         if self.paused_until_us <= self.world.now_us:
             if self.sent < self.to_send and self._stream is not None:
-                for _ in range(self._random.choice((1, 1, 3))):
+                for _ in range(self.random.choice((1, 1, 3))):
                     self._send()
-            if self.world.core is None and self._random.random() < self.role.restless:
+            if self.world.core is None and self.random.random() < self.role.restless:
                 self._close_something()
-            self._step()
-        pause = self._random.choice((1, 5, 50)) * self.role.think_us
+            self.step()
+        pause = self.random.choice((1, 5, 50)) * self.role.think_us
         self.world.at(pause, self._work, life)
 
     def _send(self) -> None:
@@ -300,130 +308,65 @@ class SimProgram:
         body = f"{sender}#{self.sent}".encode()
         batch = conversation.send(
             self._stream,
-            self._random.choice(self.role.to),
+            self._somewhere(),
             0 if self.role.persistent else NON_PERSISTENT,
             Outgoing(TEXT, body, b"", self._now_ms()),
         )
         batch.watch(lambda: self._answered(batch, body))
 
+    def _somewhere(self) -> str:
+        destination = self.random.choice(self.role.to)
+        if destination != MAILBOX:
+            return destination
+        # It may be gone by the time the message comes there.
+        return self.random.choice([*self.world.mailboxes.values()] or [self.role.to[0]])
+
     def _answered(self, batch: Batch, body: bytes) -> None:
         self.settled += 1
         batch.looked_at = True
-        if batch.error is None and self.role.persistent:
-            self.world.ledger.answered(body)
+        if batch.error is None:
+            if self.role.persistent:
+                self.world.ledger.answered(body)
+        elif batch.error.happened == "no" and not self.role.named:
+            # What a named producer did not get through, its next life sends as new.
+            self.world.ledger.refused(body)
+            over = self._conversation is None or self._conversation.over
+            if not over and not is_temporary(batch.destination):
+                raise ViolationError(f"{body!r} is refused: {batch.error}")
 
     # -- Consuming -----------------------------------------------------------------------------
 
     def _open_consumer(self) -> None:
-        conversation, role = self._conversation, self.role
+        conversation, destination = self._conversation, self.role.consumes
         assert conversation is not None
-        number = conversation.next_consumer()
-        destination = role.consumes
-        durable = "mail" if role.durable else ""
-        self._inbox = Inbox(number, is_queue(destination), role.prefetch)
-        self._untold = 0
-        asked = cw.OpenConsumer(number, destination, role.prefetch, durable)
-        request = conversation.open_consumer(asked)
-        request.watch(lambda: self._consumer_opened(request, number))
+        if is_temporary(destination):
+            destination += conversation.next_temporary()
+            conversation.request(cw.CreateTemporary(destination))
+        durable = "mail" if self.role.durable else ""
+        self._consumer = SimConsumer(self, conversation, destination, durable)
 
-    def _consumer_opened(self, request: Request, number: int) -> None:
-        if self._conversation is None or self._conversation.over:
-            return
-        if request.error is not None:
-            raise AssertionError(f"{self.name} cannot consume: {request.error}")
-        ledger, role = self.world.ledger, self.role
-        if is_queue(role.consumes):
-            self.reading = ledger.reading(role.consumes, role.consumes, 0, queue=True)
-        elif role.durable:
-            self.reading = ledger.reading(f"{self.name} mail", role.consumes, request.value)
-        else:
-            name = f"{self.name}.{self.lives}.{number}"
-            self.reading = ledger.reading(name, role.consumes, request.value)
-        self._consume_later()  # messages may have come before the answer
-
-    def _consume_later(self) -> None:
-        if not self._consuming:
-            self._consuming = True
-            think = self._random.randrange(1, 2 * self.role.think_us)
-            self.world.at(think, self._consume, self.lives)
-
-    def _consume(self, life: int) -> None:
-        if life != self.lives:
-            return
-        self._consuming = False
-        inbox = self._inbox
-        if inbox is None or self._conversation is None or self._closing or self.reading is None:
-            return
-        if self.paused_until_us > self.world.now_us:
-            self._consume_later()
-            return
-        got = inbox.take()
-        if got is None:
-            return
-        slice_, index = got
-        self.reading.delivered(
-            self.lives << 32 | self.number << 16 | inbox.consumer,
-            slice_.start + index,
-            slice_.deliveries,
-            slice_.columns.body(index),
-        )
-        self._handled(inbox)
-        if inbox.ready:
-            self._consume_later()
-        self._step()
-
-    def _handled(self, inbox: Inbox) -> None:
-        """Acknowledge now and then; now and then have it all again."""
-        assert self._conversation is not None
-        self._untold += 1
-        if self._untold < self.role.ack_every and inbox.ready:
-            return
-        self._untold = 0
-        if self.role.ack_every > 1 and self.world.core is None and self._random.random() < 0.1:
-            inbox.recover()
-            return
-        inbox.acknowledge_all()
-        if inbox.enough:
-            self._send_acks()
-        else:
-            self._conversation.acks_wait()
-
-    def _send_acks(self) -> None:
-        if self._inbox is None or self._conversation is None:
-            return
-        rows = self._inbox.take_rows()
-        if rows:
-            reading = self.reading
-            ack = self._conversation.acknowledge(rows)
-            ack.watch(lambda: self._acknowledged(ack, reading))
-
-    def _acknowledged(self, ack: Acknowledgement, reading: Reading | None) -> None:
-        ack.looked_at = True
-        if ack.error is None and reading is not None:
-            for row in ack.rows:
-                reading.acknowledged(row.consumer, row.first, row.last)
+    def consumes(self, destination: str) -> None:
+        """From now on; so others may send there."""
+        if is_temporary(destination):
+            self.world.mailboxes[self.number] = destination
 
     # -- Closing -------------------------------------------------------------------------------
 
     def _close_something(self) -> None:
-        if self._inbox is not None and self.reading is not None and self._random.random() < 0.7:
+        if self.reading is not None and self.random.random() < 0.7:
             self._close_consumer()
         else:
             self._close_session()
 
     def _close_consumer(self) -> None:
-        """And open another one. What was not acknowledged is given back."""
-        conversation, inbox = self._conversation, self._inbox
+        """And open another one."""
+        conversation, consumer = self._conversation, self._consumer
         assert conversation is not None
-        assert inbox is not None
-        self._send_acks()
-        kept = inbox.close()
-        conversation.close_consumer(inbox.consumer, kept)
-        if kept:
-            conversation.request(cw.Return(tuple(kept)))
-        if self.reading is not None and not (self.reading.queue or self.role.durable):
-            self.world.ledger.readings.pop(self.reading.name)
-        self.reading = None
+        assert consumer is not None
+        consumer.close()
+        self.world.mailboxes.pop(self.number, None)
+        if is_temporary(consumer.destination):
+            conversation.request(cw.DeleteTemporary(consumer.destination))
         self._open_consumer()
 
     def _close_session(self) -> None:
@@ -431,6 +374,6 @@ class SimProgram:
         if conversation is None or conversation.over or self._closing:
             return
         self._closing = True
-        self._send_acks()
-        kept = self._inbox.close() if self._inbox is not None else []
+        self.world.mailboxes.pop(self.number, None)
+        kept = self._consumer.shut() if self._consumer is not None else []
         conversation.request(cw.CloseSession(tuple(kept)))

@@ -78,6 +78,8 @@ def _less_messaging(m: Messaging) -> Iterator[Messaging]:
             replace(role, publishes=0, restless=0.0),
             replace(role, restless=0.0),
             replace(role, ack_every=1),
+            replace(role, individually=False),
+            replace(role, slow="spill"),
             replace(role, publishes=min(1, role.publishes)),
         ):
             yield replace(m, roles=(*m.roles[:at], less, *m.roles[at + 1 :]))
