@@ -34,11 +34,12 @@ MAY_IMPORT = {
     "spark": PUBLIC | {"formats"},
     "console": EVERYTHING - {"spark"},
     "bench": EVERYTHING,
+    "chaos": EVERYTHING,
     "demo": EVERYTHING,
     "trace_show": EVERYTHING,
     "pubsub_cli": PUBLIC,
     "__main__": {"cli"},
-    "cli": EVERYTHING | {"bench", "demo", "pubsub_cli", "trace_show"},
+    "cli": EVERYTHING | {"bench", "chaos", "demo", "pubsub_cli", "trace_show"},
 }
 
 PURE_LAYERS = {"formats", "core", "broker"}

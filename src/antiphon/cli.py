@@ -55,6 +55,7 @@ def _build_parser() -> argparse.ArgumentParser:
     _add_sub(commands)
     _add_demo(commands)
     _add_sim(commands)
+    _add_chaos(commands)
     _add_bench(commands)
     _add_journal(commands)
     _add_trace(commands)
@@ -268,6 +269,32 @@ def _add_sim(commands: Commands) -> None:
         default=True,
         help="make a failing seed's story as short as it still fails",
     )
+    _add_json(parser)
+
+
+def _add_chaos(commands: Commands) -> None:
+    parser = _add_command(
+        commands,
+        "chaos",
+        "real servers and programs under faults, and whether they keep their promises",
+        "antiphon chaos --seconds 30 --seed 7",
+        _implementation("antiphon.chaos.run", "run"),
+    )
+    parser.add_argument(
+        "--seconds",
+        type=_seconds,
+        default=30.0,
+        metavar="S",
+        help="how long things break (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--seed", type=int, metavar="N", help="what breaks when (default: a fresh one)"
+    )
+    parser.add_argument(
+        "--servers", type=_positive, default=3, metavar="N", help="servers (default: %(default)s)"
+    )
+    _add_storage(parser)
+    parser.add_argument("--trace", metavar="DIR", help="keep the traces and logs here")
     _add_json(parser)
 
 

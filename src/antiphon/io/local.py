@@ -59,11 +59,12 @@ class LocalServer:
     def running(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
-    def start(self, cluster: str, storage: str) -> None:
+    def start(self, cluster: str, storage: str, *more: str) -> None:
+        """`more`: further options of `antiphon serve`."""
         assert not self.running
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         options = ["--node", str(self.node), "--cluster", cluster]
-        options += ["--data", str(self.data), "--storage", storage]
+        options += ["--data", str(self.data), "--storage", storage, *more]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*COMMAND, "serve", *options],

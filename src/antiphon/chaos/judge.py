@@ -1,0 +1,183 @@
+"""What the programs of a chaos run saw, compared with what was promised.
+
+Judged are traces alone; no server is believed. Promised is: a message that was acknowledged to its
+sender is accepted; accepted messages have one place in one order, a sender's in the order in which
+they were sent and without a gap; a durable subscription and a queue get everything that is for
+them, a subscription in order; nothing comes twice unless it is marked as redelivered, and what is
+known to be acknowledged never comes again.
+
+A message counts as accepted if it reached anybody: each one is for somebody who must get it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from antiphon.formats.destination import is_queue, matcher
+from antiphon.formats.trace import TraceEvent
+
+SHOWN_MAX = 5
+
+
+class Reading:
+    """A queue, a durable subscription, or one session's non-durable one; through all consumers."""
+
+    def __init__(self, name: str, expected: list[int], complete: bool) -> None:
+        self.name = name
+        self.expected = expected  # positions that are for it, rising
+        self.complete = complete  # whether it must have all of them in the end
+        self.seen: set[int] = set()
+        self.certain: set[int] = set()  # known to be acknowledged
+        self.reached: dict[str, int] = {}  # by session: the last position in order
+        self.open: dict[str, list[int]] = defaultdict(list)  # by session: not acknowledged yet
+
+
+class Judge:
+    def __init__(self, events: Iterable[TraceEvent]) -> None:
+        """`events` of all processes."""
+        self._events = sorted(events, key=lambda e: (e.at, e.process, e.incarnation, e.seq))
+        self._destinations: dict[str, str] = {}  # message -> where it was sent
+        self._positions: dict[str, int] = {}  # message -> its place in the order
+        self._readings: dict[str, Reading] = {}
+        self.violations: list[str] = []
+        self._count: Counter[str] = Counter()
+        self.longest_pause_s = 0.0  # in which nothing was acknowledged to any sender
+        self._look_at_sending()
+        self._look_at_the_order()
+        self._look_at_deliveries()
+        self._look_at_the_end()
+
+    def counts(self) -> dict[str, int]:
+        return {name: self._count[name] for name in ("sent", "acknowledged", "delivered", "again")}
+
+    def _complain(self, what: str) -> None:
+        self.violations.append(what)
+
+    # -- Sending ---------------------------------------------------------------------------------
+
+    def _look_at_sending(self) -> None:
+        last_s = None
+        for event in self._events:
+            if event.kind == "send":
+                self._count["sent"] += 1
+                # A named producer that died may send a number again, elsewhere, if it was not
+                # accepted. So the last one counts.
+                self._destinations[event.message] = event.group
+            elif event.kind == "sent":
+                self._count["acknowledged"] += 1
+                if last_s is not None:
+                    self.longest_pause_s = max(self.longest_pause_s, event.at - last_s)
+                last_s = event.at
+
+    # -- The order -------------------------------------------------------------------------------
+
+    def _look_at_the_order(self) -> None:
+        at_position: dict[int, str] = {}
+        for event in self._events:
+            if event.kind != "deliver":
+                continue
+            if event.message not in self._destinations:
+                self._complain(f"{event.process} got {event.message!r}, which nobody sent")
+                continue
+            position = self._positions.setdefault(event.message, event.position)
+            if position != event.position:
+                self._complain(f"{event.message} is accepted twice: {position}, {event.position}")
+            there = at_position.setdefault(event.position, event.message)
+            if there != event.message:
+                self._complain(f"at position {event.position} is {there}, and {event.message}")
+        self._look_at_senders()
+        for event in self._events:
+            if event.kind == "sent" and event.message not in self._positions:
+                self._complain(f"{event.message} was acknowledged to its sender, and is lost")
+
+    def _look_at_senders(self) -> None:
+        by_sender: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for message, position in self._positions.items():
+            sender, _, digits = message.rpartition("#")
+            by_sender[sender].append((int(digits), position))
+        for sender, numbered in by_sender.items():
+            numbered.sort()
+            for i, (number, position) in enumerate(numbered):
+                if number != i + 1:
+                    self._complain(f"{sender}#{i + 1} is lost, and {sender}#{number} is there")
+                    break
+                if i and position < numbered[i - 1][1]:
+                    self._complain(f"{sender}#{number} stands before {sender}#{number - 1}")
+                    break
+
+    # -- Deliveries ------------------------------------------------------------------------------
+
+    def _look_at_deliveries(self) -> None:
+        for event in self._events:
+            if event.kind == "join" and (event.durable or is_queue(event.group)):
+                self._reading_of(event)
+            elif event.kind == "deliver" and event.message in self._positions:
+                self._delivered(self._reading_of(event), event)
+            elif event.kind == "acknowledge":
+                for reading in self._readings.values():
+                    reading.certain.update(reading.open.pop(event.session, ()))
+
+    def _reading_of(self, event: TraceEvent) -> Reading:
+        if is_queue(event.group):
+            name = event.group
+        elif event.durable:
+            name = f"{event.process}'s {event.group}"
+        else:
+            name = f"{event.session}'s {event.group}"
+        reading = self._readings.get(name)
+        if reading is None:
+            expected = self._expected(event.group)
+            complete = event.durable or is_queue(event.group)
+            if not complete:  # it began some time
+                expected = expected[bisect_left(expected, event.position) :]
+            reading = self._readings[name] = Reading(name, expected, complete)
+        return reading
+
+    def _expected(self, pattern: str) -> list[int]:
+        matches = matcher(pattern)
+        return sorted(
+            position
+            for message, position in self._positions.items()
+            if matches(self._destinations[message])
+        )
+
+    def _delivered(self, reading: Reading, event: TraceEvent) -> None:
+        position, name = event.position, reading.name
+        at = bisect_left(reading.expected, position)
+        if at == len(reading.expected) or reading.expected[at] != position:
+            self._complain(f"{name} got {event.message}, which is not for it")
+            return
+        self._count["delivered"] += 1
+        self._count["again"] += event.redelivered
+        if position in reading.certain:
+            self._complain(f"{name} got {event.message} again, which it had acknowledged")
+        elif position in reading.seen and not event.redelivered:
+            self._complain(f"{name} got {event.message} twice, and it is not marked")
+        if not is_queue(event.group):
+            self._in_order(reading, event, at)
+        reading.seen.add(position)
+        reading.open[event.session].append(position)
+
+    def _in_order(self, reading: Reading, event: TraceEvent, at: int) -> None:
+        """Nothing that is for it and comes earlier may be missing."""
+        after = bisect_right(reading.expected, reading.reached.get(event.session, 0))
+        missed = [p for p in reading.expected[after:at] if p not in reading.seen]
+        if missed:
+            self._complain(
+                f"{reading.name} got {event.message} at {event.position}, and had not got "
+                f"{missed[:SHOWN_MAX]} before it"
+            )
+        reading.reached[event.session] = max(reading.reached.get(event.session, 0), event.position)
+
+    # -- The end ---------------------------------------------------------------------------------
+
+    def _look_at_the_end(self) -> None:
+        for reading in self._readings.values():
+            missing = [p for p in reading.expected if p not in reading.seen]
+            if reading.complete and missing:
+                self._complain(
+                    f"{reading.name} never got {len(missing)} messages, for instance at positions "
+                    f"{missing[:SHOWN_MAX]}"
+                )

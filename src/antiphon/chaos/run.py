@@ -1,0 +1,199 @@
+"""Break what the plan says, mend everything, wait until all is delivered, and judge."""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from antiphon.chaos.crew import Programs, Servers
+from antiphon.chaos.faults import Saboteur, Undo
+from antiphon.chaos.judge import SHOWN_MAX, Judge
+from antiphon.chaos.links import Links
+from antiphon.chaos.plan import Fault, draw_plan
+from antiphon.chaos.program import Spec
+from antiphon.io.transport import format_address
+
+TOPICS = ("topic:chaos.a", "topic:chaos.b")
+QUEUE = "queue:chaos"
+EVERYWHERE = (*TOPICS, QUEUE)
+MEND_S = 60.0
+
+
+def run(args: argparse.Namespace) -> int:
+    seed = args.seed if args.seed is not None else secrets.randbelow(1 << 32)
+    folder = Path(args.trace) if args.trace else Path(tempfile.mkdtemp("-antiphon-chaos"))
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        report = Chaos(seed, args.seconds, args.servers, args.storage, folder).run()
+    except BaseException:
+        Console().print(f"logs and traces are in {folder}", highlight=False, soft_wrap=True)
+        raise
+    if report["violations"]:
+        report["folder"] = str(folder)
+    elif not args.trace:
+        shutil.rmtree(folder)
+    if args.json:
+        print(json.dumps(report))
+    else:
+        _print(report)
+    return 1 if report["violations"] else 0
+
+
+def _print(report: dict[str, Any]) -> None:
+    console = Console()
+    table = Table("injected", "times", title=f"seed {report['seed']}")
+    for kind, times in report["faults"].items():
+        table.add_row(kind, str(times))
+    console.print(table)
+    facts = (
+        f"{report['acknowledged']} messages were acknowledged to their senders, "
+        f"{report['deliveries']} delivered, {report['redelivered']} of these marked redelivered; "
+        f"the longest pause was {report['longest_pause_ms']} ms"
+    )
+    console.print(facts, highlight=False, soft_wrap=True)
+    for violation in report["violations"][: 4 * SHOWN_MAX]:
+        console.print(f"VIOLATION: {violation}", highlight=False, markup=False, soft_wrap=True)
+    if report["violations"]:
+        console.print(
+            f"{len(report['violations'])} violations; logs and traces are in {report['folder']}",
+            highlight=False,
+            soft_wrap=True,
+        )
+    else:
+        console.print("nothing was lost, nothing came twice unmarked, nothing out of order")
+
+
+class Chaos:
+    def __init__(self, seed: int, seconds: float, servers: int, storage: str, folder: Path) -> None:
+        self._seed = seed
+        self._seconds = seconds
+        self._folder = folder
+        self._plan = draw_plan(seed, seconds, servers, storage)
+        self._servers = Servers(servers, folder, storage)
+        self._complaints: list[str] = []
+        self._console = Console()
+        self._began = time.monotonic()
+
+    def run(self) -> dict[str, Any]:
+        addresses = {node: server.address for node, server in self._servers.servers.items()}
+        with Links(addresses) as self._links, self._servers:
+            self._servers.connect_by(self._links)
+            self._servers.start()
+            with Programs(self._cast(), self._folder) as self._programs:
+                saboteur = Saboteur(self._servers, self._links, self._programs, self._say)
+                self._begin()
+                self._break(saboteur)
+                saboteur.mend()
+                self._say("everything is mended")
+                self._finish()
+        judge = Judge(self._programs.events())
+        counts = judge.counts()
+        return {
+            "seed": self._seed,
+            "seconds": round(time.monotonic() - self._began, 1),
+            "servers": len(self._servers.servers),
+            "storage": self._servers.storage,
+            "faults": dict(sorted(saboteur.injected.items())),
+            "sent": counts["sent"],
+            "acknowledged": counts["acknowledged"],
+            "deliveries": counts["delivered"],
+            "redelivered": counts["again"],
+            "longest_pause_ms": round(judge.longest_pause_s * 1000),
+            "violations": [*judge.violations, *self._complaints],
+        }
+
+    def _cast(self) -> list[Spec]:
+        url = "antiphon://" + ",".join(
+            format_address(link.address) for link in self._links.to_programs.values()
+        )
+
+        def spec(role: Any, name: str, **rest: Any) -> Spec:
+            return Spec(role, name, url, str(self._folder), str(self._seed), 1, **rest)
+
+        return [
+            spec("acknowledging", "mailbox", consumes="topic:chaos.>", durable=True),
+            spec("listening", "archive", consumes=TOPICS[0], durable=True),
+            spec("listening", "watcher", consumes="topic:chaos.*"),
+            spec("acknowledging", "worker-1", consumes=QUEUE),
+            spec("listening", "worker-2", consumes=QUEUE),
+            spec("publisher", "counter", to=EVERYWHERE, named=True),
+            spec("publisher", "chatter", to=EVERYWHERE),
+        ]
+
+    @property
+    def _publishers(self) -> list[str]:
+        return [name for name, spec in self._programs.specs.items() if spec.role == "publisher"]
+
+    @property
+    def _consumers(self) -> list[str]:
+        return [name for name in self._programs.specs if name not in self._publishers]
+
+    def _say(self, what: str) -> None:
+        line = f"{time.monotonic() - self._began:5.1f} s  {what}"
+        self._console.print(line, highlight=False, soft_wrap=True)
+
+    # -- The course of a run ---------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Subscriptions first: what comes before is not for them."""
+        for name in self._consumers:
+            self._programs.start(name)
+        self._wait(self._all_have_joined, "the consumers subscribe")
+        for name in self._publishers:
+            self._programs.start(name)
+        self._say(f"{len(self._servers.servers)} servers and {len(self._programs.specs)} programs")
+
+    def _all_have_joined(self) -> bool:
+        joined = {event.process for event in self._programs.events() if event.kind == "join"}
+        return joined >= set(self._consumers)
+
+    def _break(self, saboteur: Saboteur) -> None:
+        """Each fault at its time, and its end at its own."""
+        order = count()
+        start_s = time.monotonic()
+        due: list[tuple[float, int, Fault | Undo]] = [
+            (fault.at_s, next(order), fault) for fault in self._plan
+        ]
+        heapq.heapify(due)
+        while due:
+            at_s, _, what = heapq.heappop(due)
+            time.sleep(max(0.0, start_s + at_s - time.monotonic()))
+            if not isinstance(what, Fault):
+                what()
+            elif (undo := saboteur.inject(what)) is not None:
+                end_s = time.monotonic() - start_s + what.for_s
+                heapq.heappush(due, (end_s, next(order), undo))
+        time.sleep(max(0.0, start_s + self._seconds - time.monotonic()))
+
+    def _finish(self) -> None:
+        self._complaints += self._programs.end(*self._publishers)
+        self._say("the publishers have their answers")
+        self._wait(lambda: self._servers.waiting() == 0, "everything is acknowledged")
+        self._complaints += self._programs.end(*self._consumers)
+        self._wait(self._servers.agree, "the servers agree")
+        self._wait(self._nothing_is_left, "the servers have forgotten the programs")
+        self._say("the programs are gone")
+
+    def _nothing_is_left(self) -> bool:
+        statuses = self._servers.statuses().values()
+        return all(status.counts["broker"]["sessions"] == 0 for status in statuses)
+
+    def _wait(self, until: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + MEND_S
+        while not until():
+            if time.monotonic() > deadline:
+                self._complaints.append(f"waited {MEND_S:g} s in vain: {what}")
+                return
+            time.sleep(0.1)
