@@ -124,12 +124,13 @@ class Request(Ticket):
 
 
 class Acknowledgement(Ticket):
-    __slots__ = ("number", "rows")
+    __slots__ = ("number", "patient", "rows")
 
-    def __init__(self, number: int, rows: tuple[cw.AckRow, ...]) -> None:
+    def __init__(self, number: int, rows: tuple[cw.AckRow, ...], patient: bool) -> None:
         super().__init__()
         self.number = number
         self.rows = rows
+        self.patient = patient  # nobody waits for it
 
 
 class Conversation:
@@ -277,6 +278,8 @@ class Conversation:
         """Requests are granted one after the other, and after what was acknowledged before."""
         if self._state is State.OVER:
             raise self.problem()
+        if self._acks and self._acks[-1].patient:
+            self.acknowledge(())  # now somebody waits for those before it
         self._request_number += 1
         request = Request(body, self._request_number, self._ack_number)
         self._requests.append(request)
@@ -284,11 +287,12 @@ class Conversation:
             self._closing = request
         return request
 
-    def acknowledge(self, rows: Iterable[cw.AckRow]) -> Acknowledgement:
+    def acknowledge(self, rows: Iterable[cw.AckRow], patient: bool = False) -> Acknowledgement:
+        """`patient`: nobody will wait for it."""
         if self._state is State.OVER:
             raise self.problem("unknown")
         self._ack_number += 1
-        ack = Acknowledgement(self._ack_number, tuple(rows))
+        ack = Acknowledgement(self._ack_number, tuple(rows), patient)
         self._acks.append(ack)
         self._acks_to_send.append(ack)
         return ack
@@ -392,7 +396,8 @@ class Conversation:
             if self._acks_due_ms is None:
                 self._acks_due_ms = now_ms + ACK_MS
         if self._state is State.ATTACHED:
-            self._out += (cw.encode(cw.Ack(a.number, a.rows)) for a in self._acks_to_send)
+            acks = self._acks_to_send
+            self._out += (cw.encode(cw.Ack(a.number, a.rows, a.patient)) for a in acks)
             self._acks_to_send.clear()
             self._send_request()
             self._out += (cw.encode(cw.Publish(pack)) for pack in self._outbox.leaving())
@@ -485,10 +490,10 @@ class Conversation:
             self._settle(self._outbox.refused(m.producer, m.first, m.last, error))
 
     def _on_result(self, m: cw.Result, _: int) -> None:
-        request = self._requests[0] if self._requests else None
-        if request is None or m.number < request.number:
+        if m.number <= self._request_number - len(self._requests):
             return  # answered twice
-        if m.number > request.number or not request.sent:
+        request = self._requests[0] if self._requests else None
+        if request is None or m.number != request.number or not request.sent:
             raise FormatError(f"an answer to request {m.number}, which was not made")
         self._requests.popleft()
         if m.code:
