@@ -1,128 +1,191 @@
-"""What a consumer has: handed out in order, acknowledged in any, again when it asks for it."""
+"""One consumer's messages at the client, against a model that knows each message by itself."""
 
-import random
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
 
 import pytest
 
 from antiphon.api.conversation_inbox import Inbox, Slice
+from antiphon.api.conversation_receipts import Ranges
 from antiphon.formats import columns, pack
 from antiphon.formats.client_wire import AckRow, Kept
-from antiphon.formats.columns import Columns, Outgoing
+from antiphon.formats.columns import TEXT, Columns, Outgoing
+
+CONSUMER = 3
 
 
-def some(position: int, count: int = 1, deliveries: int = 1) -> Slice:
-    body, flags = columns.encode([Outgoing(columns.MESSAGE, b"", b"", 0)] * count)
-    whole = Columns(pack.encode("topic:t", count, body, 1, 1, 0, flags))
-    return Slice(whole, position, 0, count, deliveries)
+def slice_of(first: int, last: int, deliveries: int = 1) -> Slice:
+    """Messages whose bodies are their positions."""
+    messages = [Outgoing(TEXT, str(n).encode(), b"", 1) for n in range(first, last + 1)]
+    body, flags = columns.encode(messages)
+    data = pack.encode("topic:a", len(messages), body, 1, 1, 0, flags)
+    return Slice(Columns(data), first, 0, len(messages), deliveries)
 
 
-def inbox(*positions: int, queue: bool = False) -> Inbox:
-    """With these messages, which the application has."""
-    one = Inbox(3, queue, prefetch=100)
-    for position in positions:
-        one.arrive(some(position))
-        one.take()
-    return one
-
-
-def taken(one: Inbox) -> tuple[int, int] | None:
+def take(inbox: Inbox, for_good: bool = False) -> tuple[int, int] | None:
     """Position and delivery count of the next message."""
-    found = one.take()
-    if found is None:
+    taken = inbox.take_for_good() if for_good else inbox.take()
+    if taken is None:
         return None
-    slice_, index = found
-    return slice_.start + index, slice_.deliveries
+    one, index = taken
+    position = one.start + index
+    assert one.columns.body(index) == str(position).encode()
+    return position, one.deliveries
 
 
-def test_messages_come_out_in_order() -> None:
-    one = Inbox(3, False, 100)
-    one.arrive(some(5, count=2))
-    one.arrive(some(9))
-    assert [taken(one) for _ in range(4)] == [(5, 1), (6, 1), (9, 1), None]
+def filled(is_queue: bool, *slices: Slice) -> Inbox:
+    inbox = Inbox(CONSUMER, is_queue, prefetch=8)
+    for one in slices:
+        inbox.arrive(one)
+    return inbox
 
 
-def test_a_topic_is_acknowledged_by_one_number() -> None:
-    one = inbox(4, 5, 9)
-    one.acknowledge_all()
-    assert one.take_rows() == [AckRow(3, 0, 9)]
-    assert one.take_rows() == []
+def test_messages_are_handed_out_in_the_order_in_which_they_came() -> None:
+    inbox = filled(True, slice_of(10, 12), slice_of(5, 6, deliveries=2))
+    assert [take(inbox) for _ in range(6)] == [(10, 1), (11, 1), (12, 1), (5, 2), (6, 2), None]
 
 
-def test_a_queue_is_acknowledged_by_exact_ranges() -> None:
-    one = inbox(4, 5, 9, queue=True)
-    one.acknowledge_all()
-    assert one.take_rows() == [AckRow(3, 4, 5), AckRow(3, 9, 9)]
+def test_a_topic_acknowledges_with_one_number() -> None:
+    inbox = filled(False, slice_of(1, 3), slice_of(7, 9))
+    for _ in range(5):
+        take(inbox, for_good=True)
+    assert inbox.take_rows() == [AckRow(CONSUMER, 0, 8)]
+    assert inbox.take_rows() == []
 
 
-def test_what_is_open_before_is_not_acknowledged_with_what_comes_after() -> None:
-    one = inbox(4, 5, 6)
-    assert one.acknowledge(5)
-    assert one.take_rows() == [AckRow(3, 5, 5)]
-    assert one.acknowledge(4)
-    assert not one.acknowledge(4)
-    assert one.take_rows() == [AckRow(3, 0, 5)]
+def test_a_queue_acknowledges_exact_ranges() -> None:
+    inbox = filled(True, slice_of(1, 3), slice_of(4, 4), slice_of(7, 9))
+    for _ in range(6):
+        take(inbox, for_good=True)
+    assert inbox.take_rows() == [AckRow(CONSUMER, 1, 4), AckRow(CONSUMER, 7, 8)]
 
 
-def test_when_nothing_is_open_before_everything_acknowledged_is_one_number() -> None:
-    # Between 4 and 9 lie messages for others: the servers cannot tell that nothing is missing.
-    one = inbox(4, 9)
-    one.acknowledge(9)
-    one.take_rows()
-    one.acknowledge(4)
-    assert one.take_rows() == [AckRow(3, 0, 9)]
+def test_behind_an_open_message_a_topic_acknowledges_ranges_too() -> None:
+    inbox = filled(False, slice_of(1, 6))
+    for _ in range(6):
+        take(inbox)
+    for position in (4, 5, 1, 3):
+        assert inbox.acknowledge(position)
+    assert inbox.take_rows() == [
+        AckRow(CONSUMER, 0, 1),
+        AckRow(CONSUMER, 4, 5),
+        AckRow(CONSUMER, 3, 3),
+    ]
+    inbox.acknowledge_all()
+    assert inbox.take_rows() == [AckRow(CONSUMER, 0, 6)]
 
 
-def test_the_number_ends_before_what_is_handed_out_again() -> None:
-    one = inbox(4, 6, 9)
-    one.acknowledge(9)
-    one.recover()
-    assert taken(one) == (4, 2)
-    one.acknowledge(4)
-    assert one.take_rows() == [AckRow(3, 0, 5), AckRow(3, 9, 9)]
+def test_only_an_open_message_is_acknowledged() -> None:
+    inbox = filled(True, slice_of(1, 2))
+    take(inbox)
+    assert not inbox.acknowledge(2)
+    assert inbox.acknowledge(1)
+    assert not inbox.acknowledge(1)
 
 
-def test_recover_hands_out_everything_open_again_flagged_and_first() -> None:
-    one = inbox(4, 5)
-    one.arrive(some(6))
-    one.recover()
-    assert [taken(one) for _ in range(3)] == [(4, 2), (5, 2), (6, 1)]
+def test_a_quarter_of_the_window_is_enough() -> None:
+    inbox = filled(True, slice_of(1, 4))
+    take(inbox, for_good=True)
+    assert not inbox.enough
+    take(inbox, for_good=True)
+    assert inbox.enough
+    inbox.take_rows()
+    assert not inbox.enough
 
 
-def test_a_closed_consumer_keeps_what_the_application_saw() -> None:
-    one = inbox(4, 5, 6)
-    one.arrive(some(7))
-    one.acknowledge(5)
-    one.recover()
-    assert taken(one) == (4, 2)
-    assert one.close() == [Kept(3, 4, 4, 2), Kept(3, 6, 6, 1)]
-    assert taken(one) is None
+def test_what_is_recovered_comes_first_and_counts_again() -> None:
+    inbox = filled(False, slice_of(1, 2), slice_of(3, 5))
+    for _ in range(4):
+        take(inbox)
+    inbox.acknowledge(2)
+    inbox.recover()
+    assert [take(inbox) for _ in range(4)] == [(1, 2), (3, 2), (4, 2), (5, 1)]
+    inbox.redeliver(3)
+    assert take(inbox) == (3, 3)
 
 
-@pytest.mark.parametrize("seed", range(60))
-@pytest.mark.parametrize("queue", [True, False])
-def test_rows_say_exactly_what_was_acknowledged(seed: int, queue: bool) -> None:
-    draw = random.Random(seed)
-    one = Inbox(3, queue, 100)
-    position, arrived = 0, []
-    handed: list[int] = []
-    done: set[int] = set()
-    told: set[int] = set()
-    for _ in range(60):
-        what = draw.random()
-        if what < 0.3:
-            position += draw.choice((1, 1, 4))
-            one.arrive(some(position))
-            arrived.append(position)
-        elif what < 0.7 and (found := taken(one)) is not None:
-            handed.append(found[0])
-        elif what < 0.85 and handed:
-            chosen = handed.pop(draw.randrange(len(handed)))
-            assert one.acknowledge(chosen)
-            done.add(chosen)
-        elif what < 0.9:
-            one.recover()
-            handed.clear()
+def test_closing_keeps_what_the_application_saw() -> None:
+    inbox = filled(True, slice_of(1, 4), slice_of(7, 8))
+    for _ in range(4):
+        take(inbox)
+    inbox.acknowledge(1)
+    inbox.recover()
+    take(inbox)
+    assert inbox.close() == [Kept(CONSUMER, 2, 2, 2), Kept(CONSUMER, 3, 4, 1)]
+    assert take(inbox) is None
+    assert inbox.acknowledge(3)
+    assert inbox.give_up(but={2}) == [Kept(CONSUMER, 4, 4, 1)]
+    assert inbox.kept() == [Kept(CONSUMER, 2, 2, 2)]
+
+
+@pytest.mark.parametrize("is_queue", [True, False])
+@pytest.mark.parametrize("seed", range(100))
+def test_against_a_model(seed: int, is_queue: bool) -> None:
+    """The servers know as acknowledged exactly what the application acknowledged."""
+    chance = Random(seed)
+    inbox = Inbox(CONSUMER, is_queue, prefetch=10)
+    arrived: list[int] = []
+    waiting: list[tuple[int, int]] = []  # position, count of the next delivery
+    open_: list[tuple[int, int]] = []
+    acknowledged: set[int] = set()
+    known: set[int] = set()
+    end = 0
+    for _ in range(200):
+        action = chance.randrange(8)
+        if action == 0:
+            first = end + 1 + chance.randrange(3)
+            end = first + chance.randrange(4)
+            inbox.arrive(slice_of(first, end))
+            arrived += range(first, end + 1)
+            waiting += [(position, 1) for position in range(first, end + 1)]
+        elif action in (1, 2):
+            assert take(inbox) == (waiting[0] if waiting else None)
+            open_ += waiting[:1]
+            del waiting[:1]
+        elif action == 3:
+            assert take(inbox, for_good=True) == (waiting[0] if waiting else None)
+            acknowledged |= {position for position, _ in waiting[:1]}
+            del waiting[:1]
+        elif action == 4 and open_:
+            position, _ = open_.pop(chance.randrange(len(open_)))
+            assert inbox.acknowledge(position)
+            acknowledged.add(position)
+        elif action == 5 and chance.random() < 0.3:
+            inbox.recover()
+            waiting = [(position, count + 1) for position, count in open_] + waiting
+            open_ = []
+        elif action == 6 and chance.random() < 0.3:
+            inbox.acknowledge_all()
+            acknowledged |= {position for position, _ in open_}
+            open_ = []
+        elif action == 7:
+            for row in inbox.take_rows():
+                assert not (is_queue and row.first == 0)
+                known |= {p for p in arrived if (row.first or 1) <= p <= row.last}
+            assert known == acknowledged
+    kept = inbox.close()
+    seen = {p for p, _ in open_} | {p for p, count in waiting if count > 1}
+    assert {p for k in kept for p in range(k.first, k.last + 1)} == seen
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_ranges_against_a_set(seed: int) -> None:
+    chance = Random(seed)
+    ranges, model = Ranges(), set[int]()
+    for _ in range(100):
+        first = chance.randrange(1, 40)
+        last = first + chance.randrange(6)
+        some = set(range(first, last + 1))
+        missing = {p for one, two in ranges.missing(first, last) for p in range(one, two + 1)}
+        assert missing == some - model
+        if chance.random() < 0.5:
+            ranges.add(first, last)
+            model |= some
         else:
-            for row in one.take_rows():
-                told.update(p for p in arrived if row.first <= p <= row.last)
-            assert told == done
+            ranges.remove(first, last)
+            model -= some
+        found = ranges.as_tuple()
+        assert {p for one, two in found for p in range(one, two + 1)} == model
+        assert all(two + 1 < one for (_, two), (one, _) in pairwise(found))
