@@ -105,6 +105,7 @@ def test_wrong_usage_exits_2_and_says_why(
         ("sim", "antiphon.sim.cli.run"),
         ("journal inspect data", "antiphon.io.inspect.run"),
         ("demo", "antiphon.demo.run"),
+        ("chaos --seconds 1", "antiphon.chaos.run.run"),
         ("serve", "antiphon.io.serve.run"),
         ("cluster up 3", "antiphon.io.cluster.up"),
         (f"cluster status {URL}", "antiphon.io.cluster.status"),

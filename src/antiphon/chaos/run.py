@@ -23,6 +23,7 @@ from antiphon.chaos.judge import SHOWN_MAX, Judge
 from antiphon.chaos.links import Links
 from antiphon.chaos.plan import Fault, draw_plan
 from antiphon.chaos.program import Spec
+from antiphon.errors import IllegalStateError
 from antiphon.io.transport import format_address
 
 TOPICS = ("topic:chaos.a", "topic:chaos.b")
@@ -33,8 +34,10 @@ MEND_S = 60.0
 
 def run(args: argparse.Namespace) -> int:
     seed = args.seed if args.seed is not None else secrets.randbelow(1 << 32)
-    folder = Path(args.trace) if args.trace else Path(tempfile.mkdtemp("-antiphon-chaos"))
+    folder = Path(args.trace or tempfile.mkdtemp("-antiphon-chaos"))
     folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise IllegalStateError(f"{folder} is not empty: this run and an older one would mix there")
     try:
         report = Chaos(seed, args.seconds, args.servers, args.storage, folder).run()
     except BaseException:

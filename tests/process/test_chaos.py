@@ -1,0 +1,134 @@
+"""`antiphon chaos`, and the parts of it that touch real things."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from antiphon import cli
+from antiphon.chaos.judge import Judge
+from antiphon.chaos.links import Link
+from antiphon.formats.trace import TraceEvent, decode
+
+pytestmark = pytest.mark.process
+
+
+def chaos(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, object]]:
+    code = cli.main(["chaos", *arguments, "--json"])
+    return code, json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def events(folder: Path) -> list[TraceEvent]:
+    return [e for path in folder.glob("*.trace") for e in decode(path.read_bytes())[0]]
+
+
+@pytest.mark.timeout(150)
+def test_promises_are_kept_whatever_breaks(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "traces"
+    arguments = ("--seconds", "15", "--seed", "59", "--trace", str(folder))
+    code, report = chaos(capsys, *arguments)
+    assert report["violations"] == []
+    assert code == 0
+    faults = report["faults"]
+    assert isinstance(faults, dict)
+    assert {"server-kill", "program-kill", "disk-full"} <= set(faults), faults
+    assert any("no room" in log.read_text() for log in folder.glob("node-*.log"))
+    assert int(str(report["acknowledged"])) > 500
+    assert int(str(report["deliveries"])) > 1000
+    # The judge has really seen it: without one message it is not content any more.
+    told = events(folder)
+    lost = next(e for e in told if e.kind == "deliver" and e.process == "mailbox")
+    without = [e for e in told if (e.kind, e.message) != ("deliver", lost.message)]
+    assert any(lost.message in violation for violation in Judge(without).violations)
+    # And a folder with an old run in it is not used again.
+    assert cli.main(["chaos", *arguments]) == 1
+
+
+@pytest.mark.timeout(150)
+def test_promises_are_kept_in_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    code, report = chaos(capsys, "--seconds", "8", "--seed", "5", "--storage", "memory")
+    assert (code, report["violations"]) == (0, [])
+
+
+# -- Links -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def echo() -> Iterator[tuple[str, int]]:
+    """A server that says what it hears."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=_echo, args=(listener,), daemon=True)
+        thread.start()
+        yield listener.getsockname()
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def _echo(listener: socket.socket) -> None:
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        with connection:
+            try:
+                while data := connection.recv(1024):
+                    connection.sendall(data)
+            except OSError:
+                pass
+
+
+@pytest.fixture
+def link(echo: tuple[str, int]) -> Iterator[Link]:
+    link = Link(echo)
+    yield link
+    link.close()
+
+
+def test_a_link_passes_on_what_it_gets(link: Link) -> None:
+    with socket.create_connection(link.address, 20) as connection:
+        connection.sendall(b"hello")
+        assert connection.recv(1024) == b"hello"
+        link.delay(0.01)
+        connection.sendall(b"slowly")
+        assert connection.recv(1024) == b"slowly"
+
+
+def test_a_stalled_link_passes_nothing_until_it_is_mended(link: Link) -> None:
+    with socket.create_connection(link.address, 20) as connection:
+        connection.sendall(b"before")
+        assert connection.recv(1024) == b"before"
+        link.stall()
+        connection.sendall(b"meanwhile")
+        connection.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            connection.recv(1024)
+        connection.settimeout(20)
+        link.mend()
+        assert connection.recv(1024) == b"meanwhile"
+
+
+def test_a_cut_link_ends_connections_and_takes_none(link: Link) -> None:
+    with socket.create_connection(link.address, 20) as connection:
+        connection.sendall(b"before")
+        assert connection.recv(1024) == b"before"
+        link.cut()
+        assert ended(connection)
+    with socket.create_connection(link.address, 20) as connection:
+        assert ended(connection)
+    link.mend()
+    with socket.create_connection(link.address, 20) as connection:
+        connection.sendall(b"after")
+        assert connection.recv(1024) == b"after"
+
+
+def ended(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1024) == b""
+    except ConnectionError:
+        return True
