@@ -273,18 +273,18 @@ def test_a_message_larger_than_the_servers_take_is_refused_and_costs_no_number()
 def test_senders_wait_while_too_much_is_held(talk: Talk) -> None:
     assert talk.c.room().done
     body = "x" * (ROOM_BYTES // 8)
-    while talk.c.has_room:
+    while talk.c.room().done:
         talk.send(body)
         talk.step()
     room = talk.c.room()
     last = talk.c.stream.sequence
-    assert not room.done
+    assert talk.c.try_send(talk.c.stream, "topic:a", 0, text("x")) is None
     for sequence in range(1, last + 1):
         talk.answer(cw.Published(0, sequence))
         if room.done:
             break
     assert last / 3 < sequence < last
-    assert talk.c.has_room
+    assert talk.c.room().done
 
 
 # -- Answers to messages --------------------------------------------------------------------------
@@ -357,7 +357,7 @@ def test_messages_sent_while_there_is_no_connection_gather(talk: Talk) -> None:
     for n in range(100):
         talk.send(str(n))
         assert talk.step() == []
-    assert not talk.c.may_send
+    assert not talk.c.idles
     assert published_packs(talk.attach()) == [[str(n) for n in range(100)]]
 
 

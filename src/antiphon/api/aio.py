@@ -155,10 +155,8 @@ class Worker:
             self._task = None
 
 
-class SendFuture(Sending):
+class SendFuture(Sending, eq=False, gc=False):
     """What `await send_async(...)` gives: the answer to come, to be awaited."""
-
-    __slots__ = ()
 
     def __await__(self) -> Generator[Any, Any, None]:
         if not self._batch.done:
@@ -194,13 +192,13 @@ class Producer(BaseProducer):
         self, destination: Destination, message_or_body: Any, **headers: Unpack[Headers]
     ) -> SendFuture:
         """Returns as soon as there is room."""
-        flags, rest = split(headers)
+        flags, rest = split(headers) if headers else (0, headers)
         message = self._prepare(destination, message_or_body, rest)
         batch = self._put(destination, message_or_body, flags, message)
         if batch is None:
             deadline = Deadline(self._timeout)
             batch = await run(self._putting(destination, message_or_body, flags, message, deadline))
-        return SendFuture(batch)
+        return SendFuture(batch, self._context)
 
     async def send_all(
         self, destination: Destination, messages: Iterable[Any], **headers: Unpack[Headers]

@@ -153,6 +153,13 @@ class Conversation:
         self._terms = terms
         self._state = State.PAUSING
         self._outbox = Outbox(session, packing or SelfClocking())
+        self.try_send = self._outbox.put
+        """As `send`, but None if there is no `room`. Without a detour: this is called for every
+        message."""
+
+        self.idles = False
+        """Messages that are sent now could leave: `flush` is worth while."""
+
         self._receipts: dict[int, Receipts] = {}  # by consumer
         self._requests: deque[Request] = deque()  # the first one may have been sent
         self._acks: deque[Acknowledgement] = deque()  # not known to have arrived
@@ -198,17 +205,10 @@ class Conversation:
         """Nobody waits for an answer."""
         return not (self._requests or self._acks or self._outbox.unsettled())
 
-    @property
-    def may_send(self) -> bool:
-        """A `flush` would let messages leave."""
-        return self._state is State.ATTACHED and self._outbox.waits
-
-    @property
-    def has_room(self) -> bool:
-        return self._outbox.has_room
-
     def room(self) -> Ticket:
         """Settled when there is room for more messages."""
+        if self._state is State.OVER:
+            raise self.problem()
         return self._outbox.room()
 
     def unsettled(self) -> list[Batch]:
@@ -240,9 +240,12 @@ class Conversation:
         return self._outbox.streams[0]
 
     def send(self, stream: Stream, destination: str, flags: int, message: Outgoing) -> Batch:
+        """To be called only while there is room."""
         if self._state is State.OVER:
             raise self.problem()
-        return self._outbox.put(stream, destination, flags, message)
+        batch = self._outbox.put(stream, destination, flags, message)
+        assert batch is not None, "there is no room: wait for it"
+        return batch
 
     def open_producer(self, name: str) -> Request:
         """When it is done, `opened` gives its stream."""
@@ -401,6 +404,7 @@ class Conversation:
             self._acks_to_send.clear()
             self._send_request()
             self._out += (cw.encode(cw.Publish(pack)) for pack in self._outbox.leaving())
+        self.idles = self._state is State.ATTACHED and self._outbox.may_leave
         out, self._out = self._out, []
         if out:
             self._said_ms = now_ms

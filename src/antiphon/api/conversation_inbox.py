@@ -68,7 +68,10 @@ class Inbox:
         if not self.ready:
             return None
         slice_ = self.ready[0]
-        index = self._step(slice_)
+        index = slice_.at
+        slice_.at = index + 1
+        if slice_.at >= slice_.end:
+            self.ready.popleft()
         self._hold(slice_, index)
         return slice_, index
 
@@ -77,17 +80,13 @@ class Inbox:
         if not self.ready:
             return None
         slice_ = self.ready[0]
-        index = self._step(slice_)
-        position = slice_.start + index
-        self._settled(position, position)
-        return slice_, index
-
-    def _step(self, slice_: Slice) -> int:
         index = slice_.at
         slice_.at = index + 1
         if slice_.at >= slice_.end:
             self.ready.popleft()
-        return index
+        position = slice_.start + index
+        self._settled(position, position)
+        return slice_, index
 
     def _hold(self, slice_: Slice, index: int) -> None:
         last = self._open[-1] if self._open else None

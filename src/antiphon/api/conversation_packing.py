@@ -134,6 +134,8 @@ class Outbox:
         self._in_flight = 0
         self._held_bytes = 0
         self._room: Ticket | None = None
+        self.has_room = True
+        self.may_leave = True  # what is put in now could leave at once
         self.streams: dict[int, Stream] = {0: Stream(0, 0)}
         self.pack_max = PACK_MAX
         self.neglected: deque[JMSError] = deque()
@@ -145,8 +147,12 @@ class Outbox:
 
     # -- In -------------------------------------------------------------------------------------
 
-    def put(self, stream: Stream, destination: str, flags: int, message: Outgoing) -> Batch:
-        """Raises `ResourceAllocationError`, before anything else, on a message that is too big."""
+    def put(self, stream: Stream, destination: str, flags: int, message: Outgoing) -> Batch | None:
+        """The batch that it is in; None: there is no room. Raises `ResourceAllocationError`, before
+        anything else, on a message that is too big. Called for every message: nothing is done here
+        that could be done for a pack."""
+        if not self.has_room:
+            return None
         size = len(message.body) + len(message.extra) + MESSAGE_BYTES
         batch = self._gathering[-1] if self._gathering else None
         if (
@@ -165,6 +171,8 @@ class Outbox:
         batch.size += size
         stream.sequence += 1
         self._held_bytes += size
+        if self._held_bytes >= ROOM_BYTES:
+            self.has_room = False
         return batch
 
     def _check_size(self, size: int) -> None:
@@ -174,10 +182,6 @@ class Outbox:
                 f"a message of {size} bytes with its headers; the servers take {limit}. "
                 "Nothing was sent"
             )
-
-    @property
-    def has_room(self) -> bool:
-        return self._held_bytes < ROOM_BYTES
 
     def room(self) -> Ticket:
         """Settled when there is room again."""
@@ -190,19 +194,18 @@ class Outbox:
 
     # -- Out ------------------------------------------------------------------------------------
 
-    @property
-    def waits(self) -> bool:
-        """Something could leave now."""
-        return bool(self._gathering) and self._packing.may_leave(self._in_flight)
-
     def leaving(self) -> Iterator[bytes]:
         """The packs that may leave now."""
-        while self.waits:
+        while self._gathering and self.may_leave:
             batch = self._gathering.popleft()
             batch.close(self._session)
             batch.stream.unanswered.append(batch)
-            self._in_flight += 1
+            self._flies(1)
             yield batch.pack
+
+    def _flies(self, more: int) -> None:
+        self._in_flight += more
+        self.may_leave = self._packing.may_leave(self._in_flight)
 
     def unanswered(self) -> list[bytes]:
         """Everything that has left and must be sent again on a new connection."""
@@ -231,7 +234,7 @@ class Outbox:
         return self._with_room(settled)
 
     def fail(self, sent: JMSError, unsent: JMSError) -> list[Ticket]:
-        """Nothing more will be answered."""
+        """Nothing more will be answered, nor taken in."""
         settled: list[Ticket] = []
         for stream in self.streams.values():
             while stream.unanswered:
@@ -241,7 +244,9 @@ class Outbox:
             settled.append(batch)
         self._gathering.clear()
         self._held_bytes = 0
-        return self._with_room(settled)
+        settled = self._with_room(settled)
+        self.has_room = False
+        return settled
 
     def unsettled(self) -> list[Batch]:
         left = (stream.unanswered for stream in self.streams.values())
@@ -256,16 +261,18 @@ class Outbox:
     def _answered(self, stream: Stream, error: JMSError | None = None) -> Batch:
         batch = stream.unanswered.popleft()
         stream.settled = batch.last
-        self._in_flight -= 1
+        self._flies(-1)
         self._held_bytes -= batch.size
         batch.finish(error)
         return batch
 
     def _with_room(self, settled: list[Ticket]) -> list[Ticket]:
-        if self._room is not None and self._held_bytes <= ROOM_BYTES // 2:
-            self._room.settle()
-            settled.append(self._room)
-            self._room = None
+        if not self.has_room and self._held_bytes <= ROOM_BYTES // 2:
+            self.has_room = True
+            if self._room is not None:
+                self._room.settle()
+                settled.append(self._room)
+                self._room = None
         return settled
 
 

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
+
 from antiphon.api.conversation import Request
 from antiphon.api.conversation_packing import Batch, Stream
 from antiphon.api.destination import Destination
@@ -38,13 +40,11 @@ class Headers(MessageHeaders, total=False):
     delivery_mode: DeliveryMode | None
 
 
-class Sending:
+class Sending(msgspec.Struct, eq=False, gc=False):
     """A message on its way: a light future. All of a pack are settled together."""
 
-    __slots__ = ("_batch",)
-
-    def __init__(self, batch: Batch) -> None:
-        self._batch = batch
+    _batch: Batch
+    _context: BaseContext
 
     def done(self) -> bool:
         return self._batch.done
@@ -143,13 +143,14 @@ class BaseProducer:
         connection = self._connection
         conversation = connection.conversation
         stream = self._stream
+        if stream is None:
+            return None
         with connection.lock:
-            if stream is None or not conversation.has_room:
-                return None
-            batch = conversation.send(stream, destination.text, flags, message)
+            batch = conversation.try_send(stream, destination.text, flags, message)
             sequence = stream.sequence
-            wake = conversation.may_send
-        if wake:
+        if batch is None:
+            return None
+        if conversation.idles:
             connection.wake()
         if isinstance(content, Message):
             mode = DeliveryMode.NON_PERSISTENT if flags else DeliveryMode.PERSISTENT

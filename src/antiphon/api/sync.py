@@ -18,7 +18,6 @@ from antiphon.api.connecting import default_url, route_to
 from antiphon.api.connection import Connection, Options, logger
 from antiphon.api.consuming import BaseConsumer, Slow
 from antiphon.api.context import BaseContext, terms_of
-from antiphon.api.conversation_packing import Batch
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.destination import (
     Destination,
@@ -118,14 +117,8 @@ class Worker:
             job()
 
 
-class SendFuture(Sending):
+class SendFuture(Sending, eq=False, gc=False):
     """What `send_async` returns: the answer to come."""
-
-    __slots__ = ("_context",)
-
-    def __init__(self, batch: Batch, context: BaseContext) -> None:
-        self._batch = batch
-        self._context = context
 
     def result(self, timeout: float | None = None) -> None:
         """Returns when the servers have the message, raises if they refused it, or after
@@ -161,7 +154,7 @@ class Producer(BaseProducer):
         self, destination: Destination, message_or_body: Any, **headers: Unpack[Headers]
     ) -> SendFuture:
         """Returns as soon as there is room."""
-        flags, rest = split(headers)
+        flags, rest = split(headers) if headers else (0, headers)
         message = self._prepare(destination, message_or_body, rest)
         batch = self._put(destination, message_or_body, flags, message)
         if batch is None:
