@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar, Unpack, cast
 
 from antiphon.api.connecting import default_url, route_to
 from antiphon.api.connection import Connection, Options, logger
-from antiphon.api.consuming import BaseConsumer, Slow
+from antiphon.api.consuming import LISTENER_TURN, BaseConsumer, Slow
 from antiphon.api.context import BaseContext, terms_of
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.destination import (
@@ -368,21 +368,23 @@ class Context(BaseContext):
 
 async def _serve(consumer: BaseConsumer) -> None:
     """Give a consumer's listener its turn."""
-    taken = consumer.turn()
-    if taken is None:
-        return
-    listener, message = taken
-    error: BaseException | None = None
-    try:
-        result = listener(message)
-        if inspect.isawaitable(result):
-            await result
-    except BaseException as raised:
-        error = raised
-        if not isinstance(raised, Exception):
-            raise  # cancelled
-    finally:
-        consumer.handled(message, error)
+    for _ in range(LISTENER_TURN):
+        taken = consumer.turn()
+        if taken is None:
+            return
+        listener, message = taken
+        error: BaseException | None = None
+        try:
+            result = listener(message)
+            if inspect.isawaitable(result):
+                await result
+        except BaseException as raised:
+            error = raised
+            if not isinstance(raised, Exception):
+                raise  # cancelled
+        finally:
+            consumer.handled(message, error)
+    consumer.stir()
 
 
 async def _call(what: Callable[[Any], Any], argument: Any) -> None:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 LISTENER_DELIVERIES_MAX = 10
 """A message whose listener has raised so often is left aside, unacknowledged."""
 
+LISTENER_TURN = 64
+"""Messages that a listener gets before the other listeners of its context have their turn."""
+
 Listener = Callable[[Message], Any]
 Slow = Literal["spill", "disconnect", "drop"]
 
@@ -94,9 +97,9 @@ class BaseConsumer(ABC):
                 return None
             slice_, index = taken
             position = slice_.start + index
-            if for_good:
+            if for_good and (not self._gathering or self.inbox.enough):
                 self._acknowledged()
-            elif self._automatic:
+            elif in_loop and self._automatic:
                 self._looped, self._looper = position, self._context.caller()
         return arrived(slice_.columns, index, position, slice_.deliveries, self, self._allow_pickle)
 
@@ -163,13 +166,13 @@ class BaseConsumer(ABC):
         self._looped = None
         self.inbox.recover()
 
-    def report_now(self) -> Acknowledgement | None:
+    def report_now(self, patient: bool = True) -> Acknowledgement | None:
         """Still under the lock: who closes this consumer must find what was acknowledged before."""
         self._gathering = False
         rows = self.inbox.take_rows()
         if not rows:
             return None
-        return self._connection.do(lambda c: None if c.over else c.acknowledge(rows))
+        return self._connection.do(lambda c: None if c.over else c.acknowledge(rows, patient))
 
     def _acknowledging(self, message: Message) -> Script[None]:
         self._context.check()
@@ -178,7 +181,8 @@ class BaseConsumer(ABC):
             yield from self._context.acknowledging()
         elif mode is SessionMode.INDIVIDUAL_ACKNOWLEDGE:
             with self._lock:
-                ack = self.report_now() if self.inbox.acknowledge(message.position) else None
+                known = self.inbox.acknowledge(message.position)
+                ack = self.report_now(patient=False) if known else None
             if ack is not None:
                 yield Pause(ack)
                 ack.outcome()
@@ -233,7 +237,6 @@ class BaseConsumer(ABC):
         if error is not None:
             self._complain(message, error, again and self._automatic)
         self._context.rest()
-        self._schedule()
 
     def _complain(self, message: Message, error: BaseException, again: bool) -> None:
         if again:

@@ -165,8 +165,11 @@ class Inbox:
     def _remove(self, position: int) -> Slice | None:
         """Take one message out of those that are open."""
         for at, slice_ in enumerate(self._open):
-            if slice_.first <= position <= slice_.last:
-                index = position - slice_.start
+            index = position - slice_.start
+            if slice_.at <= index < slice_.end:
+                if slice_.end - slice_.at == 1:
+                    del self._open[at]
+                    return slice_
                 rest = [slice_.part(slice_.at, index), slice_.part(index + 1, slice_.end)]
                 self._open[at : at + 1] = [part for part in rest if part.at < part.end]
                 return slice_.part(index, index + 1)

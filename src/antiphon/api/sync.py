@@ -16,7 +16,7 @@ from typing import Any, TypeVar, Unpack, cast
 
 from antiphon.api.connecting import default_url, route_to
 from antiphon.api.connection import Connection, Options, logger
-from antiphon.api.consuming import BaseConsumer, Slow
+from antiphon.api.consuming import LISTENER_TURN, BaseConsumer, Slow
 from antiphon.api.context import BaseContext, terms_of
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.destination import (
@@ -325,16 +325,18 @@ class Context(BaseContext):
 
 def _serve(consumer: BaseConsumer) -> None:
     """Give a consumer's listener its turn."""
-    taken = consumer.turn()
-    if taken is None:
-        return
-    listener, message = taken
-    error: BaseException | None = None
-    try:
-        listener(message)
-    except BaseException as raised:  # whatever it is, the thread goes on
-        error = raised
-    consumer.handled(message, error)
+    for _ in range(LISTENER_TURN):
+        taken = consumer.turn()
+        if taken is None:
+            return
+        listener, message = taken
+        error: BaseException | None = None
+        try:
+            listener(message)
+        except BaseException as raised:  # whatever it is, the thread goes on
+            error = raised
+        consumer.handled(message, error)
+    consumer.stir()
 
 
 def _call(what: Callable[[Any], Any], argument: Any) -> None:
