@@ -89,18 +89,12 @@ class Servers(LocalCluster):
             and {s.id for s in statuses} == set(states.pop()[2])
         )
 
-    def waiting(self) -> int:
-        """Messages that some program has not acknowledged, or not even got; -1: not known."""
+    def counted(self, component: str, *names: str) -> int:
+        """The sum of these counts over all servers; -1: not all of them answer."""
         statuses = self.statuses().values()
         if len(statuses) < len(self.servers):
             return -1
-        return sum(
-            s.counts["session"]["waiting_packs"]
-            + s.counts["broker"]["queued"]
-            + s.counts["dispatcher"]["lagging"]
-            + s.counts["dispatcher"]["unacknowledged"]
-            for s in statuses
-        )
+        return sum(status.counts[component][name] for status in statuses for name in names)
 
 
 def _status(server: LocalServer) -> cw.Status | None:

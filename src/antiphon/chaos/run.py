@@ -183,20 +183,32 @@ class Chaos:
     def _finish(self) -> None:
         self._complaints += self._programs.end(*self._publishers)
         self._say("the publishers have their answers")
-        self._wait(lambda: self._servers.waiting() == 0, "everything is acknowledged")
+        self._wait(self._all_are_back, "all consumers are connected and get on")
+        # What the judge misses now may still be on its way; what else is wrong stays wrong.
+        self._until(lambda: not Judge(self._programs.events()).violations)
         self._complaints += self._programs.end(*self._consumers)
         self._wait(self._servers.agree, "the servers agree")
-        self._wait(self._nothing_is_left, "the servers have forgotten the programs")
+        self._wait(
+            lambda: self._servers.counted("broker", "sessions") == 0,
+            "the servers have forgotten the programs",
+        )
         self._say("the programs are gone")
 
-    def _nothing_is_left(self) -> bool:
-        statuses = self._servers.statuses().values()
-        return all(status.counts["broker"]["sessions"] == 0 for status in statuses)
+    def _all_are_back(self) -> bool:
+        return (
+            self._servers.counted("dispatcher", "consumers") == len(self._consumers)
+            and self._servers.counted("dispatcher", "lagging", "unacknowledged") == 0
+        )
 
-    def _wait(self, until: Callable[[], bool], what: str) -> None:
+    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+        if not self._until(condition):
+            self._complaints.append(f"waited {MEND_S:g} s in vain: {what}")
+
+    def _until(self, condition: Callable[[], bool]) -> bool:
+        """Whether it came to hold in time."""
         deadline = time.monotonic() + MEND_S
-        while not until():
+        while not condition():
             if time.monotonic() > deadline:
-                self._complaints.append(f"waited {MEND_S:g} s in vain: {what}")
-                return
+                return False
             time.sleep(0.1)
+        return True
