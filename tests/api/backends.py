@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -14,7 +14,7 @@ from antiphon.io.journal_disk import RamDisk
 from antiphon.io.local import LocalCluster
 from antiphon.io.loop import background_loop
 from antiphon.io.server import Server
-from antiphon.io.transport import format_address
+from antiphon.io.transport import format_address, parse_address
 
 HOST = "127.0.0.1"
 _numbers = count(1)
@@ -68,3 +68,53 @@ def lose_connection(context: Any) -> None:
             connection._on_lost(connection._links, ConnectionError("cut by the test"))
 
     connection._loop.call_soon_threadsafe(cut)
+
+
+class Gate:
+    """Passes bytes on between clients and a server, while it is open."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._address = host, port
+        self._open = asyncio.Event()
+        self._open.set()
+        self.server: asyncio.Server | None = None
+
+    async def start(self) -> str:
+        self.server = await asyncio.start_server(self._pass_on, HOST, 0)
+        return f"antiphon://{format_address(self.server.sockets[0].getsockname())}"
+
+    def shut(self) -> None:
+        asyncio.run_coroutine_threadsafe(_call(self._open.clear), background_loop()).result()
+
+    def open(self) -> None:
+        asyncio.run_coroutine_threadsafe(_call(self._open.set), background_loop()).result()
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection(*self._address)
+        await asyncio.gather(
+            self._copy(reader, far_writer), self._copy(far_reader, writer), return_exceptions=True
+        )
+
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(1 << 16):
+                await self._open.wait()
+                writer.write(data)
+                await writer.drain()
+        finally:
+            writer.close()
+
+
+async def _call(what: Callable[[], None]) -> None:
+    what()
+
+
+@contextmanager
+def gate(backend: Backend) -> Iterator[tuple[str, Gate]]:
+    """Another way to a server, which can be shut."""
+    one = Gate(*parse_address(backend.url.removeprefix("antiphon://")))
+    loop = background_loop()
+    url = asyncio.run_coroutine_threadsafe(one.start(), loop).result()
+    yield url, one
+    assert one.server is not None
+    loop.call_soon_threadsafe(one.server.close)
