@@ -973,10 +973,13 @@ def test_a_named_producer_goes_on_where_it_was(connect: Connect, backend: Backen
     later = connect()
     producer = later.create_producer(name=name)
     producer.send(queue, "d")
-    assert producer.last_sequence == 4
-    assert texts(later.create_consumer(queue), 4) == ["a", "b", "c", "d"]
+    producer.close()
+    producer = later.create_producer(name=name)
+    producer.send(queue, "e")
+    assert producer.last_sequence == 5
+    assert texts(later.create_consumer(queue), 5) == ["a", "b", "c", "d", "e"]
     with pytest.raises(IllegalStateError, match="open"):
-        connect().create_producer(name=name).send(queue, "e")
+        connect().create_producer(name=name).send(queue, "f")
 
 
 def test_objects_are_pickled_only_by_consent(connect: Connect, backend: Backend) -> None:
@@ -1079,6 +1082,7 @@ def test_what_is_not_there_yet_says_so(connect: Connect, backend: Backend) -> No
         lambda: context.create_group("g"),
         lambda: context.join(topic),
         lambda: context.create_context(SessionMode.SESSION_TRANSACTED),
+        lambda: connect(session_mode=SessionMode.SESSION_TRANSACTED),
         context.commit,
         context.rollback,
         lambda: context.create_producer().send(queue, "x", delivery_delay=1),

@@ -82,8 +82,8 @@ class _Servers:
 
 
 def _why(error: OSError | FormatError) -> str:
-    if isinstance(error, OSError) and error.errno:
-        return os.strerror(error.errno)
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)  # event loops have words of their own for it
     return str(error)
 
 

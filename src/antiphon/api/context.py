@@ -41,9 +41,9 @@ from antiphon.errors import (
 )
 from antiphon.formats import client_wire as cw
 
-PREFETCH = 1000
+PREFETCH_TOPIC, PREFETCH_QUEUE = 4096, 1000
 """Messages that a consumer has here and has not acknowledged: enough to keep it busy while the next
-ones are on their way."""
+ones are on their way. Of a queue it is less, since what one consumer has the others do not get."""
 
 AUTOMATIC = (SessionMode.AUTO_ACKNOWLEDGE, SessionMode.DUPS_OK_ACKNOWLEDGE)
 
@@ -54,8 +54,7 @@ ExceptionListener = Callable[[JMSError], Any]
 
 class BaseContext(ABC):
     def __init__(self, connection: Connection, mode: SessionMode, owner: bool) -> None:
-        if mode is SessionMode.SESSION_TRANSACTED:
-            not_yet("transacted sessions")
+        check_mode(mode)
         self.connection = connection
         self.mode = SessionMode(mode)
         self.automatic = mode in AUTOMATIC
@@ -232,10 +231,12 @@ class BaseContext(ABC):
     ) -> Script[ConsumerKind]:
         self.check()
         check_consumable(destination, selector, no_local)
-        prefetch = PREFETCH if prefetch is None else prefetch
+        is_queue = isinstance(destination, Queue)
+        if prefetch is None:
+            prefetch = PREFETCH_QUEUE if is_queue else PREFETCH_TOPIC
         with self.connection.lock:
             number = self.connection.conversation.next_consumer()
-        inbox = Inbox(number, isinstance(destination, Queue), prefetch)
+        inbox = Inbox(number, is_queue, prefetch)
         consumer = kind(self, destination, inbox)
         with self.lock:
             self._consumers.append(consumer)
@@ -465,15 +466,22 @@ def terms_of(
     client_id: str | None,
     user: str | None,
     password: str | None,
+    session_mode: SessionMode,
     connect_timeout: float,
     trace: str | None,
     tls: Any,
 ) -> Terms:
+    check_mode(session_mode)
     if trace is not None:
         not_yet("traces")
     if tls is not None:
         not_yet("TLS")
     return Terms(client_id or "", user or "", password or "", int(connect_timeout * 1000))
+
+
+def check_mode(mode: SessionMode) -> None:
+    if SessionMode(mode) is SessionMode.SESSION_TRANSACTED:
+        not_yet("transacted sessions")
 
 
 def check_consumable(destination: Destination, selector: str | None, no_local: bool) -> None:

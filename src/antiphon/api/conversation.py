@@ -160,6 +160,7 @@ class Conversation:
         self.idles = False
         """Messages that are sent now could leave: `flush` is worth while."""
 
+        self._named: dict[str, Request] = {}  # openings of named producers
         self._receipts: dict[int, Receipts] = {}  # by consumer
         self._requests: deque[Request] = deque()  # the first one may have been sent
         self._acks: deque[Acknowledgement] = deque()  # not known to have arrived
@@ -248,9 +249,12 @@ class Conversation:
         return batch
 
     def open_producer(self, name: str) -> Request:
-        """When it is done, `opened` gives its stream."""
-        self._producers += 1
-        return self.request(cw.OpenProducer(self._producers, name))
+        """When it is done, `opened` gives its stream. Who asks again gets the same."""
+        known = self._named.get(name)
+        if known is None or known.error is not None:
+            self._producers += 1
+            known = self._named[name] = self.request(cw.OpenProducer(self._producers, name))
+        return known
 
     def opened(self, request: Request) -> Stream:
         assert isinstance(request.body, cw.OpenProducer)

@@ -51,7 +51,7 @@ def connect(
     allow_pickle: bool = False,
 ) -> Context:
     """A context on a new connection. Without a URL: `ANTIPHON_URL`, then `antiphon.toml`."""
-    terms = terms_of(client_id, user, password, connect_timeout, trace, tls)
+    terms = terms_of(client_id, user, password, session_mode, connect_timeout, trace, tls)
     options = Options(send_timeout, close_timeout, allow_pickle)
     loop = background_loop()
     route = route_to(url or default_url())
@@ -68,7 +68,7 @@ def wait(ticket: Ticket, timeout: float | None) -> bool:
     gate = allocate_lock()
     gate.acquire()
     ticket.watch(gate.release)
-    return gate.acquire(timeout=-1 if timeout is None else timeout)
+    return gate.acquire(timeout=-1 if timeout is None else max(0, timeout))
 
 
 def run(script: Script[Outcome]) -> Outcome:
