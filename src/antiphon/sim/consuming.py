@@ -136,11 +136,19 @@ class SimConsumer:
         keep = self._random.randrange(min(len(self._open) + 1, self._role.prefetch))
         self._random.shuffle(self._open)
         while len(self._open) > keep:
-            self._inbox.acknowledge(self._open.pop())
+            position = self._open.pop()
+            self._done(position)
+            self._inbox.acknowledge(position)
 
     def _acknowledge_all(self) -> None:
+        for position in self._open:
+            self._done(position)
         self._open.clear()
         self._inbox.acknowledge_all()
+
+    def _done(self, position: int) -> None:
+        assert self.reading is not None
+        self.reading.done(position)
 
     def report(self) -> None:
         rows = self._inbox.take_rows()

@@ -150,10 +150,10 @@ def _draw_role(random: Random, *, publishes: bool) -> Role:
     consumes = (
         ""
         if publishes and random.random() < 0.7
-        else random.choice((*TOPICS, *QUEUES, *TEMPORARY, "queue:q", "topic:a.*", "topic:>"))
+        else random.choice((*TOPICS, *QUEUES, *TEMPORARY, *TEMPORARY, "topic:a.*", "topic:>"))
     )
     to = random.sample((*TOPICS, *QUEUES), random.choice((1, 2, 5)))
-    if random.random() < 0.3:
+    if random.random() < 0.5:
         to.append(MAILBOX)
     return Role(
         publishes=random.choice((5, 20, 60)) if publishes else 0,

@@ -22,6 +22,7 @@ from antiphon.api.conversation import (
     Terms,
 )
 from antiphon.api.conversation_packing import Batch, Stream
+from antiphon.errors import IllegalStateError, JMSError, SecurityError
 from antiphon.formats import client_wire as cw
 from antiphon.formats.columns import TEXT, Outgoing
 from antiphon.formats.destination import is_temporary
@@ -227,8 +228,10 @@ class SimProgram:
         elif isinstance(event, Over):
             self._over(event.error)
 
-    def _over(self, error: Exception | None) -> None:
+    def _over(self, error: JMSError | None) -> None:
         self.world.note(0, f"{self.name} is over: {error}")
+        if isinstance(error, IllegalStateError | SecurityError):
+            raise ViolationError(f"{self.name} did nothing wrong, and its session ended: {error}")
         if error is not None and self._closing is False:
             self.world.sessions_lost += 1
         self.kill(silently=False)
