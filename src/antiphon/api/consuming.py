@@ -8,6 +8,7 @@ context lives, also after its consumer was closed, and goes back when that ends.
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,7 +20,7 @@ from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.destination import Destination
 from antiphon.api.message import Message, arrived
 from antiphon.api.modes import SessionMode
-from antiphon.api.waiting import Deadline, Pause, Script
+from antiphon.api.waiting import Deadline, Pause, Script, ring
 from antiphon.errors import IllegalStateError, JMSError
 
 if TYPE_CHECKING:
@@ -74,13 +75,7 @@ class BaseConsumer(ABC):
         """There may be something to hand out, or to be said to those who wait."""
         if self._listener is not None:
             self._schedule()
-        while self._bells:
-            try:
-                bell = self._bells.pop()
-            except KeyError:  # somebody else was faster
-                return
-            bell.settle()
-            bell.tell()
+        ring(self._bells)
 
     def _take(self, in_loop: bool = False) -> Message | None:
         """The next message, if there is one here."""
@@ -299,6 +294,11 @@ class BaseConsumer(ABC):
     def in_hand(self) -> set[int]:
         """Messages that are being handled at this moment."""
         return {position for position in (self._looped, self._running) if position is not None}
+
+    def forked(self, lock: threading.Lock) -> None:
+        """In the child: some thread of the parent may have held the old lock."""
+        self.unusable = True
+        self._lock = lock
 
     def lost(self) -> None:
         """The session has ended."""

@@ -32,7 +32,7 @@ from antiphon.api.message import (
     TextMessage,
 )
 from antiphon.api.modes import SessionMode
-from antiphon.api.waiting import Deadline, Pause, Script
+from antiphon.api.waiting import Deadline, Pause, Script, ring
 from antiphon.errors import (
     IllegalStateError,
     InvalidDestinationError,
@@ -214,8 +214,9 @@ class BaseContext(ABC):
 
     def forked(self) -> None:
         self.forked_from = self.unusable = True
+        self.lock = threading.Lock()
         for consumer in self._consumers:
-            consumer.unusable = True
+            consumer.forked(self.lock)
 
     # -- Consumers --------------------------------------------------------------------------------
 
@@ -239,6 +240,7 @@ class BaseContext(ABC):
         inbox = Inbox(number, is_queue, prefetch)
         consumer = kind(self, destination, inbox)
         with self.lock:
+            self.check()
             self._consumers.append(consumer)
         self.connection.receivers[number] = consumer  # before anything can arrive
         asked = cw.OpenConsumer(
@@ -346,20 +348,20 @@ class BaseContext(ABC):
     def rest(self) -> None:
         """The listener has returned."""
         self.running = None
-        while self._rest_bells:
-            bell = self._rest_bells.pop()
-            bell.settle()
-            bell.tell()
+        ring(self._rest_bells)
 
     def until_rest(self, consumer: BaseConsumer | None = None) -> Script[None]:
         """Until no listener has a message, or that of this consumer has none."""
         while True:
             bell = Ticket()
             self._rest_bells.add(bell)
-            running = self.running
-            if running is None or (consumer is not None and running is not consumer):
-                return
-            yield Pause(bell)
+            try:
+                running = self.running
+                if running is None or consumer not in (None, running):
+                    return
+                yield Pause(bell)
+            finally:
+                self._rest_bells.discard(bell)
 
     def stopping(self) -> Script[None]:
         """Hold deliveries; returns when the listeners that are running have returned."""
@@ -372,9 +374,11 @@ class BaseContext(ABC):
     def closing(self) -> Script[None]:
         if self.forked_from:
             raise self.why_not()
-        if self.closed:
-            return
         self._not_inside_listener("close")
+        with self.lock:
+            if self.closed:
+                return
+            self.closed = True
         contexts = self._family() if self._owner else [self]
         for context in contexts:
             context._shut()

@@ -33,3 +33,14 @@ class Deadline:
 
     def left(self) -> float | None:
         return None if self._end is None else max(0.0, self._end - time.monotonic())
+
+
+def ring(bells: set[Ticket]) -> None:
+    """Settle them all. Others may hang up bells, or take them down, meanwhile."""
+    while bells:
+        try:
+            bell = bells.pop()
+        except KeyError:
+            return
+        bell.settle()
+        bell.tell()
