@@ -414,6 +414,15 @@ def test_a_request_waits_until_what_was_acknowledged_before_is_certain(talk: Tal
     assert not later.done
 
 
+def test_a_request_hurries_the_acknowledgements_that_nobody_waited_for(talk: Talk) -> None:
+    row = cw.AckRow(talk.open_consumer(), 0, 5)
+    talk.c.acknowledge([row], patient=True)
+    assert talk.step() == [cw.Ack(1, (row,), patient=True)]
+    talk.c.request(cw.Unsubscribe("mail"))
+    assert talk.step() == [cw.Ack(2, ())]
+    assert talk.answer(cw.Acked(2)) == [cw.Control(2, cw.Unsubscribe("mail"))]
+
+
 # -- Acknowledgements -----------------------------------------------------------------------------
 
 

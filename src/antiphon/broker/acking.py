@@ -1,8 +1,9 @@
 """Acknowledgements of all clients of a server, gathered into one command at a time.
 
-One batch is on its way into the log; what comes meanwhile makes the next one. So the more there is
-to acknowledge, the less each acknowledgement costs, and batches are done in the order in which they
-were gathered: an answer to a client counts for all that it acknowledged before.
+One batch is on its way into the log; what comes meanwhile makes the next one, and what nobody waits
+for gathers a while longer. So the more there is to acknowledge, the less each acknowledgement
+costs, and batches are done in the order in which they were gathered: an answer to a client counts
+for all that it acknowledged before.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ Asker = TypeVar("Asker")
 
 
 class AckBatch(Generic[Asker]):
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, due_ms: int) -> None:
         self.number = number
+        self.due_ms = due_ms  # until then more may gather
         self.rows: list[tuple[int, tuple[cw.AckRow, ...]]] = []  # session, what it acknowledges
         self.count = 0  # of rows
         self.askers: dict[Asker, tuple[int, int]] = {}  # -> number of its last `Ack`, bytes
@@ -32,13 +34,14 @@ class Acking(Generic[Asker]):
         self._numbered = 0
         self._on_its_way = False  # the oldest
 
-    def add(self, asker: Asker, session: int, ack: cw.Ack, size: int) -> bool:
+    def add(self, asker: Asker, session: int, ack: cw.Ack, size: int, due_ms: int) -> bool:
         """`size`: the bytes that wait until this is done. True: it is the asker's first of this
         batch."""
         if len(self._batches) == self._on_its_way or self._batches[-1].count >= ROWS_MAX:
             self._numbered += 1
-            self._batches.append(AckBatch(self._numbered))
+            self._batches.append(AckBatch(self._numbered, due_ms))
         batch = self._batches[-1]
+        batch.due_ms = min(batch.due_ms, due_ms)
         batch.rows.append((session, ack.rows))
         batch.count += len(ack.rows)
         first = asker not in batch.askers
@@ -46,9 +49,16 @@ class Acking(Generic[Asker]):
         batch.askers[asker] = (ack.number, before + size)
         return first
 
-    def due(self) -> AckBatch[Asker] | None:
-        """The batch to be proposed now, if there is one."""
+    @property
+    def due_ms(self) -> int | None:
+        """When a batch is to be proposed; None: not before something else happens."""
         if self._on_its_way or not self._batches:
+            return None
+        return self._batches[0].due_ms
+
+    def due(self, now_ms: int) -> AckBatch[Asker] | None:
+        """The batch to be proposed now, if there is one."""
+        if self.due_ms is None or self.due_ms > now_ms:
             return None
         self._on_its_way = True
         return self._batches[0]

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from antiphon.broker.broker import Broker
 from antiphon.broker.sessions import Consumer
-from antiphon.broker.spans import Span, Spans
+from antiphon.broker.spans import Range, Span, Spans
 from antiphon.broker.topics import RESERVE, Subscription
 from antiphon.core.effects import Accepted
 from antiphon.formats import client_wire as cw
@@ -30,6 +30,12 @@ from antiphon.formats.journal import Row
 
 TURN_BYTES = 4 << 20
 """Packs handed out in one turn; then the server looks after other things."""
+
+WINDOW_BYTES = 16 << 20
+"""Sent to one consumer of a topic and not acknowledged by it; what goes beyond that is one pack."""
+
+ALL_DELIVERY_BYTES = 256 << 20
+"""On their way to all clients together; beyond that each gets one pack at a time."""
 
 ROWS_A_READ = 64
 ROUTES_MAX = 10_000
@@ -68,12 +74,22 @@ class TopicReader:
         self.behind = 0  # messages that came while it lagged
         self.rank = 0  # messages sent since it was opened
         self.unacked = Spans()  # sent, and not acknowledged by the client
+        self.unacked_bytes = 0  # about
         self.unsettled = Spans()  # sent, and not known to the state machine as acknowledged
+        self.uncounted: Range | None = None  # the client has it, and it is in neither of these yet
 
     @property
     def room(self) -> int:
         prefetch = self.consumer.prefetch
+        if self.unacked_bytes >= WINDOW_BYTES:
+            return 0
         return min(prefetch - self.unacked.count, prefetch * RESERVE - self.unsettled.count)
+
+    def acked(self, first: int, last: int) -> None:
+        before = self.unacked.count
+        self.unacked.take(first, last)
+        if before:
+            self.unacked_bytes = self.unacked_bytes * self.unacked.count // before
 
     def sent(self, first: int, last: int) -> None:
         self.unacked.add(first, last, 1)
@@ -113,6 +129,7 @@ class Dispatcher:
         self._accepted: list[Accepted] = []
         self._dispatched = broker.position  # up to here those who are caught up have been served
         self._turn_bytes = 0
+        self._on_the_way = 0  # bytes, to all outlets
         self.delivered_packs = 0
         self.delivered_bytes = 0
         self.dropped_messages = 0
@@ -131,6 +148,7 @@ class Dispatcher:
             self._remove(reader)
         outlet = self._outlets.pop(session, None)
         if outlet is not None:
+            self._on_the_way -= outlet.bytes
             del self._by_link[outlet.link]
 
     def follow(self, session: int, seen: dict[int, cw.Seen] | None = None) -> None:
@@ -156,17 +174,20 @@ class Dispatcher:
             return queue_reader
         reader = TopicReader(consumer, subscription, outlet)
         if seen is not None and seen.position >= reader.next:
-            self._recount(reader, min(seen.position, self._broker.position))
+            had = min(seen.position, self._broker.position)
+            reader.uncounted = (reader.next, had)
+            reader.next = had + 1
         self._add_route(reader)
         reader.caught_up = reader.next > self._dispatched
         if not reader.caught_up:
             self._ready[reader] = None
         return reader
 
-    def _recount(self, reader: TopicReader, upto: int) -> None:
-        """The client has all up to here, of which this server has sent nothing itself."""
+    def _recount(self, reader: TopicReader, position: int, upto: int) -> None:
+        """The client has all of this, of which this server has sent nothing itself. Not before it
+        is sent something more: the journal may not have the rows of what was just applied."""
+        reader.uncounted = None
         limit = reader.consumer.prefetch * RESERVE
-        position = reader.next
         while position <= upto and reader.unsettled.count < limit:
             rows = self._packs.rows_for(reader.subscription.pattern, position, ROWS_A_READ)
             for row in rows:
@@ -178,7 +199,6 @@ class Dispatcher:
             if len(rows) < ROWS_A_READ:
                 break
             position = rows[-1].position + rows[-1].count
-        reader.next = upto + 1
 
     def _remove(self, reader: Reader) -> None:
         self._ready.pop(reader, None)
@@ -221,18 +241,22 @@ class Dispatcher:
             reader.pending.append(span)
             self._ready[reader] = None
 
-    def acked(self, session: int, row: cw.AckRow) -> None:
-        """The client acknowledged; the log will know later."""
+    def acked(self, session: int, row: cw.AckRow) -> bool:
+        """The client acknowledged; the log will know later. True: it should know soon, for
+        deliveries will wait for it."""
         reader = self._sessions.get(session, {}).get(row.consumer)
-        if isinstance(reader, TopicReader):
-            reader.unacked.take(max(row.first, 1), row.last)
-            self._go_on(reader)
+        if not isinstance(reader, TopicReader):
+            return True  # a queue assigns more only when it knows
+        reader.acked(max(row.first, 1), row.last)
+        self._go_on(reader)
+        return reader.unsettled.count > reader.consumer.prefetch * RESERVE // 2
 
     def settled(self, session: int, row: cw.AckRow) -> None:
         """The state machine knows of the acknowledgement."""
         reader = self._sessions.get(session, {}).get(row.consumer)
         if isinstance(reader, TopicReader):
             reader.unsettled.take(max(row.first, 1), row.last)
+            reader.acked(max(row.first, 1), row.last)  # it came before these were counted, perhaps
             self._go_on(reader)
 
     def drained(self, link: int, left: int) -> bool:
@@ -240,6 +264,7 @@ class Dispatcher:
         outlet = self._by_link.get(link)
         if outlet is None:
             return False
+        self._on_the_way += left - outlet.bytes
         outlet.bytes = left
         waited = bool(outlet.blocked)
         self._ready.update(outlet.blocked)
@@ -312,6 +337,8 @@ class Dispatcher:
 
     def _send_from(self, reader: TopicReader, row: Row, pack: bytes) -> bool:
         """Send what of this pack is for the reader; False: its window or its outlet is full."""
+        if reader.uncounted is not None:
+            self._recount(reader, *reader.uncounted)
         last = row.position + row.count - 1
         first = max(row.position, reader.next)
         for one, two, deliveries in reader.subscription.runs(first, last, reader.rank):
@@ -322,7 +349,7 @@ class Dispatcher:
                     return False
                 upto = min(two, one + room - 1)
                 reader.sent(one, upto)
-                self._deliver(reader, row, pack, (one, upto, deliveries))
+                reader.unacked_bytes += self._deliver(reader, row, pack, (one, upto, deliveries))
                 one = upto + 1
         reader.next = last + 1
         return True
@@ -349,21 +376,25 @@ class Dispatcher:
         return found
 
     def _has_room(self, reader: Reader) -> bool:
-        if reader.outlet.bytes < self._delivery_bytes:
+        limit = self._delivery_bytes if self._on_the_way < ALL_DELIVERY_BYTES else 1
+        if reader.outlet.bytes < limit:
             return True
         reader.outlet.blocked[reader] = None
         return False
 
-    def _deliver(self, reader: Reader, row: Row, pack: bytes, span: Span) -> None:
+    def _deliver(self, reader: Reader, row: Row, pack: bytes, span: Span) -> int:
+        """Returns how many bytes that were."""
         first, last, deliveries = span
         data = columns.cut(pack, first - row.position, last - first + 1)
         number = reader.consumer.number
         self._tell(reader.outlet.link, cw.Deliver(number, first, row.stamp, deliveries, data))
         size = len(data) + OVERHEAD_BYTES
         reader.outlet.bytes += size
+        self._on_the_way += size
         self._turn_bytes += size
         self.delivered_packs += 1
         self.delivered_bytes += len(data)
+        return len(data)
 
     # -- Consumers that do not keep up ---------------------------------------------------------
 
@@ -392,7 +423,7 @@ class Dispatcher:
             "consumers": len(readers),
             "lagging": sum(not r.caught_up for r in topic),
             "unacknowledged": sum(r.unacked.count for r in topic),
-            "on_the_way_bytes": sum(o.bytes for o in self._outlets.values()),
+            "on_the_way_bytes": self._on_the_way,
             "delivered_packs": self.delivered_packs,
             "delivered_bytes": self.delivered_bytes,
             "dropped_messages": self.dropped_messages,

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from hashlib import blake2b
+from itertools import chain
 from typing import Any, ClassVar
 
 import msgspec
@@ -37,10 +38,13 @@ from antiphon.formats import client_wire as cw
 from antiphon.formats import columns, command, pack
 
 PROPOSAL_BYTES = 1 << 20
-"""Packs proposed at once: they travel to the leader in one frame."""
+"""Proposed at once: it travels to the leader in one frame."""
 
 LOOK_MS = 250
 """How often a home looks for what is overdue."""
+
+ACK_GATHER_MS = 20
+"""So long acknowledgements gather that nobody waits for: each batch is an entry of the log."""
 
 ACK_ROW_BYTES = 32
 CLIENT_ID_MAX = 1024
@@ -212,13 +216,13 @@ class Home:
     # -- Attaching -----------------------------------------------------------------------------
 
     def _attach(self, link: Link, m: cw.Attach) -> None:
-        if link.attach is not None:
+        if link.asked:
             raise FormatError("a connection is attached once")
         if not 0 < m.session < 1 << 63 or len(m.token) != TOKEN_BYTES:
             raise FormatError(f"a session is a positive number with a token of {TOKEN_BYTES} bytes")
         if len(m.client_id) > CLIENT_ID_MAX or len(m.sequences) > SEQUENCES_MAX:
             raise FormatError("a client id or a list of producers that is too long")
-        link.attach = m
+        link.asked, link.seen = True, m.seen
         self._proposals.want(
             ("attach", link.number),
             command.Attach(
@@ -264,8 +268,7 @@ class Home:
         session = self._broker.sessions.get(served.session)
         if session is None or self._sessions.get(served.session) is not served:
             return  # over already
-        asked = served.link.attach
-        assert asked is not None
+        seen, served.link.seen = served.link.seen, ()
         served.publisher = Publisher(session.streams)
         self._tell(
             served.link.number,
@@ -278,7 +281,7 @@ class Home:
                 cw.PACK_MAX,
             ),
         )
-        self.dispatcher.open(served.session, served.link.number, asked.seen)
+        self.dispatcher.open(served.session, served.link.number, seen)
 
     def _on_attach_refused(self, e: ev.AttachRefused) -> None:
         link = self._links.get(e.link)
@@ -384,13 +387,16 @@ class Home:
         for row in m.rows:
             if not 0 <= row.first <= row.last:
                 raise FormatError(f"{row} is no range of positions")
-            self.dispatcher.acked(served.session, row)
+        # All of them are handed on, whatever the first ones say.
+        pressing = [self.dispatcher.acked(served.session, row) for row in m.rows]
+        patient = m.patient and not any(pressing)
+        due_ms = link.heard_ms + (ACK_GATHER_MS if patient else 0)
         size = ACK_ROW_BYTES * (1 + len(m.rows))
-        served.ack_batches += self._acking.add(served, served.session, m, size)
+        served.ack_batches += self._acking.add(served, served.session, m, size, due_ms)
         self._links.waits_more(link, size)
 
-    def _send_acks(self) -> None:
-        if (batch := self._acking.due()) is not None:
+    def _send_acks(self, now_ms: int) -> None:
+        if (batch := self._acking.due(now_ms)) is not None:
             rows = tuple(batch.rows)
             self._proposals.want("acks", command.Acks(self._node, self._life, batch.number, rows))
 
@@ -502,10 +508,10 @@ class Home:
             return
         due, self._due = self._due, {}
         packs = (p for served in due for p in served.publisher.unproposed(now_ms))
-        self._out += (Propose(some) for some in _bounded(packs))
-        self._send_acks()
-        # Behind the packs: who closes a session has sent them before.
-        self._out += (Propose((payload,)) for payload in self._proposals.take(now_ms))
+        self._send_acks(now_ms)
+        # Commands behind the packs: who closes a session has sent them before.
+        payloads = chain(packs, self._proposals.take(now_ms))
+        self._out += (Propose(some) for some in _bounded(payloads))
 
     def dispatch(self) -> bool:
         """Deliver, once the journal has the rows of what was applied; True: there is more to do
@@ -521,10 +527,11 @@ class Home:
     # -- Time ----------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
-        """When `tick` is to be called; None: not before something else happens."""
+        """When `tick` and `flush` are to be called; None: not before something else happens."""
         if not self._links and not self._proposals:
             return None
-        return self._looked_ms + LOOK_MS
+        look_ms, acks_ms = self._looked_ms + LOOK_MS, self._acking.due_ms
+        return look_ms if acks_ms is None else min(look_ms, acks_ms)
 
     def tick(self, now_ms: int) -> None:
         if now_ms < self._looked_ms + LOOK_MS:
@@ -592,11 +599,11 @@ class Home:
         }
 
 
-def _bounded(packs: Iterable[bytes]) -> Iterator[tuple[bytes, ...]]:
-    """The packs in order, in groups of about `PROPOSAL_BYTES`."""
+def _bounded(payloads: Iterable[bytes]) -> Iterator[tuple[bytes, ...]]:
+    """All in order, in groups of about `PROPOSAL_BYTES`."""
     some: list[bytes] = []
     size = 0
-    for one in packs:
+    for one in payloads:
         some.append(one)
         size += len(one)
         if size >= PROPOSAL_BYTES:

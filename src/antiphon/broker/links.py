@@ -23,7 +23,8 @@ class Link:
     def __init__(self, number: int, now_ms: int) -> None:
         self.number = number
         self.heard_ms = now_ms
-        self.attach: cw.Attach | None = None  # what it asked for
+        self.asked = False  # for a session
+        self.seen: tuple[cw.Seen, ...] = ()  # what its client has, until it is served
         self.served: Served | None = None
         self.waiting_bytes = 0  # of requests that are not answered
         self.held = False

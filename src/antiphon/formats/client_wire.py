@@ -71,6 +71,7 @@ class AckRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Ack(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
     number: int  # 1, 2, 3... on this session
     rows: tuple[AckRow, ...]
+    patient: bool = False  # nobody waits for the answer: it may gather with others
 
 
 class Ping(msgspec.Struct, frozen=True, array_like=True, tag=12, gc=False):

@@ -206,6 +206,8 @@ class Server:
         if self.node.replica.impaired:
             return  # nothing is due until there is room again
         due_ms = self.node.next_deadline_ms()
+        if (home_ms := self.home.next_deadline_ms()) is not None:
+            due_ms = min(due_ms, home_ms)
         if self._timer is None or due_ms < self._timer_ms:
             if self._timer is not None:
                 self._timer.cancel()
@@ -215,6 +217,8 @@ class Server:
 
     def _tick(self) -> None:
         self._timer = None
+        self.home.tick(self.now_ms())
+        self.clients.carry_out()
         self._carry_out(self.node.tick(self.now_ms()))
 
     # -- Carrying out what the node asks for ---------------------------------------------------
@@ -442,7 +446,6 @@ class Server:
             self._release(self.journal.end_sync(job))
         else:
             self._syncing = True
-            self._syncs += 1
             done = self._loop.run_in_executor(self._thread, self._sync, job.names)
             done.add_done_callback(partial(self.guarded, self._synced, job))
 
@@ -452,6 +455,7 @@ class Server:
 
     def _synced(self, job: SyncJob, done: asyncio.Future[None]) -> None:
         self._syncing = False
+        self._syncs += 1
         if self.ended.done() or done.cancelled():
             return
         if (error := done.exception()) is not None:
