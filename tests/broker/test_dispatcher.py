@@ -108,6 +108,28 @@ def test_the_outlet_is_bounded_and_the_rest_follows() -> None:
     assert [d[1] for d in client.deliveries()] == list(range(1, 21))
 
 
+def test_all_outlets_together_are_bounded_and_nobody_starves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatcher, "ALL_DELIVERY_BYTES", 5000)
+    house = House()
+    deaf = [house.attached(session) for session in (A, B)]
+    reader = house.attached(C)
+    for client in (*deaf, reader):
+        client.say(open_consumer(1, 1, "topic:t", prefetch=1000))
+    for client in deaf:
+        client.reads = False
+    reader.say(*(publish(C, number, size=1000) for number in range(1, 21)))
+    assert [d[1] for d in reader.deliveries()] == list(range(1, 21))
+    assert house.servers[1].home.dispatcher.counts()["on_the_way_bytes"] < 7000
+    for client in deaf:
+        client.reads = True
+    house.settle()
+    for client in deaf:
+        assert [d[1] for d in client.deliveries()] == list(range(1, 21))
+    assert house.servers[1].home.dispatcher.counts()["on_the_way_bytes"] == 0
+
+
 def test_a_resumed_consumer_goes_on_behind_what_the_client_has() -> None:
     house = House(servers=2)
     client = house.attached(A)
@@ -121,6 +143,24 @@ def test_a_resumed_consumer_goes_on_behind_what_the_client_has() -> None:
     assert again.deliveries() == [(1, 6, 8, 1)]
     again.say(ack(2, 1, 5))
     assert again.deliveries()[1:] == [(1, 9, 11, 1)]
+
+
+def test_what_a_resumed_consumer_has_counts_in_its_window() -> None:
+    house = House(servers=2)
+    sender, client = house.attached(A), house.attached(B)
+    client.say(open_consumer(1, 1, "topic:t", prefetch=3))
+    other = house.servers[2]
+    other.lags = True
+    sender.say(publish(A, 1, 2))
+    again = house.connect(2)
+    again.attach(B, attempt=2, seen=(cw.Seen(1, 2, ()),))
+    # The messages, and the attachment that says who has them, are applied in one step.
+    other.lags = False
+    house.settle()
+    sender.say(publish(A, 3), publish(A, 4))
+    assert again.deliveries() == [(1, 3, 3, 1)]
+    again.say(ack(1, 1, 1, first=1))
+    assert again.deliveries()[1:] == [(1, 4, 4, 1)]
 
 
 def test_who_claims_to_have_everything_gets_nothing_old_and_does_no_harm() -> None:

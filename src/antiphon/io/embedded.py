@@ -96,7 +96,8 @@ class Embedded:
             if self._server is None:
                 self._server = await self._start()
         if self._server.ended.done():
-            raise IllegalStateError(f"the embedded server has failed: {self._server.ended}")
+            error = self._server.ended.exception()
+            raise IllegalStateError(f"the embedded server has failed: {error}")
         far.serve(self._server)
 
     async def _start(self) -> Server:
