@@ -1,0 +1,31 @@
+"""Between the log and the state machine."""
+
+from random import Random
+
+from antiphon.core.effects import Applied, Deliver, ReadReady, Rejected
+from antiphon.core.machine import PackMachine
+from antiphon.core.node import Node
+from antiphon.core.recovered import Recovered
+from antiphon.core.settings import Settings
+from antiphon.formats.entry import Entry, Kind
+
+
+def tick(index: int) -> Entry:
+    return Entry(index, 1, index, Kind.TICK, b"")
+
+
+def test_what_one_step_delivers_is_applied_as_one() -> None:
+    node = Node(1, {1: "a", 2: "b"}, Recovered(1), PackMachine(), Settings(), Random(1), 0)
+    steps = [
+        Deliver((tick(1),)),
+        ReadReady(7, 1),
+        Rejected((), "between"),
+        Deliver((tick(2), tick(3))),
+        ReadReady(8, 4),
+    ]
+    rejected, applied, ready = node._run(steps)
+    assert isinstance(rejected, Rejected)
+    # Nobody hears of entry 1 and finds a state that has 2 and 3 in it as well.
+    assert isinstance(applied, Applied)
+    assert [entry.index for entry in applied.entries] == [1, 2, 3]
+    assert ready == ReadReady(7, 1)
