@@ -26,6 +26,11 @@ class Spans:
     def __len__(self) -> int:
         return len(self._spans)
 
+    @property
+    def last(self) -> int:
+        """The last position in here; 0: there is none."""
+        return self._spans[-1][1] if self._spans else 0
+
     def add(self, first: int, last: int, deliveries: int) -> None:
         """A range that is not in here yet."""
         spans = self._spans

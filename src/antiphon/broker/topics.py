@@ -75,7 +75,7 @@ class Subscription:
     def runs(self, first: int, last: int, rank: int) -> list[Span]:
         """What of these messages, all of one pack, is to be delivered, with the delivery count.
         `rank`: how many were sent to this consumer before them."""
-        if not (len(self.acked) or len(self.returned) or self.lost[2]) and first > self.floor:
+        if first > max(self.floor, self.acked.last, self.returned.last, self.lost[0]):
             return [(first, last, 1)]
         found: list[Span] = []
         for position in range(max(first, self.floor + 1), last + 1):
