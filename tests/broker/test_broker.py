@@ -2,8 +2,8 @@
 
 import pytest
 
-from antiphon.broker import leases as limits
 from antiphon.broker import events as ev
+from antiphon.broker import leases as limits
 from antiphon.broker.broker import Broker
 from antiphon.formats import client_wire as cw
 from antiphon.formats import command, pack

@@ -17,8 +17,9 @@ from typing import Any
 
 import google_crc32c
 
-from antiphon.broker import consumers, leases, requests
+from antiphon.broker import consumers, groups, leases, requests
 from antiphon.broker import events as ev
+from antiphon.broker.group_state import Group
 from antiphon.broker.leases import NUMBER_MAX
 from antiphon.broker.sessions import Session
 from antiphon.broker.state import State, encoder
@@ -75,6 +76,10 @@ class Broker(State):
         if wrong:
             self._refuse(session, header, InvalidDestinationError.__name__, wrong)
             return []
+        group = self.groups.get(header.destination)
+        if header.flags & pack.CONTROL:
+            self._control(session, header, group, entry.payload)
+            return []
         first = self.position + 1
         self.position += header.count
         if names.is_queue(header.destination):
@@ -89,13 +94,24 @@ class Broker(State):
                 first,
                 header.count,
                 entry.stamp,
-                0,
+                group.view if group is not None else 0,
                 header.destination,
                 header.session,
                 header.sequence,
                 header.producer,
             )
         ]
+
+    def _control(
+        self, session: Session, header: pack.PackHeader, group: Group | None, payload: bytes
+    ) -> None:
+        """Messages for a group itself."""
+        if group is None:
+            text = f"{header.destination!r} is no group, and takes no JMS_remove or the like"
+            self._refuse(session, header, InvalidDestinationError.__name__, text)
+            return
+        groups.control(self, group, payload)
+        self.events.append(ev.Taken(session.number, header.producer))
 
     def _why_not(self, destination: str) -> str:
         """Why nothing can be sent there; empty: it can."""

@@ -5,6 +5,7 @@ A closed consumer stays known while something that its application saw may yet b
 
 from __future__ import annotations
 
+from antiphon.broker import groups
 from antiphon.broker.queues import QueueConsumer
 from antiphon.broker.sessions import Consumer, Session
 from antiphon.broker.spans import Span, Spans
@@ -28,14 +29,9 @@ CONSUMERS_MAX = 10_000
 SLOW = ("spill", "disconnect", "drop")
 
 
-def open_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int:
+def open_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int | tuple[int, bytes]:
     names.parse(m.destination)
-    if m.consumer in session.consumers:
-        raise IllegalStateError(f"consumer {m.consumer} is open")
-    if len(session.consumers) >= CONSUMERS_MAX:
-        raise ResourceAllocationError(f"a connection has at most {CONSUMERS_MAX} consumers")
-    if not 1 <= m.prefetch <= PREFETCH_MAX:
-        raise ResourceAllocationError(f"prefetch is 1 to {PREFETCH_MAX}, not {m.prefetch}")
+    check_new(session, m.consumer, m.prefetch)
     if m.slow not in SLOW:
         raise IllegalStateError(f"slow={m.slow!r} is not one of {', '.join(SLOW)}")
     if m.selector:
@@ -49,7 +45,36 @@ def open_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int:
         )
     if names.is_queue(m.destination):
         return _open_queue_consumer(b, session, m)
+    if m.destination in b.groups:
+        return _open_member(b, session, m)
     return _open_topic_consumer(b, session, m)
+
+
+def check_new(session: Session, consumer: int, prefetch: int) -> None:
+    if consumer in session.consumers:
+        raise IllegalStateError(f"consumer {consumer} is open")
+    if len(session.consumers) >= CONSUMERS_MAX:
+        raise ResourceAllocationError(f"a connection has at most {CONSUMERS_MAX} consumers")
+    if not 1 <= prefetch <= PREFETCH_MAX:
+        raise ResourceAllocationError(f"prefetch is 1 to {PREFETCH_MAX}, not {prefetch}")
+
+
+def _open_member(b: State, session: Session, m: cw.OpenConsumer) -> tuple[int, bytes]:
+    """Subscribing to a group is joining it (table 4.2)."""
+    if m.durable:
+        durable_key(b, session, m.durable)  # the classic call needs a client id
+    durable = bool(m.durable)
+    asked = cw.Join(m.consumer, m.destination, m.prefetch, m.durable, durable)
+    return groups.join(b, session, asked)
+
+
+def leave(b: State, session: Session, m: cw.Leave) -> int:
+    consumer = session.consumers.get(m.consumer)
+    if consumer is None or consumer.destination not in b.groups:
+        raise IllegalStateError(f"consumer {m.consumer} is no member of a group")
+    groups.leave(b, session, consumer)
+    session.consumers.pop(m.consumer, None)
+    return 0
 
 
 def _open_queue_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int:
@@ -121,8 +146,11 @@ def close_consumer(b: State, session: Session, m: cw.CloseConsumer) -> int:
 
 def shut(b: State, session: Session, consumer: Consumer, kept: list[cw.Kept]) -> None:
     """Nothing more is for this consumer; what it has not seen goes back as it was."""
-    consumer.closed = True
     subscription = b.subscription(consumer)
+    if consumer.destination in b.groups:
+        groups.closed(b, session, consumer, list(_valid(b, kept)))
+        return
+    consumer.closed = True
     if subscription is not None:
         subscription.consumer = None
         if subscription.durable:
@@ -169,6 +197,8 @@ def acknowledge(b: State, session: Session, row: cw.AckRow) -> None:
     consumer = session.consumers.get(row.consumer)
     if consumer is None or not 0 <= row.first <= row.last <= b.position:
         return
+    if row.event:
+        groups.acknowledge(b, session, consumer, row.event)
     subscription = b.subscription(consumer)
     if subscription is not None:
         if subscription.consumer not in (None, (session.number, consumer.number)):
@@ -212,6 +242,9 @@ def let_go(b: State, session: Session, consumer: Consumer) -> None:
 
 
 def unsubscribe(b: State, session: Session, m: cw.Unsubscribe) -> int:
+    if m.group:
+        groups.unsubscribe(b, m.group, m.name)
+        return 0
     key = durable_key(b, session, m.name)
     subscription = b.topics.subscriptions.get(key)
     if subscription is None:

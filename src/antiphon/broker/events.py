@@ -62,4 +62,27 @@ class AcksDone(msgspec.Struct, frozen=True, array_like=True, tag=7, gc=False):
     batch: int
 
 
-Event = Attached | AttachRefused | Answered | PackRefused | Assigned | SessionEnded | AcksDone
+class Taken(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
+    """Messages for a group itself are done: they have no position, but their sender is answered."""
+
+    session: int
+    producer: int
+
+
+class GroupChanged(msgspec.Struct, frozen=True, array_like=True, tag=8, gc=False):
+    """The group has an event that its members do not know."""
+
+    destination: str
+
+
+Event = (
+    Attached
+    | AttachRefused
+    | Answered
+    | PackRefused
+    | Assigned
+    | SessionEnded
+    | AcksDone
+    | GroupChanged
+    | Taken
+)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import heapq
 
-from antiphon.broker import consumers
+from antiphon.broker import consumers, groups
 from antiphon.broker import events as ev
 from antiphon.broker.sessions import Serving, Session
-from antiphon.broker.state import GRACE_MS, PRODUCER, SERVING, SESSION, State
+from antiphon.broker.state import GRACE_MS, GROUP, PRODUCER, SERVING, SESSION, State
 from antiphon.formats import client_wire as cw
 from antiphon.formats import command
 from antiphon.formats.destination import NAME_MAX
@@ -47,6 +47,7 @@ def attach(b: State, m: command.Attach) -> None:
     session.attachment += 1
     session.attempt, session.node, session.life, session.link = m.attempt, m.node, m.life, m.link
     session.expires = None
+    groups.attached(b, session)
     for producer, sequence in m.sequences:
         if producer in session.streams:
             # What was answered early and then lost does not come again (non-persistent).
@@ -98,6 +99,7 @@ def detach(b: State, m: command.Detach) -> None:
 def _begin_lease(b: State, session: Session) -> None:
     session.expires = b.stamp + session.lease_ms
     heapq.heappush(b.deadlines, (session.expires, SESSION, session.number))
+    groups.detached(b, session)
 
 
 def renew(b: State, m: command.Renew) -> None:
@@ -124,6 +126,7 @@ def renew_all(b: State) -> None:
             _begin_lease(b, session)
     for serving in list(b.serving.values()):
         _heard(b, serving.node, serving.life)
+    groups.renew(b)
 
 
 def expire(b: State) -> None:
@@ -135,6 +138,8 @@ def expire(b: State) -> None:
         elif kind == SERVING:
             silent = b.serving.pop(int(key))
             _detach_all(b, silent.node, silent.life)
+        elif kind == GROUP:
+            groups.due(b, str(key))
         else:
             del b.producers[str(key)]
 
@@ -153,7 +158,9 @@ def lose(b: State, session: Session, why: str) -> None:
     """Without a word from the client: whatever was sent to it may have been seen."""
     for consumer in list(session.consumers.values()):
         subscription = b.subscription(consumer)
-        if subscription is None:
+        if consumer.destination in b.groups:
+            groups.lost(b, session, consumer)
+        elif subscription is None:
             consumer.closed = True
             consumers.let_go(b, session, consumer)
         elif consumer.closed:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from antiphon.broker import consumers, leases
+from antiphon.broker import consumers, groups, leases
 from antiphon.broker.sessions import Producer, Session
 from antiphon.broker.state import State
 from antiphon.errors import (
@@ -24,14 +24,16 @@ from antiphon.formats import destination as names
 TEMPORARIES_MAX = 10_000
 
 PRODUCERS_MAX = 1_000
+Granted = tuple[int, bytes]  # `value` and `data` of the answer
 
 
 def answer(b: State, session: Session, m: command.Request) -> cw.Result:
     try:
-        value = _REQUESTS[type(m.body)](b, session, m.body)
+        granted = _REQUESTS[type(m.body)](b, session, m.body)
     except JMSError as error:
         return cw.Result(m.number, type(error).__name__, str(error))
-    return cw.Result(m.number, value=value)
+    value, data = granted if isinstance(granted, tuple) else (granted, b"")
+    return cw.Result(m.number, value=value, data=data)
 
 
 def _create_temporary(b: State, session: Session, m: cw.CreateTemporary) -> int:
@@ -82,7 +84,16 @@ def _close_session(b: State, session: Session, m: cw.CloseSession) -> int:
     return 0  # after it was answered (`_request`)
 
 
-_REQUESTS: dict[type, Callable[[State, Session, Any], int]] = {
+def _create_group(b: State, session: Session, m: cw.CreateGroup) -> Granted:
+    return groups.create(b, m)
+
+
+def _join(b: State, session: Session, m: cw.Join) -> Granted:
+    consumers.check_new(session, m.consumer, m.prefetch)
+    return groups.join(b, session, m)
+
+
+_REQUESTS: dict[type, Callable[[State, Session, Any], int | Granted]] = {
     cw.OpenConsumer: consumers.open_consumer,
     cw.CloseConsumer: consumers.close_consumer,
     cw.Return: consumers.return_kept,
@@ -91,4 +102,7 @@ _REQUESTS: dict[type, Callable[[State, Session, Any], int]] = {
     cw.DeleteTemporary: _delete_temporary,
     cw.OpenProducer: _open_producer,
     cw.CloseSession: _close_session,
+    cw.CreateGroup: _create_group,
+    cw.Join: _join,
+    cw.Leave: consumers.leave,
 }

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from antiphon.broker import events as ev
+from antiphon.broker.group_state import Group
 from antiphon.broker.queues import Queue
 from antiphon.broker.sessions import Consumer, Producer, Serving, Session
 from antiphon.broker.spans import Span, coarse
@@ -27,7 +28,7 @@ GRACE_MS = 3000
 ROWS_A_CHUNK = 1024
 
 # What a deadline is about.
-SESSION, SERVING, PRODUCER = range(3)
+SESSION, SERVING, PRODUCER, GROUP = range(4)
 
 encoder = msgspec.msgpack.Encoder()
 
@@ -46,6 +47,7 @@ class State:
         self.sessions: dict[int, Session] = {}
         self.topics = Topics()
         self.queues: dict[str, Queue] = {}
+        self.groups: dict[str, Group] = {}
         self.client_ids: dict[str, int] = {}  # -> session
         self.producers: dict[str, Producer] = {}
         self.serving: dict[int, Serving] = {}
@@ -69,6 +71,10 @@ class State:
         if kind == SERVING:
             serving = self.serving.get(int(key))
             return serving.renewed + GRACE_MS if serving is not None else None
+        if kind == GROUP:
+            destination, _, name = str(key).partition(" ")
+            group = self.groups.get(destination)
+            return group.due(name) if group is not None else None
         producer = self.producers.get(str(key))
         return producer.expires if producer is not None and not producer.session else None
 
@@ -120,6 +126,9 @@ class State:
             return None
         return session if session is not None and temporary in session.temporaries else None
 
+    def tell_group(self, destination: str) -> None:
+        self.events.append(ev.GroupChanged(destination))
+
     def take_events(self) -> tuple[ev.Event, ...]:
         events, self.events = tuple(self.events), []
         return events
@@ -137,6 +146,7 @@ class State:
             ("last", iter(self.topics.last.items())),
             ("queue", (q.state() for q in self.queues.values())),
             ("waiting", ((q.name, *span) for q in self.queues.values() for span in q.waiting)),
+            ("group", (g.state() for g in self.groups.values())),
             ("producer", iter(self.producers.values())),
             ("serving", iter(self.serving.values())),
         )
@@ -153,6 +163,12 @@ class State:
             *((s.expires, SESSION, s.number) for s in self.sessions.values() if s.expires),
             *((s.renewed + GRACE_MS, SERVING, s.node) for s in self.serving.values()),
             *((p.expires, PRODUCER, p.name) for p in self.producers.values() if not p.session),
+            *(
+                (due, GROUP, f"{g.destination} {name}")
+                for g in self.groups.values()
+                for name in g.members
+                if (due := g.due(name)) is not None
+            ),
         ]
         heapq.heapify(self.deadlines)
 
@@ -182,6 +198,11 @@ class State:
             queue.waiting.append((first, last, deliveries))
             queue.waiting_count += last - first + 1
 
+    def _restore_groups(self, rows: list[Any]) -> None:
+        for row in rows:
+            group = Group.from_state(row)
+            self.groups[group.destination] = group
+
     def _restore_producers(self, rows: list[Any]) -> None:
         for producer in msgspec.convert(rows, list[Producer]):
             self.producers[producer.name] = producer
@@ -197,6 +218,7 @@ class State:
         "last": _restore_last,
         "queue": _restore_queues,
         "waiting": _restore_waiting,
+        "group": _restore_groups,
         "producer": _restore_producers,
         "serving": _restore_serving,
     }

@@ -38,6 +38,7 @@ class Subscription:
         # may have been seen, and how often that happened.
         self.lost: tuple[int, int, int] = (0, 0, 0)
         self.consumer: tuple[int, int] | None = None  # session and number, while one is open
+        self.ends: int | None = None  # of a member that was removed: the last that is for it
 
     def acknowledge(self, first: int, last: int) -> None:
         """`first` 0: everything up to `last`."""
@@ -75,6 +76,10 @@ class Subscription:
     def runs(self, first: int, last: int, rank: int) -> list[Span]:
         """What of these messages, all of one pack, is to be delivered, with the delivery count.
         `rank`: how many were sent to this consumer before them."""
+        if self.ends is not None:
+            last = min(last, self.ends)
+        if first > last:
+            return []
         if first > max(self.floor, self.acked.last, self.returned.last, self.lost[0]):
             return [(first, last, 1)]
         found: list[Span] = []
@@ -105,16 +110,18 @@ class Subscription:
             list(self.returned),
             self.lost,
             self.consumer,
+            self.ends,
         )
 
     @classmethod
     def from_state(cls, state: Any) -> Subscription:
-        key, durable, pattern, selector, floor, acked, returned, lost, consumer = state
+        key, durable, pattern, selector, floor, acked, returned, lost, consumer, ends = state
         one = cls((key[0], key[1]), durable, pattern, selector, floor)
         one.acked = Spans(map(tuple, acked))
         one.returned = Spans(map(tuple, returned))
         one.lost = tuple(lost)
         one.consumer = tuple(consumer) if consumer is not None else None
+        one.ends = ends
         return one
 
 
@@ -149,6 +156,15 @@ class Topics:
             if not self._wanted(gone.pattern):
                 self.last.pop(gone.pattern, None)
 
+    def discard(self, key: Key | None) -> None:
+        """Remove it, if it is still there."""
+        if key in self.subscriptions:
+            self.remove(key)
+
+    def is_used(self, destination: str) -> bool:
+        """Somebody is subscribed to this very topic."""
+        return destination in self._exact
+
     def published(self, destination: str, position: int) -> None:
         """`position`: of the last message of a pack."""
         if self._wanted(destination):
@@ -174,6 +190,8 @@ class Topics:
         """What subscriptions may still read: from the lowest floor with something behind it."""
         for subscription in self.subscriptions.values():
             last = self._last_for(subscription)
+            if subscription.ends is not None:
+                last = min(last, subscription.ends)
             if last > subscription.floor:
                 yield subscription.floor + 1, last
 

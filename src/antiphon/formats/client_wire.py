@@ -40,6 +40,7 @@ class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     consumer: int
     position: int  # of a topic's: everything up to here has arrived; 0: nothing yet
     held: tuple[tuple[int, int], ...]  # of a queue's: not known to be acknowledged
+    event: int = 0  # of a group's: its events up to here have arrived
 
 
 class Attach(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
@@ -66,6 +67,7 @@ class AckRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     consumer: int
     first: int
     last: int
+    event: int = 0  # of a group: its events up to here
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
@@ -115,6 +117,7 @@ class Return(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
 
 class Unsubscribe(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
     name: str
+    group: str = ""  # the group's destination; empty: a durable subscription, or a member's name
 
 
 class CreateTemporary(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
@@ -136,6 +139,32 @@ class CloseSession(msgspec.Struct, frozen=True, array_like=True, tag=8, gc=False
     kept: tuple[Kept, ...] = ()
 
 
+class CreateGroup(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
+    """The answer's `value` is the group's view, its `data` the conflict relation as JSON."""
+
+    destination: str
+    relation: str = ""  # JSON; empty: as the group has it, or the default
+    remove_after_ms: int = -1  # 0: never; -1: as the group has it, or the default
+
+
+class Join(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
+    """The answer's `value` is the group's view, its `data` the member's name and the conflict
+    relation as JSON, in msgpack."""
+
+    consumer: int
+    destination: str
+    prefetch: int
+    name: str = ""  # empty: the server makes one
+    durable: bool = False
+    provides: bool = False  # can hand out the state to others
+
+
+class Leave(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
+    """A member leaves its group, also a durable one; its consumer is closed."""
+
+    consumer: int
+
+
 Body = (
     OpenConsumer
     | CloseConsumer
@@ -145,6 +174,9 @@ Body = (
     | DeleteTemporary
     | OpenProducer
     | CloseSession
+    | CreateGroup
+    | Join
+    | Leave
 )
 
 
@@ -224,6 +256,30 @@ class NotPublished(msgspec.Struct, frozen=True, array_like=True, tag=8, gc=False
     text: str
 
 
+VIEW, SUSPICION, RELATION, STATE = 1, 2, 3, 4
+
+
+class GroupEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What happens to a group besides messages; it stands after the message at `position` and
+    before the next one, for every member."""
+
+    serial: int  # 1, 2, 3... in the group
+    position: int
+    kind: int
+    view: int  # the number of the view from here on
+    members: tuple[str, ...] = ()  # of that view, in the order in which they joined
+    came: tuple[str, ...] = ()  # VIEW: who joined; SUSPICION: who is suspected now
+    went: tuple[str, ...] = ()  # VIEW: who left; SUSPICION: who no longer is
+    relation: str = ""  # RELATION: the new one, as JSON
+
+
+class Happened(msgspec.Struct, frozen=True, array_like=True, tag=15, gc=False):
+    """A group event, for one consumer that is a member."""
+
+    consumer: int
+    event: GroupEvent
+
+
 class Attached(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
     session: int
     attachment: int  # 1 for a new session, then 2, 3...
@@ -240,6 +296,7 @@ class Result(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
     code: str = ""  # the name of an error in `errors.py`; empty: it was done
     text: str = ""
     value: int = 0
+    data: bytes = b""
 
 
 class Acked(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
@@ -252,6 +309,7 @@ class Deliver(msgspec.Struct, frozen=True, array_like=True, tag=12, gc=False):
     stamp: int
     deliveries: int  # 1: never delivered before
     pack: bytes
+    view: int = 0  # of a group: the one that these messages were ordered in
 
 
 class Pong(msgspec.Struct, frozen=True, array_like=True, tag=13, gc=False):
@@ -321,6 +379,7 @@ Answer = (
     | Result
     | Acked
     | Deliver
+    | Happened
     | Pong
     | Ended
     | Refused

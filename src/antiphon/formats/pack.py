@@ -32,7 +32,10 @@ NON_PERSISTENT = 1
 EXTRAS = 2
 """Some message has headers or properties beyond the common ones."""
 
-FLAGS = NON_PERSISTENT | EXTRAS
+CONTROL = 4
+"""The messages are for the group itself (`JMS_remove` and others), and are not delivered."""
+
+FLAGS = NON_PERSISTENT | EXTRAS | CONTROL
 _HEADER = struct.Struct("<IBBHQQII")
 
 

@@ -1,0 +1,92 @@
+"""What is known of a group: its members, its view, and what they have not acknowledged of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from antiphon.broker.topics import Key
+from antiphon.formats import client_wire as cw
+
+
+class Member(msgspec.Struct, array_like=True):
+    name: str
+    durable: bool
+    joined: int  # the view that it came with
+    session: int  # 0: nobody is there for it
+    consumer: int
+    provides: bool  # it can hand out the state
+    acked: int  # group events up to here it has acknowledged
+    suspected: bool = False
+    suspect_at: int = 0  # a stamp; 0: it is connected, or suspected, or was closed in order
+    remove_at: int = 0  # a stamp; 0: not by itself
+
+
+class Departed(msgspec.Struct, array_like=True):
+    """A member that was removed while it was connected: it is told so, and then nothing more."""
+
+    session: int
+    consumer: int
+    acked: int
+    last: int  # the event that removed it
+
+
+class Group:
+    def __init__(self, destination: str, relation: str, remove_after_ms: int) -> None:
+        self.destination = destination
+        self.relation = relation  # JSON
+        self.remove_after_ms = remove_after_ms  # NEVER: members do that
+        self.view = 0
+        self.serial = 0  # of the last event
+        self.members: dict[str, Member] = {}  # in the order in which they joined
+        self.departed: list[Departed] = []
+        self.events: list[cw.GroupEvent] = []  # that somebody has not acknowledged
+
+    def after(self, serial: int) -> list[cw.GroupEvent]:
+        first = self.serial - len(self.events)  # events have dense numbers
+        return self.events[max(0, serial - first) :]
+
+    def trim(self) -> None:
+        needed = [m.acked for m in self.members.values() if m.durable or m.session]
+        needed += [d.acked for d in self.departed]
+        upto = min(needed, default=self.serial)
+        first = self.serial - len(self.events)
+        del self.events[: max(0, upto - first)]
+
+    def due(self, name: str) -> int | None:
+        """When something is due for this member; None: nothing is."""
+        member = self.members.get(name)
+        return (member.suspect_at or member.remove_at or None) if member is not None else None
+
+    def member_of(self, session: int, consumer: int) -> Member | None:
+        return next(
+            (m for m in self.members.values() if (m.session, m.consumer) == (session, consumer)),
+            None,
+        )
+
+    def state(self) -> tuple[Any, ...]:
+        return (
+            self.destination,
+            self.relation,
+            self.remove_after_ms,
+            self.view,
+            self.serial,
+            list(self.members.values()),
+            self.departed,
+            self.events,
+        )
+
+    @classmethod
+    def from_state(cls, state: Any) -> Group:
+        one = cls(*state[:3])
+        one.view, one.serial = state[3:5]
+        one.members = {m.name: m for m in msgspec.convert(state[5], list[Member])}
+        one.departed = msgspec.convert(state[6], list[Departed])
+        one.events = msgspec.convert(state[7], list[cw.GroupEvent])
+        return one
+
+
+def key_of(destination: str, name: str) -> Key:
+    """Of the member's subscription; a leading blank is in no other kind of key."""
+    return (f" {destination}", name)

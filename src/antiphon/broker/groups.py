@@ -1,0 +1,420 @@
+"""Groups: topics that tell their members who they are (thesis, ch. 4).
+
+A join, a leave, a removal, a suspicion is an entry of the log; what follows from it is a *group
+event* that stands between the same two messages for every member, so all see it at the same place
+(P4). Events are numbered in their group and kept until every member has acknowledged them.
+
+**Suspicion is not exclusion.** A member whose connection is lost is suspected if it has not come
+back in a while; the suspicion is withdrawn when it does. Members decide what follows
+(`JMS_remove`), or the group's `remove_after` does, for non-durable members. A durable member is
+never removed because it crashed: it stays in the view and misses nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+import msgspec
+
+from antiphon.broker.group_state import Departed, Group, Member, key_of
+from antiphon.broker.sessions import Consumer, Session
+from antiphon.broker.spans import Span
+from antiphon.broker.state import GROUP, State
+from antiphon.broker.topics import Key, Subscription
+from antiphon.core.conflicts import ConflictRelation
+from antiphon.errors import (
+    FormatError,
+    IllegalStateError,
+    InvalidDestinationError,
+    ResourceAllocationError,
+)
+from antiphon.formats import client_wire as cw
+from antiphon.formats import destination as names
+from antiphon.formats.columns import Columns, decode_extra
+
+SUSPECT_MS = 1000
+"""A member that has been without a connection for so long is suspected."""
+
+REMOVE_AFTER_MS = 60_000
+"""A suspected non-durable member is removed after so long, unless the group says otherwise."""
+
+NEVER = 0
+AS_IT_IS = -1
+MEMBERS_MAX = 1000
+
+
+# -- Requests --------------------------------------------------------------------------------------
+
+
+def create(b: State, m: cw.CreateGroup) -> tuple[int, bytes]:
+    group = b.groups.get(m.destination)
+    if group is None:
+        group = _new(b, m.destination, m.relation, m.remove_after_ms)
+    elif m.relation and m.relation != group.relation:
+        raise IllegalStateError(
+            f"the group {m.destination!r} has the conflict relation {group.relation}, "
+            f"not {m.relation}. Leave it out, or change it with set_conflict"
+        )
+    elif m.remove_after_ms not in (AS_IT_IS, group.remove_after_ms):
+        raise IllegalStateError(
+            f"the group {m.destination!r} removes suspects after {group.remove_after_ms} ms "
+            f"(0: never), not {m.remove_after_ms} ms. Leave it out"
+        )
+    return group.view, group.relation.encode()
+
+
+def _new(b: State, destination: str, relation: str, remove_after_ms: int) -> Group:
+    kind, name = names.parse(destination)
+    if kind != names.TOPIC or names.is_pattern(name):
+        raise InvalidDestinationError(f"{destination!r} cannot be a group: a group is a topic")
+    if b.topics.is_used(destination):
+        raise InvalidDestinationError(
+            f"{destination!r} is in use as a plain topic, and what a name is, is fixed"
+        )
+    if relation:
+        check_relation(relation)
+    after = REMOVE_AFTER_MS if remove_after_ms == AS_IT_IS else max(NEVER, remove_after_ms)
+    group = b.groups[destination] = Group(
+        destination, relation or ConflictRelation.ATOMIC.to_json(), after
+    )
+    return group
+
+
+def check_relation(relation: str) -> None:
+    try:
+        ConflictRelation.from_json(relation)
+    except FormatError as error:
+        raise IllegalStateError(str(error)) from None
+
+
+def join(b: State, session: Session, m: cw.Join) -> tuple[int, bytes]:
+    group = b.groups.get(m.destination) or _new(b, m.destination, "", AS_IT_IS)
+    name = m.name or f"{session.number:x}.{m.consumer:x}"
+    _check_name(name)
+    old = group.members.get(name)
+    if old is not None and not _may_take_over(b, old):
+        raise IllegalStateError(
+            f"cannot join {group.destination!r} as {name!r}: a live member has that name. Nothing "
+            "was changed. Choose another name, or close that member first"
+        )
+    if old is not None and old.durable and m.durable:
+        _resume(b, group, old, session, m)
+    else:
+        _enter(b, group, name, old, session, m)
+    return group.view, msgspec.msgpack.encode((name, group.relation))
+
+
+def _check_name(name: str) -> None:
+    if not name.isprintable() or " " in name or not 0 < len(name) <= names.NAME_MAX:
+        raise IllegalStateError(
+            f"{name[:80]!r} is no name for a member: 1 to {names.NAME_MAX} characters, no blanks"
+        )
+
+
+def _may_take_over(b: State, old: Member) -> bool:
+    return old.suspected or old.session == 0
+
+
+def _resume(b: State, group: Group, old: Member, session: Session, m: cw.Join) -> None:
+    """A durable member is back: the same one, in the same view."""
+    if old.session:
+        _forget_consumer(b, old)  # of the session that lost it
+    old.session, old.consumer, old.provides = session.number, m.consumer, m.provides
+    b.topics.subscriptions[key_of(group.destination, old.name)].consumer = (
+        session.number,
+        m.consumer,
+    )
+    _add_consumer(session, m, key_of(group.destination, old.name))
+    _back(b, group, [old])
+
+
+def _enter(
+    b: State, group: Group, name: str, old: Member | None, session: Session, m: cw.Join
+) -> None:
+    """A new member; perhaps in the place of one that was lost, which leaves with the same view."""
+    if old is None and len(group.members) >= MEMBERS_MAX:
+        raise ResourceAllocationError(f"a group has at most {MEMBERS_MAX} members")
+    if old is not None:
+        _drop(b, group, old)
+    key = key_of(group.destination, name)
+    subscription = Subscription(key, m.durable, group.destination, "", b.position)
+    subscription.consumer = (session.number, m.consumer)
+    b.topics.add(subscription)
+    _add_consumer(session, m, key)
+    group.members[name] = Member(
+        name, m.durable, group.view + 1, session.number, m.consumer, m.provides, group.serial
+    )
+    _new_view(b, group, came=(name,), went=(name,) if old is not None else ())
+
+
+def _add_consumer(session: Session, m: cw.Join, key: Key) -> None:
+    session.consumers[m.consumer] = Consumer(
+        session.number, m.consumer, m.destination, m.prefetch, "spill", key
+    )
+
+
+def leave(b: State, session: Session, consumer: Consumer) -> None:
+    """A member goes, of either kind."""
+    group = b.groups[consumer.destination]
+    member = group.member_of(session.number, consumer.number)
+    if member is not None:
+        _drop(b, group, member)
+        _new_view(b, group, went=(member.name,))
+
+
+# -- What befalls members --------------------------------------------------------------------------
+
+
+def closed(b: State, session: Session, consumer: Consumer, kept: list[Span]) -> None:
+    """In order: a non-durable member has left, a durable one is inactive and stays a member. What
+    it saw and has not acknowledged comes again when it is back."""
+    group = b.groups[consumer.destination]
+    member = group.member_of(session.number, consumer.number)
+    if member is not None and member.durable:
+        subscription = b.topics.subscriptions[key_of(group.destination, member.name)]
+        subscription.consumer = None
+        subscription.give_back(kept)
+        member.session = member.consumer = member.suspect_at = 0
+        del session.consumers[consumer.number]
+    elif member is not None:
+        leave(b, session, consumer)
+    else:
+        _forget_departed(b, group, session, consumer)
+    group.trim()
+
+
+def _forget_departed(b: State, group: Group, session: Session, consumer: Consumer) -> None:
+    who = (session.number, consumer.number)
+    group.departed = [d for d in group.departed if (d.session, d.consumer) != who]
+    del session.consumers[consumer.number]
+    subscription = b.subscription(consumer)
+    if subscription is not None and subscription.consumer == who:  # nobody has taken the name
+        b.topics.remove(subscription.key)
+
+
+def lost(b: State, session: Session, consumer: Consumer) -> None:
+    """Its session is lost. A non-durable member stays in the view until it is removed, but nothing
+    is kept for it."""
+    group = b.groups[consumer.destination]
+    member = group.member_of(session.number, consumer.number)
+    if member is None:
+        _forget_departed(b, group, session, consumer)
+        return
+    member.session = member.consumer = 0
+    del session.consumers[consumer.number]
+    subscription = b.topics.subscriptions[key_of(group.destination, member.name)]
+    subscription.consumer = None
+    if member.durable:
+        subscription.lose(b.position, consumer.prefetch)
+    else:
+        b.topics.remove(subscription.key)
+    if not member.suspected:
+        _suspect(b, group, member)
+    group.trim()
+
+
+def detached(b: State, session: Session) -> None:
+    """Its connection is lost: it is suspected if it does not come back."""
+    for group, member in _members_of(b, session):
+        if not member.suspected and not member.suspect_at:
+            member.suspect_at = b.stamp + SUSPECT_MS
+            _set_deadline(b, group, member, member.suspect_at)
+
+
+def attached(b: State, session: Session) -> None:
+    for group, member in _members_of(b, session):
+        _back(b, group, [member])
+
+
+def _members_of(b: State, session: Session) -> list[tuple[Group, Member]]:
+    found = []
+    for consumer in session.consumers.values():
+        group = b.groups.get(consumer.destination)
+        member = group.member_of(session.number, consumer.number) if group else None
+        if group is not None and member is not None:
+            found.append((group, member))
+    return found
+
+
+def _back(b: State, group: Group, members: list[Member]) -> None:
+    withdrawn = tuple(m.name for m in members if m.suspected)
+    for member in members:
+        member.suspected = False
+        member.suspect_at = member.remove_at = 0
+    if withdrawn:
+        _announce(b, group, cw.SUSPICION, went=withdrawn)
+
+
+def _suspect(b: State, group: Group, member: Member) -> None:
+    member.suspected = True
+    member.suspect_at = 0
+    if not member.durable and group.remove_after_ms != NEVER:
+        member.remove_at = b.stamp + group.remove_after_ms
+        _set_deadline(b, group, member, member.remove_at)
+    _announce(b, group, cw.SUSPICION, came=(member.name,))
+
+
+def _set_deadline(b: State, group: Group, member: Member, stamp: int) -> None:
+    heapq.heappush(b.deadlines, (stamp, GROUP, f"{group.destination} {member.name}"))
+
+
+def due(b: State, key: str) -> None:
+    destination, _, name = key.partition(" ")
+    group = b.groups[destination]
+    member = group.members[name]
+    if member.suspect_at:
+        _suspect(b, group, member)
+    else:
+        _remove(b, group, [member])
+
+
+def renew(b: State) -> None:
+    """A new leader: while there was none, nobody could come back."""
+    for group in b.groups.values():
+        for member in group.members.values():
+            if member.suspect_at:
+                member.suspect_at = b.stamp + SUSPECT_MS
+                _set_deadline(b, group, member, member.suspect_at)
+            elif member.remove_at:
+                member.remove_at = b.stamp + group.remove_after_ms
+                _set_deadline(b, group, member, member.remove_at)
+
+
+# -- What members tell the group -------------------------------------------------------------------
+
+
+def control(b: State, group: Group, payload: bytes) -> None:
+    """Messages that are for the group itself, and are not delivered (tables 4.2 and 6.5)."""
+    columns = Columns(payload)
+    for i in range(columns.count):
+        extra = decode_extra(columns.extra(i))
+        properties = extra.properties
+        view = properties.get("JMS_in_view")
+        upto = view if isinstance(view, int) else group.view
+        if isinstance(remove := properties.get("JMS_remove"), str):
+            _remove(b, group, _named(group, remove, upto))
+        if isinstance(invite := properties.get("JMS_join_process"), str):
+            _invite(b, group, invite.split(), properties.get("JMS_subscription") == "durable")
+        if "JMS_set_conflict" in properties:
+            _set_relation(b, group, columns.body(i))
+
+
+def _named(group: Group, text: str, upto: int) -> list[Member]:
+    """Who joined after the view in which this was said is not meant."""
+    wanted = dict.fromkeys(text.split())
+    return [
+        group.members[n] for n in wanted if n in group.members and group.members[n].joined <= upto
+    ]
+
+
+def _remove(b: State, group: Group, members: list[Member]) -> None:
+    if not members:
+        return
+    departed = []
+    for member in members:
+        session = b.sessions.get(member.session)
+        consumer = session.consumers.get(member.consumer) if session is not None else None
+        if consumer is not None:
+            departed.append(Departed(member.session, member.consumer, member.acked, 0))
+            b.topics.subscriptions[key_of(group.destination, member.name)].ends = b.position
+            del group.members[member.name]
+        else:
+            _drop(b, group, member)
+    _new_view(b, group, went=tuple(m.name for m in members))
+    for one in departed:
+        one.last = group.serial
+        group.departed.append(one)
+
+
+def _invite(b: State, group: Group, invited: list[str], durable: bool) -> None:
+    """A durable member that has not come yet: it is in the view, and all that is sent from now on
+    is kept for it. (A non-durable one would be nobody, for nothing is kept for it.)"""
+    came = []
+    for name in invited:
+        if name not in group.members and durable and len(group.members) < MEMBERS_MAX:
+            key = key_of(group.destination, name)
+            b.topics.add(Subscription(key, True, group.destination, "", b.position))
+            group.members[name] = Member(name, True, group.view + 1, 0, 0, False, group.serial)
+            came.append(name)
+    if came:
+        _new_view(b, group, came=tuple(came))
+
+
+def _set_relation(b: State, group: Group, body: bytes) -> None:
+    try:
+        relation = ConflictRelation.from_json(body.decode()).to_json()
+    except (FormatError, UnicodeDecodeError):
+        return  # clients check it; a foreign one changes nothing
+    if relation != group.relation:
+        group.relation = relation
+        _announce(b, group, cw.RELATION)
+
+
+def unsubscribe(b: State, destination: str, name: str) -> None:
+    group = b.groups.get(destination)
+    member = group.members.get(name) if group is not None else None
+    if group is None or member is None:
+        raise InvalidDestinationError(f"{destination!r} has no member {name!r}")
+    _remove(b, group, [member])
+
+
+# -- Events ----------------------------------------------------------------------------------------
+
+
+def _new_view(
+    b: State, group: Group, came: tuple[str, ...] = (), went: tuple[str, ...] = ()
+) -> None:
+    group.view += 1
+    _announce(b, group, cw.VIEW, came, went)
+
+
+def _announce(
+    b: State, group: Group, kind: int, came: tuple[str, ...] = (), went: tuple[str, ...] = ()
+) -> None:
+    group.serial += 1
+    group.events.append(
+        cw.GroupEvent(
+            group.serial,
+            b.position,
+            kind,
+            group.view,
+            tuple(group.members),
+            came,
+            went,
+            group.relation if kind == cw.RELATION else "",
+        )
+    )
+    group.trim()
+    b.tell_group(group.destination)
+
+
+def acknowledge(b: State, session: Session, consumer: Consumer, serial: int) -> None:
+    """A member has handled the events up to this one."""
+    group = b.groups.get(consumer.destination)
+    if group is None:
+        return
+    number = consumer.number
+    serial = min(serial, group.serial)
+    member = group.member_of(session.number, number)
+    if member is not None:
+        member.acked = max(member.acked, serial)
+    for one in group.departed:
+        if (one.session, one.consumer) == (session.number, number):
+            one.acked = max(one.acked, serial)
+    group.trim()
+
+
+# -- Letting go ------------------------------------------------------------------------------------
+
+
+def _drop(b: State, group: Group, member: Member) -> None:
+    """Nothing is kept for this member any more."""
+    del group.members[member.name]
+    _forget_consumer(b, member)
+    b.topics.discard(key_of(group.destination, member.name))
+
+
+def _forget_consumer(b: State, member: Member) -> None:
+    session = b.sessions.get(member.session)
+    if session is not None:
+        session.consumers.pop(member.consumer, None)

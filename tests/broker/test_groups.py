@@ -1,0 +1,316 @@
+"""Groups in the state machine: views, suspicion, removal, names."""
+
+import msgspec
+import pytest
+
+from antiphon.broker import groups as rules
+from antiphon.core.conflicts import ConflictRelation
+from antiphon.formats import client_wire as cw
+from antiphon.formats import columns, command, pack
+from antiphon.formats.entry import Kind
+from tests.broker.rig import Rig
+
+A, B, C = 0xA, 0xB, 0xC
+G = "topic:g"
+
+
+def rig(*sessions: int) -> Rig:
+    one = Rig()
+    for session in sessions:
+        one.attach(session, client_id=f"c{session:x}")
+    return one
+
+
+def join(r: Rig, session: int, name: str, *, durable: bool = False, consumer: int = 1) -> cw.Result:
+    return r.ask(session, cw.Join(consumer, G, 100, name, durable))
+
+
+def control(r: Rig, session: int, body: bytes = b"", **properties: str | int) -> None:
+    extra = columns.encode_extra(columns.Extra(properties=dict(properties)))
+    data, flags = columns.encode([columns.Outgoing(columns.TEXT, body, extra, 0)])
+    sequence = r.broker.last_sequence(session) + 1
+    r._sequences[session, 0] = sequence
+    payload = pack.encode(G, 1, data, session, sequence, 0, flags | pack.CONTROL)
+    r.entry(Kind.PACK, payload)
+
+
+def told(r: Rig) -> list[tuple[int, tuple[str, ...], tuple[str, ...], tuple[str, ...]]]:
+    """Kind, members, came, went of every event that is kept."""
+    return [(e.kind, e.members, e.came, e.went) for e in r.broker.groups[G].events]
+
+
+def last(r: Rig) -> cw.GroupEvent:
+    return r.broker.groups[G].events[-1]
+
+
+# -- Views --------------------------------------------------------------------------------------
+
+
+def test_views_are_numbered_and_stand_between_messages() -> None:
+    r = rig(A, B)
+    assert join(r, A, "a").value == 1
+    r.publish(A, G, 3)
+    assert r.accepted[0].view == 1
+    result = join(r, B, "b")
+    assert msgspec.msgpack.decode(result.data)[0] == "b"
+    assert (last(r).view, last(r).position, last(r).members) == (2, 3, ("a", "b"))
+    assert (last(r).came, last(r).went) == (("b",), ())
+    r.publish(C, G) if C in r.broker.sessions else r.publish(A, G)
+    assert r.accepted[0].view == 2
+
+
+def test_a_member_gets_what_comes_after_its_view() -> None:
+    r = rig(A, B)
+    join(r, A, "a")
+    r.publish(A, G, 2)
+    join(r, B, "b")
+    subscription = r.subscription(B, 1)
+    assert subscription.floor == 2
+    member = r.broker.groups[G].members["b"]
+    assert [e.view for e in r.broker.groups[G].after(member.acked)] == [2]
+
+
+def test_closing_a_non_durable_member_is_leaving() -> None:
+    r = rig(A, B)
+    join(r, A, "a")
+    join(r, B, "b")
+    r.close_consumer(B, 1)
+    assert (last(r).members, last(r).went) == (("a",), ("b",))
+    r.close(A)
+    assert r.broker.groups[G].members == {}
+    assert r.broker.groups[G].events == []
+    assert r.broker.topics.subscriptions == {}
+
+
+def test_closing_a_durable_member_keeps_it_in_the_view_and_its_messages() -> None:
+    r = rig(A, B)
+    join(r, A, "a")
+    join(r, B, "b", durable=True)
+    r.close(B)
+    assert tuple(r.broker.groups[G].members) == ("a", "b")
+    r.publish(A, G, 2)
+    assert (1, 2) in r.broker.live()
+    r.attach(C)
+    view = r.broker.groups[G].view
+    assert join(r, C, "b", durable=True).value == view  # no new view
+    assert r.subscription(C, 1).runs(1, 2, 0) == [(1, 2, 1)]
+
+
+def test_a_durable_member_can_leave() -> None:
+    r = rig(A)
+    join(r, A, "a", durable=True)
+    assert r.ask(A, cw.Leave(1)).code == ""
+    assert r.broker.groups[G].members == {}
+    assert r.ask(A, cw.Leave(1)).code == "IllegalStateError"
+
+
+def test_events_are_kept_until_every_member_has_acknowledged_them() -> None:
+    r = rig(A, B)
+    join(r, A, "a")
+    join(r, B, "b", durable=True)
+    r.command(command.Acks(1, 1, 1, ((A, (cw.AckRow(1, 0, 0, 2),)),)))
+    assert len(told(r)) == 1
+    r.close(B)
+    join(r, A, "c", consumer=2)
+    r.command(command.Acks(1, 1, 2, ((A, (cw.AckRow(1, 0, 0, 3), cw.AckRow(2, 0, 0, 3))),)))
+    assert [e.view for e in r.broker.groups[G].events] == [2, 3]  # for b, when it is back
+
+
+# -- Names --------------------------------------------------------------------------------------
+
+
+def test_the_name_of_a_live_member_is_taken() -> None:
+    r = rig(A, B)
+    join(r, A, "a")
+    assert join(r, B, "a").code == "IllegalStateError"
+    assert r.broker.groups[G].view == 1
+
+
+@pytest.mark.parametrize("name", ["two words", "x" * 2000, "tab\t"])
+def test_a_name_has_no_blanks(name: str) -> None:
+    r = rig(A)
+    assert join(r, A, name).code == "IllegalStateError"
+    assert G not in r.broker.groups or not r.broker.groups[G].members
+
+
+def test_a_suspected_non_durable_member_is_replaced_in_one_view() -> None:
+    r = rig(A, B)
+    join(r, A, "a")
+    r.detach(A)
+    r.wait(rules.SUSPECT_MS)
+    join(r, B, "a")
+    assert (last(r).members, last(r).came, last(r).went) == (("a",), ("a",), ("a",))
+    r.publish(B, G)
+    assert 1 not in r.broker.sessions[A].consumers
+
+
+def test_a_group_is_no_plain_topic_and_a_plain_topic_no_group() -> None:
+    r = rig(A)
+    r.open(A, 5, "topic:plain")
+    assert r.ask(A, cw.CreateGroup("topic:plain")).code == "InvalidDestinationError"
+    assert r.ask(A, cw.CreateGroup("queue:q")).code == "InvalidDestinationError"
+    assert r.ask(A, cw.CreateGroup("topic:a.*")).code == "InvalidDestinationError"
+    assert r.ask(A, cw.CreateGroup(G)).code == ""
+    assert r.open(A, 6, G).code == ""  # subscribing is joining
+    assert len(r.broker.groups[G].members) == 1
+
+
+def test_what_a_group_is_cannot_be_said_twice_differently() -> None:
+    r = rig(A)
+    reliable = ConflictRelation.RELIABLE.to_json()
+    assert r.ask(A, cw.CreateGroup(G, reliable, 5000)).data.decode() == reliable
+    assert r.ask(A, cw.CreateGroup(G)).data.decode() == reliable
+    assert r.ask(A, cw.CreateGroup(G, reliable, 5000)).code == ""
+    atomic = ConflictRelation.ATOMIC.to_json()
+    assert r.ask(A, cw.CreateGroup(G, atomic)).code == "IllegalStateError"
+    assert r.ask(A, cw.CreateGroup(G, "", 1)).code == "IllegalStateError"
+    assert r.ask(A, cw.CreateGroup("topic:h", "nonsense")).code == "IllegalStateError"
+
+
+# -- Suspicion ----------------------------------------------------------------------------------
+
+
+def test_a_short_loss_of_connection_is_not_noticed() -> None:
+    r = rig(A, B)
+    join(r, A, "a")
+    join(r, B, "b")
+    r.detach(B)
+    r.wait(rules.SUSPECT_MS - 10)
+    r.attach(B, resume=True, attempt=2)
+    r.wait(rules.SUSPECT_MS)
+    assert [kind for kind, *_ in told(r)] == [cw.VIEW, cw.VIEW]
+
+
+def test_suspicion_and_its_withdrawal_exclude_nobody() -> None:
+    r = rig(A, B)
+    join(r, A, "a")
+    join(r, B, "b")
+    r.detach(B)
+    r.wait(rules.SUSPECT_MS)
+    assert (last(r).kind, last(r).came, last(r).members) == (cw.SUSPICION, ("b",), ("a", "b"))
+    r.attach(B, resume=True, attempt=2)
+    assert (last(r).kind, last(r).went, last(r).view) == (cw.SUSPICION, ("b",), 2)
+    assert not r.broker.groups[G].members["b"].suspected
+
+
+def test_a_suspected_non_durable_member_is_removed_after_a_while() -> None:
+    r = rig(A)
+    r.attach(B, lease_ms=5_000)
+    r.ask(A, cw.CreateGroup(G, "", 20_000))
+    join(r, A, "a")
+    join(r, B, "b")
+    r.detach(B)
+    for _ in range(19):
+        r.wait(1000)
+        r.command(command.Renew(1, 1))
+    assert B not in r.broker.sessions  # its lease is over, and still it is in the view
+    assert "b" in r.broker.groups[G].members
+    for _ in range(4):
+        r.wait(1000)
+        r.command(command.Renew(1, 1))
+    assert (last(r).kind, last(r).went) == (cw.VIEW, ("b",))
+
+
+def test_a_durable_member_is_never_removed_because_it_crashed() -> None:
+    r = rig(A, B)
+    r.ask(A, cw.CreateGroup(G, "", 1_000))
+    join(r, A, "a")
+    join(r, B, "b", durable=True)
+    r.detach(B)
+    for _ in range(100):
+        r.wait(1000)
+        r.command(command.Renew(1, 1))
+    assert (last(r).kind, last(r).came) == (cw.SUSPICION, ("b",))
+    assert "b" in r.broker.groups[G].members
+    r.publish(A, G, 2)
+    r.attach(C)
+    join(r, C, "b", durable=True)
+    assert (last(r).kind, last(r).went) == (cw.SUSPICION, ("b",))
+    assert r.subscription(C, 1).runs(1, 2, 0) == [(1, 2, 1)]
+
+
+def test_without_a_leader_nobody_is_suspected() -> None:
+    r = rig(A, B)
+    join(r, A, "a")
+    join(r, B, "b")
+    r.detach(B)
+    r.stamp += 100_000
+    r.new_leader()
+    r.attach(B, resume=True, attempt=2)
+    assert [kind for kind, *_ in told(r)] == [cw.VIEW, cw.VIEW]
+
+
+# -- What members say ---------------------------------------------------------------------------
+
+
+def test_members_are_removed_by_a_message_that_nobody_receives() -> None:
+    r = rig(A, B, C)
+    join(r, A, "a")
+    join(r, B, "b")
+    before = r.broker.position
+    control(r, A, JMS_remove="b nobody")
+    assert (last(r).went, last(r).members) == (("b",), ("a",))
+    assert r.accepted == []
+    assert r.broker.position == before
+    r.publish(A, G, 2)
+    assert r.subscription(B, 1).runs(1, 2, 0) == []  # it was told, and gets nothing more
+    assert r.broker.live() == ((1, 2),)
+    r.ack(A, (1, 0, 2))
+    assert r.broker.live() == ()
+    r.close_consumer(B, 1)
+    assert r.broker.groups[G].departed == []
+    assert B in r.broker.sessions
+    assert len(r.broker.topics.subscriptions) == 1
+
+
+def test_a_removal_does_not_concern_who_joined_after_it_was_decided() -> None:
+    r = rig(A, B, C)
+    join(r, A, "a")
+    join(r, B, "b")
+    control(r, A, JMS_remove="b", JMS_in_view=2)
+    join(r, C, "b")
+    control(r, A, JMS_remove="b", JMS_in_view=2)  # the other members decide the same
+    assert tuple(r.broker.groups[G].members) == ("a", "b")
+    r.close_consumer(B, 1)  # of the one that was removed
+    assert r.subscription(C, 1) is not None
+
+
+def test_a_durable_member_can_be_invited() -> None:
+    r = rig(A, B)
+    join(r, A, "a")
+    control(r, A, JMS_join_process="b", JMS_subscription="durable")
+    assert last(r).members == ("a", "b")
+    r.publish(A, G, 2)
+    join(r, B, "b", durable=True)
+    assert r.broker.groups[G].view == 2
+    assert r.subscription(B, 1).runs(1, 2, 0) == [(1, 2, 1)]
+
+
+def test_the_relation_changes_at_one_place() -> None:
+    r = rig(A)
+    join(r, A, "a")
+    r.publish(A, G)
+    relation = ConflictRelation.RELIABLE_ATOMIC.to_json()
+    control(r, A, relation.encode(), JMS_set_conflict="")
+    assert (last(r).kind, last(r).position, last(r).relation) == (cw.RELATION, 1, relation)
+    control(r, A, b"nonsense", JMS_set_conflict="")
+    assert r.broker.groups[G].relation == relation
+
+
+def test_control_messages_of_a_plain_topic_are_refused() -> None:
+    r = rig(A)
+    control(r, A, JMS_remove="b")
+    assert r.broker.sessions[A].refusals[0].code == "InvalidDestinationError"
+
+
+def test_a_group_survives_a_snapshot() -> None:
+    r = rig(A, B)
+    join(r, A, "a")
+    join(r, B, "b", durable=True)
+    r.detach(B)
+    r.wait(rules.SUSPECT_MS)
+    control(r, A, JMS_join_process="c", JMS_subscription="durable")
+    other = type(r.broker)()
+    other.restore(iter(r.snapshot()))
+    assert list(other.snapshot()) == r.snapshot()
+    assert other.next_deadline() == r.broker.next_deadline()
