@@ -7,7 +7,7 @@ SEEDS ?= 500
 NOT_UNIT := process or spark or sim or mutant
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test lint types format sim mutants bench demo \
+.PHONY: help setup check test lint types format sim mutants chaos bench demo \
 	test-unit test-sim test-mutants test-process
 
 help: ## list the targets
@@ -64,6 +64,9 @@ mutants: $(READY) ## every planted bug
 bench: $(READY) ## throughput and latency, beside a bare relay
 	$(BIN)/antiphon bench throughput
 	$(BIN)/antiphon bench latency
+
+chaos: $(READY) ## real servers and programs under faults, for 30 s
+	$(BIN)/antiphon chaos --seconds 30
 
 demo: $(READY) ## the main job, end to end
 	$(BIN)/antiphon demo

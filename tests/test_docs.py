@@ -28,6 +28,42 @@ def test_example_runs(
     exec(compile(source, page, "exec"), {"__name__": "__main__"})
 
 
+def places() -> Iterator[pytest.ParameterSet]:
+    """`file.py: Class.method`, as the pages point into the code."""
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for line in page.read_text(encoding="utf-8").splitlines():
+            for file, name in re.findall(r"`([\w/]+\.py): ([\w.]+)`", line):
+                yield pytest.param(file, name, id=f"{page.name}-{file}-{name}")
+
+
+@pytest.mark.parametrize(("file", "name"), list(places()))
+def test_a_place_in_the_code_exists(file: str, name: str) -> None:
+    paths = [p for p in (ROOT / "src/antiphon").rglob("*.py") if p.as_posix().endswith("/" + file)]
+    assert paths, f"there is no {file}"
+    text = "\n".join(path.read_text() for path in paths)
+    for part in name.split("."):
+        assert re.search(rf"(def|class) {part}\b", text), f"{file} has no {part}"
+
+
+def links() -> Iterator[pytest.ParameterSet]:
+    pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    for page in pages:
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            if "://" not in target:
+                yield pytest.param(page, target, id=f"{page.name}-{target}")
+
+
+@pytest.mark.parametrize(("page", "target"), list(links()))
+def test_a_link_leads_somewhere(page: Path, target: str) -> None:
+    file, _, heading = target.partition("#")
+    path = page.parent / file if file else page
+    assert path.exists(), target
+    if heading:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        headings = [line.lstrip("# ").lower() for line in lines if line.startswith("#")]
+        assert heading in [re.sub(r"[^\w -]", "", h).replace(" ", "-") for h in headings], target
+
+
 def table_rows() -> Iterator[pytest.ParameterSet]:
     text = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
     for line in text.splitlines():

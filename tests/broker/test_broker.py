@@ -206,6 +206,16 @@ def test_a_closed_durable_consumer_may_still_acknowledge_what_it_saw() -> None:
     assert r.broker.live() == ((3, 3),)
 
 
+def test_a_late_acknowledgement_does_not_move_the_cursor_of_who_came_after() -> None:
+    r = rig(A)
+    r.open(A, 1, "topic:t", durable="mail")
+    r.publish(A, "topic:t", 3)
+    r.close_consumer(A, 1, cw.Kept(1, 1, 2, 1))
+    r.open(A, 2, "topic:t", durable="mail")
+    r.ack(A, (1, 0, 3))
+    assert r.subscription(A, 2).runs(1, 3, 0) == [(1, 2, 2), (3, 3, 1)]
+
+
 # -- Queues -------------------------------------------------------------------------------------
 
 

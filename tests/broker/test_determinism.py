@@ -98,6 +98,37 @@ def test_every_way_to_a_state_gives_the_same_bytes(seed: int) -> None:
         assert other.next_deadline() == rig.broker.next_deadline()
 
 
+def test_a_snapshot_has_something_of_everything() -> None:
+    rig = Rig()
+    rig.attach(1, client_id="c")
+    rig.attach(2, lease_ms=5000)
+    rig.ask(1, cw.OpenProducer(1, "p"))
+    rig.publish(1, "queue:q", 2, producer=1)
+    rig.publish(1, "topic:>", producer=1)  # is refused
+    rig.ask(1, cw.CreateTemporary("temp-queue:1.1"))
+    rig.open(1, 1, "topic:a.*", durable="d")
+    rig.open(2, 1, "queue:q", prefetch=1)
+    rig.publish(1, "topic:a.b", 6)
+    rig.publish(1, "queue:q", 4)
+    rig.publish(1, "temp-queue:1.1")
+    rig.ack(1, (1, 0, 3), (1, 5, 5))
+    rig.close_consumer(1, 1, cw.Kept(1, 4, 4, 3))
+    rig.open(2, 2, "queue:q", prefetch=2)
+    rig.close_consumer(2, 2)
+    rig.detach(2)
+    one = rig.broker
+    assert [(q.waiting_count, q.back.count) for q in one.queues.values()] == [(3, 2), (1, 0)]
+    assert [list(s.acked) for s in one.topics.subscriptions.values()] == [[(5, 5, 1)]]
+    assert [list(s.returned) for s in one.topics.subscriptions.values()] == [[(4, 4, 3)]]
+    assert [p.last for p in one.producers.values()] == [3]
+    assert len(one.sessions[1].refusals) == len(one.sessions[1].temporaries) == 1
+    chunks = rig.snapshot()
+    other = Broker()
+    other.restore(iter(chunks))
+    assert list(other.snapshot()) == chunks
+    assert (other.live(), other.next_deadline()) == (one.live(), one.next_deadline())
+
+
 @pytest.mark.parametrize("seed", range(40, 60))
 def test_a_queue_message_is_at_one_place_or_acknowledged(seed: int) -> None:
     draw = random.Random(seed)

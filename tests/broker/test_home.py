@@ -319,6 +319,18 @@ def test_one_request_at_a_time() -> None:
     assert client.heard[-1] == cw.Refused("request 2 before 1 is answered")
 
 
+def test_a_request_that_comes_again_does_not_stand_in_the_way_of_the_next() -> None:
+    house = House()
+    client = house.attached(A)
+    client.say(open_consumer(1, 1, "topic:t"))
+    house.paused = True
+    assert client.say(open_consumer(1, 1, "topic:t")) == [cw.Result(1)]
+    assert client.say(open_consumer(2, 2, "topic:t")) == []
+    house.paused = False
+    house.settle()
+    assert client.heard[-1] == cw.Result(2)
+
+
 # -- Acknowledging ---------------------------------------------------------------------------------
 
 

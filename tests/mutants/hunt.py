@@ -1,12 +1,25 @@
-"""Simulate seeds with whatever source is on the path until one fails: `hunt.py FIRST COUNT`."""
+"""Simulate seeds with whatever source is on the path until one fails: `hunt.py FIRST COUNT`.
+
+With `programs` behind it, only seeds that have programs count; with `log`, only the others.
+"""
 
 import sys
 
-from antiphon.sim.run import run_seed
+from antiphon.sim.plan import draw_plan
+from antiphon.sim.run import run_plan
 
 first, count = int(sys.argv[1]), int(sys.argv[2])
-for number, seed in enumerate(range(first, first + count), start=1):
-    result = run_seed(seed)
+which = sys.argv[3:]
+seed, number = first, 0
+while number < count:
+    plan = draw_plan(seed)
+    seed += 1
+    if which == ["programs"] and plan.messaging is None:
+        continue
+    if which == ["log"] and plan.messaging is not None:
+        continue
+    number += 1
+    result = run_plan(plan)
     if result.violation:
         print(f"sim, {number} seeds: {result.violation}")
         sys.exit(1)

@@ -5,7 +5,7 @@ this folder:
 
     # what is broken, in a sentence
     file: core/quorum.py
-    caught by: sim                     (or a test, as pytest takes it)
+    caught by: sim                     (or `sim programs`, `sim log`, or tests as pytest takes them)
     ---- the text to replace, which must stand in the file exactly once
     ...
     ---- what stands there instead
@@ -13,7 +13,8 @@ this folder:
     ----
 
 It is applied to a copy of the source; one that no longer applies is an error. `sim` simulates
-seeds, from a fixed one on, until one fails.
+seeds, from a fixed one on, until one fails; with `programs` or `log` only those with programs, or
+without.
 """
 
 from __future__ import annotations
@@ -90,8 +91,9 @@ def planted(mutant: Mutant) -> Iterator[Path]:
 def hunt(mutant: Mutant, seeds: int) -> Verdict:
     started = time.monotonic()
     with planted(mutant) as source:
-        if mutant.caught_by == "sim":
-            command = [sys.executable, str(HERE / "hunt.py"), str(FIRST_SEED), str(seeds)]
+        sim, *which = mutant.caught_by.split()
+        if sim == "sim":
+            command = [sys.executable, str(HERE / "hunt.py"), str(FIRST_SEED), str(seeds), *which]
         else:
             command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
             command += mutant.caught_by.split()
@@ -107,7 +109,7 @@ def hunt(mutant: Mutant, seeds: int) -> Verdict:
         )
     caught = done.returncode == 1
     lines = [line for line in done.stdout.splitlines() if line.strip()]
-    if mutant.caught_by == "sim":
+    if sim == "sim":
         how = lines[-1] if lines else done.stderr[-300:]
     else:
         failed = [line for line in lines if line.startswith("FAILED")]

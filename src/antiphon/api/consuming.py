@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from antiphon.api.connection import logger
 from antiphon.api.conversation import Acknowledgement
-from antiphon.api.conversation_inbox import Inbox, Slice
+from antiphon.api.conversation_inbox import Inbox, Loan, Slice
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.destination import Destination
 from antiphon.api.message import Message, arrived
@@ -50,6 +50,7 @@ class BaseConsumer(ABC):
         self._bells: set[Ticket] = set()  # of those who wait for a message
         self._looped: int | None = None  # the message in the body of a loop, and
         self._looper: object = None  # whose loop it is
+        self._loan: Loan | None = None  # what that loop may take without asking
         self._gathering = False  # the connection knows that there are acknowledgements here
         self._listener: Listener | None = None
         self._scheduled = False  # the worker knows that there is something to do
@@ -80,11 +81,7 @@ class BaseConsumer(ABC):
     def _take(self, in_loop: bool = False) -> Message | None:
         """The next message, if there is one here."""
         with self._lock:
-            if self._looped is not None:
-                self._leave_loop()
-            if self.unusable or self._listener is not None:
-                raise self._why_not()
-            if not self._connection.started:
+            if not self._may_take():
                 return None
             for_good = self._automatic and not in_loop
             taken = self.inbox.take_for_good() if for_good else self.inbox.take()
@@ -97,6 +94,31 @@ class BaseConsumer(ABC):
             elif in_loop and self._automatic:
                 self._looped, self._looper = position, self._context.caller()
         return arrived(slice_.columns, index, position, slice_.deliveries, self, self._allow_pickle)
+
+    def _may_take(self) -> bool:
+        """False: deliveries are held. Whoever asks is done with the message before."""
+        self.call_in()
+        if self._looped is not None:
+            self._leave_loop()
+        if self.unusable or self._listener is not None:
+            raise self._why_not()
+        return self._connection.started
+
+    def _borrow(self) -> Loan | None:
+        """For a loop: messages that it may take without a lock. It is done with the one before."""
+        with self._lock:
+            if not self._may_take():
+                return None
+            self._loan = self.inbox.lend()
+            self._looper = self._context.caller()
+            self._gather()  # what the loop is done with is reported soon, however long it takes
+            return self._loan
+
+    def call_in(self) -> None:
+        """What a loop has not taken waits again for whoever asks first. Under the lock."""
+        loan, self._loan = self._loan, None
+        if loan is not None:
+            self._looped = self.inbox.call_in(loan)
 
     def _receiving(self, timeout: float | None, in_loop: bool = False) -> Script[Message | None]:
         """None: nothing came in time, or the consumer was closed meanwhile."""
@@ -146,6 +168,7 @@ class BaseConsumer(ABC):
 
     def leave_loop_of(self, caller: object) -> None:
         """A `with` block ends without an exception. A loop that somebody else is in goes on."""
+        self.call_in()
         if self._looper == caller:
             self._leave_loop()
 
@@ -153,17 +176,24 @@ class BaseConsumer(ABC):
         """Something was, and nobody waits until that is certain."""
         if self.inbox.enough or self.closed:
             self.report_now()
-        elif not self._gathering:
+        else:
+            self._gather()
+
+    def _gather(self) -> None:
+        """Have `report` called soon."""
+        if not self._gathering:
             self._gathering = True
             self._connection.acks_wait(self)
 
     def recover(self) -> None:
+        self.call_in()
         self._looped = None
         self.inbox.recover()
 
     def report_now(self, patient: bool = True) -> Acknowledgement | None:
         """Still under the lock: who closes this consumer must find what was acknowledged before."""
         self._gathering = False
+        self.call_in()
         rows = self.inbox.take_rows()
         if not rows:
             return None
@@ -189,6 +219,7 @@ class BaseConsumer(ABC):
         with self._lock:
             if self.unusable:
                 raise self._why_not()
+            self.call_in()
             self._listener = listener
         if listener is not None:
             self._schedule()
@@ -268,6 +299,7 @@ class BaseConsumer(ABC):
     def leaving(self, failed: bool) -> Script[None]:
         """The `with` block ends; `failed`: with an exception."""
         with self._lock:
+            self.call_in()
             if failed:
                 self._looped = None  # so it goes back
             else:
@@ -275,8 +307,9 @@ class BaseConsumer(ABC):
         yield from self.closing()
 
     def shut(self) -> None:
-        """Nothing more is handed out; those who wait are told."""
+        """Nothing more is handed out; those who wait are told. Under the lock."""
         self.closed = self.unusable = True
+        self.call_in()
         self.stir()
 
     def going(self) -> Script[None]:
@@ -299,8 +332,11 @@ class BaseConsumer(ABC):
         """In the child: some thread of the parent may have held the old lock."""
         self.unusable = True
         self._lock = lock
+        self.call_in()
 
     def lost(self) -> None:
         """The session has ended."""
         self.unusable = True
+        with self._lock:
+            self.call_in()
         self.stir()

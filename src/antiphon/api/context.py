@@ -369,6 +369,9 @@ class BaseContext(ABC):
         self._not_inside_listener("stop")
         self.connection.started = False
         for context in self._family():
+            with context.lock:
+                for consumer in context._consumers:
+                    consumer.call_in()
             yield from context.until_rest()
 
     def closing(self) -> Script[None]:

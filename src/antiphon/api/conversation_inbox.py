@@ -7,7 +7,9 @@ as few rows as they fit in (`client_wire.AckRow`): for a topic, one number as lo
 it is open; for a queue, exact ranges.
 
 Everything is done by the slice (messages of one pack), never by the message, except to hand one
-out. `arrive` may be called by one thread while another uses the rest; the rest needs a lock.
+out. `arrive` may be called by one thread while another uses the rest; the rest needs a lock. A loop
+over thousands of messages would still pay for that lock and for the bookkeeping with each of them:
+so it is lent some (`Loan`), and takes them without either.
 """
 
 from __future__ import annotations
@@ -46,6 +48,28 @@ class Slice:
         return Slice(self.columns, self.start, at, end, self.deliveries, self.again)
 
 
+class Loan:
+    """Messages lent to a loop: it takes the leftmost of `indexes`, until there is none. Whoever
+    calls the rest in takes them from the right, so the two may do so at the same time."""
+
+    __slots__ = ("end", "first", "indexes", "slice")
+
+    def __init__(self, slice_: Slice, first: int, end: int) -> None:
+        self.slice = slice_
+        self.first = first
+        self.end = end
+        self.indexes = deque(range(first, end))
+
+    def call_in(self) -> int:
+        """Where what the loop has taken ends; it gets no more."""
+        end = self.end
+        while True:
+            try:
+                end = self.indexes.pop()
+            except IndexError:
+                return end
+
+
 class Inbox:
     def __init__(self, consumer: int, is_queue: bool, prefetch: int) -> None:
         self.consumer = consumer
@@ -57,6 +81,7 @@ class Inbox:
         self._ranges: list[tuple[int, int]] = []  # acknowledged besides
         self._beyond = 0  # the last of those, ever
         self._count = 0  # messages acknowledged since `take_rows`
+        self._lend = 1  # messages to lend the next time
 
     def arrive(self, slice_: Slice) -> None:
         self.ready.append(slice_)
@@ -87,6 +112,33 @@ class Inbox:
         position = slice_.start + index
         self._settled(position, position)
         return slice_, index
+
+    def lend(self) -> Loan | None:
+        """The next messages, for a loop that acknowledges each when it takes another. Nothing else
+        may be called before `call_in`."""
+        if not self.ready:
+            return None
+        slice_ = self.ready[0]
+        loan = Loan(slice_, slice_.at, min(slice_.at + self._lend, slice_.end))
+        slice_.at = loan.end
+        if slice_.at >= slice_.end:
+            self.ready.popleft()
+        return loan
+
+    def call_in(self, loan: Loan) -> int | None:
+        """What the loop has not taken waits again. The last one that it took is open, and is
+        returned; those before it are acknowledged. A loop that had time for all of them is lent
+        more the next time, so that one that takes its time is never far ahead of its need."""
+        slice_, end = loan.slice, loan.call_in()
+        self._lend = min(2 * self._lend, self._enough) if end == loan.end else 1
+        if end < loan.end:
+            self.ready.appendleft(slice_.part(end, loan.end))
+        if end == loan.first:
+            return None
+        if end - loan.first > 1:
+            self._settled(slice_.start + loan.first, slice_.start + end - 2)
+        self._hold(slice_, end - 1)
+        return slice_.start + end - 1
 
     def _hold(self, slice_: Slice, index: int) -> None:
         last = self._open[-1] if self._open else None

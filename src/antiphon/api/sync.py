@@ -18,6 +18,7 @@ from antiphon.api.connecting import default_url, route_to
 from antiphon.api.connection import Connection, Options, logger
 from antiphon.api.consuming import LISTENER_TURN, BaseConsumer, Slow
 from antiphon.api.context import BaseContext, terms_of
+from antiphon.api.conversation_inbox import Loan
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.destination import (
     Destination,
@@ -26,7 +27,7 @@ from antiphon.api.destination import (
     TemporaryTopic,
     Topic,
 )
-from antiphon.api.message import Message
+from antiphon.api.message import Message, arrived
 from antiphon.api.modes import SessionMode
 from antiphon.api.producing import BaseProducer, Headers, Sending, split
 from antiphon.api.waiting import Deadline, Script
@@ -205,12 +206,26 @@ class Consumer(BaseConsumer):
     def __iter__(self) -> Iterator[Message]:
         """Until the consumer is closed. A message is acknowledged when the next is asked for."""
         while True:
+            if self._automatic and not self.closed and (loan := self._borrow()) is not None:
+                yield from self._lent(loan)
+                continue
             message = None if self.closed else self._take(in_loop=True)
             if message is None:
                 message = run(self._looping())
             if message is None:
                 return
             yield message
+
+    def _lent(self, loan: Loan) -> Iterator[Message]:
+        """No lock and little else: this is done for every message."""
+        slice_, take, pickle = loan.slice, loan.indexes.popleft, self._allow_pickle
+        columns, start, deliveries = slice_.columns, slice_.start, slice_.deliveries
+        while True:
+            try:
+                index = take()
+            except IndexError:
+                return
+            yield arrived(columns, index, start + index, deliveries, self, pickle)
 
     def __enter__(self) -> Consumer:
         return self

@@ -348,9 +348,12 @@ class Home:
                 return  # it is on its way
             raise FormatError(f"request {m.number} before {served.request.number} is answered")
         session = self._broker.sessions.get(served.session)
-        last = session.request if session is not None else 0
-        if session is not None and m.number not in (last, last + 1):
-            raise FormatError(f"request {m.number} after {last}")
+        if session is not None and m.number == session.request:
+            self._tell(link.number, session.result)  # asked again
+            self._follow_session(served)
+            return
+        if session is not None and m.number != session.request + 1:
+            raise FormatError(f"request {m.number} after {session.request}")
         served.request = m
         if not served.ack_batches:
             self._propose_request(served)
