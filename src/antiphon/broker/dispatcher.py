@@ -77,6 +77,7 @@ class TopicReader:
         self.unacked_bytes = 0  # about
         self.unsettled = Spans()  # sent, and not known to the state machine as acknowledged
         self.uncounted: Range | None = None  # the client has it, and it is in neither of these yet
+        self.event = 0  # of a group: its events up to here were sent
 
     @property
     def room(self) -> int:
@@ -141,7 +142,11 @@ class Dispatcher:
         """The session is attached here; its client has `seen` something of its consumers."""
         self._outlets[session] = self._by_link[link] = Outlet(link)
         self._sessions[session] = {}
-        self.follow(session, {s.consumer: s for s in seen})
+        had = {s.consumer: s for s in seen}
+        self.follow(session, had)
+        for number in had:
+            if number not in self._sessions[session]:
+                self._end(link, number)
 
     def close(self, session: int) -> None:
         for reader in self._sessions.pop(session, {}).values():
@@ -158,7 +163,7 @@ class Dispatcher:
         consumers = known.consumers if known is not None else {}
         for number in [n for n in readers if n not in consumers or consumers[n].closed]:
             self._remove(readers.pop(number))
-        for number in consumers.keys() - readers.keys():
+        for number in sorted(consumers.keys() - readers.keys()):
             if not consumers[number].closed:
                 had = (seen or {}).get(number)
                 readers[number] = self._reader(consumers[number], self._outlets[session], had)
@@ -179,9 +184,17 @@ class Dispatcher:
             reader.next = had + 1
         self._add_route(reader)
         reader.caught_up = reader.next > self._dispatched
-        if not reader.caught_up:
+        group = self._broker.groups.get(consumer.destination)
+        if group is not None:
+            acked = group.acked_by(consumer.session, consumer.number)
+            reader.event = max(acked, seen.event if seen is not None else 0)
+        if not reader.caught_up or group is not None:
             self._ready[reader] = None
         return reader
+
+    def _end(self, link: int, consumer: int) -> None:
+        text = "another member has taken its place in the group, or it was removed"
+        self._tell(link, cw.ConsumerEnded(consumer, "IllegalStateError", text))
 
     def _recount(self, reader: TopicReader, position: int, upto: int) -> None:
         """The client has all of this, of which this server has sent nothing itself. Not before it
@@ -234,6 +247,17 @@ class Dispatcher:
 
     def applied(self, accepted: tuple[Accepted, ...]) -> None:
         self._accepted += accepted
+
+    def group_changed(self, destination: str) -> None:
+        """There is something that its members do not know yet."""
+        for reader in list(self._exact.get(destination, ())):
+            session, number = reader.consumer.session, reader.consumer.number
+            known = self._broker.sessions.get(session)
+            if known is None or known.consumers.get(number) is not reader.consumer:
+                self._remove(self._sessions[session].pop(number))
+                self._end(reader.outlet.link, number)
+            elif reader.caught_up:
+                self._ready[reader] = None
 
     def assigned(self, session: int, consumer: int, span: Span) -> None:
         reader = self._sessions.get(session, {}).get(consumer)
@@ -334,6 +358,20 @@ class Dispatcher:
         reader.next = max(reader.next, self._dispatched + 1)
         reader.caught_up = True
         reader.behind = 0
+        self._send_events(reader, reader.next)
+
+    def _send_events(self, reader: TopicReader, before: int) -> None:
+        """Of a group: what happened before the message at this position, and was not sent."""
+        consumer = reader.consumer
+        group = self._broker.groups.get(consumer.destination)
+        if group is None or reader.event >= group.serial:
+            return
+        last = group.last_for(consumer.session, consumer.number)
+        for event in group.after(reader.event):
+            if event.position >= before or event.serial > last:
+                return
+            reader.event = event.serial
+            self._tell(reader.outlet.link, cw.Happened(consumer.number, event))
 
     def _send_from(self, reader: TopicReader, row: Row, pack: bytes) -> bool:
         """Send what of this pack is for the reader; False: its window or its outlet is full."""
@@ -341,6 +379,7 @@ class Dispatcher:
             self._recount(reader, *reader.uncounted)
         last = row.position + row.count - 1
         first = max(row.position, reader.next)
+        self._send_events(reader, first)
         for one, two, deliveries in reader.subscription.runs(first, last, reader.rank):
             while one <= two:
                 room = reader.room
@@ -387,7 +426,9 @@ class Dispatcher:
         first, last, deliveries = span
         data = columns.cut(pack, first - row.position, last - first + 1)
         number = reader.consumer.number
-        self._tell(reader.outlet.link, cw.Deliver(number, first, row.stamp, deliveries, data))
+        self._tell(
+            reader.outlet.link, cw.Deliver(number, first, row.stamp, deliveries, data, row.view)
+        )
         size = len(data) + OVERHEAD_BYTES
         reader.outlet.bytes += size
         self._on_the_way += size

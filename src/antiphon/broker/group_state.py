@@ -65,6 +65,21 @@ class Group:
             None,
         )
 
+    def acked_by(self, session: int, consumer: int) -> int:
+        """The events that this member, or one that was removed, has acknowledged."""
+        member = self.member_of(session, consumer)
+        return member.acked if member is not None else self._departed(session, consumer).acked
+
+    def last_for(self, session: int, consumer: int) -> int:
+        """The last event that is for it: of one that was removed, that it was."""
+        if self.member_of(session, consumer) is not None:
+            return self.serial
+        return self._departed(session, consumer).last
+
+    def _departed(self, session: int, consumer: int) -> Departed:
+        found = [d for d in self.departed if (d.session, d.consumer) == (session, consumer)]
+        return found[0] if found else Departed(session, consumer, self.serial, 0)
+
     def state(self) -> tuple[Any, ...]:
         return (
             self.destination,

@@ -440,22 +440,26 @@ class Home:
     ) -> None:
         """The state machine took some entries; its state is as after the last of them."""
         fresh: list[Served] = []
-        refused = []
+        settled = []  # of packs that are no messages
         for event in events:
             if isinstance(event, ev.Assigned):
                 span = (event.first, event.last, event.deliveries)
                 self.dispatcher.assigned(event.session, event.consumer, span)
             elif isinstance(event, ev.Attached):
                 self._on_attached(event, fresh)
+            elif isinstance(event, ev.Taken):
+                settled.append((event.session, event.producer))
+            elif isinstance(event, ev.GroupChanged):
+                self.dispatcher.group_changed(event.destination)
             else:
                 self._EVENTS[type(event)](self, event)
                 if isinstance(event, ev.PackRefused):
-                    refused.append((event.session, event.refusal.producer))
+                    settled.append((event.session, event.refusal.producer))
         # A fresh session begins with the state, which has all that these events told of it.
         for served in fresh:
             self._begin(served)
         streams = dict.fromkeys((a.session, a.producer) for a in accepted)
-        streams.update(dict.fromkeys(refused))
+        streams.update(dict.fromkeys(settled))
         self._settle_packs(streams, now_ms)
         self.dispatcher.applied(accepted)
         self._look_at_renewal(now_ms)

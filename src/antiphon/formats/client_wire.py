@@ -280,6 +280,15 @@ class Happened(msgspec.Struct, frozen=True, array_like=True, tag=15, gc=False):
     event: GroupEvent
 
 
+class ConsumerEnded(msgspec.Struct, frozen=True, array_like=True, tag=16, gc=False):
+    """Nothing more comes for this consumer, which the client did not close: another member has
+    taken its place."""
+
+    consumer: int
+    code: str
+    text: str
+
+
 class Attached(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
     session: int
     attachment: int  # 1 for a new session, then 2, 3...
@@ -380,6 +389,7 @@ Answer = (
     | Acked
     | Deliver
     | Happened
+    | ConsumerEnded
     | Pong
     | Ended
     | Refused
