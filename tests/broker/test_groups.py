@@ -314,3 +314,15 @@ def test_a_group_survives_a_snapshot() -> None:
     other.restore(iter(r.snapshot()))
     assert list(other.snapshot()) == r.snapshot()
     assert other.next_deadline() == r.broker.next_deadline()
+
+
+def test_a_member_that_cannot_go_on_is_suspected_and_stays_in_the_view() -> None:
+    r = rig(A, B, C)
+    for session, name, durable in ((A, "a", False), (B, "b", False), (C, "c", True)):
+        join(r, session, name, durable=durable)
+    r.publish(A, G, 2)
+    for session, name in ((B, "b"), (C, "c")):
+        assert r.ask(session, cw.CloseConsumer(1, failed=True)).code == ""
+        assert (last(r).kind, last(r).came) == (cw.SUSPICION, (name,))
+    assert last(r).members == ("a", "b", "c")
+    assert (1, 2) in r.broker.live()  # for the durable one

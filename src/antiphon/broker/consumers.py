@@ -139,7 +139,11 @@ def _forget_kept(b: State, key: Key) -> None:
 
 def close_consumer(b: State, session: Session, m: cw.CloseConsumer) -> int:
     consumer = session.consumers.get(m.consumer)
-    if consumer is not None and not consumer.closed:
+    if consumer is None or consumer.closed:
+        return 0
+    if m.failed and consumer.destination in b.groups:
+        groups.lost(b, session, consumer)
+    else:
         shut(b, session, consumer, [k for k in m.kept if k.consumer == m.consumer])
     return 0
 
