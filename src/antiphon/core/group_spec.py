@@ -5,14 +5,20 @@ order, and who crashed. It believes no server. Each property has a function of i
 one is told in a sentence.
 
 Words. A *process* is a member: its name in the group. Non-durable members that come back are new
-processes (process and incarnation); durable ones are the same process through all incarnations. A
-process is *correct* if it never crashes, *good* if after some time it is always up (4.2.1); for
-durable members "correct" reads "good". A message is *broadcast* once its sender has the
-acknowledgement (`sent`), and *partially broadcast* before that (`send` alone).
+processes; durable ones are the same process through all their lives, until they leave or are
+removed. A process is *correct* if it never crashes, *good* if after some time it is always up
+(4.2.1); for durable members "correct" reads "good". Who loses its session for good has crashed,
+whatever became of its program. A message is *broadcast* once its sender has the acknowledgement
+(`sent`), and *partially broadcast* before that (`send` alone).
 
 What a process takes over as state (`state`, with the position of the cut) counts as delivered up to
 there. A delivery is marked with the view of the message (`view_id`); the process's own view is the
-last one it installed (`view`).
+last one it installed (`view`). After a crash a durable member may be told again what it was told:
+such views are repeated from an earlier one on, such messages are marked as redelivered, and only a
+message's first delivery counts for order and view.
+
+`join` has the member's name as `sender`. `leave`: this process closed its membership, or it was
+ended by others. `remove` names in `members` those whom this process asked to be removed.
 """
 
 from __future__ import annotations
@@ -41,7 +47,6 @@ class Delivery(NamedTuple):
     position: int
     view: int  # of the message
     installed: int  # the last view that the process had installed
-    order: int  # its place among all events of the process
     redelivered: bool
     tag: str | None
     key: str | None
@@ -51,20 +56,23 @@ class View(NamedTuple):
     id: int
     members: tuple[str, ...]
     position: int
-    order: int
+    order: int  # its place among all events of the process
+    life: int  # in which of the process's lives it was installed
+    at: float
 
 
 class Process:
     """One member of one group, through its whole execution."""
 
-    def __init__(self, name: str, key: str) -> None:
+    def __init__(self, name: str, key: str, durable: bool) -> None:
         self.name = name  # in the group
         self.key = key  # who it is: with its incarnation, if it is not durable
-        self.durable = False
+        self.durable = durable
         self.views: list[View] = []
         self.deliveries: list[Delivery] = []
         self.state_cut = -1  # everything up to here is in the state that it was given
         self.crashes: list[int] = []  # orders
+        self.lives = 1
         self.left = False  # it left, or was removed, as it knows itself
         self.up = True  # at the end
 
@@ -73,8 +81,21 @@ class Process:
         """Never crashed; if durable: good, that is up in the end."""
         return self.up if self.durable else not self.crashes
 
+    @property
+    def stays(self) -> bool:
+        """Correct, and a member to the end, as far as it knows."""
+        return self.correct and not self.left and bool(self.views)
+
+    @property
+    def last_view(self) -> int:
+        return max((view.id for view in self.views), default=0)
+
     def delivered(self) -> set[str]:
         return {d.message for d in self.deliveries}
+
+    def first_deliveries(self) -> list[Delivery]:
+        """Without what comes again after a crash."""
+        return list({d.message: d for d in reversed(self.deliveries)}.values())[::-1]
 
 
 class Group:
@@ -82,17 +103,22 @@ class Group:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.processes: dict[str, Process] = {}
-        self.send: set[str] = set()
+        self.processes: list[Process] = []
+        self.send: dict[str, float] = {}  # message -> when
         self.sent: set[str] = set()
-        self.relations: list[tuple[int, ConflictRelation]] = []  # from that position on
+        self.relations: list[tuple[int, ConflictRelation]] = []  # for messages after that position
+        self.members: dict[int, set[str]] = {}  # of each view that somebody installed
+        self.removed: set[str] = set()  # names that somebody asked to be removed
+        self.suspected: set[str] = set()  # names, ever
+        self.renewed: set[str] = set()  # names that several members had, one after the other
 
-    def relation(self, position: int) -> ConflictRelation:
-        at = bisect_right(self.relations, position, key=lambda r: r[0]) - 1
-        return self.relations[at][1] if at >= 0 else ConflictRelation.ATOMIC
-
-    def last_view(self) -> int:
-        return max((p.views[-1].id for p in self.processes.values() if p.views), default=0)
+    def conflict(self, one: Delivery, two: Delivery) -> bool:
+        """A change of the relation stands between messages as a view does: at one place for all."""
+        at = bisect_left(self.relations, one.position, key=lambda r: r[0])
+        if at != bisect_left(self.relations, two.position, key=lambda r: r[0]):
+            return True
+        relation = self.relations[at - 1][1] if at else ConflictRelation.ATOMIC
+        return relation.conflict(one.tag, one.key, two.tag, two.key)
 
 
 def check(events: Iterable[TraceEvent], *, complete: bool = True) -> list[Violation]:
@@ -100,11 +126,11 @@ def check(events: Iterable[TraceEvent], *, complete: bool = True) -> list[Violat
     had its time."""
     found: list[Violation] = []
     for group in read(events).values():
-        for rule in (views, integrity, same_view_delivery, generic_order, suspicion):
+        for rule in (views, suspicion, integrity, same_view_delivery, generic_order):
             found += rule(group)
         if complete:
-            found += validity(group)
-            found += agreement(group)
+            for rule in (last_view, validity, agreement):
+                found += rule(group)
     return found
 
 
@@ -116,79 +142,119 @@ def read(events: Iterable[TraceEvent]) -> dict[str, Group]:
     by_process: dict[tuple[str, str], list[TraceEvent]] = defaultdict(list)
     for event in events:
         if event.group:
-            groups.setdefault(event.group, Group(event.group))
+            group = groups.setdefault(event.group, Group(event.group))
+            _read_of_all(group, event)
         by_process[event.run, event.process].append(event)
     for mine in by_process.values():
         mine.sort(key=lambda e: (e.incarnation, e.seq))
-        _read_process(groups, mine)
+        _Reader(groups).read(mine)
     for group in groups.values():
         group.relations.sort(key=lambda r: r[0])
     return groups
 
 
-def _read_process(groups: dict[str, Group], events: list[TraceEvent]) -> None:
-    """What one program did, life after life, in all its groups."""
-    members: dict[str, Process] = {}  # by group, in this life
-    for order, event in enumerate(events):
-        if event.kind in ("crash", "recover"):
-            # A crash is the program's, in all of its groups; what it recovers as, its joins tell.
-            for process in members.values():
-                if not process.left:
-                    process.up = False
-                    process.crashes.append(order)
-            members = {}
-            continue
-        if not event.group:
-            continue
-        group = groups[event.group]
-        if event.kind == "join":
-            members[event.group] = _joined(group, event)
-        _read_event(group, members.get(event.group), event, order)
-
-
-def _joined(group: Group, event: TraceEvent) -> Process:
-    name = event.sender or event.process
-    key = name if event.durable else f"{name}/{event.process}.{event.incarnation}.{event.seq}"
-    process = group.processes.setdefault(key, Process(name, key))
-    process.durable = event.durable
-    process.up = True
-    process.left = False
-    return process
-
-
-def _read_event(group: Group, process: Process | None, event: TraceEvent, order: int) -> None:
+def _read_of_all(group: Group, event: TraceEvent) -> None:
+    """What concerns the group as a whole, whoever tells it."""
     if event.kind in ("group", "conflict"):
         relation = ConflictRelation.from_json(event.relation)
         if (event.position, relation) not in group.relations:
             group.relations.append((event.position, relation))
-    elif event.kind == "send":
-        group.send.add(event.message)
-    elif event.kind == "sent":
-        group.send.add(event.message)
-        if event.persistent:
+    elif event.kind in ("send", "sent"):
+        group.send.setdefault(event.message, event.at)
+        if event.kind == "sent" and event.persistent:
             group.sent.add(event.message)
-    elif process is None:
-        return
     elif event.kind == "view":
-        process.views.append(View(event.view_id, event.members, event.position, order))
-    elif event.kind == "deliver":
-        installed = process.views[-1].id if process.views else 0
-        process.deliveries.append(
-            Delivery(
-                event.message,
-                event.position,
-                event.view_id,
-                installed,
-                order,
-                event.redelivered,
-                event.tag,
-                event.key,
+        group.members.setdefault(event.view_id, set(event.members))
+    elif event.kind == "remove":
+        group.removed.update(event.members)
+    elif event.kind == "suspect":
+        group.suspected.update(event.members)
+
+
+class _Reader:
+    """What one program did, life after life, in all its groups."""
+
+    def __init__(self, groups: dict[str, Group]) -> None:
+        self._groups = groups
+        self._members: dict[str, Process] = {}  # by group, in this life
+        self._durable: dict[tuple[str, str], Process] = {}  # by group and name, in all lives
+
+    def read(self, events: list[TraceEvent]) -> None:
+        incarnation = events[0].incarnation
+        for order, event in enumerate(events):
+            if event.kind in ("crash", "recover") or event.incarnation != incarnation:
+                self._crash(order)
+                incarnation = event.incarnation
+            if event.group and event.kind not in ("crash", "recover"):
+                if event.kind == "join":
+                    self._join(self._groups[event.group], event)
+                elif (process := self._members.get(event.group)) is not None:
+                    self._event(self._groups[event.group], process, event, order)
+
+    def _crash(self, order: int) -> None:
+        """It is the program's, in all of its groups; what it recovers as, its joins tell."""
+        for process in self._members.values():
+            if not process.left:
+                process.up = False
+                process.crashes.append(order)
+        self._members = {}
+
+    def _join(self, group: Group, event: TraceEvent) -> None:
+        name = event.sender or event.process
+        known = self._durable.get((group.name, name))
+        if event.durable and known is not None:
+            known.up, known.left = True, False
+            known.lives += 1
+            self._members[group.name] = known
+            return
+        key = name if event.durable else f"{name}/{event.process}.{event.incarnation}.{event.seq}"
+        self._new(group, name, key, event.durable)
+
+    def _new(self, group: Group, name: str, key: str, durable: bool) -> Process:
+        if any(other.name == name for other in group.processes):
+            group.renewed.add(name)
+        process = Process(name, key, durable)
+        group.processes.append(process)
+        self._members[group.name] = process
+        if durable:
+            self._durable[group.name, name] = process
+        return process
+
+    def _event(self, group: Group, process: Process, event: TraceEvent, order: int) -> None:
+        if event.kind == "view":
+            if _is_another(group, process, event.view_id):
+                process.left = True
+                process = self._new(group, process.name, f"{process.key}'", process.durable)
+            process.views.append(
+                View(event.view_id, event.members, event.position, order, process.lives, event.at)
             )
-        )
-    elif event.kind == "state":
-        process.state_cut = max(process.state_cut, event.position)
-    elif event.kind in ("leave", "remove"):
-        process.left = True
+            if process.name not in event.members:
+                process.left = True
+        elif event.kind == "deliver":
+            process.deliveries.append(
+                Delivery(
+                    event.message,
+                    event.position,
+                    event.view_id,
+                    process.views[-1].id if process.views else 0,
+                    event.redelivered,
+                    event.tag,
+                    event.key,
+                )
+            )
+        elif event.kind == "state":
+            process.state_cut = max(process.state_cut, event.position)
+        elif event.kind == "leave":
+            process.left = True
+
+
+def _is_another(group: Group, process: Process, view: int) -> bool:
+    """Whether a durable member that installs this view first in a life is a new one under the old
+    name: then the old one left, or was removed, with a view between."""
+    if not process.views or process.views[-1].life == process.lives or view <= process.last_view:
+        return False
+    between = range(process.last_view, view)
+    return any(process.name not in group.members.get(id, ()) for id in between)
 
 
 # -- Views -----------------------------------------------------------------------------------------
@@ -197,48 +263,70 @@ def _read_event(group: Group, process: Process | None, event: TraceEvent, order:
 def views(group: Group) -> Iterator[Violation]:
     """Views of a group are totally ordered (4.2.1, primary partition): a number stands for the
     same members at the same place everywhere; who installs one installs the next one next."""
-    known: dict[int, tuple[tuple[str, ...], int, str]] = {}
-    for process in group.processes.values():
-        last = 0
+    known: dict[int, tuple[View, Process]] = {}
+    for process in group.processes:
         for view in process.views:
-            first = known.setdefault(view.id, (view.members, view.position, process.key))
-            if first[0] != view.members:
+            first, by = known.setdefault(view.id, (view, process))
+            if first.members != view.members:
                 yield Violation(
                     "views",
-                    f"view {view.id} of {group.name} is {first[0]} at {first[2]} and "
+                    f"view {view.id} of {group.name} is {first.members} at {by.key} and "
                     f"{view.members} at {process.key}",
                 )
-            if first[1] != view.position:
+            if first.position != view.position:
                 yield Violation(
                     "views",
-                    f"view {view.id} of {group.name} stands after message {first[1]} at {first[2]} "
-                    f"and after {view.position} at {process.key}",
+                    f"view {view.id} of {group.name} stands after message {first.position} at "
+                    f"{by.key} and after {view.position} at {process.key}",
                 )
-            if last and view.id not in (last, last + 1):
-                yield Violation("views", f"{process.key} installed view {view.id} after {last}")
-            if not last and process.name not in view.members:
-                yield Violation(
-                    "views", f"{process.key} is not in its own first view {view.id}: {view.members}"
-                )
-            last = max(last, view.id)
+        yield from _one_after_the_other(process)
+
+
+def _one_after_the_other(process: Process) -> Iterator[Violation]:
+    last = highest = life = 0
+    for view in process.views:
+        if not last and process.name not in view.members:
+            yield Violation(
+                "views", f"{process.key} is not in its own first view {view.id}: {view.members}"
+            )
+        # A new life may begin with what the last one had not acknowledged.
+        follows = view.id == last + 1 if view.life == life else view.id <= highest + 1
+        if last and not follows:
+            yield Violation("views", f"{process.key} installed view {view.id} after {last}")
+        last, life, highest = view.id, view.life, max(highest, view.id)
+
+
+def last_view(group: Group) -> Iterator[Violation]:
+    """In the end every member that stays knows the last view."""
+    last = max((p.last_view for p in group.processes), default=0)
+    for process in group.processes:
+        if process.stays and process.last_view < last:
+            yield Violation(
+                "views",
+                f"the last view of {group.name} is {last}, and {process.key} stays in "
+                f"{process.last_view}",
+            )
 
 
 def suspicion(group: Group) -> Iterator[Violation]:
     """A suspicion excludes nobody by itself (6.5.2): a durable member that neither left nor was
-    removed is in every view from its first one on."""
-    for process in group.processes.values():
-        if not process.durable or process.left or not process.views:
+    removed is in every view from its first one on; a non-durable one also goes if it crashed, or
+    was suspected (and its group removes suspects)."""
+    for process in group.processes:
+        if not process.views or process.name in group.removed or process.name in group.renewed:
             continue
-        first = process.views[0].id
-        for other in group.processes.values():
-            for view in other.views:
-                if view.id > first and process.name not in view.members:
-                    yield Violation(
-                        "suspicion",
-                        f"{process.name} is durable and was never removed, but view {view.id} at "
-                        f"{other.key} is {view.members}",
-                    )
-                    return
+        if process.left and process.name in process.views[-1].members:
+            continue  # of its own will
+        if not process.durable and (process.crashes or process.name in group.suspected):
+            continue
+        for id in sorted(group.members):
+            if id > process.views[0].id and process.name not in group.members[id]:
+                kind = "durable" if process.durable else "never suspected"
+                yield Violation(
+                    "suspicion",
+                    f"{process.name} is {kind} and nobody removed it, but view {id} is without it",
+                )
+                break
 
 
 # -- P1 to P5 --------------------------------------------------------------------------------------
@@ -247,32 +335,35 @@ def suspicion(group: Group) -> Iterator[Violation]:
 def validity(group: Group) -> Iterator[Violation]:
     """(P1) If a process broadcasts message m to the group, then some correct process in it
     eventually delivers m, or no process in it is correct."""
-    correct = [p for p in group.processes.values() if p.correct and p.views and not p.left]
-    if not correct:
-        return
-    everywhere = set().union(*(p.delivered() for p in group.processes.values()))
-    cut = max(p.state_cut for p in correct)
-    for message in sorted(group.sent - everywhere):
-        # What nobody delivered has no position; whoever was given a state may have it in there,
-        # but then its provider delivered it.
-        yield Violation(
-            "P1", f"{message} was broadcast to {group.name}, and nobody delivered it (cut {cut})"
-        )
+    positions = {d.message: d.position for p in group.processes for d in p.deliveries}
+    have = [(p.delivered(), p.state_cut) for p in group.processes if p.correct]
+    for message in sorted(group.sent):
+        sent_at = group.send[message]
+        # Who joined later need not know of it, and who left may have done so before it.
+        there = [p for p in group.processes if p.stays and p.views[0].at <= sent_at]
+        position = positions.get(message, 1 << 62)
+        if there and not any(message in had or position <= cut for had, cut in have):
+            yield Violation(
+                "P1",
+                f"{message} was broadcast to {group.name}, and no correct process delivered it, "
+                f"though {there[0].key} is correct",
+            )
 
 
 def agreement(group: Group) -> Iterator[Violation]:
     """(P2) If a process delivers message m in view v, then all processes that are correct in v
     eventually deliver m."""
     first: dict[str, tuple[Delivery, Process]] = {}
-    for process in group.processes.values():
+    for process in group.processes:
         for delivery in process.deliveries:
             first.setdefault(delivery.message, (delivery, process))
-    for process in group.processes.values():
+    for process in group.processes:
         have = process.delivered()
+        correct = {id: _correct_in(group, process, id) for id in group.members}
         for message, (delivery, by) in first.items():
             if message in have or delivery.position <= process.state_cut:
                 continue
-            if _correct_in(group, process, delivery.view):
+            if correct.get(delivery.view, False):
                 yield Violation(
                     "P2",
                     f"{by.key} delivered {message} in view {delivery.view}, and {process.key}, "
@@ -282,25 +373,25 @@ def agreement(group: Group) -> Iterator[Violation]:
 
 def _correct_in(group: Group, process: Process, view: int) -> bool:
     """(i) p installs v, (ii) p does not crash while its view is v, (iii) if v is not the last view
-    of some process in v, then p is in the view installed after it (footnote 7)."""
+    of some process in v, then p is in the view that such a process installs after it (footnote 7).
+    """
     mine = next((v for v in process.views if v.id == view), None)
-    if mine is None:
+    if mine is None or process.name not in mine.members:
         return False
-    if process.durable:
-        return process.correct and not (process.left and view >= process.views[-1].id)
     following = next((v for v in process.views if v.id == view + 1), None)
-    end = following.order if following is not None else 1 << 62
-    if any(mine.order < crash < end for crash in process.crashes):
-        return False
-    if following is None:
-        return process.correct and not process.left and view == group.last_view()
-    return process.name in following.members
+    if process.durable:
+        # Good instead of correct: whatever befell it meanwhile, it is back and catches up.
+        return following is not None or process.stays
+    if following is not None:
+        crashed = any(mine.order < crash < following.order for crash in process.crashes)
+        return not crashed and process.name in following.members
+    return process.stays and process.name in group.members.get(view + 1, {process.name})
 
 
 def integrity(group: Group) -> Iterator[Violation]:
     """(P3) For any message m, every process delivers m at most once, and only if m was previously
-    broadcast. What may be a duplicate after a crash is marked as redelivered (footnote 9)."""
-    for process in group.processes.values():
+    broadcast. What may be a duplicate is marked as redelivered (footnote 9)."""
+    for process in group.processes:
         seen: set[str] = set()
         for delivery in process.deliveries:
             if delivery.message in seen and not delivery.redelivered:
@@ -314,12 +405,10 @@ def integrity(group: Group) -> Iterator[Violation]:
 
 def same_view_delivery(group: Group) -> Iterator[Violation]:
     """(P4) If two processes p and q deliver m, in view i for p and in view j for q, then i = j.
-    The view of a process is the last one that it installed before it delivers m."""
+    The view of a process is the last one that it installed before it delivers m (footnote 8)."""
     where: dict[str, tuple[int, str]] = {}
-    for process in group.processes.values():
-        for delivery in process.deliveries:
-            if delivery.redelivered:
-                continue  # it was delivered in its view, and is repeated in a later one
+    for process in group.processes:
+        for delivery in process.first_deliveries():
             view, by = where.setdefault(delivery.message, (delivery.installed, process.key))
             if view != delivery.installed:
                 yield Violation(
@@ -327,7 +416,7 @@ def same_view_delivery(group: Group) -> Iterator[Violation]:
                     f"{by} delivered {delivery.message} in view {view}, {process.key} in "
                     f"{delivery.installed}",
                 )
-            if delivery.view != delivery.installed:
+            elif delivery.view != delivery.installed:
                 yield Violation(
                     "P4",
                     f"{process.key} delivered {delivery.message} of view {delivery.view} in its "
@@ -342,7 +431,7 @@ def generic_order(group: Group) -> Iterator[Violation]:
     One order is known, that of the positions; so it is enough that nobody delivers a message while
     one before it, that conflicts with it and was delivered by somebody, is missing."""
     known: dict[int, Delivery] = {}
-    for process in group.processes.values():
+    for process in group.processes:
         for delivery in process.deliveries:
             same = known.setdefault(delivery.position, delivery)
             if same.message != delivery.message:
@@ -352,36 +441,33 @@ def generic_order(group: Group) -> Iterator[Violation]:
                     f"{group.name}",
                 )
     positions = sorted(known)
-    for process in group.processes.values():
+    for process in group.processes:
         yield from _in_order(group, process, known, positions)
 
 
 def _in_order(
     group: Group, process: Process, known: dict[int, Delivery], positions: list[int]
 ) -> Iterator[Violation]:
-    if not process.deliveries or not process.views:
+    if not process.views:
         return
     start = max(process.views[0].position, process.state_cut)
     reached = bisect_right(positions, start)  # all before were looked at
     missing: list[int] = []
-    for delivery in process.deliveries:
-        if delivery.redelivered:
-            continue
+    for delivery in process.first_deliveries():
         upto = bisect_left(positions, delivery.position)
         if upto >= reached:
             missing += positions[reached:upto]
             reached = upto + 1
         elif delivery.position in missing:
             missing.remove(delivery.position)
-        relation = group.relation(delivery.position)
         for position in missing:
             if position > delivery.position:
                 break
-            other = known[position]
-            if relation.conflict(delivery.tag, delivery.key, other.tag, other.key):
+            if group.conflict(known[position], delivery):
                 yield Violation(
                     "P5",
-                    f"{process.key} delivered {delivery.message} before {other.message}, which "
-                    f"comes before it at others, and the two conflict",
+                    f"{process.key} delivered {delivery.message} before "
+                    f"{known[position].message}, which comes before it at others, and the two "
+                    "conflict",
                 )
                 return
