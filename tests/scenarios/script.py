@@ -12,17 +12,23 @@
     ----
     what happened
 
-A blank line ends a step. The commands are those of `stage.py`.
+A blank line ends a step. The commands are those of `stage.py`, or of another stage.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 from tests.scenarios.stage import ScenarioError, Stage
 
 RULE = "----"
 NOTHING = "(nothing)"
+
+
+class Player(Protocol):
+    def do(self, command: str) -> list[str]:
+        """Carry out a command; returns what happened."""
 
 
 class Step(NamedTuple):
@@ -47,13 +53,13 @@ def parse(text: str) -> list[Step]:
     return steps
 
 
-def play(text: str) -> str:
+def play(text: str, make_stage: Callable[[], Player] = Stage) -> str:
     """The same file with what really happens."""
-    stage = Stage()
+    stage = make_stage()
     return "\n\n".join(_play_step(stage, step) for step in parse(text)) + "\n"
 
 
-def _play_step(stage: Stage, step: Step) -> str:
+def _play_step(stage: Player, step: Step) -> str:
     commands = [
         (step.line + at, command)
         for at, command in enumerate(step.script)
