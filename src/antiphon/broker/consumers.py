@@ -64,7 +64,7 @@ def _open_member(b: State, session: Session, m: cw.OpenConsumer) -> tuple[int, b
     if m.durable:
         durable_key(b, session, m.durable)  # the classic call needs a client id
     durable = bool(m.durable)
-    asked = cw.Join(m.consumer, m.destination, m.prefetch, m.durable, durable)
+    asked = cw.Join(m.consumer, m.destination, m.prefetch, m.durable, durable, takes_state=False)
     return groups.join(b, session, asked)
 
 

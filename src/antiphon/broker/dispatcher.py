@@ -92,6 +92,14 @@ class TopicReader:
         if before:
             self.unacked_bytes = self.unacked_bytes * self.unacked.count // before
 
+    def skip(self) -> None:
+        """The floor may have moved by itself: what is in the state that a member takes over is
+        not for it any more, and does not fill its window."""
+        floor = self.subscription.floor
+        self.acked(1, floor)
+        self.unsettled.take(1, floor)
+        self.next = max(self.next, floor + 1)
+
     def sent(self, first: int, last: int) -> None:
         self.unacked.add(first, last, 1)
         self.unsettled.add(first, last, 1)
@@ -256,8 +264,10 @@ class Dispatcher:
             if known is None or known.consumers.get(number) is not reader.consumer:
                 self._remove(self._sessions[session].pop(number))
                 self._end(reader.outlet.link, number)
-            elif reader.caught_up:
-                self._ready[reader] = None
+            else:
+                reader.skip()
+                if reader.caught_up or reader.room > 0:
+                    self._ready[reader] = None
 
     def assigned(self, session: int, consumer: int, span: Span) -> None:
         reader = self._sessions.get(session, {}).get(consumer)
@@ -371,7 +381,8 @@ class Dispatcher:
             if event.position >= before or event.serial > last:
                 return
             reader.event = event.serial
-            self._tell(reader.outlet.link, cw.Happened(consumer.number, event))
+            if group.concerns(event, consumer.session, consumer.number):
+                self._tell(reader.outlet.link, cw.Happened(consumer.number, event))
 
     def _send_from(self, reader: TopicReader, row: Row, pack: bytes) -> bool:
         """Send what of this pack is for the reader; False: its window or its outlet is full."""

@@ -21,6 +21,12 @@ class Member(msgspec.Struct, array_like=True):
     suspected: bool = False
     suspect_at: int = 0  # a stamp; 0: it is connected, or suspected, or was closed in order
     remove_at: int = 0  # a stamp; 0: not by itself
+    needs_state: bool = False  # it has not got the state of those who were there before
+    request: int = 0  # the event with which somebody was asked for it; 0: nobody was
+    provider: str = ""  # who was
+    # Sessions and attachments of both at that moment: what is under way is lost with a connection.
+    path: tuple[int, int, int, int] = (0, 0, 0, 0)
+    unable: tuple[str, ...] = ()  # who said that it cannot hand out its state
 
 
 class Departed(msgspec.Struct, array_like=True):
@@ -42,6 +48,28 @@ class Group:
         self.members: dict[str, Member] = {}  # in the order in which they joined
         self.departed: list[Departed] = []
         self.events: list[cw.GroupEvent] = []  # that somebody has not acknowledged
+
+    def announce(
+        self, position: int, kind: int, came: tuple[str, ...] = (), went: tuple[str, ...] = ()
+    ) -> None:
+        self.serial += 1
+        relation = self.relation if kind == cw.RELATION else ""
+        self.events.append(
+            cw.GroupEvent(
+                self.serial, position, kind, self.view, tuple(self.members), came, went, relation
+            )
+        )
+        self.trim()
+
+    def concerns(self, event: cw.GroupEvent, session: int, consumer: int) -> bool:
+        """A state request is told to two members only, and while it stands."""
+        if event.kind != cw.STATE:
+            return True
+        member = self.member_of(session, consumer)
+        if member is None or member.name not in (*event.came, *event.went):
+            return False
+        taker = self.members.get(event.came[0])
+        return taker is not None and (taker.request == event.serial or not event.went)
 
     def after(self, serial: int) -> list[cw.GroupEvent]:
         first = self.serial - len(self.events)  # events have dense numbers

@@ -16,6 +16,7 @@ import heapq
 
 import msgspec
 
+from antiphon.broker import transfers
 from antiphon.broker.group_state import Departed, Group, Member, key_of
 from antiphon.broker.sessions import Consumer, Session
 from antiphon.broker.spans import Span
@@ -101,7 +102,9 @@ def join(b: State, session: Session, m: cw.Join) -> tuple[int, bytes]:
         _resume(b, group, old, session, m)
     else:
         _enter(b, group, name, old, session, m)
-    return group.view, msgspec.msgpack.encode((name, group.relation))
+    waits = group.members[name].needs_state
+    data = (name, group.relation, tuple(group.members), waits)
+    return group.view, msgspec.msgpack.encode(data)
 
 
 def _check_name(name: str) -> None:
@@ -126,6 +129,11 @@ def _resume(b: State, group: Group, old: Member, session: Session, m: cw.Join) -
     )
     _add_consumer(session, m, key_of(group.destination, old.name))
     _back(b, group, [old])
+    if old.needs_state and m.takes_state:
+        transfers.joined(b, group, old)
+    else:
+        old.needs_state = False
+        transfers.review(b, group)
 
 
 def _enter(
@@ -145,6 +153,8 @@ def _enter(
         name, m.durable, group.view + 1, session.number, m.consumer, m.provides, group.serial
     )
     _new_view(b, group, came=(name,), went=(name,) if old is not None else ())
+    if m.takes_state:
+        transfers.joined(b, group, group.members[name])
 
 
 def _add_consumer(session: Session, m: cw.Join, key: Key) -> None:
@@ -176,6 +186,7 @@ def closed(b: State, session: Session, consumer: Consumer, kept: list[Span]) -> 
         subscription.give_back(kept)
         member.session = member.consumer = member.suspect_at = 0
         del session.consumers[consumer.number]
+        transfers.review(b, group)
     elif member is not None:
         leave(b, session, consumer)
     else:
@@ -210,6 +221,7 @@ def lost(b: State, session: Session, consumer: Consumer) -> None:
         b.topics.remove(subscription.key)
     if not member.suspected:
         _suspect(b, group, member)
+    transfers.review(b, group)
     group.trim()
 
 
@@ -224,6 +236,7 @@ def detached(b: State, session: Session) -> None:
 def attached(b: State, session: Session) -> None:
     for group, member in _members_of(b, session):
         _back(b, group, [member])
+        transfers.review(b, group)
 
 
 def _members_of(b: State, session: Session) -> list[tuple[Group, Member]]:
@@ -252,6 +265,7 @@ def _suspect(b: State, group: Group, member: Member) -> None:
         member.remove_at = b.stamp + group.remove_after_ms
         _set_deadline(b, group, member, member.remove_at)
     _announce(b, group, cw.SUSPICION, came=(member.name,))
+    transfers.review(b, group)
 
 
 def _set_deadline(b: State, group: Group, member: Member, stamp: int) -> None:
@@ -334,7 +348,9 @@ def _invite(b: State, group: Group, invited: list[str], durable: bool) -> None:
         if name not in group.members and durable and len(group.members) < MEMBERS_MAX:
             key = key_of(group.destination, name)
             b.topics.add(Subscription(key, True, group.destination, "", b.position))
-            group.members[name] = Member(name, True, group.view + 1, 0, 0, False, group.serial)
+            group.members[name] = Member(
+                name, True, group.view + 1, 0, 0, False, group.serial, needs_state=True
+            )
             came.append(name)
     if came:
         _new_view(b, group, came=tuple(came))
@@ -366,25 +382,13 @@ def _new_view(
 ) -> None:
     group.view += 1
     _announce(b, group, cw.VIEW, came, went)
+    transfers.review(b, group)
 
 
 def _announce(
     b: State, group: Group, kind: int, came: tuple[str, ...] = (), went: tuple[str, ...] = ()
 ) -> None:
-    group.serial += 1
-    group.events.append(
-        cw.GroupEvent(
-            group.serial,
-            b.position,
-            kind,
-            group.view,
-            tuple(group.members),
-            came,
-            went,
-            group.relation if kind == cw.RELATION else "",
-        )
-    )
-    group.trim()
+    group.announce(b.position, kind, came, went)
     b.tell_group(group.destination)
 
 

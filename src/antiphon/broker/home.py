@@ -12,7 +12,7 @@ class.
 
 Connections and their limits are kept in `links.py`; what is published waits in `publishing.py`;
 acknowledgements are gathered by `acking.py`; commands are seen through by `proposing.py`;
-deliveries are made by `dispatcher.py`.
+deliveries are made by `dispatcher.py`; what clients say to each other goes through `relay.py`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from antiphon.broker.dispatcher import Dispatcher, PackSource
 from antiphon.broker.links import Link, Links, Served
 from antiphon.broker.proposing import Proposals
 from antiphon.broker.publishing import Publisher
+from antiphon.broker.relay import Relay
 from antiphon.broker.state import GRACE_MS
 from antiphon.core.effects import Accepted
 from antiphon.errors import FormatError
@@ -100,7 +101,16 @@ class Hold(msgspec.Struct, frozen=True):
     hold: bool
 
 
-Effect = Propose | Tell | Cut | Hold
+class RelayTo(msgspec.Struct, frozen=True):
+    """To be given to `relayed` of the home at another server; it may be lost on the way."""
+
+    node: int
+    session: int
+    attachment: int
+    body: bytes
+
+
+Effect = Propose | Tell | Cut | Hold | RelayTo
 
 
 class Home:
@@ -125,6 +135,7 @@ class Home:
         self.dispatcher = Dispatcher(
             broker, packs, self._tell, settings.delivery_bytes, settings.slow_quota
         )
+        self._relay = Relay(broker, self._tell_session, self._pass_on)
         self._due: dict[Served, None] = {}  # have packs to propose
         self._acking: Acking[Served] = Acking()
         self._detaching: dict[int, int] = {}  # session -> attachment whose connection is lost
@@ -197,6 +208,7 @@ class Home:
         self._due.pop(served, None)
         self._proposals.done(("request", served.session))
         self.dispatcher.close(served.session)
+        self._relay.close(served.session)
 
     def _want_detached(self, session: int, attachment: int) -> None:
         self._detaching[session] = attachment
@@ -420,6 +432,40 @@ class Home:
                 if not served.ack_batches:
                     self._propose_request(served)
 
+    # -- From member to member -----------------------------------------------------------------
+
+    def _state_chunk(self, link: Link, m: cw.StateChunk) -> None:
+        self._relay.chunk(self._served(link).session, m)
+
+    def _state_taken(self, link: Link, m: cw.StateTaken) -> None:
+        self._relay.taken(self._served(link).session, m)
+
+    def _state_failed(self, link: Link, m: cw.StateFailed) -> None:
+        self._relay.failed(self._served(link).session, m)
+
+    def relayed(self, session: int, attachment: int, body: bytes) -> None:
+        """From another server; raises `FormatError` if it is nothing that servers relay."""
+        piece = cw.decode_answer(body)
+        if not isinstance(piece, cw.Relayed):
+            raise FormatError(f"{type(piece).__name__} is not relayed")
+        self._arrived(session, attachment, piece)
+
+    def _arrived(self, session: int, attachment: int, piece: cw.Relayed) -> None:
+        served = self._sessions.get(session)
+        if served is not None and served.attachment == attachment:
+            self._relay.arrived(session, piece)
+
+    def _pass_on(self, node: int, session: int, attachment: int, piece: cw.Relayed) -> None:
+        if node == self._node:
+            self._arrived(session, attachment, piece)
+        else:
+            self._out.append(RelayTo(node, session, attachment, cw.encode(piece)))
+
+    def _tell_session(self, session: int, answer: cw.Answer) -> None:
+        served = self._sessions.get(session)
+        if served is not None:
+            self._tell(served.link.number, answer)
+
     # -- Heartbeats ----------------------------------------------------------------------------
 
     def _ping(self, link: Link, m: cw.Ping) -> None:
@@ -431,6 +477,9 @@ class Home:
         cw.Control: _control,
         cw.Ack: _ack,
         cw.Ping: _ping,
+        cw.StateChunk: _state_chunk,
+        cw.StateTaken: _state_taken,
+        cw.StateFailed: _state_failed,
     }
 
     # -- From the log --------------------------------------------------------------------------
@@ -441,6 +490,7 @@ class Home:
         """The state machine took some entries; its state is as after the last of them."""
         fresh: list[Served] = []
         settled = []  # of packs that are no messages
+        groups_changed = False
         for event in events:
             if isinstance(event, ev.Assigned):
                 span = (event.first, event.last, event.deliveries)
@@ -451,6 +501,7 @@ class Home:
                 settled.append((event.session, event.producer))
             elif isinstance(event, ev.GroupChanged):
                 self.dispatcher.group_changed(event.destination)
+                groups_changed = True
             else:
                 self._EVENTS[type(event)](self, event)
                 if isinstance(event, ev.PackRefused):
@@ -462,6 +513,8 @@ class Home:
         streams.update(dict.fromkeys(settled))
         self._settle_packs(streams, now_ms)
         self.dispatcher.applied(accepted)
+        if groups_changed and self._relay:
+            self._relay.review()
         self._look_at_renewal(now_ms)
 
     def _look_at_renewal(self, now_ms: int) -> None:
@@ -603,6 +656,8 @@ class Home:
             "acknowledgements": self._acking.rows,
             "published": self._published,
             "refused": self._refused,
+            "states": len(self._relay),
+            "state_bytes": self._relay.passed_bytes,
         }
 
 

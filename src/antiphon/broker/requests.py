@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from antiphon.broker import consumers, groups, leases
+from antiphon.broker import consumers, groups, leases, transfers
 from antiphon.broker.sessions import Producer, Session
 from antiphon.broker.state import State
 from antiphon.errors import (
@@ -105,4 +105,6 @@ _REQUESTS: dict[type, Callable[[State, Session, Any], int | Granted]] = {
     cw.CreateGroup: _create_group,
     cw.Join: _join,
     cw.Leave: consumers.leave,
+    cw.AskState: transfers.ask_again,
+    cw.StateDone: transfers.done,
 }

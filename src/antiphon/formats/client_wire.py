@@ -16,6 +16,11 @@ that comes again gets the answer that it got, so asking again is harmless.
 `prefetch` messages delivered and not acknowledged. `Ack` acknowledges ranges of positions, and is
 answered by `Acked` when that is certain; it may be sent again.
 
+**State transfer.** A member that joins takes over the state of another one (`GroupEvent` of kind
+`STATE`): `StateChunk`, `StateTaken` and `StateFailed` go from client to client through their
+servers, besides the log; `StateDone` says in the log that all of it has arrived, `AskState` that it
+will not.
+
 Everything here raises `FormatError` on bytes that are not such a message.
 """
 
@@ -107,6 +112,7 @@ class CloseConsumer(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=Fals
 
     consumer: int
     kept: tuple[Kept, ...] = ()
+    failed: bool = False  # of a group: it cannot go on, and is to be suspected
 
 
 class Return(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
@@ -149,7 +155,7 @@ class CreateGroup(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False)
 
 class Join(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
     """The answer's `value` is the group's view, its `data` the member's name and the conflict
-    relation as JSON, in msgpack."""
+    relation as JSON, the members, and whether a state is to be waited for, in msgpack."""
 
     consumer: int
     destination: str
@@ -157,12 +163,30 @@ class Join(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
     name: str = ""  # empty: the server makes one
     durable: bool = False
     provides: bool = False  # can hand out the state to others
+    takes_state: bool = True  # wants the state of those who were there before
 
 
 class Leave(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
     """A member leaves its group, also a durable one; its consumer is closed."""
 
     consumer: int
+
+
+class AskState(msgspec.Struct, frozen=True, array_like=True, tag=12, gc=False):
+    """A member that waits for its state: request `serial` failed, another one is to be asked. A
+    request that is no longer the last one is not meant, and nothing is changed."""
+
+    consumer: int
+    serial: int
+    raised: bool = False  # the provider said that it cannot: do not ask that one again
+
+
+class StateDone(msgspec.Struct, frozen=True, array_like=True, tag=13, gc=False):
+    """A member has the whole state of request `serial`. The answer's `value` is 1; 0: there is a
+    newer request, and this state is too old for the messages that will follow."""
+
+    consumer: int
+    serial: int
 
 
 Body = (
@@ -177,12 +201,59 @@ Body = (
     | CreateGroup
     | Join
     | Leave
+    | AskState
+    | StateDone
 )
 
 
 class Control(msgspec.Struct, frozen=True, array_like=True, tag=13, gc=False):
     number: int
     body: Body
+
+
+# -- From member to member, through their servers ------------------------------------------------
+
+STATE_CHUNK_MAX = 64 << 10
+STATE_WINDOW = 16
+"""Chunks of a state that are on their way, from the member that hands it out to the one that takes
+it: as much as any process holds of it, however large it is."""
+
+
+class StateChunk(msgspec.Struct, frozen=True, array_like=True, tag=17, gc=False):
+    """A piece of the state that was asked for with the group event `serial`. `consumer` is the
+    sender's own number from a client, the receiver's own from a server; as in those below."""
+
+    consumer: int
+    serial: int
+    seq: int  # 1, 2, 3...; at most `STATE_WINDOW` beyond what was taken
+    data: bytes
+    last: bool
+
+
+class StateTaken(msgspec.Struct, frozen=True, array_like=True, tag=18, gc=False):
+    """Chunks up to `seq` have been taken: there is room for more."""
+
+    consumer: int
+    serial: int
+    seq: int
+
+
+class StateFailed(msgspec.Struct, frozen=True, array_like=True, tag=19, gc=False):
+    """The member that was asked cannot hand out its state."""
+
+    consumer: int
+    serial: int
+    reason: str
+
+
+class StateStopped(msgspec.Struct, frozen=True, array_like=True, tag=20, gc=False):
+    """From a server: nobody waits for this state any more."""
+
+    consumer: int
+    serial: int
+
+
+Relayed = StateChunk | StateTaken | StateFailed
 
 
 # -- From an operator ---------------------------------------------------------------------------
@@ -229,6 +300,9 @@ Request = (
     | Ack
     | Ping
     | Control
+    | StateChunk
+    | StateTaken
+    | StateFailed
     | Tail
     | Credit
     | AskStatus
@@ -257,6 +331,7 @@ class NotPublished(msgspec.Struct, frozen=True, array_like=True, tag=8, gc=False
 
 
 VIEW, SUSPICION, RELATION, STATE = 1, 2, 3, 4
+"""`STATE`: a member takes over the state as of this place. Only these two are told of it."""
 
 
 class GroupEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -268,8 +343,10 @@ class GroupEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
     kind: int
     view: int  # the number of the view from here on
     members: tuple[str, ...] = ()  # of that view, in the order in which they joined
-    came: tuple[str, ...] = ()  # VIEW: who joined; SUSPICION: who is suspected now
-    went: tuple[str, ...] = ()  # VIEW: who left; SUSPICION: who no longer is
+    # VIEW: who joined; SUSPICION: who is suspected now; STATE: who takes it over
+    came: tuple[str, ...] = ()
+    # VIEW: who left; SUSPICION: who no longer is; STATE: who hands it out (empty: nobody has it)
+    went: tuple[str, ...] = ()
     relation: str = ""  # RELATION: the new one, as JSON
 
 
@@ -390,6 +467,10 @@ Answer = (
     | Deliver
     | Happened
     | ConsumerEnded
+    | StateChunk
+    | StateTaken
+    | StateFailed
+    | StateStopped
     | Pong
     | Ended
     | Refused

@@ -109,6 +109,15 @@ class Found(msgspec.Struct, frozen=True, array_like=True, tag=17, gc=False):
     membership: Membership
 
 
+class Relay(msgspec.Struct, frozen=True, array_like=True, tag=18, gc=False):
+    """For a client that is attached there. Not of the log: the server hands it to its home. Since
+    wire version 3."""
+
+    session: int
+    attachment: int
+    body: bytes  # as in `client_wire.py`
+
+
 Message = (
     RequestVote
     | Vote
@@ -127,6 +136,7 @@ Message = (
     | Ask
     | Promise
     | Found
+    | Relay
 )
 
 

@@ -12,7 +12,8 @@ The first frame each way is a `Hello` with the range of wire versions its sender
 go on with the newest that both know. Versions so far:
 
 1. the base;
-2. `Append.has`: what the leader itself holds, so that followers can count for themselves.
+2. `Append.has`: what the leader itself holds, so that followers can count for themselves;
+3. `Relay`: what clients at different servers say to each other (state transfer).
 
 Within a version, fields are only ever added at the end and have defaults, so an older reader skips
 what it does not know. Everything here raises `FormatError` on bytes that are not as drawn.
@@ -31,7 +32,10 @@ from antiphon.formats.entry import Entry, ReplicaId
 from antiphon.formats.messages import Append, Envelope
 
 OLDEST = 1
-NEWEST = 2
+NEWEST = 3
+RELAYS = 3
+"""Since this version servers relay."""
+
 MAGIC = "antiphon"
 FRAME_MAX = 80 << 20
 """Above the 64 MiB that a message may have, so that its pack always fits a frame."""

@@ -8,21 +8,25 @@ told and left; nobody else notices.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 from antiphon.broker.broker import Broker
-from antiphon.broker.home import Effect, Hold, Home, Propose, Tell
+from antiphon.broker.home import Effect, Hold, Home, Propose, RelayTo, Tell
 from antiphon.core.effects import ReadReady
 from antiphon.core.node import Node
 from antiphon.errors import FormatError
 from antiphon.formats import client_wire as cw
 from antiphon.formats.entry import ANY, Member
 from antiphon.formats.journal import Row
+from antiphon.formats.messages import Relay
 from antiphon.io.journal import Journal
 from antiphon.io.transport import parse_address
+
+logger = logging.getLogger("antiphon.io.clients")
 
 CONTROL_MAX = 1 << 20
 """Bytes of a request that carries no pack."""
@@ -61,6 +65,7 @@ class Host(Protocol):
     def status(self) -> cw.Status: ...
     def address_of(self, node: int) -> str: ...
     def propose(self, payloads: tuple[bytes, ...]) -> None: ...
+    def relay(self, node: int, message: Relay) -> None: ...
     def read(self, request: int) -> None: ...
     def change(self, member: Member | int) -> None: ...
     def transfer(self, node: int) -> None: ...
@@ -242,6 +247,8 @@ class Clients:
     def _carry_out(self, effect: Effect) -> None:
         if isinstance(effect, Propose):
             self.host.propose(effect.payloads)
+        elif isinstance(effect, RelayTo):
+            self.host.relay(effect.node, Relay(effect.session, effect.attachment, effect.body))
         elif (client := self._clients.get(effect.link)) is None:
             return  # it has left meanwhile
         elif isinstance(effect, Tell):
@@ -250,6 +257,14 @@ class Clients:
             client.pipe.hold(effect.hold)
         else:
             client.pipe.end(effect.reason)
+
+    def relayed(self, m: Relay) -> None:
+        """Another server has something for a client of this one."""
+        try:
+            self.host.home.relayed(m.session, m.attachment, m.body)
+        except FormatError as error:
+            logger.warning("another server relays what is no message: %s", error)
+        self.carry_out()
 
     def propose(self) -> None:
         """Hand everything that came in to the leader."""

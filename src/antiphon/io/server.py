@@ -54,8 +54,8 @@ from antiphon.core.node import Node
 from antiphon.core.settings import Settings
 from antiphon.errors import DiskFullError, FormatError
 from antiphon.formats import client_wire as cw
-from antiphon.formats.entry import Member, Membership, SnapshotMeta
-from antiphon.formats.messages import Envelope
+from antiphon.formats.entry import ANY, Member, Membership, ReplicaId, SnapshotMeta
+from antiphon.formats.messages import Envelope, Relay
 from antiphon.io.clients import Clients
 from antiphon.io.journal import SyncJob
 from antiphon.io.journal_disk import Disk
@@ -224,7 +224,10 @@ class Server:
     # -- Carrying out what the node asks for ---------------------------------------------------
 
     def _on_envelope(self, envelope: Envelope) -> None:
-        self._carry_out(self.node.receive(envelope, self.now_ms()))
+        if isinstance(envelope.message, Relay):
+            self.clients.relayed(envelope.message)
+        else:
+            self._carry_out(self.node.receive(envelope, self.now_ms()))
 
     def _carry_out(self, effects: list[Effect]) -> None:
         """In order; what a step itself leads to comes after what was due before it."""
@@ -318,6 +321,9 @@ class Server:
 
     def propose(self, payloads: tuple[bytes, ...]) -> None:
         self._carry_out(self.node.propose(payloads, self.now_ms()))
+
+    def relay(self, node: int, message: Relay) -> None:
+        self._transport.send(ReplicaId(node, ANY), message)
 
     def read(self, request: int) -> None:
         self._carry_out(self.node.read(request, self.now_ms()))

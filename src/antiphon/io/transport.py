@@ -24,7 +24,7 @@ from typing import Protocol, TypeVar, cast
 from antiphon.errors import FormatError
 from antiphon.formats import wire
 from antiphon.formats.entry import ReplicaId
-from antiphon.formats.messages import Envelope, Message
+from antiphon.formats.messages import Envelope, Message, Relay
 from antiphon.io.frames import FrameReader
 
 logger = logging.getLogger("antiphon.io.transport")
@@ -354,12 +354,15 @@ class Transport:
                 self._links[node] = Link(self, node, address)
 
     def send(self, to: ReplicaId, message: Message) -> None:
-        """Send if there is a way and room; otherwise the message is lost."""
+        """Send if there is a way and room, and the peer knows such messages; otherwise the message
+        is lost."""
         link = self._links.get(to.node)
         connection = link.connection if link is not None else None
         if connection is None:
             connection = self._came_in.get(to.node)
-        if connection is not None and not connection.ended:
+        if connection is None or connection.ended:
+            return
+        if connection.version >= wire.RELAYS or not isinstance(message, Relay):
             envelope = Envelope(self._me, to, message)
             connection.send(wire.frame(wire.encode_envelope(envelope, connection.version)))
 

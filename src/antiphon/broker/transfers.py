@@ -1,0 +1,148 @@
+"""Who takes over whose state in a group: in the log, while the state itself goes another way.
+
+A member that joins *needs* the state of those who were there before. A request for it is a group
+event; its place in the order is the *cut*: what was ordered before is in the state, and the member
+gets what comes after. The oldest member that can hand out its state, has it, is connected and not
+suspected is asked.
+
+A request *stands* as long as both have the connections that they had when it was made, for what was
+on its way is lost with a connection. After that another one is made, with a later cut. Nobody is
+asked while all who have the state have lost their connections: they may come back with it. If all
+of them are gone for good, nobody has it, and the member is told so.
+"""
+
+from __future__ import annotations
+
+from antiphon.broker.group_state import Group, Member, key_of
+from antiphon.broker.sessions import Session
+from antiphon.broker.state import State
+from antiphon.errors import IllegalStateError
+from antiphon.formats import client_wire as cw
+
+
+def joined(b: State, group: Group, member: Member) -> None:
+    """It has just come, or come back, and is not connected to any state."""
+    member.needs_state = any(_has_it(m) for m in _others(group, member))
+    member.request = 0
+    review(b, group)
+
+
+def review(b: State, group: Group) -> None:
+    """After something happened to members: see to it that everybody who waits can hope."""
+    for member in list(group.members.values()):
+        if member.needs_state and member.request and not _is_there(b, member):
+            member.request = 0  # who hands it out goes on without it
+            b.tell_group(group.destination)
+        elif member.needs_state and _is_there(b, member) and not _stands(b, group, member):
+            _ask(b, group, member)
+
+
+def _ask(b: State, group: Group, member: Member) -> None:
+    able = [m for m in _others(group, member) if _has_it(m) and m.name not in member.unable]
+    provider = _next(member.provider, [m for m in able if _is_there(b, m)])
+    if provider is not None:
+        _request(b, group, member, provider)
+    elif not member.request and not able:
+        member.needs_state = False
+        group.announce(b.position, cw.STATE, came=(member.name,))
+        b.tell_group(group.destination)
+    # Otherwise somebody may come back; or all has been sent, and only has to arrive.
+
+
+def _next(last: str, able: list[Member]) -> Member | None:
+    """The oldest one; not again the one that was asked last, if there is another."""
+    return next((m for m in able if m.name != last), able[0] if able else None)
+
+
+def _request(b: State, group: Group, member: Member, provider: Member) -> None:
+    subscription = b.topics.subscriptions[key_of(group.destination, member.name)]
+    subscription.acknowledge(0, b.position)  # all of that is in the state
+    member.provider = provider.name
+    member.path = _path(b, member, provider)
+    member.request = group.serial + 1
+    group.announce(b.position, cw.STATE, came=(member.name,), went=(provider.name,))
+    b.tell_group(group.destination)
+
+
+# -- What is known of members ----------------------------------------------------------------------
+
+
+def _others(group: Group, member: Member) -> list[Member]:
+    return [m for m in group.members.values() if m is not member]
+
+
+def _has_it(member: Member) -> bool:
+    """It can hand out its state: now, or when it is back."""
+    return member.provides and not member.needs_state and member.session != 0
+
+
+def _is_there(b: State, member: Member) -> bool:
+    session = b.sessions.get(member.session)
+    return session is not None and not session.detached and not member.suspected
+
+
+def _stands(b: State, group: Group, member: Member) -> bool:
+    """A request was made and nothing has happened to it. (A provider that has lost its connection
+    is waited for: it is suspected soon, or comes back with another attachment.)"""
+    provider = group.members.get(member.provider)
+    if not member.request or provider is None or provider.suspected:
+        return False
+    return member.path == _path(b, member, provider)
+
+
+def _path(b: State, member: Member, provider: Member) -> tuple[int, int, int, int]:
+    return (*_place(b, provider), *_place(b, member))
+
+
+def _place(b: State, member: Member) -> tuple[int, int]:
+    session = b.sessions.get(member.session)
+    return (member.session, session.attachment if session is not None else 0)
+
+
+# -- What a waiting member says --------------------------------------------------------------------
+
+
+def ask_again(b: State, session: Session, m: cw.AskState) -> int:
+    group, member = _member(b, session, m.consumer)
+    if member.needs_state and member.request == m.serial:
+        if m.raised and member.provider not in member.unable:
+            member.unable = (*member.unable, member.provider)
+        member.request = 0
+        review(b, group)
+        b.tell_group(group.destination)  # also if nobody is asked now: the last one may stop
+    return 0
+
+
+def done(b: State, session: Session, m: cw.StateDone) -> int:
+    group, member = _member(b, session, m.consumer)
+    if not (member.needs_state and member.request == m.serial):
+        return 0
+    member.needs_state = False
+    member.request, member.provider, member.unable = 0, "", ()
+    b.tell_group(group.destination)
+    review(b, group)  # it may hand out the state itself, from now on
+    return 1
+
+
+def _member(b: State, session: Session, number: int) -> tuple[Group, Member]:
+    consumer = session.consumers.get(number)
+    group = b.groups.get(consumer.destination) if consumer is not None else None
+    member = group.member_of(session.number, number) if group is not None else None
+    if group is None or member is None:
+        raise IllegalStateError(f"consumer {number} is no member of a group")
+    return group, member
+
+
+# -- What clients say to each other ----------------------------------------------------------------
+
+
+def taker_of(group: Group, provider: Member, serial: int) -> Member | None:
+    """Who waits for the state that this member was asked for."""
+    return next(
+        (
+            m
+            for m in group.members.values()
+            if m.needs_state and m.request == serial and m.provider == provider.name
+        ),
+        None,
+    )
