@@ -7,7 +7,16 @@ import logging
 
 from antiphon import aio
 from antiphon._version import __version__
-from antiphon.api.destination import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
+from antiphon.api.destination import (
+    Destination,
+    Group,
+    Queue,
+    TemporaryQueue,
+    TemporaryTopic,
+    Topic,
+)
+from antiphon.api.group_messages import SuspicionMessage, ViewMessage
+from antiphon.api.membership import ConflictRelation
 from antiphon.api.message import (
     BytesMessage,
     MapMessage,
@@ -15,6 +24,7 @@ from antiphon.api.message import (
     ObjectMessage,
     StreamMessage,
     TextMessage,
+    View,
 )
 from antiphon.api.modes import (
     AUTO_ACKNOWLEDGE,
@@ -25,7 +35,7 @@ from antiphon.api.modes import (
     DeliveryMode,
     SessionMode,
 )
-from antiphon.api.sync import Consumer, Context, Producer, SendFuture, connect
+from antiphon.api.sync import Consumer, Context, Member, Producer, SendFuture, connect
 from antiphon.errors import (
     ConnectionLostError,
     DiskFullError,
@@ -57,6 +67,7 @@ __all__ = [
     "INDIVIDUAL_ACKNOWLEDGE",
     "SESSION_TRANSACTED",
     "BytesMessage",
+    "ConflictRelation",
     "ConnectionLostError",
     "Consumer",
     "Context",
@@ -64,6 +75,7 @@ __all__ = [
     "Destination",
     "DiskFullError",
     "FormatError",
+    "Group",
     "IllegalStateError",
     "InvalidClientIDError",
     "InvalidDestinationError",
@@ -71,6 +83,7 @@ __all__ = [
     "JMSError",
     "JournalDamagedError",
     "MapMessage",
+    "Member",
     "Message",
     "MessageEOFError",
     "MessageFormatError",
@@ -86,6 +99,7 @@ __all__ = [
     "SessionMode",
     "StorageError",
     "StreamMessage",
+    "SuspicionMessage",
     "SyncFailedError",
     "TemporaryQueue",
     "TemporaryTopic",
@@ -94,6 +108,8 @@ __all__ = [
     "TransactionInProgressError",
     "TransactionRolledBackError",
     "UnknownVersionError",
+    "View",
+    "ViewMessage",
     "__version__",
     "aio",
     "connect",

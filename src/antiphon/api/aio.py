@@ -10,10 +10,18 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Mapping,
+)
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from types import TracebackType
+from types import EllipsisType, TracebackType
 from typing import Any, Generic, TypeVar, Unpack, cast
 
 from antiphon.api.connecting import default_url, route_to
@@ -23,15 +31,19 @@ from antiphon.api.context import BaseContext, terms_of
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.destination import (
     Destination,
+    Group,
     Temporary,
     TemporaryQueue,
     TemporaryTopic,
     Topic,
 )
+from antiphon.api.membership import BaseMember, StateProvider
 from antiphon.api.message import Message
 from antiphon.api.modes import SessionMode
 from antiphon.api.producing import BaseProducer, Headers, Sending, split
+from antiphon.api.properties import Value
 from antiphon.api.waiting import Deadline, Script
+from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import IllegalStateError, JMSError
 
 Outcome = TypeVar("Outcome")
@@ -186,7 +198,7 @@ class Producer(BaseProducer):
         self, destination: Destination, message_or_body: Any, **headers: Unpack[Headers]
     ) -> None:
         """Returns when the servers have the message: persistent, a majority of them."""
-        await run(self._sending(destination, message_or_body, headers))
+        await run(self.sending(destination, message_or_body, headers))
 
     async def send_async(
         self, destination: Destination, message_or_body: Any, **headers: Unpack[Headers]
@@ -250,7 +262,7 @@ class Consumer(BaseConsumer):
     async def __aiter__(self) -> AsyncIterator[Message]:
         """Until the consumer is closed. A message is acknowledged when the next is asked for."""
         while True:
-            message = None if self.closed else self._take(in_loop=True)
+            message = None if self.finished else self._take(in_loop=True)
             if message is None:
                 message = await run(self._looping())
             if message is None:
@@ -267,6 +279,55 @@ class Consumer(BaseConsumer):
         trace: TracebackType | None,
     ) -> None:
         await run(self.leaving(failed=error is not None))
+
+
+class Member(BaseMember, Consumer):
+    """A member of a group: it gets the group's messages and what happens to the group, in one
+    order, the same for all members."""
+
+    _producer: Producer
+
+    async def multicast(
+        self,
+        body: Any,
+        *,
+        tag: str | None = None,
+        key: str | None = None,
+        properties: Mapping[str, Value] | None = None,
+    ) -> None:
+        """To all members. Returns when a majority of the servers has it."""
+        await self._producer.send(self.destination, body, tag=tag, key=key, properties=properties)
+
+    async def multicast_async(
+        self,
+        body: Any,
+        *,
+        tag: str | None = None,
+        key: str | None = None,
+        properties: Mapping[str, Value] | None = None,
+    ) -> SendFuture:
+        return await self._producer.send_async(
+            self.destination, body, tag=tag, key=key, properties=properties
+        )
+
+    async def remove(self, *names: str) -> None:
+        """Remove members, as of the view that this member has; who joined later is not meant."""
+        await run(self._removing(names))
+
+    async def invite(self, name: str, durable: bool = True) -> None:
+        """Make somebody a durable member: it is in the view, and misses nothing until it comes."""
+        await run(self._inviting(name, durable))
+
+    async def set_conflict(self, relation: ConflictRelation) -> None:
+        """Give the group another conflict relation, from this point of its order on."""
+        await run(self._setting_conflict(relation))
+
+    async def leave(self) -> None:
+        """Be no member any more, not even an inactive one."""
+        await run(self._leaving_group())
+
+    async def __aenter__(self) -> Member:
+        return self
 
 
 class Context(BaseContext):
@@ -308,6 +369,29 @@ class Context(BaseContext):
     ) -> Opening[Consumer]:
         return Opening(run(self.opening(Consumer, topic, selector, no_local, prefetch, slow, name)))
 
+    async def create_group(
+        self,
+        name: str,
+        *,
+        conflict: ConflictRelation | None = None,
+        remove_after: float | EllipsisType | None = ...,
+    ) -> Group:
+        """A topic that is a process group. What is left out is as the group has it. `remove_after`:
+        seconds after which a suspected member that is not durable is removed; None: never."""
+        return await run(self.creating_group(name, conflict, remove_after))
+
+    def join(
+        self,
+        group: Topic,
+        name: str | None = None,
+        durable: bool = False,
+        workers: int = 1,
+        state_provider: StateProvider | None = None,
+    ) -> Opening[Member]:
+        """Become a member of a group. Under the name of a member that is inactive or suspected, in
+        its place; a durable one goes on where it was."""
+        return Opening(run(self.joining(Member, group, name, durable, workers, state_provider)))
+
     async def create_temporary_topic(self) -> TemporaryTopic:
         return await run(self.creating_temporary(TemporaryTopic))
 
@@ -317,8 +401,8 @@ class Context(BaseContext):
     async def delete_temporary(self, destination: Temporary) -> None:
         await run(self.deleting_temporary(destination))
 
-    async def unsubscribe(self, name: str, group: str | None = None) -> None:
-        """End the durable subscription of this name."""
+    async def unsubscribe(self, name: str, group: str | Topic | None = None) -> None:
+        """End the durable subscription of this name; with `group`, remove its member."""
         await run(self.unsubscribing(name, group))
 
     async def acknowledge(self) -> None:
@@ -349,6 +433,9 @@ class Context(BaseContext):
         await run(self.leaving(failed=error is not None))
 
     # -- The worker -----------------------------------------------------------------------------
+
+    def plain_producer(self) -> Producer:
+        return Producer(self, None)
 
     def caller(self) -> object:
         return asyncio.current_task()

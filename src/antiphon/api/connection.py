@@ -30,15 +30,19 @@ from antiphon.api.conversation import (
     Arrived,
     Conversation,
     Dial,
+    Dropped,
     Event,
     HangUp,
+    Occurred,
     Over,
     Settled,
     Terms,
 )
 from antiphon.api.conversation_inbox import Slice
 from antiphon.api.conversation_ticket import Ticket
+from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import JMSError
+from antiphon.formats.client_wire import GroupEvent
 from antiphon.io.dialing import ClientLink
 
 logger = logging.getLogger("antiphon.api")
@@ -57,6 +61,12 @@ class Receiver(Protocol):
     """A consumer, as seen from here. Called on the loop's thread."""
 
     def arrive(self, slice_: Slice) -> None: ...
+    def occur(self, event: GroupEvent) -> None:
+        """Of a group: after what has arrived before it."""
+
+    def dropped(self, error: JMSError) -> None:
+        """Nothing more comes."""
+
     def report(self) -> None:
         """Hand the acknowledgements that were gathered to the conversation."""
 
@@ -91,6 +101,7 @@ class Connection:
         self.exception_listener: Callable[[JMSError], Any] | None = None
         self.members: list[Member] = []  # the first one owns the connection
         self.receivers: dict[int, Receiver] = {}  # by the consumer's number
+        self.relations: dict[str, ConflictRelation] = {}  # of groups, by destination
         self.released = Ticket()  # nothing is left of it
         self._loop = loop
         self._call = call
@@ -166,6 +177,14 @@ class Connection:
                     receiver.arrive(event.slice)
             elif isinstance(event, Settled):
                 event.ticket.tell()
+            elif isinstance(event, Occurred):
+                receiver = self.receivers.get(event.consumer)
+                if receiver is not None:
+                    receiver.occur(event.event)
+            elif isinstance(event, Dropped):
+                receiver = self.receivers.pop(event.consumer, None)
+                if receiver is not None:
+                    receiver.dropped(event.error)
             elif isinstance(event, AcksDue):
                 self._report()
             elif isinstance(event, Dial):

@@ -14,14 +14,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from antiphon.api.connection import logger
-from antiphon.api.conversation import Acknowledgement
+from antiphon.api.conversation import Acknowledgement, Conversation, Request
+from antiphon.api.conversation_events import GroupColumns, Notice
 from antiphon.api.conversation_inbox import Inbox, Loan, Slice
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.destination import Destination
+from antiphon.api.group_messages import occurred
 from antiphon.api.message import Message, arrived
 from antiphon.api.modes import SessionMode
+from antiphon.api.standing import Standing, admission
 from antiphon.api.waiting import Deadline, Pause, Script, ring
+from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import IllegalStateError, JMSError
+from antiphon.formats.client_wire import RELATION, GroupEvent, Kept
 
 if TYPE_CHECKING:
     from antiphon.api.context import BaseContext
@@ -40,12 +45,16 @@ class BaseConsumer(ABC):
     def __init__(self, context: BaseContext, destination: Destination, inbox: Inbox) -> None:
         self.destination = destination
         self.inbox = inbox  # under the context's lock, but for what arrives
+        self.standing = Standing()  # if the destination is a group
         self.closed = False
-        self.unusable = False  # closed, or the connection is lost
+        self.finished = False  # loops end: closed, or removed from the group
+        self.unusable = False  # finished, or nothing comes any more
+        self._dropped: JMSError | None = None  # why
         self._context = context
         self._connection = context.connection
         self._lock = context.lock
         self._automatic = context.automatic
+        self._lends = self._automatic  # loops may take several messages at a time
         self._allow_pickle = context.connection.options.allow_pickle
         self._bells: set[Ticket] = set()  # of those who wait for a message
         self._looped: int | None = None  # the message in the body of a loop, and
@@ -63,12 +72,37 @@ class BaseConsumer(ABC):
     # -- Called by the connection, on the loop's thread -------------------------------------------
 
     def arrive(self, slice_: Slice) -> None:
+        columns = slice_.columns
+        if isinstance(columns, GroupColumns) and columns.view is None:
+            columns.view = self.standing.view_of(columns.view_id)
         self.inbox.arrive(slice_)
         self.stir()
+
+    def occur(self, event: GroupEvent) -> None:
+        self.standing.arrive(event)
+        if event.kind == RELATION:
+            relation = ConflictRelation.from_json(event.relation)
+            self._connection.relations[self.destination.text] = relation
+        self.inbox.occur(event)
+        self.stir()
+
+    def dropped(self, error: JMSError) -> None:
+        self._dropped = error
+        self.unusable = True
+        self.stir()
+        if self._listener is not None:
+            self._context.complain(error)
 
     def report(self) -> None:
         with self._lock:
             self.report_now()
+
+    def opened(self, request: Request) -> None:
+        """The servers have granted it; `data` says who it is, if the destination is a group."""
+        if request.data:
+            admitted = admission(request.value, request.data)
+            self.standing.enter(admitted)
+            self._connection.relations.setdefault(self.destination.text, admitted.relation)
 
     # -- Handing out ----------------------------------------------------------------------------
 
@@ -93,7 +127,23 @@ class BaseConsumer(ABC):
                 self._acknowledged()
             elif in_loop and self._automatic:
                 self._looped, self._looper = position, self._context.caller()
-        return arrived(slice_.columns, index, position, slice_.deliveries, self, self._allow_pickle)
+        return self._message(slice_, index)
+
+    def _message(self, slice_: Slice, index: int) -> Message:
+        """For the application."""
+        columns = slice_.columns
+        if isinstance(columns, Notice):
+            return self._news(columns.event, slice_.deliveries)
+        position = slice_.start + index
+        return arrived(columns, index, position, slice_.deliveries, self, self._allow_pickle)
+
+    def _news(self, event: GroupEvent, deliveries: int) -> Message:
+        """What has happened to the group. After being told that it was removed, a member is told
+        nothing more."""
+        self.standing.install(event)
+        if self.standing.removed is not None:
+            self.finished = self.unusable = True
+        return occurred(event, self.standing.view, self.destination, deliveries, self)
 
     def _may_take(self) -> bool:
         """False: deliveries are held. Whoever asks is done with the message before."""
@@ -128,7 +178,7 @@ class BaseConsumer(ABC):
             self._bells.add(bell)
             try:
                 # Looked at after the bell was hung up: what comes from now on rings it.
-                if self.closed:
+                if self.closed or (in_loop and self.finished):
                     return None
                 message = self._take(in_loop)
                 if message is not None:
@@ -141,10 +191,11 @@ class BaseConsumer(ABC):
     def _looping(self) -> Script[Message | None]:
         """The next message of a loop; None: the consumer is closed, and the loop ends."""
         message = None
-        if not self.closed:
+        if not self.finished:
             message = yield from self._receiving(None, in_loop=True)
         if message is None:
             with self._lock:
+                self.call_in()
                 self._leave_loop()
         return message
 
@@ -153,7 +204,13 @@ class BaseConsumer(ABC):
             return IllegalStateError(
                 f"the consumer of {self.destination} has a listener: messages go there"
             )
-        if self.closed and not self._context.unusable:
+        if self._context.unusable:
+            return self._context.why_not()
+        if self._dropped is not None:
+            return type(self._dropped)(*self._dropped.args)
+        if self.standing.removed is not None:
+            return self.standing.why_not(str(self.destination))
+        if self.closed:
             return IllegalStateError(f"the consumer of {self.destination} is closed")
         return self._context.why_not()
 
@@ -206,7 +263,7 @@ class BaseConsumer(ABC):
             yield from self._context.acknowledging()
         elif mode is SessionMode.INDIVIDUAL_ACKNOWLEDGE:
             with self._lock:
-                known = self.inbox.acknowledge(message.position)
+                known = self.inbox.acknowledge(message._key())
                 ack = self.report_now(patient=False) if known else None
             if ack is not None:
                 yield Pause(ack)
@@ -240,11 +297,9 @@ class BaseConsumer(ABC):
             if taken is None:
                 return None
             slice_, index = taken
-            position = self._running = slice_.start + index
+            self._running = slice_.start + index
             self._context.running = self
-        return listener, arrived(
-            slice_.columns, index, position, slice_.deliveries, self, self._allow_pickle
-        )
+        return listener, self._message(slice_, index)
 
     def handled(self, message: Message, error: BaseException | None) -> None:
         """The listener has returned, or raised."""
@@ -254,12 +309,12 @@ class BaseConsumer(ABC):
             if not self._automatic:
                 pass  # the application acknowledges
             elif error is None:
-                if self.inbox.acknowledge(message.position):
+                if self.inbox.acknowledge(message._key()):
                     self._acknowledged()
             elif self.closed:
                 self._context.give_back([self])
             elif again:
-                self.inbox.redeliver(message.position)
+                self.inbox.redeliver(message._key())
         if error is not None:
             self._complain(message, error, again and self._automatic)
         self._context.rest()
@@ -308,7 +363,7 @@ class BaseConsumer(ABC):
 
     def shut(self) -> None:
         """Nothing more is handed out; those who wait are told. Under the lock."""
-        self.closed = self.unusable = True
+        self.closed = self.finished = self.unusable = True
         self.call_in()
         self.stir()
 
@@ -318,11 +373,12 @@ class BaseConsumer(ABC):
             self.report_now()
             kept = self.inbox.close()
             self._context.gone(self)
-            request = self._connection.do(
-                lambda c: None if c.over else c.close_consumer(self.inbox.consumer, kept)
-            )
+            request = self._connection.do(lambda c: None if c.over else self._goodbye(c, kept))
         if request is not None:
             yield Pause(request, self._connection.options.close_timeout)
+
+    def _goodbye(self, conversation: Conversation, kept: list[Kept]) -> Request:
+        return conversation.close_consumer(self.inbox.consumer, kept)
 
     def in_hand(self) -> set[int]:
         """Messages that are being handled at this moment."""

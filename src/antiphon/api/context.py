@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from types import EllipsisType
 from typing import Any, NoReturn, TypeVar
 
 from antiphon.api.connecting import look_up
@@ -19,9 +20,18 @@ from antiphon.api.conversation_inbox import Inbox
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.destination import (
     Destination,
+    Group,
     Queue,
     Temporary,
     Topic,
+)
+from antiphon.api.membership import (
+    NAME_RETRY_S,
+    NAME_WAIT_S,
+    BaseMember,
+    StateProvider,
+    check_joinable,
+    remove_after_ms,
 )
 from antiphon.api.message import (
     BytesMessage,
@@ -32,7 +42,9 @@ from antiphon.api.message import (
     TextMessage,
 )
 from antiphon.api.modes import SessionMode
+from antiphon.api.standing import Standing
 from antiphon.api.waiting import Deadline, Pause, Script, ring
+from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import (
     IllegalStateError,
     InvalidDestinationError,
@@ -47,6 +59,7 @@ ones are on their way. Of a queue it is less, since what one consumer has the ot
 
 AUTOMATIC = (SessionMode.AUTO_ACKNOWLEDGE, SessionMode.DUPS_OK_ACKNOWLEDGE)
 
+MemberKind = TypeVar("MemberKind", bound=BaseMember)
 ConsumerKind = TypeVar("ConsumerKind", bound=BaseConsumer)
 TemporaryKind = TypeVar("TemporaryKind", bound=Temporary)
 ExceptionListener = Callable[[JMSError], Any]
@@ -89,6 +102,10 @@ class BaseContext(ABC):
 
     @abstractmethod
     def end_worker(self) -> None: ...
+
+    @abstractmethod
+    def plain_producer(self) -> Any:
+        """A producer without a name."""
 
     @abstractmethod
     def delete_temporary(self, destination: Temporary) -> Any: ...
@@ -178,12 +195,6 @@ class BaseContext(ABC):
     def create_shared_durable_consumer(self, topic: Topic, name: str, **options: Any) -> NoReturn:
         not_yet("shared subscriptions")
 
-    def create_group(self, name: str, **options: Any) -> NoReturn:
-        not_yet("groups")
-
-    def join(self, group: Topic, name: str | None = None, **options: Any) -> NoReturn:
-        not_yet("groups")
-
     # -- Usable? ----------------------------------------------------------------------------------
 
     def check(self) -> None:
@@ -232,28 +243,44 @@ class BaseContext(ABC):
     ) -> Script[ConsumerKind]:
         self.check()
         check_consumable(destination, selector, no_local)
+        consumer = self._new_consumer(kind, destination, prefetch)
+        asked = cw.OpenConsumer(
+            consumer.inbox.consumer,
+            destination.text,
+            consumer.inbox.prefetch,
+            durable,
+            slow="spill" if slow is None else slow,
+        )
+        yield from self._granting(consumer, lambda c: c.open_consumer(asked))
+        return consumer
+
+    def _new_consumer(
+        self, kind: type[ConsumerKind], destination: Destination, prefetch: int | None
+    ) -> ConsumerKind:
         is_queue = isinstance(destination, Queue)
         if prefetch is None:
             prefetch = PREFETCH_QUEUE if is_queue else PREFETCH_TOPIC
         with self.connection.lock:
             number = self.connection.conversation.next_consumer()
-        inbox = Inbox(number, is_queue, prefetch)
-        consumer = kind(self, destination, inbox)
+        consumer = kind(self, destination, Inbox(number, is_queue, prefetch))
         with self.lock:
             self.check()
             self._consumers.append(consumer)
         self.connection.receivers[number] = consumer  # before anything can arrive
-        asked = cw.OpenConsumer(
-            number, destination.text, prefetch, durable, slow="spill" if slow is None else slow
-        )
+        return consumer
+
+    def _granting(
+        self, consumer: BaseConsumer, ask: Callable[[Conversation], Request]
+    ) -> Script[None]:
+        """Until the servers have opened this consumer."""
         try:
-            request = self.connection.do(lambda c: c.open_consumer(asked))
+            request = self.connection.do(ask)
             yield Pause(request)
             request.outcome()
+            consumer.opened(request)
         except BaseException as error:
             self._not_opened(consumer, error)
             raise
-        return consumer
 
     def _not_opened(self, consumer: BaseConsumer, error: BaseException) -> None:
         with self.lock:
@@ -287,6 +314,63 @@ class BaseContext(ABC):
 
     def _family(self) -> list[BaseContext]:
         return [member for member in self.connection.members if isinstance(member, BaseContext)]
+
+    # -- Groups -----------------------------------------------------------------------------------
+
+    def creating_group(
+        self,
+        name: str,
+        conflict: ConflictRelation | None,
+        remove_after: float | EllipsisType | None,
+    ) -> Script[Group]:
+        self.check()
+        group = Group(name)
+        if conflict is not None and not isinstance(conflict, ConflictRelation):
+            raise TypeError(f"conflict is a ConflictRelation, not {conflict!r}")
+        relation = "" if conflict is None else conflict.to_json()
+        body = cw.CreateGroup(group.text, relation, remove_after_ms(remove_after))
+        request = self.connection.do(lambda c: c.request(body))
+        yield Pause(request)
+        request.outcome()
+        known = ConflictRelation.from_json(request.data.decode())
+        self.connection.relations[group.text] = known
+        return group
+
+    def joining(
+        self,
+        kind: type[MemberKind],
+        group: Topic,
+        name: str | None,
+        durable: bool,
+        workers: int,
+        state_provider: StateProvider | None,
+    ) -> Script[MemberKind]:
+        """A name that seems to be taken may be that of a member which has just died: it is free as
+        soon as that one is suspected."""
+        self.check()
+        check_joinable(group, name, durable, workers)
+        if workers > 1 and not self.automatic:
+            raise IllegalStateError("workers need a context that acknowledges automatically")
+        deadline = Deadline(NAME_WAIT_S)
+        while True:
+            member = self._new_consumer(kind, group, None)
+            member.prepare(durable, workers, state_provider)
+            asked = member.request_to_join(name)
+            try:
+                yield from self._granting(member, lambda c, asked=asked: c.join(asked))  # type: ignore[misc]
+            except IllegalStateError:
+                if name is None or self.unusable or not deadline.left():
+                    raise
+                yield Pause(Ticket(), NAME_RETRY_S)
+            else:
+                return member
+
+    def standing_in(self, destination: str) -> Standing | None:
+        """Of the member that this context has in a group; None: it has none."""
+        for consumer in list(self._consumers):
+            if consumer.destination.text == destination and consumer.standing.name:
+                return consumer.standing
+        return None
 
     # -- Acknowledging ----------------------------------------------------------------------------
 
@@ -327,10 +411,9 @@ class BaseContext(ABC):
         yield Pause(request)
         return request.outcome()
 
-    def unsubscribing(self, name: str, group: str | None) -> Script[None]:
-        if group is not None:
-            not_yet("groups")
-        yield from self.asking(cw.Unsubscribe(name))
+    def unsubscribing(self, name: str, group: str | Topic | None) -> Script[None]:
+        topic = Group(group) if isinstance(group, str) else group
+        yield from self.asking(cw.Unsubscribe(name, "" if topic is None else topic.text))
 
     def creating_temporary(self, kind: type[TemporaryKind]) -> Script[TemporaryKind]:
         self.check()

@@ -29,6 +29,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from antiphon import errors
+from antiphon.api.conversation_events import GroupColumns
 from antiphon.api.conversation_inbox import Slice
 from antiphon.api.conversation_packing import Batch, Outbox, Packing, SelfClocking, Stream
 from antiphon.api.conversation_receipts import QueueReceipts, Receipts, TopicReceipts
@@ -97,6 +98,20 @@ class Arrived(msgspec.Struct, frozen=True):
     slice: Slice
 
 
+class Occurred(msgspec.Struct, frozen=True):
+    """A group event, for a member: after what arrived before it, before what arrives later."""
+
+    consumer: int
+    event: cw.GroupEvent
+
+
+class Dropped(msgspec.Struct, frozen=True):
+    """Nothing more comes for this consumer, which nobody here has closed."""
+
+    consumer: int
+    error: JMSError
+
+
 class AcksDue(msgspec.Struct, frozen=True):
     """What consumers have gathered (`Inbox.take_rows`) should be acknowledged now."""
 
@@ -107,13 +122,13 @@ class Over(msgspec.Struct, frozen=True):
     error: JMSError | None
 
 
-Event = Dial | HangUp | Settled | Arrived | AcksDue | Over
+Event = Dial | HangUp | Settled | Arrived | Occurred | Dropped | AcksDue | Over
 
 
 class Request(Ticket):
-    """A control request. Its value is that of the server's `Result`."""
+    """A control request. Its value and data are those of the server's `Result`."""
 
-    __slots__ = ("after_ack", "body", "number", "sent")
+    __slots__ = ("after_ack", "body", "data", "number", "sent")
 
     def __init__(self, body: cw.Body, number: int, after_ack: int) -> None:
         super().__init__()
@@ -121,6 +136,7 @@ class Request(Ticket):
         self.number = number
         self.after_ack = after_ack  # not before this acknowledgement is certain
         self.sent = False
+        self.data = b""
 
 
 class Acknowledgement(Ticket):
@@ -272,9 +288,23 @@ class Conversation:
         self._receipts[number] = QueueReceipts(number) if queue else TopicReceipts(number)
         return request
 
-    def close_consumer(self, consumer: int, kept: Sequence[cw.Kept]) -> Request:
+    def join(self, asked: cw.Join) -> Request:
+        """A consumer that is a member of a group."""
+        request = self.request(asked)
+        self._receipts[asked.consumer] = TopicReceipts(asked.consumer)
+        return request
+
+    def close_consumer(
+        self, consumer: int, kept: Sequence[cw.Kept], failed: bool = False
+    ) -> Request:
+        """`failed`: it is a member that cannot go on; its group is to suspect it."""
         self._receipts.pop(consumer, None)
-        return self.request(cw.CloseConsumer(consumer, tuple(kept)))
+        return self.request(cw.CloseConsumer(consumer, tuple(kept), failed))
+
+    def leave(self, consumer: int) -> Request:
+        """A member leaves its group."""
+        self._receipts.pop(consumer, None)
+        return self.request(cw.Leave(consumer))
 
     def next_temporary(self) -> str:
         """A name that nobody else can have."""
@@ -507,13 +537,14 @@ class Conversation:
         if m.code:
             request.settle(error_of(m.code, m.text))
         else:
+            request.data = m.data
             request.settle(value=m.value)
         self._requested(request)
         self._events.append(Settled(request))
 
     def _requested(self, request: Request) -> None:
         """What a granted or refused request changes here."""
-        if isinstance(request.body, cw.OpenConsumer) and request.error is not None:
+        if isinstance(request.body, _OPENING) and request.error is not None:
             self._receipts.pop(request.body.consumer, None)
         elif isinstance(request.body, cw.OpenProducer) and request.error is None:
             self._outbox.open(request.body.producer, request.value)
@@ -546,13 +577,30 @@ class Conversation:
         receipts = self._receipts.get(m.consumer)
         if receipts is None:
             return  # closed meanwhile; it goes back
-        columns = Columns(m.pack)
+        columns = GroupColumns(m.pack, m.view) if m.view else Columns(m.pack)
         if m.position <= 0 or m.deliveries <= 0:
             raise FormatError(f"a message at position {m.position}, delivery {m.deliveries}")
         for first, last in receipts.new(m.position, m.position + columns.count - 1):
             at, end = first - m.position, last + 1 - m.position
             slice_ = Slice(columns, m.position, at, end, m.deliveries)
             self._events.append(Arrived(m.consumer, slice_))
+
+    def _on_happened(self, m: cw.Happened, _: int) -> None:
+        receipts = self._receipts.get(m.consumer)
+        if receipts is None:
+            return  # closed meanwhile
+        if not isinstance(receipts, TopicReceipts) or m.event.serial <= 0:
+            raise FormatError(f"consumer {m.consumer} is no member of a group")
+        if receipts.new_event(m.event.serial):
+            self._events.append(Occurred(m.consumer, m.event))
+
+    def _on_consumer_ended(self, m: cw.ConsumerEnded, _: int) -> None:
+        # A server that does not know of it yet says the same.
+        asked = any(
+            isinstance(r.body, _OPENING) and r.body.consumer == m.consumer for r in self._requests
+        )
+        if not asked and self._receipts.pop(m.consumer, None) is not None:
+            self._events.append(Dropped(m.consumer, error_of(m.code, m.text)))
 
     def _on_pong(self, _: cw.Pong, __: int) -> None:
         pass  # it was heard, which is all
@@ -603,12 +651,15 @@ class Conversation:
         cw.Result: _on_result,
         cw.Acked: _on_acked,
         cw.Deliver: _on_deliver,
+        cw.Happened: _on_happened,
+        cw.ConsumerEnded: _on_consumer_ended,
         cw.Pong: _on_pong,
         cw.Ended: _on_ended,
         cw.Refused: _on_refused,
     }
 
 
+_OPENING = (cw.OpenConsumer, cw.Join)
 _FIRST = (cw.Attached, cw.Ended, cw.Refused)
 """What a server may say to `Attach`."""
 

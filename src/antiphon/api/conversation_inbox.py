@@ -6,6 +6,12 @@ acknowledged back in front, in that order, with a higher count. Acknowledgements
 as few rows as they fit in (`client_wire.AckRow`): for a topic, one number as long as nothing before
 it is open; for a queue, exact ranges.
 
+A group's events wait among its messages, each as a slice of its own (`conversation_events.py`).
+They are acknowledged by their serial numbers: up to the first one that is still open, and a message
+that is acknowledged takes the events before it with it. Those that the application is not told of
+are done when all before them was handed out; a request for this member's state stops everything
+until `pass_request`.
+
 Everything is done by the slice (messages of one pack), never by the message, except to hand one
 out. `arrive` may be called by one thread while another uses the rest; the rest needs a lock. A loop
 over thousands of messages would still pay for that lock and for the bookkeeping with each of them:
@@ -17,7 +23,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Container
 
-from antiphon.formats.client_wire import AckRow, Kept
+from antiphon.api.conversation_events import Notice, key
+from antiphon.formats.client_wire import STATE, AckRow, GroupEvent, Kept
 from antiphon.formats.columns import Columns
 
 
@@ -27,10 +34,16 @@ class Slice:
     __slots__ = ("again", "at", "columns", "deliveries", "end", "start")
 
     def __init__(
-        self, columns: Columns, start: int, at: int, end: int, deliveries: int, again: bool = False
+        self,
+        columns: Columns | Notice,
+        start: int,
+        at: int,
+        end: int,
+        deliveries: int,
+        again: bool = False,
     ) -> None:
         self.columns = columns
-        self.start = start  # the position of the pack's message 0, if it is whole
+        self.start = start  # the position of the pack's message 0, if it is whole; < 0: an event
         self.at = at
         self.end = end
         self.deliveries = deliveries  # 1: for the first time
@@ -75,6 +88,7 @@ class Inbox:
         self.consumer = consumer
         self.ready: deque[Slice] = deque()
         self._is_queue = is_queue
+        self.prefetch = prefetch
         self._enough = max(1, prefetch // 4)  # acknowledgements to be told of without delay
         self._open: list[Slice] = []  # handed out and not acknowledged, as they were handed out
         self._floor = 0  # of a topic: everything up to here is acknowledged
@@ -82,15 +96,27 @@ class Inbox:
         self._beyond = 0  # the last of those, ever
         self._count = 0  # messages acknowledged since `take_rows`
         self._lend = 1  # messages to lend the next time
+        self._internal = 0  # events that wait, and that the application is not told of
+        self._event = 0  # the last event that was acknowledged
+        self._told = 0  # and up to which `take_rows` has told
+        self.relation = ""  # of a group: the last one that was passed, as JSON
+        self.request: GroupEvent | None = None  # for this member's state; messages wait for it
 
     def arrive(self, slice_: Slice) -> None:
         self.ready.append(slice_)
+
+    def occur(self, event: GroupEvent) -> None:
+        notice = Notice(event)
+        self._internal += notice.is_internal
+        self.ready.append(Slice(notice, key(event), 0, 1, 1))
 
     # -- Handing out ----------------------------------------------------------------------------
 
     def take(self) -> tuple[Slice, int] | None:
         """The next message, by its slice and index; it is open until it is acknowledged."""
-        if not self.ready:
+        if self._internal:
+            self._pass_internal()
+        if not self.ready or self.request is not None:
             return None
         slice_ = self.ready[0]
         index = slice_.at
@@ -102,7 +128,9 @@ class Inbox:
 
     def take_for_good(self) -> tuple[Slice, int] | None:
         """The next message, acknowledged with this."""
-        if not self.ready:
+        if self._internal:
+            self._pass_internal()
+        if not self.ready or self.request is not None:
             return None
         slice_ = self.ready[0]
         index = slice_.at
@@ -116,7 +144,9 @@ class Inbox:
     def lend(self) -> Loan | None:
         """The next messages, for a loop that acknowledges each when it takes another. Nothing else
         may be called before `call_in`."""
-        if not self.ready:
+        if self._internal:
+            self._pass_internal()
+        if not self.ready or self.request is not None:
             return None
         slice_ = self.ready[0]
         loan = Loan(slice_, slice_.at, min(slice_.at + self._lend, slice_.end))
@@ -139,6 +169,28 @@ class Inbox:
             self._settled(slice_.start + loan.first, slice_.start + end - 2)
         self._hold(slice_, end - 1)
         return slice_.start + end - 1
+
+    def _pass_internal(self) -> None:
+        """Events that are next, and that the application is not told of, are done with this."""
+        while self.ready and self.request is None:
+            columns = self.ready[0].columns
+            if not isinstance(columns, Notice) or not columns.is_internal:
+                return
+            if columns.event.kind == STATE:
+                self.request = columns.event
+                return
+            self.relation = columns.event.relation
+            slice_ = self.ready.popleft()
+            self._internal -= 1
+            self._settled(slice_.first, slice_.last)
+
+    def pass_request(self, serial: int) -> None:
+        """This request for a state is done, and messages go on."""
+        self.request = None
+        for slice_ in [s for s in self.ready if s.first == -serial]:
+            self.ready.remove(slice_)
+            self._internal -= 1
+            self._settled(slice_.first, slice_.last)
 
     def _hold(self, slice_: Slice, index: int) -> None:
         last = self._open[-1] if self._open else None
@@ -168,6 +220,11 @@ class Inbox:
         return True
 
     def _settled(self, first: int, last: int) -> None:
+        if first < 0:
+            self._event = max(self._event, -first)
+            return
+        if self._open and self._open[0].first < 0:
+            self._settle_events(last)
         self._count += last - first + 1
         if self._ranges and self._ranges[-1][1] + 1 == first:
             self._ranges[-1] = (self._ranges[-1][0], last)
@@ -181,11 +238,20 @@ class Inbox:
         if last > self._beyond:
             self._beyond = last
 
+    def _settle_events(self, before: int) -> None:
+        """Who has handled a message has handled what happened before it."""
+        while self._open and isinstance(notice := self._open[0].columns, Notice):
+            if notice.event.position >= before:
+                break
+            self._settled(self._open[0].first, self._open[0].last)
+            del self._open[0]
+
     def _pass_over(self) -> None:
         """What was acknowledged out of order, up to what is still open, is below the floor now.
         The servers cannot find that themselves: they do not know whose the messages between are."""
-        again = [slice_ for slice_ in list(self.ready)[:1] if slice_.again]
-        waiting = [slice_.first - 1 for slice_ in (*self._open[:1], *again)]
+        again = [slice_ for slice_ in list(self.ready) if slice_.again and slice_.first > 0][:1]
+        held = [slice_ for slice_ in self._open if slice_.first > 0][:1]
+        waiting = [slice_.first - 1 for slice_ in (*held, *again)]
         self._floor = max(self._floor, min([self._beyond, *waiting]))
         self._ranges = [(first, last) for first, last in self._ranges if last > self._floor]
 
@@ -196,22 +262,36 @@ class Inbox:
 
     def take_rows(self) -> list[AckRow]:
         """What was acknowledged since this was last asked."""
-        rows = [AckRow(self.consumer, 0, self._floor)] if self._floor else []
+        event = self._events_done()
+        rows = [AckRow(self.consumer, 0, self._floor, event)] if self._floor or event else []
         rows += [AckRow(self.consumer, first, last) for first, last in self._ranges]
         self._floor, self._ranges, self._count = 0, [], 0
         return rows
+
+    def _events_done(self) -> int:
+        """Events are acknowledged up to one that is open; 0: no more than was told."""
+        if self._event == self._told:
+            return 0
+        waiting = (*self._open, *(slice_ for slice_ in list(self.ready) if slice_.again))
+        upto = min([self._event, *(-s.first - 1 for s in waiting if s.first < 0)])
+        if upto <= self._told:
+            return 0
+        self._told = upto
+        return upto
 
     # -- Again ----------------------------------------------------------------------------------
 
     def recover(self) -> None:
         """Whatever is open is handed out again, before all others."""
         slices, self._open = self._open, []
+        self.request = None  # it is no longer the next
         self.ready.extendleft(_again(slice_) for slice_ in reversed(slices))
 
     def redeliver(self, position: int) -> None:
         """This one message is handed out again, next."""
         slice_ = self._remove(position)
         if slice_ is not None:
+            self.request = None
             self.ready.appendleft(_again(slice_))
 
     def _remove(self, position: int) -> Slice | None:
@@ -241,7 +321,9 @@ class Inbox:
         return self.kept()
 
     def kept(self) -> list[Kept]:
-        return [Kept(self.consumer, s.first, s.last, s.deliveries) for s in self._open]
+        return [
+            Kept(self.consumer, s.first, s.last, s.deliveries) for s in self._open if s.first > 0
+        ]
 
     def give_up(self, but: Container[int] = ()) -> list[Kept]:
         """What is open goes back, but for messages that are still being handled."""

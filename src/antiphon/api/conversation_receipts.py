@@ -1,8 +1,9 @@
 """What has arrived for one consumer: so that nothing is taken twice, and so that after a lost
 connection a server can be told where to go on (`client_wire.Seen`).
 
-A topic's messages arrive in the order of their positions, and one number says what is here. Those
-of a queue come in any order; what is held is what arrived and is not known to be acknowledged.
+A topic's messages arrive in the order of their positions, and one number says what is here; so do
+the events of a group. Those of a queue come in any order; what is held is what arrived and is not
+known to be acknowledged.
 """
 
 from __future__ import annotations
@@ -69,6 +70,13 @@ class TopicReceipts:
     def __init__(self, consumer: int) -> None:
         self._consumer = consumer
         self._position = 0
+        self._event = 0  # of a group: its events up to here have arrived
+
+    def new_event(self, serial: int) -> bool:
+        """Whether this event was not here; from now on it is."""
+        is_new = serial > self._event
+        self._event = max(self._event, serial)
+        return is_new
 
     def new(self, first: int, last: int) -> list[Range]:
         """What of these messages was not here; from now on it is."""
@@ -80,7 +88,7 @@ class TopicReceipts:
         pass  # what was here once does not come again
 
     def seen(self) -> Seen:
-        return Seen(self._consumer, self._position, ())
+        return Seen(self._consumer, self._position, (), self._event)
 
 
 class QueueReceipts:

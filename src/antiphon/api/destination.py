@@ -73,6 +73,12 @@ class Topic(Destination):
     KIND = names.TOPIC
 
 
+class Group(Topic):
+    """A topic that tells its subscribers who they are: they are its members."""
+
+    __slots__ = ()
+
+
 class Queue(Destination):
     """Every message goes to one of the consumers."""
 

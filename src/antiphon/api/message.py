@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from antiphon.api import bodies, headers
 from antiphon.api import properties as props
+from antiphon.api.conversation_events import GroupColumns
 from antiphon.api.destination import Destination
 from antiphon.api.headers import Headers as Headers
 from antiphon.api.modes import DeliveryMode
@@ -29,6 +30,7 @@ from antiphon.formats.columns import BYTES, MESSAGE, PICKLE, PLAIN, Columns, Ext
 from antiphon.formats.pack import NON_PERSISTENT
 
 BODY_MAX = 64 << 20
+JMS_VIEW = "JMS_view"
 _UNREAD: Any = object()
 
 
@@ -38,6 +40,17 @@ class Owner(Protocol):
     def acknowledge_message(self, message: Message) -> Any: ...
 
 
+class View(NamedTuple):
+    """Who is in a group: view 1, 2, 3... of it."""
+
+    id: int
+    members: tuple[str, ...]  # in the order in which they joined; empty: not known here any more
+    primary: bool = True  # always, of the groups that servers keep
+
+    def __str__(self) -> str:
+        return f"{self.id}: {' '.join(self.members)}"
+
+
 class _Sent(NamedTuple):
     """What a message gets by being sent."""
 
@@ -45,6 +58,7 @@ class _Sent(NamedTuple):
     timestamp: int  # ms
     destination: Destination | None
     delivery_mode: DeliveryMode
+    view: View | None = None
 
 
 _NOT_SENT = _Sent(None, 0, None, DeliveryMode.PERSISTENT)
@@ -166,9 +180,9 @@ class Message:
         self._extra = replace(self._headers(), reply_to=headers.address(destination))
 
     @property
-    def view(self) -> None:
+    def view(self) -> View | None:
         """The group's view in which it was delivered; None outside groups."""
-        return None
+        return self._origin().view
 
     def acknowledge(self) -> Any:
         """With asyncio, to be awaited."""
@@ -199,7 +213,11 @@ class Message:
         return self.properties.get(name)
 
     def get_string_property(self, name: str) -> str | None:
-        return props.as_string(self.properties.get(name))
+        value = self.properties.get(name)
+        if value is None and name == JMS_VIEW and self.view is not None:
+            # It answers, but it is no property: otherwise this would look like a view message.
+            return str(self.view)
+        return props.as_string(value)
 
     def get_boolean_property(self, name: str) -> bool:
         return props.as_boolean(name, self.properties.get(name))
@@ -287,6 +305,10 @@ class Message:
 
     # -- Inside ------------------------------------------------------------------------------------
 
+    def _key(self) -> int:
+        """By which its consumer knows it."""
+        return self.position
+
     def _headers(self) -> Extra:
         if self._extra is None:
             columns = self._columns
@@ -310,7 +332,7 @@ class Message:
         state = (
             pack,
             self._body if columns is None else None,
-            self._sent,
+            self._origin(),  # what is not in the pack, like the view, is kept
             self._extra,
             self._properties,
             self.position,
@@ -522,6 +544,7 @@ def _sent_as(columns: Columns, i: int) -> _Sent:
         columns.timestamp(i),
         Destination.parse(header.destination),
         mode,
+        columns.view if isinstance(columns, GroupColumns) else None,
     )
 
 

@@ -16,19 +16,22 @@ import msgspec
 
 from antiphon.api.conversation import Request
 from antiphon.api.conversation_packing import Batch, Stream
-from antiphon.api.destination import Destination
+from antiphon.api.destination import Destination, Topic
 from antiphon.api.message import Headers as MessageHeaders
 from antiphon.api.message import Message, outgoing, sent
 from antiphon.api.modes import DeliveryMode
 from antiphon.api.waiting import Deadline, Pause, Script
+from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import (
+    FormatError,
     IllegalStateError,
     InvalidDestinationError,
     JMSError,
+    MessageFormatError,
     OutcomeUnknownError,
 )
-from antiphon.formats.columns import Outgoing, message_id
-from antiphon.formats.pack import NON_PERSISTENT, PackHeader
+from antiphon.formats.columns import Extra, Outgoing, decode_extra, encode_extra, message_id
+from antiphon.formats.pack import CONTROL, NON_PERSISTENT, PackHeader
 
 if TYPE_CHECKING:
     from antiphon.api.context import BaseContext
@@ -38,6 +41,17 @@ class Headers(MessageHeaders, total=False):
     """What may be said when sending. None is as good as not given."""
 
     delivery_mode: DeliveryMode | None
+
+
+REMOVE = "JMS_remove"
+INVITE = "JMS_join_process"
+SUBSCRIPTION = "JMS_subscription"
+SET_CONFLICT = "JMS_set_conflict"
+IN_VIEW = "JMS_in_view"
+"""Of a member's message for its group: the view in which that was decided."""
+
+_FOR_GROUPS = (REMOVE, INVITE, SET_CONFLICT)
+_MARK = b"JMS_"
 
 
 class Sending(msgspec.Struct, eq=False, gc=False):
@@ -119,8 +133,42 @@ class BaseProducer:
             self._check(destination)
         now_ms = time.time_ns() // 1_000_000
         if not headers and not self._allow_pickle:
-            return outgoing(content, now_ms=now_ms)
-        return outgoing(content, now_ms=now_ms, allow_pickle=self._allow_pickle, **headers)
+            message = outgoing(content, now_ms=now_ms)
+        else:
+            message = outgoing(content, now_ms=now_ms, allow_pickle=self._allow_pickle, **headers)
+        if message.extra and isinstance(destination, Topic):
+            return self._with_extra(destination, message)
+        return message
+
+    def _with_extra(self, topic: Topic, message: Outgoing) -> Outgoing:
+        """What a group has to say about headers and properties."""
+        relation = self._connection.relations.get(topic.text)
+        marked = _MARK in message.extra
+        if relation is None and not marked:
+            return message
+        extra = decode_extra(message.extra)
+        if marked and any(name in extra.properties for name in _FOR_GROUPS):
+            return self._for_group(topic, message, extra)
+        if relation is not None:
+            relation.check_tag(extra.tag)
+        return message
+
+    def _for_group(self, topic: Topic, message: Outgoing, extra: Extra) -> Outgoing:
+        """A message for the group itself: it says in which view its sender is, if it is a member,
+        and a new conflict relation is checked before anything is sent."""
+        if SET_CONFLICT in extra.properties:
+            try:
+                ConflictRelation.from_json(message.body.decode())
+            except (FormatError, UnicodeDecodeError) as error:
+                raise MessageFormatError(
+                    f"the body of a message with {SET_CONFLICT} is a text, the conflict relation "
+                    f"as JSON: {error}"
+                ) from None
+        standing = self._context.standing_in(topic.text)
+        if standing is not None and standing.view is not None:
+            view = {IN_VIEW: standing.view.id}
+            extra = msgspec.structs.replace(extra, properties=view | extra.properties)
+        return message._replace(extra=encode_extra(extra))
 
     def _check(self, destination: Destination) -> None:
         if not isinstance(destination, Destination):
@@ -145,6 +193,10 @@ class BaseProducer:
         stream = self._stream
         if stream is None:
             return None
+        if message.extra and _MARK in message.extra and isinstance(destination, Topic):
+            properties = decode_extra(message.extra).properties
+            if any(name in properties for name in _FOR_GROUPS):
+                flags |= CONTROL
         with connection.lock:
             batch = conversation.try_send(stream, destination.text, flags, message)
             sequence = stream.sequence
@@ -153,7 +205,9 @@ class BaseProducer:
         if conversation.idles:
             connection.wake()
         if isinstance(content, Message):
-            mode = DeliveryMode.NON_PERSISTENT if flags else DeliveryMode.PERSISTENT
+            mode = DeliveryMode.PERSISTENT
+            if flags & NON_PERSISTENT:
+                mode = DeliveryMode.NON_PERSISTENT
             header = PackHeader(
                 destination.text, 1, conversation.session, sequence, stream.producer
             )
@@ -184,7 +238,7 @@ class BaseProducer:
                 raise self._why_not()
         return batch
 
-    def _sending(self, destination: Destination, content: Any, headers: Headers) -> Script[None]:
+    def sending(self, destination: Destination, content: Any, headers: Headers) -> Script[None]:
         """Until the servers have it."""
         deadline = Deadline(self._connection.options.send_timeout)
         flags, rest = split(headers)

@@ -8,29 +8,34 @@ from __future__ import annotations
 
 import threading
 from _thread import allocate_lock
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from queue import SimpleQueue
-from types import TracebackType
+from types import EllipsisType, TracebackType
 from typing import Any, TypeVar, Unpack, cast
 
 from antiphon.api.connecting import default_url, route_to
 from antiphon.api.connection import Connection, Options, logger
 from antiphon.api.consuming import LISTENER_TURN, BaseConsumer, Slow
 from antiphon.api.context import BaseContext, terms_of
+from antiphon.api.conversation_events import Notice
 from antiphon.api.conversation_inbox import Loan
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.destination import (
     Destination,
+    Group,
     Temporary,
     TemporaryQueue,
     TemporaryTopic,
     Topic,
 )
+from antiphon.api.membership import BaseMember, StateProvider
 from antiphon.api.message import Message, arrived
 from antiphon.api.modes import SessionMode
 from antiphon.api.producing import BaseProducer, Headers, Sending, split
+from antiphon.api.properties import Value
 from antiphon.api.waiting import Deadline, Script
+from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import JMSError, OutcomeUnknownError
 from antiphon.io.loop import background_loop
 
@@ -149,7 +154,7 @@ class Producer(BaseProducer):
         self, destination: Destination, message_or_body: Any, **headers: Unpack[Headers]
     ) -> None:
         """Returns when the servers have the message: persistent, a majority of them."""
-        run(self._sending(destination, message_or_body, headers))
+        run(self.sending(destination, message_or_body, headers))
 
     def send_async(
         self, destination: Destination, message_or_body: Any, **headers: Unpack[Headers]
@@ -206,10 +211,10 @@ class Consumer(BaseConsumer):
     def __iter__(self) -> Iterator[Message]:
         """Until the consumer is closed. A message is acknowledged when the next is asked for."""
         while True:
-            if self._automatic and not self.closed and (loan := self._borrow()) is not None:
+            if self._lends and not self.finished and (loan := self._borrow()) is not None:
                 yield from self._lent(loan)
                 continue
-            message = None if self.closed else self._take(in_loop=True)
+            message = None if self.finished else self._take(in_loop=True)
             if message is None:
                 message = run(self._looping())
             if message is None:
@@ -225,6 +230,9 @@ class Consumer(BaseConsumer):
                 index = take()
             except IndexError:
                 return
+            if isinstance(columns, Notice):
+                yield self._message(slice_, index)
+                return
             yield arrived(columns, index, start + index, deliveries, self, pickle)
 
     def __enter__(self) -> Consumer:
@@ -237,6 +245,55 @@ class Consumer(BaseConsumer):
         trace: TracebackType | None,
     ) -> None:
         run(self.leaving(failed=error is not None))
+
+
+class Member(BaseMember, Consumer):
+    """A member of a group: it gets the group's messages and what happens to the group, in one
+    order, the same for all members."""
+
+    _producer: Producer
+
+    def multicast(
+        self,
+        body: Any,
+        *,
+        tag: str | None = None,
+        key: str | None = None,
+        properties: Mapping[str, Value] | None = None,
+    ) -> None:
+        """To all members. Returns when a majority of the servers has it."""
+        self._producer.send(self.destination, body, tag=tag, key=key, properties=properties)
+
+    def multicast_async(
+        self,
+        body: Any,
+        *,
+        tag: str | None = None,
+        key: str | None = None,
+        properties: Mapping[str, Value] | None = None,
+    ) -> SendFuture:
+        return self._producer.send_async(
+            self.destination, body, tag=tag, key=key, properties=properties
+        )
+
+    def remove(self, *names: str) -> None:
+        """Remove members, as of the view that this member has; who joined later is not meant."""
+        run(self._removing(names))
+
+    def invite(self, name: str, durable: bool = True) -> None:
+        """Make somebody a durable member: it is in the view, and misses nothing until it comes."""
+        run(self._inviting(name, durable))
+
+    def set_conflict(self, relation: ConflictRelation) -> None:
+        """Give the group another conflict relation, from this point of its order on."""
+        run(self._setting_conflict(relation))
+
+    def leave(self) -> None:
+        """Be no member any more, not even an inactive one."""
+        run(self._leaving_group())
+
+    def __enter__(self) -> Member:
+        return self
 
 
 class Context(BaseContext):
@@ -280,6 +337,29 @@ class Context(BaseContext):
     ) -> Consumer:
         return run(self.opening(Consumer, topic, selector, no_local, prefetch, slow, name))
 
+    def create_group(
+        self,
+        name: str,
+        *,
+        conflict: ConflictRelation | None = None,
+        remove_after: float | EllipsisType | None = ...,
+    ) -> Group:
+        """A topic that is a process group. What is left out is as the group has it. `remove_after`:
+        seconds after which a suspected member that is not durable is removed; None: never."""
+        return run(self.creating_group(name, conflict, remove_after))
+
+    def join(
+        self,
+        group: Topic,
+        name: str | None = None,
+        durable: bool = False,
+        workers: int = 1,
+        state_provider: StateProvider | None = None,
+    ) -> Member:
+        """Become a member of a group. Under the name of a member that is inactive or suspected, in
+        its place; a durable one goes on where it was."""
+        return run(self.joining(Member, group, name, durable, workers, state_provider))
+
     def create_temporary_topic(self) -> TemporaryTopic:
         return run(self.creating_temporary(TemporaryTopic))
 
@@ -289,8 +369,8 @@ class Context(BaseContext):
     def delete_temporary(self, destination: Temporary) -> None:
         run(self.deleting_temporary(destination))
 
-    def unsubscribe(self, name: str, group: str | None = None) -> None:
-        """End the durable subscription of this name."""
+    def unsubscribe(self, name: str, group: str | Topic | None = None) -> None:
+        """End the durable subscription of this name; with `group`, remove its member."""
         run(self.unsubscribing(name, group))
 
     def acknowledge(self) -> None:
@@ -321,6 +401,9 @@ class Context(BaseContext):
         run(self.leaving(failed=error is not None))
 
     # -- The worker -----------------------------------------------------------------------------
+
+    def plain_producer(self) -> Producer:
+        return Producer(self, None)
 
     def caller(self) -> object:
         return threading.get_ident()

@@ -1,0 +1,152 @@
+"""Members of a group, but for waiting: what both fronts do besides consuming.
+
+What a member tells its group (`remove`, `invite`, `set_conflict`) are messages with properties, as
+in plain JMS (thesis, tables 4.2 and 6.5); `producing.py` knows them by these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any
+
+from antiphon.api.consuming import BaseConsumer
+from antiphon.api.conversation import Conversation, Request
+from antiphon.api.conversation_inbox import Inbox
+from antiphon.api.destination import Topic
+from antiphon.api.message import View
+from antiphon.api.producing import (
+    INVITE,
+    REMOVE,
+    SET_CONFLICT,
+    SUBSCRIPTION,
+    BaseProducer,
+    Headers,
+)
+from antiphon.api.waiting import Script
+from antiphon.core.conflicts import ConflictRelation as ConflictRelation
+from antiphon.errors import InvalidDestinationError
+from antiphon.formats.client_wire import Join, Kept
+from antiphon.formats.destination import is_pattern
+
+if TYPE_CHECKING:
+    from antiphon.api.context import BaseContext
+
+NAME_WAIT_S = 1.5
+"""A little more than servers wait before they suspect a member whose connection is lost."""
+
+NAME_RETRY_S = 0.1
+WORKERS_MAX = 1000
+AS_IT_IS, NEVER = -1, 0
+SECONDS_MAX = 1e9
+
+StateProvider = Callable[[], bytes | Iterable[bytes]]
+
+
+class BaseMember(BaseConsumer):
+    _producer: Any
+
+    def __init__(self, context: BaseContext, destination: Topic, inbox: Inbox) -> None:
+        super().__init__(context, destination, inbox)
+        self._producer = context.plain_producer()
+        self._durable = False
+        self._workers = 1
+        self._provider: StateProvider | None = None
+        self._leaves = False  # its last word is that it leaves, durable or not
+
+    @property
+    def name(self) -> str:
+        """Unique in the group."""
+        return self.standing.name
+
+    @property
+    def view(self) -> View:
+        """The current one: the last that was handed out."""
+        assert self.standing.view is not None
+        return self.standing.view
+
+    # -- Joining and leaving ----------------------------------------------------------------------
+
+    def prepare(self, durable: bool, workers: int, provider: StateProvider | None) -> None:
+        self._durable = durable
+        self._workers = workers
+        self._provider = provider
+
+    def request_to_join(self, name: str | None) -> Join:
+        return Join(
+            self.inbox.consumer,
+            self.destination.text,
+            self.inbox.prefetch,
+            name or "",
+            self._durable,
+            self._provider is not None,
+        )
+
+    def _leaving_group(self) -> Script[None]:
+        self._leaves = True
+        yield from self.closing()
+
+    def _goodbye(self, conversation: Conversation, kept: list[Kept]) -> Request:
+        if self._leaves and self.standing.removed is None and self._dropped is None:
+            return conversation.leave(self.inbox.consumer)
+        return super()._goodbye(conversation, kept)
+
+    # -- What a member tells its group ------------------------------------------------------------
+
+    def _removing(self, names: tuple[str, ...]) -> Script[None]:
+        if names:
+            yield from self._telling("", {REMOVE: _joined(names)})
+
+    def _inviting(self, name: str, durable: bool) -> Script[None]:
+        if not durable:
+            raise ValueError(
+                f"{name!r} can be invited as a durable member only: nothing is kept for a member "
+                "that is not durable and not there"
+            )
+        yield from self._telling("", {INVITE: _joined((name,)), SUBSCRIPTION: "durable"})
+
+    def _setting_conflict(self, relation: ConflictRelation) -> Script[None]:
+        if not isinstance(relation, ConflictRelation):
+            raise TypeError(f"a ConflictRelation is needed, not {relation!r}")
+        yield from self._telling(relation.to_json(), {SET_CONFLICT: ""})
+
+    def _telling(self, body: str, properties: dict[str, Any]) -> Script[None]:
+        if self.unusable:
+            raise self._why_not()
+        headers: Headers = {"properties": properties}
+        producer: BaseProducer = self._producer
+        yield from producer.sending(self.destination, body, headers)
+
+
+def _joined(names: tuple[str, ...]) -> str:
+    for name in names:
+        check_name(name)
+    return " ".join(names)
+
+
+def check_name(name: str) -> None:
+    if not isinstance(name, str) or not name or not name.isprintable() or " " in name:
+        raise ValueError(f"{name!r} is no name of a member: printable characters, no blanks")
+
+
+def check_joinable(group: Topic, name: str | None, durable: bool, workers: int) -> None:
+    if not isinstance(group, Topic) or is_pattern(group.name):
+        raise InvalidDestinationError(f"{group!r} is no group: create_group(name) makes one")
+    if name is not None:
+        check_name(name)
+    elif durable:
+        raise ValueError("a durable member needs a name, by which it is known when it is back")
+    if not isinstance(workers, int) or not 1 <= workers <= WORKERS_MAX:
+        raise ValueError(f"workers is a number from 1 to {WORKERS_MAX}, not {workers!r}")
+
+
+def remove_after_ms(seconds: float | EllipsisType | None) -> int:
+    if seconds is None:
+        return NEVER
+    if isinstance(seconds, EllipsisType):
+        return AS_IT_IS
+    if not 0 < seconds <= SECONDS_MAX:
+        raise ValueError(
+            f"remove_after is a number of seconds above 0, or None for never, not {seconds!r}"
+        )
+    return max(1, round(seconds * 1000))

@@ -1,0 +1,64 @@
+"""What a consumer knows of its group, if its destination is one: who it is there, and its view."""
+
+from __future__ import annotations
+
+import msgspec
+
+from antiphon.api.message import View
+from antiphon.core.conflicts import ConflictRelation
+from antiphon.errors import IllegalStateError
+from antiphon.formats.client_wire import VIEW, GroupEvent
+
+
+class Admission(msgspec.Struct, frozen=True):
+    """What the servers say to who joins (`client_wire.Join`)."""
+
+    name: str
+    relation: ConflictRelation
+    view: View
+    waits_for_state: bool = False
+
+
+def admission(view_id: int, data: bytes) -> Admission:
+    name, relation, *more = msgspec.msgpack.decode(data)
+    members = next((tuple(one) for one in more if isinstance(one, list)), ())
+    waits = any(one is True for one in more)
+    return Admission(name, ConflictRelation.from_json(relation), View(view_id, members), waits)
+
+
+class Standing:
+    def __init__(self) -> None:
+        self.name = ""  # in its group; empty: not known to be a member of one
+        self.view: View | None = None  # the last one that the application has got
+        self.removed: View | None = None  # the one that this member is no longer in
+        self._arrived: View | None = None  # the last one that is here
+
+    def enter(self, admitted: Admission) -> None:
+        self.name = admitted.name
+        self.view = admitted.view
+        if self._arrived is None:
+            self._arrived = admitted.view
+
+    def arrive(self, event: GroupEvent) -> None:
+        """Called in the order in which events and messages arrive."""
+        if event.kind == VIEW:
+            self._arrived = View(event.view, event.members)
+
+    def view_of(self, view_id: int) -> View:
+        """The view of a message that arrives now."""
+        if self._arrived is not None and self._arrived.id == view_id:
+            return self._arrived
+        return View(view_id, ())  # it was installed in an earlier life
+
+    def install(self, event: GroupEvent) -> None:
+        """The application gets this event now."""
+        if event.kind == VIEW:
+            self.view = View(event.view, event.members)
+            if self.name in event.went and self.name not in event.members:
+                self.removed = self.view
+
+    def why_not(self, group: str) -> IllegalStateError:
+        assert self.removed is not None
+        return IllegalStateError(
+            f"{self.name!r} was removed from {group} with view {self.removed}. Join again"
+        )
