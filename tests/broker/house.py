@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from antiphon.broker.broker import Broker
-from antiphon.broker.home import Cut, Hold, Home, HomeSettings, Propose, Tell
+from antiphon.broker.home import Cut, Hold, Home, HomeSettings, Propose, RelayTo, Tell
 from antiphon.formats import client_wire as cw
 from antiphon.formats import columns, command, pack
 from antiphon.formats.columns import Columns, Outgoing
@@ -111,6 +111,7 @@ class House:
         self.leader: int | None = 1
         self.epoch = 1
         self.lose_proposal: Callable[[bytes], bool] = lambda payload: False
+        self.lose_relays = False  # between servers
         self.paused = False  # nothing is applied
         self._clients: dict[tuple[int, int], Client] = {}
 
@@ -173,6 +174,12 @@ class House:
                 for payload in effect.payloads:
                     if not self.lose_proposal(payload):
                         self.append(Kind.PACK, payload)
+                continue
+            if isinstance(effect, RelayTo):
+                if not self.lose_relays:
+                    there = self.servers[effect.node]
+                    there.home.relayed(effect.session, effect.attachment, effect.body)
+                    self.carry_out(there)
                 continue
             client = self._clients[server.node, effect.link]
             if isinstance(effect, Tell):
