@@ -192,7 +192,7 @@ class Connection:
                 self._dialling = self._loop.create_task(self._dial(self._links))
             elif isinstance(event, HangUp):
                 self._hang_up(event.reason)
-            else:
+            elif isinstance(event, Over):
                 self._over(event)
 
     def _report(self) -> None:

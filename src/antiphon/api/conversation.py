@@ -33,6 +33,7 @@ from antiphon.api.conversation_events import GroupColumns
 from antiphon.api.conversation_inbox import Slice
 from antiphon.api.conversation_packing import Batch, Outbox, Packing, SelfClocking, Stream
 from antiphon.api.conversation_receipts import QueueReceipts, Receipts, TopicReceipts
+from antiphon.api.conversation_state import Handout, StateEvent, States
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.errors import ConnectionLostError, FormatError, Happened, IllegalStateError, JMSError
 from antiphon.formats import client_wire as cw
@@ -122,7 +123,7 @@ class Over(msgspec.Struct, frozen=True):
     error: JMSError | None
 
 
-Event = Dial | HangUp | Settled | Arrived | Occurred | Dropped | AcksDue | Over
+Event = Dial | HangUp | Settled | Arrived | Occurred | Dropped | StateEvent | AcksDue | Over
 
 
 class Request(Ticket):
@@ -178,6 +179,12 @@ class Conversation:
 
         self._named: dict[str, Request] = {}  # openings of named producers
         self._receipts: dict[int, Receipts] = {}  # by consumer
+        self._states = States(
+            self._send_piece,
+            self.request,
+            lambda event: self._events.append(event),
+            lambda ticket: self._events.append(Settled(ticket)),
+        )
         self._requests: deque[Request] = deque()  # the first one may have been sent
         self._acks: deque[Acknowledgement] = deque()  # not known to have arrived
         self._acks_to_send: deque[Acknowledgement] = deque()
@@ -292,19 +299,41 @@ class Conversation:
         """A consumer that is a member of a group."""
         request = self.request(asked)
         self._receipts[asked.consumer] = TopicReceipts(asked.consumer)
+        # If it has no name, this is the one that the servers make for it.
+        self._states.join(asked.consumer, asked.name or f"{self.session:x}.{asked.consumer:x}")
         return request
 
     def close_consumer(
         self, consumer: int, kept: Sequence[cw.Kept], failed: bool = False
     ) -> Request:
         """`failed`: it is a member that cannot go on; its group is to suspect it."""
-        self._receipts.pop(consumer, None)
+        self._forget(consumer)
         return self.request(cw.CloseConsumer(consumer, tuple(kept), failed))
 
     def leave(self, consumer: int) -> Request:
         """A member leaves its group."""
-        self._receipts.pop(consumer, None)
+        self._forget(consumer)
         return self.request(cw.Leave(consumer))
+
+    def _forget(self, consumer: int) -> bool:
+        self._states.leave(consumer)
+        return self._receipts.pop(consumer, None) is not None
+
+    def state_taken(self, consumer: int, serial: int, seq: int) -> None:
+        """This piece of a state (`conversation_state.Piece`) and all before it are stored."""
+        if self._state is not State.OVER:
+            self._states.taken(consumer, serial, seq)
+
+    def hand_out(self, consumer: int, serial: int) -> Handout:
+        """Begin to hand out this member's state, as it was asked for with this group event."""
+        return self._states.hand_out(consumer, serial)
+
+    def hand(self, handout: Handout, data: bytes, last: bool) -> None:
+        """To be called only while it has room and is not over."""
+        self._states.hand(handout, data, last)
+
+    def cannot_hand_out(self, handout: Handout, reason: str) -> None:
+        self._states.give_up(handout, reason)
 
     def next_temporary(self) -> str:
         """A name that nobody else can have."""
@@ -381,6 +410,7 @@ class Conversation:
             if now_ms - self._attached_ms > REDIAL_MAX_MS:
                 self._failures = 0  # it had worked for a while
         self._complaint = reason
+        self._states.lost()
         self._state = State.PAUSING
         self._due_ms = now_ms + self._pause_ms()
         self._failures += 1
@@ -422,6 +452,7 @@ class Conversation:
             self._give_up()
         elif now_ms >= self._due_ms:
             self._step(now_ms)
+        self._states.tick(now_ms)
         if self._acks_due_ms is not None and now_ms >= self._acks_due_ms:
             self._acks_due_ms = None
             self._events.append(AcksDue())
@@ -453,7 +484,7 @@ class Conversation:
             return None
         if self._state is State.ATTACHED:
             silent = self._heard_ms + HEARTBEATS * self._heartbeat_ms
-            due = min(silent, self._ping_ms())
+            due = min(silent, self._ping_ms(), self._states.next_deadline_ms() or silent)
         else:
             due = min(self._due_ms, self._give_up_ms)
         return due if self._acks_due_ms is None else min(due, self._acks_due_ms)
@@ -501,6 +532,7 @@ class Conversation:
             self.ready.settle()
             self._events.append(Settled(self.ready))
         self._attached_ms = self._said_ms = now_ms
+        self._states.attached(now_ms)
         self._heartbeat_ms = m.heartbeat_ms
         self._outbox.pack_max = min(cw.PACK_MAX, m.pack_max)
         for refused in m.refused:
@@ -545,7 +577,9 @@ class Conversation:
     def _requested(self, request: Request) -> None:
         """What a granted or refused request changes here."""
         if isinstance(request.body, _OPENING) and request.error is not None:
-            self._receipts.pop(request.body.consumer, None)
+            self._forget(request.body.consumer)
+        elif isinstance(request.body, cw.StateDone):
+            self._states.granted(request.body, request.value)
         elif isinstance(request.body, cw.OpenProducer) and request.error is None:
             self._outbox.open(request.body.producer, request.value)
         elif request is self._closing:
@@ -585,7 +619,7 @@ class Conversation:
             slice_ = Slice(columns, m.position, at, end, m.deliveries)
             self._events.append(Arrived(m.consumer, slice_))
 
-    def _on_happened(self, m: cw.Happened, _: int) -> None:
+    def _on_happened(self, m: cw.Happened, now_ms: int) -> None:
         receipts = self._receipts.get(m.consumer)
         if receipts is None:
             return  # closed meanwhile
@@ -593,14 +627,31 @@ class Conversation:
             raise FormatError(f"consumer {m.consumer} is no member of a group")
         if receipts.new_event(m.event.serial):
             self._events.append(Occurred(m.consumer, m.event))
+            if m.event.kind == cw.STATE:
+                self._states.occurred(m.consumer, m.event, now_ms)
 
     def _on_consumer_ended(self, m: cw.ConsumerEnded, _: int) -> None:
         # A server that does not know of it yet says the same.
         asked = any(
             isinstance(r.body, _OPENING) and r.body.consumer == m.consumer for r in self._requests
         )
-        if not asked and self._receipts.pop(m.consumer, None) is not None:
+        if not asked and self._forget(m.consumer):
             self._events.append(Dropped(m.consumer, error_of(m.code, m.text)))
+
+    def _on_state_chunk(self, m: cw.StateChunk, now_ms: int) -> None:
+        self._states.chunk(m, now_ms)
+
+    def _on_state_taken(self, m: cw.StateTaken, _: int) -> None:
+        self._states.more(m)
+
+    def _on_state_failed(self, m: cw.StateFailed, _: int) -> None:
+        self._states.failed(m)
+
+    def _on_state_stopped(self, m: cw.StateStopped, _: int) -> None:
+        self._states.stopped(m)
+
+    def _send_piece(self, piece: cw.Relayed) -> None:
+        self._out.append(cw.encode(piece))
 
     def _on_pong(self, _: cw.Pong, __: int) -> None:
         pass  # it was heard, which is all
@@ -642,6 +693,7 @@ class Conversation:
         self._acks.clear()
         self._acks_to_send.clear()
         self._receipts.clear()
+        self._states.lost()
         self._events.append(Over(error))
 
     _HANDLERS: ClassVar[dict[type, Callable[[Conversation, Any, int], None]]] = {
@@ -653,6 +705,10 @@ class Conversation:
         cw.Deliver: _on_deliver,
         cw.Happened: _on_happened,
         cw.ConsumerEnded: _on_consumer_ended,
+        cw.StateChunk: _on_state_chunk,
+        cw.StateTaken: _on_state_taken,
+        cw.StateFailed: _on_state_failed,
+        cw.StateStopped: _on_state_stopped,
         cw.Pong: _on_pong,
         cw.Ended: _on_ended,
         cw.Refused: _on_refused,
