@@ -210,6 +210,7 @@ def lost(b: State, session: Session, consumer: Consumer) -> None:
     member = group.member_of(session.number, consumer.number)
     if member is None:
         _forget_departed(b, group, session, consumer)
+        group.trim()
         return
     member.session = member.consumer = 0
     del session.consumers[consumer.number]

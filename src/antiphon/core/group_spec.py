@@ -221,7 +221,9 @@ class _Reader:
         return process
 
     def _event(self, group: Group, process: Process, event: TraceEvent, order: int) -> None:
-        if event.kind == "view":
+        if event.kind == "view" and event.redelivered:
+            pass  # handed out again in the same life, as after a rollback
+        elif event.kind == "view":
             if _is_another(group, process, event.view_id):
                 process.left = True
                 process = self._new(group, process.name, f"{process.key}'", process.durable)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from antiphon.api.conversation import Acknowledgement, Conversation, Request
 from antiphon.api.conversation_inbox import Inbox, Slice
 from antiphon.formats import client_wire as cw
+from antiphon.formats.columns import Columns
 from antiphon.formats.destination import is_queue, is_temporary
 from antiphon.sim.ledger import Reading, Window
 
@@ -93,6 +94,7 @@ class SimConsumer:
             return
         slice_, index = taken
         position = slice_.start + index
+        assert isinstance(slice_.columns, Columns)
         body = slice_.columns.body(index)
         self.reading.delivered(self._reader, position, slice_.deliveries, body)
         if self._now_and_then(0.03):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from antiphon.broker.broker import Broker
-from antiphon.broker.home import Cut, Effect, Hold, Home, Propose, Tell
+from antiphon.broker.home import Cut, Effect, Hold, Home, Propose, RelayTo, Tell
 from antiphon.core.effects import Applied, Rejected
 from antiphon.formats import client_wire as cw
 from antiphon.sim.disk import SimDisk
@@ -59,6 +59,10 @@ class SimHome(SimServer):
             self.home.received(link.number, request, self.now_ms())
             self._carry_out_home()
 
+    def relayed(self, effect: RelayTo) -> None:
+        self.home.relayed(effect.session, effect.attachment, effect.body)
+        self._carry_out_home()
+
     def drained(self, link: SimLink) -> None:
         self.home.drained(link.number)
 
@@ -78,6 +82,8 @@ class SimHome(SimServer):
         self._count_down()
         if isinstance(effect, Propose):
             self.carry_out(self.node.propose(effect.payloads, self.now_ms()))
+        elif isinstance(effect, RelayTo):
+            self.world.relay(self, effect)
         elif (link := self.links.get(effect.link)) is None:
             return  # it has left meanwhile
         elif isinstance(effect, Tell):

@@ -121,6 +121,7 @@ class Ledger:
         self.positions: list[int] = []  # of all accepted messages
         self.destinations: dict[int, str] = {}
         self.bodies: dict[int, bytes] = {}
+        self.views: dict[int, int] = {}  # of groups: the view that a message was ordered in
         self.readings: dict[str, Reading] = {}
         self.doubtful: set[str] = set()
         """Readings with a consumer whose session was lost: anything may have been seen."""
@@ -154,6 +155,14 @@ class Ledger:
             self.positions.append(one.position + i)
             self.destinations[one.position + i] = one.destination
             self.bodies[one.position + i] = body
+            self.views[one.position + i] = one.view
+
+    def positions_of(self, destination: str) -> list[int]:
+        return [p for p in self.positions if self.destinations[p] == destination]
+
+    def not_a_message(self, session: int, producer: int, first: int, last: int) -> None:
+        """Numbers that a session used for something that has no position."""
+        self._not_accepted.update((session, producer, n) for n in range(first, last + 1))
 
     def _comes_next(
         self, session: int, producer: int, sequence: int, count: int, persistent: bool
@@ -204,9 +213,7 @@ class Ledger:
         """A server's state machine tells; most have told before."""
         if isinstance(event, ev.PackRefused):
             no = event.refusal
-            self._not_accepted.update(
-                (event.session, no.producer, n) for n in range(no.first, no.last + 1)
-            )
+            self.not_a_message(event.session, no.producer, no.first, no.last)
         elif isinstance(event, ev.SessionEnded) and event.session not in self._gone:
             self._gone.add(event.session)
             names = {name for reader, name in self._opened.items() if reader[0] == event.session}

@@ -7,9 +7,17 @@ is, they close, and nothing of them is left in any server's state.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+from antiphon.broker.home import RelayTo
+from antiphon.core import group_spec
 from antiphon.core.effects import Applied
+from antiphon.errors import FormatError
+from antiphon.formats import client_wire as cw
+from antiphon.formats import command, pack
 from antiphon.formats.destination import is_queue, is_temporary
+from antiphon.formats.entry import Kind as EntryKind
+from antiphon.formats.trace import Kind, TraceEvent
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.disk import SimDisk
 from antiphon.sim.draws import stream
@@ -30,6 +38,8 @@ class MessagingWorld(World):
         self.programs: list[SimProgram] = []
         self.mailboxes: dict[int, str] = {}  # program -> the temporary destination it consumes from
         self.sessions_lost = 0
+        self.traces: list[TraceEvent] = []  # what programs saw of groups
+        self._views: dict[tuple[str, int], cw.GroupEvent] = {}
         self._leaving = False
         self._chance = stream(plan.seed, "links")
         super().__init__(plan, story)
@@ -86,6 +96,17 @@ class MessagingWorld(World):
         self.faults[fault] += 1
         return True
 
+    def relay(self, server: SimHome, effect: RelayTo) -> None:
+        """From server to server, beside the log; it may be lost."""
+        to = self.servers.get(effect.node)
+        blocked = self.blocked.get((server.number, effect.node), 0) > self.now_us
+        lost = blocked or self._happens("relay lost", self.plan.loss)
+        if isinstance(to, SimHome) and not lost:
+            self.at(self.link_delay_us(), self._relayed, to, effect)
+
+    def _relayed(self, to: SimHome, effect: RelayTo) -> None:
+        self.on_server(to, to.lives, to.relayed, effect)
+
     # -- Faults --------------------------------------------------------------------------------
 
     def _strike(self, fault: Fault) -> None:
@@ -113,14 +134,67 @@ class MessagingWorld(World):
             program.calm()
             program.start()
 
+    # -- Groups --------------------------------------------------------------------------------
+
+    def is_group(self, destination: str) -> bool:
+        return destination in self._messaging.groups
+
+    def remove_after_ms(self, group: str) -> int:
+        return self._messaging.groups[group]
+
+    def durable_members(self, group: str) -> list[str]:
+        """Programs that will come, if they are invited."""
+        return [
+            p.name
+            for p in self.programs
+            if p.role.member is not None and p.role.member.durable and group in p.role.member.groups
+        ]
+
+    def trace(self, program: SimProgram, kind: Kind, group: str, **fields: Any) -> None:
+        if self._messaging.groups:
+            event = TraceEvent(
+                run=str(self.seed),
+                process=program.name,
+                incarnation=program.lives,
+                seq=len(self.traces),
+                kind=kind,
+                group=group,
+                at=self.now_us / 1e6,
+                **fields,
+            )
+            self.traces.append(event)
+
+    def same_view(self, group: str, event: cw.GroupEvent) -> None:
+        first = self._views.setdefault((group, event.view), event)
+        if first != event:
+            raise ViolationError(f"two views of {group} have one number: {first} and {event}")
+
+    def _specification(self, complete: bool) -> None:
+        for violation in group_spec.check(self.traces, complete=complete):
+            raise ViolationError(str(violation))
+
     # -- What servers report -------------------------------------------------------------------
 
     def accepted(self, effect: Applied) -> None:
         for event in effect.events:
             self.ledger.happened(event)
+        if self._messaging.groups:
+            for entry in effect.entries:
+                self._look_for_control(entry.kind, entry.payload)
         payloads = {entry.index: entry.payload for entry in effect.entries}
         for one in effect.accepted:
             self.ledger.accepted(one, payloads[one.index])
+
+    def _look_for_control(self, kind: int, payload: bytes) -> None:
+        """What is for a group itself has numbers in its session, and no position."""
+        if kind != EntryKind.PACK or command.is_command(payload):
+            return
+        try:
+            header = pack.read_header(payload)
+        except FormatError:
+            return
+        if header.flags & pack.CONTROL:
+            self.ledger.not_a_message(header.session, header.producer, header.sequence, header.last)
 
     # -- The end -------------------------------------------------------------------------------
 
@@ -131,13 +205,17 @@ class MessagingWorld(World):
         if not self._leaving:
             if not all(p.finished() for p in self.programs) or self._undelivered(leader):
                 return False
+            self._specification(complete=True)
             self._leaving = True
             for program in self.programs:
                 program.leave()
         if not all(p.gone for p in self.programs) or leader.broker.sessions:
             return False
         self._no_leaks(leader)
-        return self.servers_are_level()
+        if not self.servers_are_level():
+            return False
+        self._specification(complete=False)
+        return True
 
     def _undelivered(self, leader: SimHome) -> list[str]:
         """What the servers still have for somebody who is there."""
@@ -154,6 +232,8 @@ class MessagingWorld(World):
                 and server.home.counts()["waiting_packs"]
             ):
                 waiting.append(f"packs at {server.number}")  # non-persistent ones
+        for group in leader.broker.groups.values():
+            waiting += [f"event {e.serial} of {group.destination}" for e in group.events]
         return waiting + [f"{first}..{last}" for first, last in leader.broker.topics.live()]
 
     def _no_leaks(self, leader: SimHome) -> None:
@@ -165,6 +245,9 @@ class MessagingWorld(World):
         left += [
             f"subscription {s.key}" for s in broker.topics.subscriptions.values() if not s.durable
         ]
+        for group in broker.groups.values():
+            left += [f"member {name} of {group.destination}" for name in group.members]
+            left += [f"{d} of {group.destination}" for d in group.departed]
         if left:
             raise ViolationError(f"all programs are gone, and {leader.id} still has {left}")
 

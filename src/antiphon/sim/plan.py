@@ -13,6 +13,7 @@ import msgspec
 from antiphon.broker.home import HomeSettings
 from antiphon.core.settings import Settings
 from antiphon.sim.draws import stream
+from antiphon.sim.members import Membership
 from antiphon.sim.programs import MAILBOX, Role
 
 LEADER = 0
@@ -38,6 +39,7 @@ class Messaging(msgspec.Struct, frozen=True):
     silent: float  # how often a process dies without a word to the other end
     home: HomeSettings
     faults: tuple[Fault, ...]  # targets are programs
+    groups: dict[str, int] = {}  # and after how many ms they remove suspects
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -104,7 +106,11 @@ def draw_plan(seed: int) -> Plan:
     random = stream(seed, "messaging")
     if random.random() < 0.5:
         return plan
-    return msgspec.structs.replace(plan, messaging=_draw_messaging(random, plan.duration_us))
+    messaging = _draw_messaging(random, plan.duration_us)
+    random = stream(seed, "groups")
+    if random.random() < 0.5:
+        messaging = _with_groups(random, messaging, plan.duration_us)
+    return msgspec.structs.replace(plan, messaging=messaging)
 
 
 def _draw_messaging(random: Random, duration_us: int) -> Messaging:
@@ -113,17 +119,7 @@ def _draw_messaging(random: Random, duration_us: int) -> Messaging:
         _draw_role(random, publishes=random.random() < 0.5)
         for _ in range(random.choice((1, 2, 3, 5)))
     ]
-    kinds = [kind for kind in PROGRAM_KINDS if random.random() < 0.6]
-    faults: list[Fault] = []
-    if kinds:
-        weights = [PROGRAM_KINDS[kind] for kind in kinds]
-        for at_us in sorted(
-            random.randrange(duration_us) for _ in range(random.choice((2, 8, 30)))
-        ):
-            kind = random.choices(kinds, weights)[0]
-            for_us = random.choice((5_000, 100_000, 1_000_000, 5_000_000))
-            target, detail = random.randrange(len(roles)), random.getrandbits(30)
-            faults.append(Fault(at_us, kind, target, for_us, detail))
+    faults = _draw_program_faults(random, range(len(roles)), duration_us)
     return Messaging(
         roles=tuple(roles),
         breaks=random.choice((0.0, 0.0, 0.01, 0.05)),
@@ -138,6 +134,64 @@ def _draw_messaging(random: Random, duration_us: int) -> Messaging:
             slow_quota=random.choice((2, 100_000)),
         ),
         faults=tuple(faults),
+    )
+
+
+def _draw_program_faults(random: Random, targets: range, duration_us: int) -> list[Fault]:
+    kinds = [kind for kind in PROGRAM_KINDS if random.random() < 0.6]
+    faults: list[Fault] = []
+    if kinds:
+        weights = [PROGRAM_KINDS[kind] for kind in kinds]
+        for at_us in sorted(
+            random.randrange(duration_us) for _ in range(random.choice((2, 8, 30)))
+        ):
+            kind = random.choices(kinds, weights)[0]
+            for_us = random.choice((5_000, 100_000, 1_000_000, 5_000_000))
+            target, detail = random.choice(targets), random.getrandbits(30)
+            faults.append(Fault(at_us, kind, target, for_us, detail))
+    return faults
+
+
+GROUPS = ("topic:g", "topic:h")
+
+
+def _with_groups(random: Random, m: Messaging, duration_us: int) -> Messaging:
+    """Members besides the programs that are there, some of which publish to the groups too."""
+    groups = {
+        name: random.choice((0, 300, 2_000, 60_000)) for name in GROUPS[: random.choice((1, 1, 2))]
+    }
+    roles = []
+    for role in m.roles:
+        if role.publishes and random.random() < 0.5:
+            role = msgspec.structs.replace(role, to=(*role.to, *groups))
+        roles.append(role)
+    first = len(roles)
+    roles += [_draw_member(random, tuple(groups)) for _ in range(random.choice((2, 3, 3, 5)))]
+    faults = _draw_program_faults(random, range(first, len(roles)), duration_us)
+    return msgspec.structs.replace(
+        m,
+        roles=tuple(roles),
+        faults=tuple(sorted([*m.faults, *faults], key=lambda f: f.at_us)),
+        groups=groups,
+    )
+
+
+def _draw_member(random: Random, groups: tuple[str, ...]) -> Role:
+    mine = tuple(random.sample(groups, random.randrange(1, len(groups) + 1)))
+    role = _draw_role(random, publishes=random.random() < 0.6)
+    return msgspec.structs.replace(
+        role,
+        to=mine,
+        consumes="",
+        durable=False,
+        member=Membership(
+            groups=mine,
+            durable=random.random() < 0.5,
+            removes_suspects=random.choice((0.0, 0.3, 1.0)),
+            ruthless=random.choice((0.0, 0.0, 0.02)),
+            invites=random.choice((0.0, 0.0, 0.02)),
+            changes=random.choice((0.0, 0.0, 0.05)),
+        ),
     )
 
 

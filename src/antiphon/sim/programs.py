@@ -15,7 +15,9 @@ from antiphon.api.conversation import (
     Arrived,
     Conversation,
     Dial,
+    Dropped,
     HangUp,
+    Occurred,
     Over,
     Request,
     Settled,
@@ -32,6 +34,7 @@ from antiphon.sim.consuming import SimConsumer
 from antiphon.sim.draws import stream
 from antiphon.sim.ledger import Reading
 from antiphon.sim.links import SimLink
+from antiphon.sim.members import Membership, SimMember, tagged
 
 if TYPE_CHECKING:
     from antiphon.sim.messaging import MessagingWorld
@@ -58,6 +61,7 @@ class Role(msgspec.Struct, frozen=True):
     lease_ms: int
     think_us: int  # between two messages
     restless: float  # how often it closes something
+    member: Membership | None = None
 
 
 class SimProgram:
@@ -77,6 +81,8 @@ class SimProgram:
         self._conversation: Conversation | None = None
         self._link: SimLink | None = None
         self._consumer: SimConsumer | None = None
+        self._members: dict[int, SimMember] = {}  # by the consumer's number
+        self.confirmed: set[int] = set()  # of groups: acknowledged, and certainly so
         self._stream: Stream | None = None
         self._closing = False
         self._timer_us: int | None = None
@@ -126,8 +132,12 @@ class SimProgram:
         if self._consumer is not None:
             self._consumer.forget()
         self._consumer = None
+        for member in self._members.values():
+            member.forget()
+        self._members = {}
         self.world.mailboxes.pop(self.number, None)
         self.world.note(0, f"{self.name} is killed")
+        self.world.trace(self, "crash", "")
 
     @property
     def reading(self) -> Reading | None:
@@ -137,6 +147,9 @@ class SimProgram:
         """It has nothing more to do, and all that it must have got is there."""
         if self.settled < self.to_send:
             return False
+        if self.role.member is not None:
+            settled = [m.group for m in self._members.values() if m.settled()]
+            return sorted(settled) == sorted(self.role.member.groups)
         if not self.role.consumes:
             return True
         return self.reading is not None and not self.reading.missing()
@@ -148,6 +161,8 @@ class SimProgram:
         if self._consumer is not None and not self._closing:
             self._consumer.finish()
             self.step()
+        for member in self._members.values():
+            member.finish()
 
     def leave(self) -> None:
         """Close everything, and be done."""
@@ -156,6 +171,9 @@ class SimProgram:
         if self._conversation is not None:
             if self._consumer is not None and not self._closing:
                 self._consumer.finish()
+            if not self._closing:
+                for member in self._members.values():
+                    member.leave()
             self._close_session()
             self.step()
 
@@ -222,9 +240,19 @@ class SimProgram:
         elif isinstance(event, Arrived):
             if self._consumer is not None and event.consumer == self._consumer.number:
                 self._consumer.arrived(event.slice)
+            elif (member := self._members.get(event.consumer)) is not None:
+                member.arrived(event.slice)
+        elif isinstance(event, Occurred):
+            if (member := self._members.get(event.consumer)) is not None:
+                member.occurred(event.event)
+        elif isinstance(event, Dropped):
+            if (member := self._members.get(event.consumer)) is not None:
+                member.dropped(event.error)
         elif isinstance(event, AcksDue):
             if self._consumer is not None:
                 self._consumer.report()
+            for member in self._members.values():
+                member.report()
         elif isinstance(event, Over):
             self._over(event.error)
 
@@ -274,6 +302,9 @@ class SimProgram:
             self._stream = self._conversation.stream
         if self.role.consumes:
             self._open_consumer()
+        if self.role.member is not None:
+            for group in self.role.member.groups:
+                self._join(group)
         self.world.at(self.role.think_us, self._work, self.lives)
 
     def _producer_opened(self, request: Request) -> None:
@@ -296,6 +327,8 @@ class SimProgram:
                     self._send()
             if self.world.core is None and self.random.random() < self.role.restless:
                 self._close_something()
+            for member in list(self._members.values()):
+                member.work()
             self.step()
         pause = self.random.choice((1, 5, 50)) * self.role.think_us
         self.world.at(pause, self._work, life)
@@ -309,11 +342,16 @@ class SimProgram:
         # A program that starts anew does not know how far it was, unless its producer does.
         sender = self.name if self.role.named else f"{self.name}.{self.lives}"
         body = f"{sender}#{self.sent}".encode()
+        destination = self._somewhere()
+        extra = b""
+        if self.world.is_group(destination):
+            extra = tagged(self)
+            self.world.trace(self, "send", destination, message=body.decode())
         batch = conversation.send(
             self._stream,
-            self._somewhere(),
+            destination,
             0 if self.role.persistent else NON_PERSISTENT,
-            Outgoing(TEXT, body, b"", self._now_ms()),
+            Outgoing(TEXT, body, extra, self._now_ms()),
         )
         batch.watch(lambda: self._answered(batch, body))
 
@@ -330,6 +368,9 @@ class SimProgram:
         if batch.error is None:
             if self.role.persistent:
                 self.world.ledger.answered(body)
+            if self.world.is_group(batch.destination):
+                told = {"message": body.decode(), "persistent": self.role.persistent}
+                self.world.trace(self, "sent", batch.destination, **told)
         elif batch.error.happened == "no" and not self.role.named:
             # What a named producer did not get through, its next life sends as new.
             self.world.ledger.refused(body)
@@ -353,11 +394,45 @@ class SimProgram:
         if is_temporary(destination):
             self.world.mailboxes[self.number] = destination
 
+    # -- Groups --------------------------------------------------------------------------------
+
+    def _join(self, group: str) -> None:
+        assert self._conversation is not None
+        member = SimMember(self, self._conversation, group)
+        self._members[member.number] = member
+
+    def rejoin(self, life: int, group: str) -> None:
+        conversation = self._conversation
+        if life != self.lives or conversation is None or conversation.over or self._closing:
+            return
+        self._members = {n: m for n, m in self._members.items() if m.group != group}
+        self._join(group)
+        self.step()
+
+    def send_control(self, group: str, flags: int, message: Outgoing) -> bool:
+        """A message for the group itself; False: it cannot be sent."""
+        conversation = self._conversation
+        if conversation is None or conversation.over or self._stream is None or self._closing:
+            return False
+        self.sent += 1
+        batch = conversation.send(self._stream, group, flags, message)
+        batch.watch(lambda: self._controlled(batch))
+        return True
+
+    def _controlled(self, batch: Batch) -> None:
+        self.settled += 1
+        batch.looked_at = True
+        over = self._conversation is None or self._conversation.over
+        if batch.error is not None and not over:
+            raise ViolationError(f"{self.name} cannot tell {batch.destination}: {batch.error}")
+
     # -- Closing -------------------------------------------------------------------------------
 
     def _close_something(self) -> None:
         if self.reading is not None and self.random.random() < 0.7:
             self._close_consumer()
+        elif self._members and self.random.random() < 0.7:
+            self.random.choice([*self._members.values()]).close_or_leave()
         else:
             self._close_session()
 
@@ -379,4 +454,6 @@ class SimProgram:
         self._closing = True
         self.world.mailboxes.pop(self.number, None)
         kept = self._consumer.shut() if self._consumer is not None else []
+        for member in self._members.values():
+            kept += member.shut()
         conversation.request(cw.CloseSession(tuple(kept)))

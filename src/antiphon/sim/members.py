@@ -1,0 +1,292 @@
+"""A simulated program as a member of a group: it joins, handles what it is told, removes suspects,
+leaves and comes back.
+
+Everything that its application sees goes into the trace by which the run is judged in the end
+(`core/group_spec.py`). What can be known at once is checked at once: a view is the same everywhere,
+a message is handed out in the view that it was ordered in, what is acknowledged does not come
+again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from antiphon.api.conversation import Acknowledgement, Conversation, Request
+from antiphon.api.conversation_events import GroupColumns, Notice
+from antiphon.api.conversation_inbox import Inbox, Slice
+from antiphon.core.conflicts import ConflictRelation
+from antiphon.errors import IllegalStateError, JMSError
+from antiphon.formats import client_wire as cw
+from antiphon.formats.columns import TEXT, Extra, Outgoing, decode_extra, encode_extra
+from antiphon.formats.pack import CONTROL
+from antiphon.formats.trace import Kind
+from antiphon.sim.checks import ViolationError
+from antiphon.sim.ledger import Window
+
+if TYPE_CHECKING:
+    from antiphon.sim.programs import SimProgram
+
+MS = 1000
+RELATIONS = (ConflictRelation.ATOMIC, ConflictRelation.RELIABLE_ATOMIC, ConflictRelation.RELIABLE)
+TAGS = (None, "rbcast", "abcast")
+KEYS = (None, "x", "y")
+
+
+class Membership(msgspec.Struct, frozen=True):
+    """How a program behaves as a member."""
+
+    groups: tuple[str, ...]
+    durable: bool
+    removes_suspects: float  # how often it removes one that it is told of
+    ruthless: float  # how often it removes anybody
+    invites: float  # how often it invites somebody
+    changes: float  # how often it changes the conflict relation
+
+
+def tagged(program: SimProgram) -> bytes:
+    """The headers of a message for a group."""
+    random = program.random
+    return encode_extra(Extra(tag=random.choice(TAGS), key=random.choice(KEYS)))
+
+
+class SimMember:
+    def __init__(self, program: SimProgram, conversation: Conversation, group: str) -> None:
+        assert program.role.member is not None
+        self.group = group
+        self.number = conversation.next_consumer()
+        self.joined = False
+        self._program = program
+        self._world = program.world
+        self._role = program.role
+        self._how = program.role.member
+        self._conversation = conversation
+        self._random = program.random
+        self._inbox = Inbox(self.number, False, self._role.prefetch)
+        self._window = Window(self._role.prefetch)
+        self._view: tuple[str, ...] = ()
+        self._view_id = 0
+        self._untold = 0  # handled since something was acknowledged
+        self._busy = False
+        self._over = False
+        after_ms = self._world.remove_after_ms(group)
+        conversation.request(cw.CreateGroup(group, "", after_ms))
+        asked = cw.Join(self.number, group, self._role.prefetch, program.name, self._how.durable)
+        request = conversation.join(asked)
+        request.watch(lambda: self._answered(request))
+
+    def _answered(self, request: Request) -> None:
+        if self._over or self._conversation.over:
+            return
+        if request.error is None:
+            self.joined = True
+            self._trace("join", sender=self._program.name, durable=self._how.durable)
+            self._go_on()  # events come before the answer
+        elif isinstance(request.error, IllegalStateError) and "live member" in str(request.error):
+            self._over = True
+            self._come_back()  # its former life has not been missed yet
+        else:
+            raise ViolationError(f"{self._program.name} cannot join {self.group}: {request.error}")
+
+    def _come_back(self) -> None:
+        pause = self._random.choice((1, 300, 2_000)) if self._world.core is None else 50
+        self._world.at(pause * MS, self._program.rejoin, self._program.lives, self.group)
+
+    def _trace(self, kind: Kind, **fields: Any) -> None:
+        self._world.trace(self._program, kind, self.group, **fields)
+
+    def settled(self) -> bool:
+        """It is a member, and has handled all that came."""
+        return self.joined and not self._over and not self._inbox.ready
+
+    # -- Handling ------------------------------------------------------------------------------
+
+    def arrived(self, slice_: Slice) -> None:
+        self._window.arrived(slice_.first, slice_.last)
+        self._inbox.arrive(slice_)
+        self._go_on()
+
+    def occurred(self, event: cw.GroupEvent) -> None:
+        if event.kind == cw.RELATION:
+            self._trace("conflict", relation=event.relation, position=event.position)
+        self._inbox.occur(event)
+        self._go_on()
+
+    def dropped(self, error: JMSError) -> None:
+        """Somebody has its place now, or it was removed while it was away."""
+        if not self._over:
+            self._world.note(0, f"{self._program.name} is dropped from {self.group}: {error}")
+            self.end()
+            self._come_back()
+
+    def _go_on(self) -> None:
+        if self._inbox.ready and self.joined and not self._busy and not self._over:
+            self._busy = True
+            think = self._random.randrange(1, 2 * self._role.think_us)
+            self._world.at(think, self._handle)
+
+    def _handle(self) -> None:
+        self._busy = False
+        if self._over:
+            return
+        if self._program.paused_until_us > self._world.now_us:
+            self._go_on()
+            return
+        taken = self._inbox.take()
+        if taken is not None:
+            slice_, index = taken
+            if isinstance(slice_.columns, Notice):
+                self._told(slice_.columns.event, slice_.again)
+            else:
+                self._got(slice_, index)
+        if not self._over:
+            self._handled()
+            self._go_on()
+        self._program.step()
+
+    def _got(self, slice_: Slice, index: int) -> None:
+        columns, position = slice_.columns, slice_.start + index
+        assert isinstance(columns, GroupColumns)
+        extra = decode_extra(columns.extra(index))
+        ledger, body = self._world.ledger, columns.body(index)
+        if ledger.bodies.get(position) != body or ledger.destinations[position] != self.group:
+            raise ViolationError(f"{self._program.name} got {body!r} at {position}, which is not")
+        if columns.view_id != ledger.views[position]:
+            raise ViolationError(f"{position} is of view {ledger.views[position]}, not as it says")
+        if position in self._program.confirmed:
+            raise ViolationError(
+                f"{self._program.name} got {position} again, which it had acknowledged"
+            )
+        ledger.deliveries += 1
+        self._trace(
+            "deliver",
+            message=body.decode(),
+            position=position,
+            view_id=columns.view_id,
+            redelivered=slice_.deliveries > 1,
+            tag=extra.tag,
+            key=extra.key,
+        )
+
+    def _told(self, event: cw.GroupEvent, again: bool) -> None:
+        fields = {"position": event.position, "redelivered": again}
+        if event.kind == cw.VIEW:
+            self._world.same_view(self.group, event)
+            self._view, self._view_id = event.members, event.view
+            self._trace("view", view_id=event.view, members=event.members, **fields)
+            if self._program.name not in event.members:
+                self._removed()
+        elif event.kind == cw.SUSPICION:
+            if event.came:
+                self._trace("suspect", members=event.came, **fields)
+            if event.went:
+                self._trace("withdraw", members=event.went, **fields)
+            if event.came and not again and self._now_and_then(self._how.removes_suspects):
+                self._remove(event.came)
+
+    def _removed(self) -> None:
+        self._inbox.acknowledge_all()
+        self.report()
+        self.close()
+        self._come_back()
+
+    def _now_and_then(self, probability: float) -> bool:
+        return self._world.core is None and self._random.random() < probability
+
+    def _handled(self) -> None:
+        self._untold += 1
+        more = bool(self._inbox.ready) and self._world.core is None
+        if self._untold < self._role.ack_every and more:
+            return
+        self._untold = 0
+        if self._role.ack_every > 1 and self._now_and_then(0.05):
+            self._inbox.recover()
+            return
+        self._inbox.acknowledge_all()
+        if self._inbox.enough:
+            self.report()
+        else:
+            self._conversation.acks_wait()
+
+    def report(self) -> None:
+        rows = self._inbox.take_rows()
+        if not rows or self._conversation.over:
+            return
+        for row in rows:
+            self._window.acknowledges(row)
+        done = [p for p in self._world.ledger.positions_of(self.group) if p <= rows[0].last]
+        ack = self._conversation.acknowledge(rows)
+        ack.watch(lambda: self._acknowledged(ack, done))
+
+    def _acknowledged(self, ack: Acknowledgement, done: list[int]) -> None:
+        ack.looked_at = True
+        if ack.error is None:
+            self._program.confirmed.update(done)
+
+    def finish(self) -> None:
+        if self.joined and not self._over:
+            self._inbox.acknowledge_all()
+            self.report()
+
+    # -- What it does to the group -------------------------------------------------------------
+
+    def work(self) -> None:
+        """Now and then: whatever members can do."""
+        if not self.joined or self._over or not self._view:
+            return
+        how, random = self._how, self._random
+        if self._now_and_then(how.ruthless):
+            self._remove((random.choice(self._view),))
+        if self._now_and_then(how.invites):
+            known = self._world.durable_members(self.group)
+            if known:
+                self._control(JMS_join_process=random.choice(known), JMS_subscription="durable")
+        if self._now_and_then(how.changes):
+            relation = random.choice(RELATIONS).to_json().encode()
+            self._control(relation, JMS_set_conflict="")
+
+    def _remove(self, names: tuple[str, ...]) -> None:
+        if self._control(JMS_remove=" ".join(names), JMS_in_view=self._view_id):
+            self._trace("remove", members=names)
+
+    def _control(self, body: bytes = b"", **properties: str | int) -> bool:
+        extra = encode_extra(Extra(properties=dict(properties)))
+        message = Outgoing(TEXT, body, extra, self._world.now_us // MS)
+        return self._program.send_control(self.group, CONTROL, message)
+
+    # -- The end -------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """It is no member any more, or not an active one, and knows it."""
+        if self.joined and not self._over:
+            self._trace("leave")
+        self.forget()
+
+    def forget(self) -> None:
+        """The program is gone."""
+        self._over = True
+
+    def close(self) -> None:
+        """A durable one stays a member."""
+        self._conversation.close_consumer(self.number, self.shut())
+
+    def shut(self) -> list[cw.Kept]:
+        """Nothing more is handled; returns what the application has not acknowledged."""
+        self.report()
+        self.end()
+        return self._inbox.close()
+
+    def leave(self) -> None:
+        self.report()
+        self._conversation.leave(self.number)
+        self.end()
+
+    def close_or_leave(self) -> None:
+        """And come back."""
+        if self.joined and not self._over:
+            if self._random.random() < 0.5:
+                self.close()
+            else:
+                self.leave()
+            self._come_back()
