@@ -253,6 +253,8 @@ class States:
     # -- Handing out ---------------------------------------------------------------------------
 
     def hand_out(self, consumer: int, serial: int) -> Handout:
+        if (older := self._handouts.get(consumer)) is not None:
+            self._end(older)
         handout = Handout(consumer, serial)
         if self._connected:
             self._handouts[consumer] = handout
