@@ -326,3 +326,39 @@ def test_a_member_that_cannot_go_on_is_suspected_and_stays_in_the_view() -> None
         assert (last(r).kind, last(r).came) == (cw.SUSPICION, (name,))
     assert last(r).members == ("a", "b", "c")
     assert (1, 2) in r.broker.live()  # for the durable one
+
+
+def test_the_last_member_is_told_that_it_is_removed() -> None:
+    r = rig(A)
+    join(r, A, "a")
+    r.command(command.Acks(1, 1, 1, ((A, (cw.AckRow(1, 0, 0, 1),)),)))
+    control(r, A, JMS_remove="a")
+    assert [(e.view, e.went) for e in r.broker.groups[G].events] == [(2, ("a",))]
+    r.command(command.Acks(1, 1, 2, ((A, (cw.AckRow(1, 0, 0, 2),)),)))
+    assert r.broker.groups[G].events == []
+
+
+def test_nothing_is_kept_for_who_was_removed_and_is_lost() -> None:
+    r = rig(A)
+    r.attach(B, lease_ms=2_000)
+    join(r, A, "a")
+    join(r, B, "b")
+    control(r, A, JMS_remove="b")
+    r.command(command.Acks(1, 1, 1, ((A, (cw.AckRow(1, 0, 0, 3),)),)))
+    assert len(told(r)) == 2
+    r.detach(B)
+    r.wait(2_000)
+    assert B not in r.broker.sessions
+    assert r.broker.groups[G].events == []
+
+
+def test_leaving_after_being_removed_leaves_nothing_behind() -> None:
+    r = rig(A, B)
+    join(r, A, "a")
+    join(r, B, "b")
+    control(r, A, JMS_remove="b")
+    r.command(command.Acks(1, 1, 1, ((A, (cw.AckRow(1, 0, 0, 3),)),)))
+    assert r.ask(B, cw.Leave(1)).code == ""
+    assert r.broker.groups[G].departed == []
+    assert r.broker.groups[G].events == []
+    assert len(r.broker.topics.subscriptions) == 1

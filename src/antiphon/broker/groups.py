@@ -167,9 +167,11 @@ def leave(b: State, session: Session, consumer: Consumer) -> None:
     """A member goes, of either kind."""
     group = b.groups[consumer.destination]
     member = group.member_of(session.number, consumer.number)
-    if member is not None:
-        _drop(b, group, member)
-        _new_view(b, group, went=(member.name,))
+    if member is None:
+        _forget_departed(b, group, session, consumer)
+        return
+    _drop(b, group, member)
+    _new_view(b, group, went=(member.name,))
 
 
 # -- What befalls members --------------------------------------------------------------------------
@@ -201,6 +203,7 @@ def _forget_departed(b: State, group: Group, session: Session, consumer: Consume
     subscription = b.subscription(consumer)
     if subscription is not None and subscription.consumer == who:  # nobody has taken the name
         b.topics.remove(subscription.key)
+    group.trim()
 
 
 def lost(b: State, session: Session, consumer: Consumer) -> None:
@@ -210,7 +213,6 @@ def lost(b: State, session: Session, consumer: Consumer) -> None:
     member = group.member_of(session.number, consumer.number)
     if member is None:
         _forget_departed(b, group, session, consumer)
-        group.trim()
         return
     member.session = member.consumer = 0
     del session.consumers[consumer.number]
@@ -325,20 +327,19 @@ def _named(group: Group, text: str, upto: int) -> list[Member]:
 def _remove(b: State, group: Group, members: list[Member]) -> None:
     if not members:
         return
-    departed = []
     for member in members:
         session = b.sessions.get(member.session)
         consumer = session.consumers.get(member.consumer) if session is not None else None
         if consumer is not None:
-            departed.append(Departed(member.session, member.consumer, member.acked, 0))
+            # Before the view is announced: it is kept for those whom it removes, too.
+            group.departed.append(
+                Departed(member.session, member.consumer, member.acked, group.serial + 1)
+            )
             b.topics.subscriptions[key_of(group.destination, member.name)].ends = b.position
             del group.members[member.name]
         else:
             _drop(b, group, member)
     _new_view(b, group, went=tuple(m.name for m in members))
-    for one in departed:
-        one.last = group.serial
-        group.departed.append(one)
 
 
 def _invite(b: State, group: Group, invited: list[str], durable: bool) -> None:

@@ -211,7 +211,18 @@ class SimServer:
 
     def carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
-            self._effect(effect)
+            if more := self._effect(effect):
+                self._carry_out_deeply(more)
+
+    def _carry_out_deeply(self, effects: list[Effect]) -> None:
+        """In the same order, and without recursion: a log may be read entry by entry."""
+        stack = [iter(effects)]
+        while stack:
+            effect = next(stack[-1], None)
+            if effect is None:
+                stack.pop()
+            elif more := self._effect(effect):
+                stack.append(iter(more))
 
     def _count_down(self) -> None:
         if self.crash_after_effects is not None:
@@ -219,7 +230,8 @@ class SimServer:
             if self.crash_after_effects < 0:
                 raise CrashError
 
-    def _effect(self, effect: Effect) -> None:
+    def _effect(self, effect: Effect) -> list[Effect] | None:
+        """Returns what is to be done next because of it."""
         self._count_down()
         if isinstance(effect, Send):
             self.world.send(self, effect.to, effect.message)
@@ -231,13 +243,10 @@ class SimServer:
             self.applied(effect)
         elif isinstance(effect, Read):
             entries = self.journal.entries(effect.first, effect.max_bytes)
-            more = self.node.entries_read(effect.reader, effect.first, entries, self.now_ms())
-            self.carry_out(more)
+            return self.node.entries_read(effect.reader, effect.first, entries, self.now_ms())
         elif isinstance(effect, ReadPart):
             meta, data, last = self.journal.part(effect.to.node, effect.seq, self.machine.live())
-            self.carry_out(
-                self.node.part_read(effect.to, meta, effect.seq, data, last, self.now_ms())
-            )
+            return self.node.part_read(effect.to, meta, effect.seq, data, last, self.now_ms())
         elif isinstance(effect, StorePart):
             self._store_part(effect)
         elif isinstance(effect, Install):
@@ -248,6 +257,7 @@ class SimServer:
             self.world.read_ready(self, effect.request, effect.index)
         elif isinstance(effect, Rejected):
             self.rejected(effect)
+        return None
 
     def _index(self, effect: Applied) -> None:
         try:
