@@ -362,3 +362,16 @@ def test_leaving_after_being_removed_leaves_nothing_behind() -> None:
     assert r.broker.groups[G].departed == []
     assert r.broker.groups[G].events == []
     assert len(r.broker.topics.subscriptions) == 1
+
+
+def test_who_takes_over_a_durable_member_is_told_what_may_have_been_seen() -> None:
+    r = rig(A, B)
+    join(r, A, "a", durable=True)
+    r.publish(B, G, 2)
+    r.detach(A)
+    r.wait(rules.SUSPECT_MS)
+    assert A in r.broker.sessions
+    join(r, B, "a", durable=True)
+    r.publish(B, G)
+    assert r.subscription(B, 1).runs(1, 3, 0) == [(1, 2, 2), (3, 3, 1)]
+    assert r.broker.sessions[A].consumers == {}

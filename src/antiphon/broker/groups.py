@@ -120,13 +120,13 @@ def _may_take_over(b: State, old: Member) -> bool:
 
 def _resume(b: State, group: Group, old: Member, session: Session, m: cw.Join) -> None:
     """A durable member is back: the same one, in the same view."""
-    if old.session:
-        _forget_consumer(b, old)  # of the session that lost it
+    subscription = b.topics.subscriptions[key_of(group.destination, old.name)]
+    before = b.sessions.get(old.session)
+    consumer = before.consumers.pop(old.consumer, None) if before is not None else None
+    if consumer is not None:  # of the session that lost it: who knows what was seen there
+        subscription.lose(b.position, consumer.prefetch)
     old.session, old.consumer, old.provides = session.number, m.consumer, m.provides
-    b.topics.subscriptions[key_of(group.destination, old.name)].consumer = (
-        session.number,
-        m.consumer,
-    )
+    subscription.consumer = (session.number, m.consumer)
     _add_consumer(session, m, key_of(group.destination, old.name))
     _back(b, group, [old])
     if old.needs_state and m.takes_state:

@@ -200,6 +200,8 @@ class Ledger:
     def opens(self, reader: Reader, name: str) -> None:
         """A program asks for a consumer."""
         self._opened[reader] = name
+        # Its session may have ended before the program knew that it was open, and be opened again.
+        self._gone.discard(reader[0])
 
     def closes(self, reader: Reader) -> None:
         """A program asks for its end: what it has not acknowledged goes back."""

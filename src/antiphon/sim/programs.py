@@ -145,7 +145,7 @@ class SimProgram:
 
     def finished(self) -> bool:
         """It has nothing more to do, and all that it must have got is there."""
-        if self.settled < self.to_send:
+        if self.settled < max(self.sent, self.to_send):
             return False
         if self.role.member is not None:
             settled = [m.group for m in self._members.values() if m.settled()]
