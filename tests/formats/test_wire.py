@@ -1,4 +1,4 @@
-"""Frames, handshakes and messages between servers, of this version and of the one before."""
+"""Frames, handshakes and messages between servers, of this version and of those before."""
 
 import contextlib
 from pathlib import Path
@@ -111,8 +111,9 @@ def test_version_1_has_no_word_for_what_the_leader_holds(append: m.Append) -> No
 
 
 @given(envelopes.filter(lambda envelope: not isinstance(envelope.message, m.Append)))
-def test_all_else_is_the_same_in_both_versions(envelope: m.Envelope) -> None:
-    assert wire.encode_envelope(envelope, 1) == wire.encode_envelope(envelope, 2)
+def test_all_else_is_the_same_in_all_versions(envelope: m.Envelope) -> None:
+    one, two, three = (wire.encode_envelope(envelope, version) for version in (1, 2, 3))
+    assert one == two == three
 
 
 class OldVote(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -201,6 +202,7 @@ SAID = [
     m.Promise(77, (1, 2, 3)),
     m.Found(77, MEMBERSHIP),
 ]
+RELAY = m.Relay(2**61 + 9, 3, b"a piece")
 
 
 def frames(name: str) -> list[bytes]:
@@ -213,8 +215,8 @@ def frames(name: str) -> list[bytes]:
     return bodies
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_versions_1_and_2_decode_for_ever(version: int) -> None:
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_versions_1_to_3_decode_for_ever(version: int) -> None:
     hello, *bodies = frames(f"wire-v{version}.frames")
     sender, to = ReplicaId(1, 2**60 + 1), ReplicaId(2, 3)
     assert wire.decode_hello(hello) == Hello("antiphon", 1, version, "server", sender)
@@ -223,4 +225,6 @@ def test_versions_1_and_2_decode_for_ever(version: int) -> None:
     expected = list(SAID)
     if version == 1:
         expected[2] = m.Append(4, 6, 3, ENTRIES, 5, 17, 0)
+    if version == 3:
+        expected.append(RELAY)
     assert [envelope.message for envelope in read] == expected

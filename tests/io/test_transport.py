@@ -12,8 +12,8 @@ import pytest
 
 from antiphon.formats import client_wire as cw
 from antiphon.formats import wire
-from antiphon.formats.entry import Entry, Kind, ReplicaId
-from antiphon.formats.messages import Append, Appended, Envelope, Vote
+from antiphon.formats.entry import ANY, Entry, Kind, ReplicaId
+from antiphon.formats.messages import Append, Appended, Envelope, Relay, Vote
 from antiphon.io import transport
 from antiphon.io.transport import Address, Connection, Transport
 
@@ -194,6 +194,23 @@ def test_an_older_peer_is_spoken_to_in_its_version() -> None:
         append = wire.decode_envelope(await read_frame(reader)).message
         assert isinstance(append, Append)
         assert append.has == 0
+        writer.close()
+        await one.transport.close()
+
+    run(main())
+
+
+def test_an_older_peer_is_sent_nothing_to_relay() -> None:
+    async def main() -> None:
+        one = Peer(1)
+        await one.listen()
+        reader, writer = await asyncio.open_connection(*one.address)
+        writer.write(hello(IDS[2], newest=wire.RELAYS - 1))
+        await read_frame(reader)
+        await eventually(lambda: 2 in one.transport._came_in)
+        one.transport.send(ReplicaId(2, ANY), Relay(1, 1, b"?"))
+        one.transport.send(IDS[2], Vote(1, True, False))
+        assert isinstance(wire.decode_envelope(await read_frame(reader)).message, Vote)
         writer.close()
         await one.transport.close()
 
