@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import chain
 from queue import Queue as Results
 from typing import Any
@@ -25,68 +25,14 @@ from antiphon.errors import (
     MessageFormatError,
     ResourceAllocationError,
 )
-from tests.api import backends
 from tests.api.backends import Backend, lose_connection
-from tests.api.fronts import PATIENCE_S, Aio, Sync
+from tests.api.fronts import PATIENCE_S
 
 Connect = Callable[..., Any]
 CLIENT = SessionMode.CLIENT_ACKNOWLEDGE
 INDIVIDUAL = SessionMode.INDIVIDUAL_ACKNOWLEDGE
 SOON = 0.1
 """How long to wait for what must not come."""
-
-
-@pytest.fixture(scope="module")
-def _cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Backend]]:
-    """Started when it is first asked for, and used by all."""
-    with_cluster = backends.cluster(tmp_path_factory.mktemp("cluster"))
-    started: list[Backend] = []
-
-    def get() -> Backend:
-        if not started:
-            started.append(with_cluster.__enter__())
-        return started[0]
-
-    yield get
-    if started:
-        with_cluster.__exit__(None, None, None)
-
-
-@pytest.fixture(
-    params=[
-        "embedded",
-        pytest.param("server", marks=pytest.mark.process),
-        pytest.param("cluster", marks=pytest.mark.process),
-    ]
-)
-def backend(request: pytest.FixtureRequest, _cluster: Callable[[], Backend]) -> Iterator[Backend]:
-    if request.param == "cluster":
-        yield _cluster()
-    else:
-        with {"embedded": backends.embedded, "server": backends.one_server}[request.param]() as one:
-            yield one
-
-
-@pytest.fixture(params=[Sync, Aio], ids=["sync", "aio"])
-def front(request: pytest.FixtureRequest) -> Iterator[Any]:
-    front = request.param()
-    yield front
-    front.close()
-
-
-@pytest.fixture
-def connect(front: Any, backend: Backend) -> Iterator[Callable[..., Any]]:
-    """Connections to the backend, closed in the end. One more keeps a shared embedded server."""
-    contexts: list[Any] = []
-
-    def connect(**options: Any) -> Any:
-        contexts.append(front.connect(backend.url, **options))
-        return contexts[-1]
-
-    connect()
-    yield connect
-    for context in reversed(contexts):
-        context.close()
 
 
 def texts(consumer: Any, count: int) -> list[str]:
@@ -1079,8 +1025,6 @@ def test_what_is_not_there_yet_says_so(connect: Connect, backend: Backend) -> No
         lambda: context.create_shared_consumer(topic, "s"),
         lambda: context.create_shared_durable_consumer(topic, "s"),
         lambda: context.create_browser(queue),
-        lambda: context.create_group("g"),
-        lambda: context.join(topic),
         lambda: context.create_context(SessionMode.SESSION_TRANSACTED),
         lambda: connect(session_mode=SessionMode.SESSION_TRANSACTED),
         context.commit,

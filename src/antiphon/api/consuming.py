@@ -328,12 +328,38 @@ class BaseConsumer(ABC):
                 exc_info=error,
             )
             return
+        stops = self._automatic and bool(self.standing.name)
+        fate = (
+            f"The member {self.standing.name!r} has stopped: it would differ from the others"
+            if stops
+            else "The message is left unacknowledged"
+        )
         complaint = IllegalStateError(
             f"the listener of {self.destination} raised {error!r} for message {message.id}, "
-            f"delivered {message.delivery_count} times. The message is left unacknowledged"
+            f"delivered {message.delivery_count} times. {fate}"
         )
         complaint.__cause__ = error
+        if stops:
+            self._fail(complaint)
         self._context.complain(complaint)
+
+    def _fail(self, error: JMSError) -> None:
+        """A member that cannot go on stops, and has its group suspect it: it never skips what the
+        others handle."""
+        with self._lock:
+            if self.closed or self._dropped is not None:
+                return
+            self._dropped = error
+            self.unusable = True
+            self.report_now()
+            self.inbox.close()
+            self.inbox.give_up()
+            self._context.gone(self)
+            self._connection.do(lambda c: None if c.over else self._give_up(c))
+        self.stir()
+
+    def _give_up(self, conversation: Conversation) -> Request:
+        return conversation.close_consumer(self.inbox.consumer, (), failed=True)
 
     # -- The end --------------------------------------------------------------------------------
 

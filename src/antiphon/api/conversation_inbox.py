@@ -101,12 +101,14 @@ class Inbox:
         self._told = 0  # and up to which `take_rows` has told
         self.relation = ""  # of a group: the last one that was passed, as JSON
         self.request: GroupEvent | None = None  # for this member's state; messages wait for it
+        self._held = False  # for want of a state, and of anybody who was asked for it
 
     def arrive(self, slice_: Slice) -> None:
         self.ready.append(slice_)
 
     def occur(self, event: GroupEvent) -> None:
         notice = Notice(event)
+        self._held = self._held and event.kind != STATE
         self._internal += notice.is_internal
         self.ready.append(Slice(notice, key(event), 0, 1, 1))
 
@@ -116,7 +118,7 @@ class Inbox:
         """The next message, by its slice and index; it is open until it is acknowledged."""
         if self._internal:
             self._pass_internal()
-        if not self.ready or self.request is not None:
+        if not self.ready or self.request is not None or self._held:
             return None
         slice_ = self.ready[0]
         index = slice_.at
@@ -130,7 +132,7 @@ class Inbox:
         """The next message, acknowledged with this."""
         if self._internal:
             self._pass_internal()
-        if not self.ready or self.request is not None:
+        if not self.ready or self.request is not None or self._held:
             return None
         slice_ = self.ready[0]
         index = slice_.at
@@ -146,7 +148,7 @@ class Inbox:
         may be called before `call_in`."""
         if self._internal:
             self._pass_internal()
-        if not self.ready or self.request is not None:
+        if not self.ready or self.request is not None or self._held:
             return None
         slice_ = self.ready[0]
         loan = Loan(slice_, slice_.at, min(slice_.at + self._lend, slice_.end))
@@ -183,6 +185,29 @@ class Inbox:
             slice_ = self.ready.popleft()
             self._internal -= 1
             self._settled(slice_.first, slice_.last)
+
+    def wait_for_state(self) -> None:
+        """A member that has joined has no state yet: nothing is handed out before it is known who
+        will give it one, or that nobody will."""
+        self._held = not any(
+            isinstance(s.columns, Notice) and s.columns.event.kind == STATE for s in self.ready
+        )
+
+    def take_over(self, serial: int) -> None:
+        """A state will come, asked for with the event that has just arrived: the messages before
+        it are in that state, and an earlier request counts no more. What else has happened to the
+        group is told all the same."""
+        slices, self.ready, self.request = self.ready, deque(), None
+        self._internal = 0
+        for slice_ in slices:
+            columns = slice_.columns
+            if isinstance(columns, Notice) and (
+                columns.event.kind != STATE or columns.event.serial == serial
+            ):
+                self._internal += columns.is_internal
+                self.ready.append(slice_)
+            else:
+                self._settled(slice_.first, slice_.last)
 
     def pass_request(self, serial: int) -> None:
         """This request for a state is done, and messages go on."""

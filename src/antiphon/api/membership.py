@@ -80,6 +80,7 @@ class BaseMember(BaseConsumer):
             name or "",
             self._durable,
             self._provider is not None,
+            takes_state=False,
         )
 
     def _leaving_group(self) -> Script[None]:

@@ -16,13 +16,14 @@ class Admission(msgspec.Struct, frozen=True):
     name: str
     relation: ConflictRelation
     view: View
-    waits_for_state: bool = False
+    waits_for_state: bool
+
+
+_data = msgspec.msgpack.Decoder(tuple[str, str, tuple[str, ...], bool])
 
 
 def admission(view_id: int, data: bytes) -> Admission:
-    name, relation, *more = msgspec.msgpack.decode(data)
-    members = next((tuple(one) for one in more if isinstance(one, list)), ())
-    waits = any(one is True for one in more)
+    name, relation, members, waits = _data.decode(data)
     return Admission(name, ConflictRelation.from_json(relation), View(view_id, members), waits)
 
 

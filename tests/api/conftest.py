@@ -1,0 +1,65 @@
+"""The servers and fronts that the suites of the API run against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.api import backends
+from tests.api.backends import Backend
+from tests.api.fronts import Aio, Sync
+
+
+@pytest.fixture(scope="session")
+def _cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Backend]]:
+    """Started when it is first asked for, and used by all."""
+    with_cluster = backends.cluster(tmp_path_factory.mktemp("cluster"))
+    started: list[Backend] = []
+
+    def get() -> Backend:
+        if not started:
+            started.append(with_cluster.__enter__())
+        return started[0]
+
+    yield get
+    if started:
+        with_cluster.__exit__(None, None, None)
+
+
+@pytest.fixture(
+    params=[
+        "embedded",
+        pytest.param("server", marks=pytest.mark.process),
+        pytest.param("cluster", marks=pytest.mark.process),
+    ]
+)
+def backend(request: pytest.FixtureRequest, _cluster: Callable[[], Backend]) -> Iterator[Backend]:
+    if request.param == "cluster":
+        yield _cluster()
+    else:
+        with {"embedded": backends.embedded, "server": backends.one_server}[request.param]() as one:
+            yield one
+
+
+@pytest.fixture(params=[Sync, Aio], ids=["sync", "aio"])
+def front(request: pytest.FixtureRequest) -> Iterator[Any]:
+    front = request.param()
+    yield front
+    front.close()
+
+
+@pytest.fixture
+def connect(front: Any, backend: Backend) -> Iterator[Callable[..., Any]]:
+    """Connections to the backend, closed in the end. One more keeps a shared embedded server."""
+    contexts: list[Any] = []
+
+    def connect(**options: Any) -> Any:
+        contexts.append(front.connect(backend.url, **options))
+        return contexts[-1]
+
+    connect()
+    yield connect
+    for context in reversed(contexts):
+        context.close()
