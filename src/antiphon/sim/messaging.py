@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from antiphon.broker.home import RelayTo
+from antiphon.broker.topics import Subscription
 from antiphon.core import group_spec
 from antiphon.core.effects import Applied
 from antiphon.errors import FormatError
@@ -234,7 +235,21 @@ class MessagingWorld(World):
                 waiting.append(f"packs at {server.number}")  # non-persistent ones
         for group in leader.broker.groups.values():
             waiting += [f"event {e.serial} of {group.destination}" for e in group.events]
-        return waiting + [f"{first}..{last}" for first, last in leader.broker.topics.live()]
+        for subscription in leader.broker.topics.subscriptions.values():
+            waiting += [f"message {p} for {subscription.key}" for p in self._behind(subscription)]
+        return waiting
+
+    def _behind(self, subscription: Subscription) -> list[int]:
+        """What it has not acknowledged."""
+        ends = subscription.ends if subscription.ends is not None else 1 << 62
+        destinations = self.ledger.destinations
+        return [
+            p
+            for p in self.ledger.positions
+            if subscription.floor < p <= ends
+            and not subscription.acked.deliveries(p)
+            and subscription.matches(destinations[p])
+        ]
 
     def _no_leaks(self, leader: SimHome) -> None:
         broker = leader.broker
