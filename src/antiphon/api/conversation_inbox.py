@@ -195,19 +195,13 @@ class Inbox:
 
     def take_over(self, serial: int) -> None:
         """A state will come, asked for with the event that has just arrived: the messages before
-        it are in that state, and an earlier request counts no more. What else has happened to the
-        group is told all the same."""
-        slices, self.ready, self.request = self.ready, deque(), None
-        self._internal = 0
-        for slice_ in slices:
-            columns = slice_.columns
-            if isinstance(columns, Notice) and (
-                columns.event.kind != STATE or columns.event.serial == serial
-            ):
-                self._internal += columns.is_internal
-                self.ready.append(slice_)
-            else:
-                self._settled(slice_.first, slice_.last)
+        it are in that state, as the servers know, and an earlier request counts no more. What else
+        has happened to the group is told all the same."""
+        events = [(s, s.columns) for s in self.ready if isinstance(s.columns, Notice)]
+        kept = [(s, n) for s, n in events if n.event.kind != STATE or n.event.serial == serial]
+        self.ready = deque(slice_ for slice_, _ in kept)
+        self._internal = sum(notice.is_internal for _, notice in kept)
+        self.request = None
 
     def pass_request(self, serial: int) -> None:
         """This request for a state is done, and messages go on."""

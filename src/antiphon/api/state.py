@@ -30,7 +30,6 @@ class InitialState:
     def __init__(self, waits: bool) -> None:
         self.known = Ticket()  # settled when it is there, or it is certain that there is none
         self.position = 0  # the cut: everything up to here is in it
-        self._waits = waits
         self._file: IO[bytes] | None = None
         if not waits:
             self.known.settle()
@@ -58,9 +57,8 @@ class InitialState:
         return self._file
 
     def close(self) -> None:
-        """The member is gone. A stream that the application has been given is its own."""
-        if not self.known.done:
-            self._discard()
+        """With the member its stream is closed."""
+        self._discard()
 
     def _discard(self) -> None:
         if self._file is not None:

@@ -1,0 +1,254 @@
+"""A member's state: cut into pieces, stored until it is whole, and what of the inbox is in it."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiphon.api import state
+from antiphon.api.conversation import Conversation
+from antiphon.api.conversation_inbox import Inbox, Slice
+from antiphon.api.conversation_state import Began, Missing, Piece, Ready
+from antiphon.api.state import InitialState, handing_out, pieces
+from antiphon.errors import ConnectionLostError
+from antiphon.formats import client_wire as cw
+from antiphon.formats.client_wire import STATE, STATE_CHUNK_MAX, STATE_WINDOW, VIEW, GroupEvent
+from antiphon.formats.columns import Columns
+from tests.api.test_conversation import Talk, a_pack
+from tests.api.test_conversation_state import ME, OTHER, asked, member
+
+# -- Pieces -------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 2 * STATE_CHUNK_MAX + 5), max_size=4))
+def test_pieces_make_up_the_whole(sizes: list[int]) -> None:
+    parts = [bytes([at]) * size for at, size in enumerate(sizes)]
+    found = list(pieces(iter(parts)))
+    assert b"".join(data for data, _ in found) == b"".join(parts)
+    assert [last for _, last in found] == [False] * (len(found) - 1) + [True]
+    assert all(len(data) <= STATE_CHUNK_MAX for data, _ in found)
+    assert all(data for data, last in found if not last)
+
+
+@pytest.mark.parametrize("whole", [b"", b"x", bytes(3 * STATE_CHUNK_MAX)])
+def test_bytes_are_a_state(whole: bytes) -> None:
+    assert b"".join(data for data, _ in pieces(whole)) == whole
+
+
+# -- Taking -------------------------------------------------------------------------------------
+
+
+def piece(serial: int, seq: int, data: bytes, last: bool = False) -> Piece:
+    return Piece(1, serial, seq, data, last)
+
+
+def test_a_state_is_read_from_its_beginning() -> None:
+    initial = InitialState(waits=True)
+    for event in (Began(1, 4, 40), piece(4, 1, b"one "), piece(4, 2, b"two", last=True)):
+        initial.take(event)
+    assert not initial.known.done
+    initial.take(Ready(1, 4, 40))
+    assert initial.known.done
+    stream = initial.stream()
+    assert stream is not None
+    assert stream.read() == b"one two"
+    assert initial.position == 40
+    initial.close()
+    assert stream.closed
+
+
+def test_what_came_of_an_earlier_state_is_not_in_it() -> None:
+    initial = InitialState(waits=True)
+    initial.take(Began(1, 4, 40))
+    initial.take(piece(4, 1, b"old"))
+    initial.take(Began(1, 6, 60))
+    initial.take(piece(6, 1, b"new", last=True))
+    initial.take(Ready(1, 6, 60))
+    stream = initial.stream()
+    assert stream is not None
+    assert stream.read() == b"new"
+    initial.close()
+
+
+def test_who_has_nobody_to_ask_has_no_state() -> None:
+    assert InitialState(waits=False).stream() is None
+    initial = InitialState(waits=True)
+    initial.take(Missing(1, 4, lost=False))
+    assert initial.stream() is None
+
+
+def test_a_state_that_is_lost_is_an_error() -> None:
+    initial = InitialState(waits=True)
+    initial.take(Began(1, 4, 40))
+    initial.take(Missing(1, 5, lost=True))
+    with pytest.raises(ConnectionLostError, match="is lost"):
+        initial.stream()
+
+
+# -- Handing out --------------------------------------------------------------------------------
+
+
+class Wired:
+    """A connection, as far as scripts need one."""
+
+    def __init__(self, talk: Talk) -> None:
+        self._talk = talk
+
+    def do(self, what: Callable[[Conversation], Any]) -> Any:
+        outcome = what(self._talk.c)
+        self._talk.step()
+        return outcome
+
+
+def script(
+    provider: Callable[[], bytes | Iterable[bytes]],
+) -> tuple[Talk, int, Iterator[Any]]:
+    talk, me = member()
+    request = asked(me, 4, provider=ME, taker=OTHER)
+    talk.answer(request)
+    return talk, me, handing_out(Wired(talk), me, request.event, provider)  # type: ignore[arg-type]
+
+
+def chunks(talk: Talk) -> list[cw.StateChunk]:
+    return [m for m in talk.sent if isinstance(m, cw.StateChunk)]
+
+
+def end_of(running: Iterator[Any]) -> Any:
+    with pytest.raises(StopIteration) as ended:
+        next(running)
+    return ended.value.value
+
+
+def test_a_small_state_goes_at_once() -> None:
+    talk, _, running = script(lambda: b"all of it")
+    assert end_of(running) is None
+    assert [(c.data, c.last) for c in chunks(talk)] == [(b"all of it", True)]
+
+
+def test_a_provider_is_asked_for_more_only_when_there_is_room() -> None:
+    made = []
+
+    def parts() -> Iterator[bytes]:
+        for number in range(3 * STATE_WINDOW):
+            made.append(number)
+            yield b"x"
+
+    talk, me, running = script(parts)
+    pause = next(running)
+    assert len(chunks(talk)) == STATE_WINDOW
+    assert len(made) == STATE_WINDOW + 2  # one is ready to go, and one shows that it is not last
+    talk.answer(cw.StateTaken(me, 4, STATE_WINDOW))
+    assert pause.ticket.done
+    next(running)
+    assert len(chunks(talk)) == 2 * STATE_WINDOW
+    talk.answer(cw.StateTaken(me, 4, 2 * STATE_WINDOW))
+    assert end_of(running) is None
+    assert chunks(talk)[-1].last
+
+
+def test_a_provider_that_raises_is_reported() -> None:
+    def parts() -> Iterator[bytes]:
+        yield b"x"
+        yield b"y"
+        raise RuntimeError("disk on fire")
+
+    talk, _, running = script(parts)
+    assert str(end_of(running)) == "disk on fire"
+    (failed,) = (m for m in talk.sent if isinstance(m, cw.StateFailed))
+    assert failed.reason == "RuntimeError: disk on fire"
+
+
+def test_a_provider_that_gives_nonsense_is_reported() -> None:
+    talk, _, running = script(lambda: ["text"])  # type: ignore[list-item]
+    assert isinstance(end_of(running), TypeError)
+    assert any(isinstance(m, cw.StateFailed) for m in talk.sent)
+
+
+def test_who_hands_out_for_nobody_goes_on() -> None:
+    talk, me, running = script(lambda: [b"x"] * 100)
+    pause = next(running)
+    talk.answer(cw.StateStopped(me, 4))
+    assert pause.ticket.done
+    assert end_of(running) is None
+    assert len(chunks(talk)) == STATE_WINDOW
+
+
+def test_nothing_is_made_without_a_connection() -> None:
+    talk, _, running = script(lambda: pytest.fail("nobody can have it"))
+    talk.lose()
+    assert end_of(running) is None
+
+
+def test_the_spool_is_small() -> None:
+    assert state.IN_MEMORY_BYTES <= STATE_WINDOW * STATE_CHUNK_MAX
+
+
+# -- The inbox ----------------------------------------------------------------------------------
+
+
+def event(serial: int, kind: int, position: int = 0) -> GroupEvent:
+    return GroupEvent(serial, position, kind, serial)
+
+
+def message(position: int) -> Slice:
+    return Slice(Columns(a_pack("topic:g", "m")), position, 0, 1, 1)
+
+
+def all_taken(inbox: Inbox) -> list[int]:
+    """Positions of messages; of events, serials below 0."""
+    found = []
+    while (taken := inbox.take_for_good()) is not None:
+        found.append(taken[0].start + taken[1])
+    return found
+
+
+def test_messages_wait_for_the_state() -> None:
+    inbox = Inbox(1, False, 100)
+    inbox.occur(event(1, VIEW))
+    inbox.occur(event(2, STATE))
+    inbox.arrive(message(5))
+    assert all_taken(inbox) == [-1]
+    assert inbox.request is not None
+    inbox.pass_request(2)
+    assert all_taken(inbox) == [5]
+
+
+def test_a_later_state_has_what_arrived_before_it() -> None:
+    inbox = Inbox(1, False, 100)
+    inbox.occur(event(1, VIEW))
+    inbox.occur(event(2, STATE))
+    inbox.arrive(message(5))
+    inbox.occur(event(3, VIEW, 5))
+    inbox.arrive(message(6))
+    assert all_taken(inbox) == [-1]
+    inbox.occur(event(4, STATE, 6))
+    inbox.take_over(4)
+    inbox.arrive(message(7))
+    assert all_taken(inbox) == [-3]
+    inbox.pass_request(2)  # too late
+    assert all_taken(inbox) == []
+    inbox.pass_request(4)
+    assert all_taken(inbox) == [7]
+
+
+def test_nothing_is_handed_out_while_nobody_can_be_asked() -> None:
+    inbox = Inbox(1, False, 100)
+    inbox.occur(event(1, VIEW))
+    inbox.wait_for_state()
+    inbox.arrive(message(5))
+    assert all_taken(inbox) == []
+    inbox.occur(event(2, STATE, 5))
+    inbox.take_over(2)
+    assert all_taken(inbox) == [-1]
+    inbox.pass_request(2)
+    assert all_taken(inbox) == []
+
+
+def test_who_has_been_asked_by_then_does_not_wait_twice() -> None:
+    inbox = Inbox(1, False, 100)
+    inbox.occur(event(1, VIEW))
+    inbox.occur(event(2, STATE))
+    inbox.wait_for_state()
+    assert all_taken(inbox) == [-1]
