@@ -189,7 +189,7 @@ def test_the_spool_is_small() -> None:
 
 
 def event(serial: int, kind: int, position: int = 0) -> GroupEvent:
-    return GroupEvent(serial, position, kind, serial)
+    return GroupEvent(serial, position, kind, serial, (), (ME,), (OTHER,))
 
 
 def message(position: int) -> Slice:
@@ -252,3 +252,26 @@ def test_who_has_been_asked_by_then_does_not_wait_twice() -> None:
     inbox.occur(event(2, STATE))
     inbox.wait_for_state()
     assert all_taken(inbox) == [-1]
+
+
+def test_messages_go_on_without_a_state() -> None:
+    inbox = Inbox(1, False, 100)
+    inbox.occur(event(1, VIEW))
+    inbox.occur(event(2, STATE))
+    inbox.arrive(message(5))
+    assert all_taken(inbox) == [-1]
+    inbox.do_without_state(ME)
+    assert all_taken(inbox) == [5]
+    inbox.occur(GroupEvent(3, 5, STATE, 1, (), (ME,)))  # it says the same
+    inbox.arrive(message(6))
+    assert all_taken(inbox) == [6]
+
+
+def test_who_goes_on_without_a_state_still_hands_it_out() -> None:
+    inbox = Inbox(1, False, 100)
+    inbox.wait_for_state()
+    inbox.arrive(message(5))
+    inbox.occur(GroupEvent(2, 5, STATE, 1, (), (OTHER,), (ME,)))
+    inbox.do_without_state(ME)
+    assert all_taken(inbox) == [5]
+    assert inbox.request is not None

@@ -288,9 +288,23 @@ def test_two_who_wait_for_one_that_is_gone_do_not_wait_for_each_other() -> None:
     join(r, B, "b")
     join(r, C, "c")
     r.close(A)
-    r.ask(B, cw.AskState(1, member(r, "b").request))
-    assert requests(r)[-1] == (("b",), ("c",), 0)
+    assert r.ask(B, cw.AskState(1, member(r, "b").request)).value == 1  # c may yet have got it
+    assert requests(r)[-1][0] == ("a",)
+    assert r.ask(C, cw.AskState(1, member(r, "c").request)).value == 1
+    assert requests(r)[-2:] == [((), ("b",), 0), (("b",), ("c",), 0)]
+    assert r.ask(B, cw.AskState(1, 0)).value == 0  # the event may not have reached it
     assert done(r, C, "c") == 1
+
+
+def test_who_joins_while_all_others_wait_does_not_pass_for_one_that_has_the_state() -> None:
+    r = rig(A, B, C)
+    join(r, A, "a")
+    join(r, B, "b")
+    r.close(A)
+    assert join(r, C, "c")
+    assert requests(r)[-1] == (("a",), ("b",), 0)
+    assert done(r, B, "b") == 1  # all had been sent
+    assert requests(r)[-1] == (("b",), ("c",), 0)
 
 
 # -- Takers fail --------------------------------------------------------------------------------

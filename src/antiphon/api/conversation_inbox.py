@@ -178,10 +178,10 @@ class Inbox:
             columns = self.ready[0].columns
             if not isinstance(columns, Notice) or not columns.is_internal:
                 return
-            if columns.event.kind == STATE:
+            if columns.event.kind == STATE and columns.event.went:
                 self.request = columns.event
                 return
-            self.relation = columns.event.relation
+            self.relation = columns.event.relation or self.relation
             slice_ = self.ready.popleft()
             self._internal -= 1
             self._settled(slice_.first, slice_.last)
@@ -202,6 +202,18 @@ class Inbox:
         self.ready = deque(slice_ for slice_, _ in kept)
         self._internal = sum(notice.is_internal for _, notice in kept)
         self.request = None
+
+    def do_without_state(self, name: str) -> None:
+        """No state will come for this member, of this name, and messages go on."""
+        self._held = False
+        for slice_ in list(self.ready):
+            columns = slice_.columns
+            if (
+                isinstance(columns, Notice)
+                and columns.event.kind == STATE
+                and name in columns.event.came
+            ):
+                self.pass_request(columns.event.serial)
 
     def pass_request(self, serial: int) -> None:
         """This request for a state is done, and messages go on."""
@@ -312,6 +324,10 @@ class Inbox:
         if slice_ is not None:
             self.request = None
             self.ready.appendleft(_again(slice_))
+
+    def put_back(self, position: int) -> None:
+        """This one was taken, but nobody has seen it."""
+        self._remove(position)
 
     def _remove(self, position: int) -> Slice | None:
         """Take one message out of those that are open."""

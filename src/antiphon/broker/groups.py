@@ -129,11 +129,9 @@ def _resume(b: State, group: Group, old: Member, session: Session, m: cw.Join) -
     subscription.consumer = (session.number, m.consumer)
     _add_consumer(session, m, key_of(group.destination, old.name))
     _back(b, group, [old])
-    if old.needs_state and m.takes_state:
-        transfers.joined(b, group, old)
-    else:
-        old.needs_state = False
-        transfers.review(b, group)
+    if old.needs_state:
+        transfers.comes(group, old, m.takes_state)
+    transfers.review(b, group)
 
 
 def _enter(
@@ -152,9 +150,8 @@ def _enter(
     group.members[name] = Member(
         name, m.durable, group.view + 1, session.number, m.consumer, m.provides, group.serial
     )
+    transfers.comes(group, group.members[name], m.takes_state)
     _new_view(b, group, came=(name,), went=(name,) if old is not None else ())
-    if m.takes_state:
-        transfers.joined(b, group, group.members[name])
 
 
 def _add_consumer(session: Session, m: cw.Join, key: Key) -> None:

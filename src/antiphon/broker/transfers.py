@@ -20,11 +20,11 @@ from antiphon.errors import IllegalStateError
 from antiphon.formats import client_wire as cw
 
 
-def joined(b: State, group: Group, member: Member) -> None:
-    """It has just come, or come back, and is not connected to any state."""
-    member.needs_state = any(_has_it(m) for m in _others(group, member))
+def comes(group: Group, member: Member, takes_state: bool) -> None:
+    """It joins, or is back and had not got its state. To be called before `review`: whoever has no
+    state must not be asked for it."""
+    member.needs_state = takes_state and _hopes(group, member)
     member.request = 0
-    review(b, group)
 
 
 def review(b: State, group: Group) -> None:
@@ -42,11 +42,13 @@ def _ask(b: State, group: Group, member: Member) -> None:
     provider = _next(member.provider, [m for m in able if _is_there(b, m)])
     if provider is not None:
         _request(b, group, member, provider)
-    elif not member.request and not able:
+    elif not member.request and not _hopes(group, member):
         member.needs_state = False
         group.announce(b.position, cw.STATE, came=(member.name,))
         b.tell_group(group.destination)
-    # Otherwise somebody may come back; or all has been sent, and only has to arrive.
+    # Otherwise somebody may come back; or all has been sent, and only has to arrive. The event that
+    # nobody has a state may wait behind messages, which wait for the state: a member that has heard
+    # nothing for long asks, and is told in the answer.
 
 
 def _next(last: str, able: list[Member]) -> Member | None:
@@ -74,6 +76,15 @@ def _others(group: Group, member: Member) -> list[Member]:
 def _has_it(member: Member) -> bool:
     """It can hand out its state: now, or when it is back."""
     return member.provides and not member.needs_state and member.session != 0
+
+
+def _hopes(group: Group, member: Member) -> bool:
+    """Somebody else has the state, or may yet get it."""
+    return any(
+        _has_it(m) or (m.provides and m.needs_state and m.request != 0)
+        for m in _others(group, member)
+        if m.name not in member.unable
+    )
 
 
 def _is_there(b: State, member: Member) -> bool:
@@ -110,7 +121,7 @@ def ask_again(b: State, session: Session, m: cw.AskState) -> int:
         member.request = 0
         review(b, group)
         b.tell_group(group.destination)  # also if nobody is asked now: the last one may stop
-    return 0
+    return int(member.needs_state)
 
 
 def done(b: State, session: Session, m: cw.StateDone) -> int:
