@@ -1,5 +1,5 @@
 """The programs in `examples/` print what they say they print, with a server inside and with three
-outside."""
+outside. (The replicated table is a program of several processes: tests/process.)"""
 
 import ast
 import subprocess
@@ -11,7 +11,8 @@ import pytest
 
 from antiphon.io.local import LocalCluster
 
-EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
+FOLDER = Path(__file__).parent.parent / "examples"
+EXAMPLES = sorted(FOLDER.glob("*.py"))
 
 
 @pytest.fixture(params=EXAMPLES, ids=lambda path: path.stem)
@@ -61,6 +62,8 @@ def test_an_example_with_three_servers(example: Path, url: str) -> None:
 
 def test_the_examples_are_typed() -> None:
     checked = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", *EXAMPLES], capture_output=True, text=True
+        [sys.executable, "-m", "mypy", "--strict", *sorted(FOLDER.rglob("*.py"))],
+        capture_output=True,
+        text=True,
     )
     assert checked.returncode == 0, checked.stdout
