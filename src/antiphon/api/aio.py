@@ -37,7 +37,7 @@ from antiphon.api.destination import (
     TemporaryTopic,
     Topic,
 )
-from antiphon.api.membership import BaseMember, StateProvider
+from antiphon.api.membership import BaseMember, Job, StateProvider
 from antiphon.api.message import Message
 from antiphon.api.modes import SessionMode
 from antiphon.api.producing import BaseProducer, Headers, Sending, split
@@ -165,6 +165,38 @@ class Worker:
                 await asyncio.sleep(0)  # a listener that never waits lets others run too
         finally:
             self._task = None
+
+
+class Crew:
+    """The tasks in which a member with several workers handles messages."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_caller(self) -> bool:
+        return asyncio.current_task() in self._tasks
+
+    def submit(self, job: Job) -> None:
+        task = asyncio.get_running_loop().create_task(self._work(job))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def end(self) -> None:
+        pass  # a task ends with its message
+
+    async def _work(self, job: Job) -> None:
+        error: BaseException | None = None
+        try:
+            result = job.listener(job.message)
+            if inspect.isawaitable(result):
+                await result
+        except BaseException as raised:
+            error = raised
+            if not isinstance(raised, Exception):
+                raise  # cancelled
+        finally:
+            job.member.worked(job.item, job.message, error)
 
 
 class SendFuture(Sending, eq=False, gc=False):
@@ -441,7 +473,12 @@ class Context(BaseContext):
         return asyncio.current_task()
 
     def inside_listener(self) -> bool:
-        return self._worker.is_caller
+        return self._worker.is_caller or any(crew.is_caller for crew in self.crews)
+
+    def new_crew(self, workers: int) -> Crew:
+        crew = Crew()
+        self.crews.append(crew)
+        return crew
 
     def schedule(self, consumer: BaseConsumer) -> None:
         self._worker.submit(partial(_serve, consumer))

@@ -271,6 +271,11 @@ class BaseConsumer(ABC):
 
     # -- Listeners ------------------------------------------------------------------------------
 
+    @property
+    def busy(self) -> bool:
+        """The listener has a message."""
+        return self._context.running is self
+
     def set_message_listener(self, listener: Listener | None) -> None:
         """Have each message handed to `listener`, one at a time; None: to nobody."""
         with self._lock:

@@ -29,6 +29,7 @@ from antiphon.api.membership import (
     NAME_RETRY_S,
     NAME_WAIT_S,
     BaseMember,
+    Crew,
     StateProvider,
     check_joinable,
     remove_after_ms,
@@ -77,6 +78,7 @@ class BaseContext(ABC):
         self.forked_from = False
         self.running: BaseConsumer | None = None  # whose listener has a message now
         self._owner = owner
+        self.crews: list[Crew] = []
         self._rest_bells: set[Ticket] = set()  # of those who wait for the listener to return
         self._consumers: list[BaseConsumer] = []
         self._gone: list[BaseConsumer] = []  # closed, with messages not acknowledged
@@ -102,6 +104,9 @@ class BaseContext(ABC):
 
     @abstractmethod
     def end_worker(self) -> None: ...
+
+    @abstractmethod
+    def new_crew(self, workers: int) -> Crew: ...
 
     @abstractmethod
     def plain_producer(self) -> Any:
@@ -431,6 +436,9 @@ class BaseContext(ABC):
     def rest(self) -> None:
         """The listener has returned."""
         self.running = None
+        self.rested()
+
+    def rested(self) -> None:
         ring(self._rest_bells)
 
     def until_rest(self, consumer: BaseConsumer | None = None) -> Script[None]:
@@ -439,8 +447,8 @@ class BaseContext(ABC):
             bell = Ticket()
             self._rest_bells.add(bell)
             try:
-                running = self.running
-                if running is None or consumer not in (None, running):
+                consumers = [*self._consumers, self.running] if consumer is None else [consumer]
+                if not any(one.busy for one in consumers if one is not None):
                     return
                 yield Pause(bell)
             finally:
@@ -478,6 +486,8 @@ class BaseContext(ABC):
         finally:
             for context in contexts:
                 context.end_worker()
+                for crew in context.crews:
+                    crew.end()
 
     def leaving(self, failed: bool) -> Script[None]:
         """The `with` block ends; `failed`: with an exception."""

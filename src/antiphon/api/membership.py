@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from antiphon.api.consuming import BaseConsumer
+from antiphon.api.consuming import LISTENER_DELIVERIES_MAX, BaseConsumer, Listener
 from antiphon.api.conversation import Conversation, Request
+from antiphon.api.conversation_events import Notice
 from antiphon.api.conversation_inbox import Inbox
 from antiphon.api.destination import Topic
-from antiphon.api.message import View
+from antiphon.api.message import Message, View
 from antiphon.api.producing import (
     INVITE,
     REMOVE,
@@ -24,9 +25,11 @@ from antiphon.api.producing import (
     Headers,
 )
 from antiphon.api.waiting import Script
+from antiphon.api.workers import Item, Scheduler
 from antiphon.core.conflicts import ConflictRelation as ConflictRelation
 from antiphon.errors import InvalidDestinationError
 from antiphon.formats.client_wire import Join, Kept
+from antiphon.formats.columns import decode_extra
 from antiphon.formats.destination import is_pattern
 
 if TYPE_CHECKING:
@@ -43,6 +46,24 @@ SECONDS_MAX = 1e9
 StateProvider = Callable[[], bytes | Iterable[bytes]]
 
 
+class Job(NamedTuple):
+    """A message for one of several workers."""
+
+    member: BaseMember
+    item: Item
+    listener: Listener
+    message: Message
+
+
+class Crew(Protocol):
+    """The workers of one member."""
+
+    def submit(self, job: Job) -> None: ...
+    def end(self) -> None: ...
+    @property
+    def is_caller(self) -> bool: ...
+
+
 class BaseMember(BaseConsumer):
     _producer: Any
 
@@ -52,6 +73,10 @@ class BaseMember(BaseConsumer):
         self._durable = False
         self._workers = 1
         self._provider: StateProvider | None = None
+        self._schedule_of = Scheduler(ConflictRelation.ATOMIC)
+        self._relation = ""  # of the last message in the schedule
+        self._jobs: dict[int, Item] = {}  # that the crew has, by the message's key
+        self._crew: Crew
         self._leaves = False  # its last word is that it leaves, durable or not
 
     @property
@@ -71,6 +96,12 @@ class BaseMember(BaseConsumer):
         self._durable = durable
         self._workers = workers
         self._provider = provider
+        if workers > 1:
+            self._crew = self._context.new_crew(workers)
+
+    def opened(self, request: Request) -> None:
+        super().opened(request)
+        self._schedule_of = Scheduler(self._connection.relations[self.destination.text])
 
     def request_to_join(self, name: str | None) -> Join:
         return Join(
@@ -91,6 +122,81 @@ class BaseMember(BaseConsumer):
         if self._leaves and self.standing.removed is None and self._dropped is None:
             return conversation.leave(self.inbox.consumer)
         return super()._goodbye(conversation, kept)
+
+    # -- Workers ----------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._jobs) or super().busy
+
+    def turn(self) -> tuple[Listener, Message] | None:
+        if self._workers == 1:
+            return super().turn()
+        self._scheduled = False
+        self._begin_jobs()
+        return None
+
+    def _begin_jobs(self) -> None:
+        """Have the crew handle what may be handled now."""
+        begun = []
+        with self._lock:
+            listener = self._listener
+            if listener is None or self.unusable or not self._connection.started:
+                return
+            self._fill_schedule()
+            while len(self._jobs) < self._workers and (item := self._schedule_of.start()):
+                slice_, index = item.content
+                self._jobs[slice_.start + index] = item
+                again = slice_.part(index, index + 1)
+                again.deliveries += item.retries
+                begun.append((item, self._message(again, index)))
+        for item, message in begun:
+            self._crew.submit(Job(self, item, listener, message))
+
+    def _fill_schedule(self) -> None:
+        """Everything that is here is put into the order in which it may be handled."""
+        while (taken := self.inbox.take()) is not None:
+            if self.inbox.relation != self._relation:
+                self._relation = self.inbox.relation
+                self._schedule_of.change(ConflictRelation.from_json(self._relation))
+            columns, index = taken[0].columns, taken[1]
+            if isinstance(columns, Notice):
+                self._schedule_of.add(taken, barrier=True)
+            else:
+                extra = decode_extra(columns.extra(index))
+                self._schedule_of.add(taken, extra.tag, extra.key)
+
+    def worked(self, item: Item, message: Message, error: BaseException | None) -> None:
+        """The listener has returned, or raised, on one of the crew."""
+        again = error is not None and message.delivery_count < LISTENER_DELIVERIES_MAX
+        with self._lock:
+            del self._jobs[message._key()]
+            if error is None:
+                for slice_, index in self._schedule_of.done(item):
+                    if self.inbox.acknowledge(slice_.start + index):
+                        self._acknowledged()
+            elif self.closed:
+                self._context.give_back([self])
+            elif again:
+                self._schedule_of.again(item)
+        if error is not None:
+            self._complain(message, error, again)
+        self._context.rested()
+        self._begin_jobs()
+
+    def recover(self) -> None:
+        """With workers there is nothing that the application has, but what it is handling."""
+        if self._workers == 1:
+            super().recover()
+
+    def going(self) -> Script[None]:
+        with self._lock:
+            for slice_, index in self._schedule_of.not_begun():
+                self.inbox.put_back(slice_.start + index)
+        yield from super().going()
+
+    def in_hand(self) -> set[int]:
+        return super().in_hand() | self._jobs.keys()
 
     # -- What a member tells its group ------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from antiphon.api.destination import (
     TemporaryTopic,
     Topic,
 )
-from antiphon.api.membership import BaseMember, StateProvider
+from antiphon.api.membership import BaseMember, Job, StateProvider
 from antiphon.api.message import Message, arrived
 from antiphon.api.modes import SessionMode
 from antiphon.api.producing import BaseProducer, Headers, Sending, split
@@ -121,6 +121,40 @@ class Worker:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
+
+
+class Crew:
+    """The threads on which a member with several workers handles messages."""
+
+    def __init__(self, workers: int) -> None:
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._work, name="antiphon-worker", daemon=True)
+            for _ in range(workers)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def is_caller(self) -> bool:
+        return threading.current_thread() in self._threads
+
+    def submit(self, job: Job) -> None:
+        self._jobs.put(job)
+
+    def end(self) -> None:
+        for _ in self._threads:
+            self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            error: BaseException | None = None
+            try:
+                job.listener(job.message)
+            except BaseException as raised:  # whatever it is, the thread goes on
+                error = raised
+            job.member.worked(job.item, job.message, error)
+            del job, error  # not kept until the next one comes
 
 
 class SendFuture(Sending, eq=False, gc=False):
@@ -409,7 +443,12 @@ class Context(BaseContext):
         return threading.get_ident()
 
     def inside_listener(self) -> bool:
-        return self._worker.is_caller
+        return self._worker.is_caller or any(crew.is_caller for crew in self.crews)
+
+    def new_crew(self, workers: int) -> Crew:
+        crew = Crew(workers)
+        self.crews.append(crew)
+        return crew
 
     def schedule(self, consumer: BaseConsumer) -> None:
         self._worker.submit(partial(_serve, consumer))
