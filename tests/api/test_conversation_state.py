@@ -1,6 +1,5 @@
 """Handing out and taking over states, as the client's side of the protocol sees it."""
 
-import msgspec
 import pytest
 
 from antiphon.api import conversation_state as states
@@ -13,14 +12,13 @@ ME, OTHER = "me", "other"
 WINDOW = cw.STATE_WINDOW
 
 
-def member(name: str = ME, waits: bool = True) -> tuple[Talk, int]:
+def member(name: str = ME) -> tuple[Talk, int]:
     talk = Talk()
     talk.attach()
     number = talk.c.next_consumer()
     request = talk.c.join(cw.Join(number, G, 100, name))
     talk.step()
-    data = msgspec.msgpack.encode((name, "", (name,), waits))
-    talk.answer(cw.Result(request.number, data=data))
+    talk.answer(cw.Result(request.number))
     return talk, number
 
 
@@ -166,53 +164,15 @@ def test_the_provider_is_told_of_what_was_taken() -> None:
     assert told == [4, 8, 12, 16]
 
 
-@pytest.mark.parametrize("before", [0, 3])
-def test_nobody_has_a_state(before: int) -> None:
+@pytest.mark.parametrize("before", [False, True])
+def test_the_state_is_lost(before: bool) -> None:
     talk, me = member()
     if before:
-        talk.answer(asked(me, before))
+        talk.answer(asked(me, 3))
     talk.answer(asked(me, 4, provider=""), chunk(me, 4, 1), chunk(me, 3, 1))
-    assert talk.take(Missing) == [Missing(me, before, lost=before > 0)]
+    assert talk.take(Missing) == [Missing(me, 4, 40)]
     assert talk.take(Piece) == []
     assert let_pass(talk, 2 * states.SILENCE_MS) == []
-
-
-def test_who_need_not_wait_does_not_ask() -> None:
-    talk, me = member(waits=False)
-    assert let_pass(talk, 2 * states.SILENCE_MS) == []
-    talk.answer(asked(me, 4, provider=""))
-    assert talk.take(Missing) == []
-
-
-def test_who_has_waited_for_long_asks_what_there_is_to_wait_for() -> None:
-    talk, me = member()
-    assert let_pass(talk, states.SILENCE_MS) == [cw.AskState(me, 0)]
-    talk.answer(cw.Result(2, value=1))
-    assert let_pass(talk, 2 * states.SILENCE_MS) == [cw.AskState(me, 0)]
-    talk.answer(cw.Result(3, value=0))
-    assert talk.take(Missing) == [Missing(me, 0, lost=False)]
-    talk.answer(asked(me, 4, provider=""))  # the event comes later, and says the same
-    assert talk.take(Missing) == []
-
-
-def test_who_has_a_state_that_does_not_count_asks_again_after_a_while() -> None:
-    talk, me = member()
-    talk.answer(asked(me, 4), chunk(me, 4, 1, last=True))
-    talk.c.state_taken(me, 4, 1)
-    talk.step()
-    talk.answer(cw.Result(2, value=0))
-    assert let_pass(talk, states.SILENCE_MS) == [cw.AskState(me, 4)]
-    talk.answer(cw.Result(3, value=0))
-    assert talk.take(Missing) == [Missing(me, 4, lost=True)]
-
-
-def test_an_answer_that_is_none_is_the_servers_fault() -> None:
-    talk = Talk()
-    talk.attach()
-    request = talk.c.join(cw.Join(talk.c.next_consumer(), G, 100, ME))
-    talk.step()
-    talk.answer(cw.Result(request.number, data=b"?"))
-    assert not talk.c.attached
 
 
 def test_a_member_that_left_takes_nothing() -> None:

@@ -73,18 +73,19 @@ def test_what_came_of_an_earlier_state_is_not_in_it() -> None:
 
 
 def test_who_has_nobody_to_ask_has_no_state() -> None:
-    assert InitialState(waits=False).stream() is None
-    initial = InitialState(waits=True)
-    initial.take(Missing(1, 4, lost=False))
+    initial = InitialState(waits=False)
+    assert initial.stream() is None
+    initial.take(Missing(1, 4, 40))  # of an earlier life
     assert initial.stream() is None
 
 
 def test_a_state_that_is_lost_is_an_error() -> None:
     initial = InitialState(waits=True)
     initial.take(Began(1, 4, 40))
-    initial.take(Missing(1, 5, lost=True))
+    initial.take(Missing(1, 5, 50))
     with pytest.raises(ConnectionLostError, match="is lost"):
         initial.stream()
+    assert initial.position == 50
 
 
 # -- Handing out --------------------------------------------------------------------------------
@@ -254,24 +255,13 @@ def test_who_has_been_asked_by_then_does_not_wait_twice() -> None:
     assert all_taken(inbox) == [-1]
 
 
-def test_messages_go_on_without_a_state() -> None:
+def test_what_is_lost_with_a_state_is_not_handed_out() -> None:
     inbox = Inbox(1, False, 100)
     inbox.occur(event(1, VIEW))
     inbox.occur(event(2, STATE))
     inbox.arrive(message(5))
     assert all_taken(inbox) == [-1]
-    inbox.do_without_state(ME)
-    assert all_taken(inbox) == [5]
-    inbox.occur(GroupEvent(3, 5, STATE, 1, (), (ME,)))  # it says the same
-    inbox.arrive(message(6))
-    assert all_taken(inbox) == [6]
-
-
-def test_who_goes_on_without_a_state_still_hands_it_out() -> None:
-    inbox = Inbox(1, False, 100)
-    inbox.wait_for_state()
-    inbox.arrive(message(5))
-    inbox.occur(GroupEvent(2, 5, STATE, 1, (), (OTHER,), (ME,)))
-    inbox.do_without_state(ME)
-    assert all_taken(inbox) == [5]
-    assert inbox.request is not None
+    inbox.occur(GroupEvent(3, 6, STATE, 1, (), (ME,)))
+    inbox.take_over(3)
+    inbox.arrive(message(7))
+    assert all_taken(inbox) == [7]

@@ -117,7 +117,10 @@ class Program:
             self.run = (first, event.position)
             self.waiting = False
         elif isinstance(event, Missing):
+            assert self.run is None
             self.waiting = False
+            self.run = (event.position + 1, event.position)
+            self.queue = deque(one for one in self.queue if isinstance(one, cw.GroupEvent))
 
     # -- The application ---------------------------------------------------------------------------
 

@@ -97,7 +97,7 @@ class Program:
             if self.role == "take":
                 self.done.set()
         elif isinstance(event, Missing):
-            say(missing=event.lost)
+            say(missing=event.serial)
         elif isinstance(event, conv.Over):
             say(over=str(event.error))
             self.done.set()

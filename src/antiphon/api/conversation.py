@@ -559,7 +559,7 @@ class Conversation:
             error = error_of(m.code, m.text)
             self._settle(self._outbox.refused(m.producer, m.first, m.last, error))
 
-    def _on_result(self, m: cw.Result, now_ms: int) -> None:
+    def _on_result(self, m: cw.Result, _: int) -> None:
         if m.number <= self._request_number - len(self._requests):
             return  # answered twice
         request = self._requests[0] if self._requests else None
@@ -571,17 +571,15 @@ class Conversation:
         else:
             request.data = m.data
             request.settle(value=m.value)
-        self._requested(request, now_ms)
+        self._requested(request)
         self._events.append(Settled(request))
 
-    def _requested(self, request: Request, now_ms: int) -> None:
+    def _requested(self, request: Request) -> None:
         """What a granted or refused request changes here."""
         if isinstance(request.body, _OPENING) and request.error is not None:
             self._forget(request.body.consumer)
-        elif isinstance(request.body, cw.Join):
-            self._states.joined(request.body.consumer, request.data, now_ms)
-        elif isinstance(request.body, cw.StateDone | cw.AskState) and request.error is None:
-            self._states.granted(request.body, request.value, now_ms)
+        elif isinstance(request.body, cw.StateDone):
+            self._states.granted(request.body, request.value)
         elif isinstance(request.body, cw.OpenProducer) and request.error is None:
             self._outbox.open(request.body.producer, request.value)
         elif request is self._closing:

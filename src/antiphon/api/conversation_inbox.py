@@ -194,26 +194,15 @@ class Inbox:
         )
 
     def take_over(self, serial: int) -> None:
-        """A state will come, asked for with the event that has just arrived: the messages before
-        it are in that state, as the servers know, and an earlier request counts no more. What else
-        has happened to the group is told all the same."""
+        """A state will come, asked for with the event that has just arrived; or that one says that
+        none will. The messages before it are in that state, as the servers know, or lost with it,
+        and an earlier request counts no more. What else has happened to the group is told all the
+        same."""
         events = [(s, s.columns) for s in self.ready if isinstance(s.columns, Notice)]
         kept = [(s, n) for s, n in events if n.event.kind != STATE or n.event.serial == serial]
         self.ready = deque(slice_ for slice_, _ in kept)
         self._internal = sum(notice.is_internal for _, notice in kept)
         self.request = None
-
-    def do_without_state(self, name: str) -> None:
-        """No state will come for this member, of this name, and messages go on."""
-        self._held = False
-        for slice_ in list(self.ready):
-            columns = slice_.columns
-            if (
-                isinstance(columns, Notice)
-                and columns.event.kind == STATE
-                and name in columns.event.came
-            ):
-                self.pass_request(columns.event.serial)
 
     def pass_request(self, serial: int) -> None:
         """This request for a state is done, and messages go on."""

@@ -4,7 +4,7 @@
 when all have been written down (`taken`) the log is asked whether that state still counts: then it
 is there (`Ready`), and messages after its cut can be handled. Whatever goes wrong (a provider that
 fails, falls silent or raises, a lost connection, a missing piece), it begins again with another
-`Began`, and what came before is worth nothing. `Missing`: nobody has a state.
+`Began`, and what came before is worth nothing. `Missing`: nobody has a state any more.
 
 **Handing out.** A member that meets a request which names it, and has handled everything before it,
 gets a `Handout` and sends pieces as long as there is room; `Handout.over` says that nobody wants
@@ -64,11 +64,12 @@ class Ready(msgspec.Struct, frozen=True):
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """There is no state to wait for."""
+    """All who had the state are gone, or could not hand it out. The member goes on behind the cut
+    with nothing."""
 
     consumer: int
-    serial: int  # of the last request; 0: there was none
-    lost: bool  # there was one, and all who had it are gone, or could not hand it out
+    serial: int
+    position: int
 
 
 StateEvent = Began | Piece | Ready | Missing
@@ -118,8 +119,7 @@ class Taking:
         self.taken = 0
         self.told = 0  # taken, as the provider knows
         self.last = 0  # the number of the last piece; 0: not known
-        self.spoilt = False  # nothing will become of the last request
-        self.asked: int | None = None  # the request about which the log is being asked
+        self.asked: int | None = None  # the request about which the log was asked
         self.asks = 0  # how often in vain
         self.heard_ms = 0
         self.early: list[cw.StateChunk] = []  # of a request that is not here yet
@@ -127,13 +127,12 @@ class Taking:
     def begin(self, request: cw.GroupEvent, now_ms: int) -> None:
         self.serial, self.cut, self.waits = request.serial, request.position, True
         self.arrived = self.taken = self.told = self.last = 0
-        self.spoilt = False
         self.heard_ms = now_ms
 
     @property
     def silent_ms(self) -> int | None:
         """When the provider has been silent for too long; None: nobody waits for it."""
-        if not self.waits or self.asked == self.serial or (self.last and not self.spoilt):
+        if not self.waits or self.asked == self.serial or self.last:
             return None
         return self.heard_ms + (SILENCE_MS << min(self.asks, DOUBLINGS_MAX))
 
@@ -161,12 +160,6 @@ class States:
     def join(self, consumer: int, name: str) -> None:
         self._taking[consumer] = Taking(name)
 
-    def joined(self, consumer: int, data: bytes, now_ms: int) -> None:
-        """The servers have granted it. `data` says whether there is a state to take over."""
-        taking = self._taking.get(consumer)
-        if taking is not None and taking.serial == 0:
-            taking.waits, taking.heard_ms = _waits(data), now_ms
-
     def leave(self, consumer: int) -> None:
         self._taking.pop(consumer, None)
         if (handout := self._handouts.get(consumer)) is not None:
@@ -193,7 +186,8 @@ class States:
         if taking is None or taking.name not in event.came:
             return  # who hands out meets it among the messages
         if not event.went:
-            self._give_up(consumer, taking)
+            taking.serial, taking.waits = event.serial, False
+            self._tell(Missing(consumer, event.serial, event.position))
             return
         taking.begin(event, now_ms)
         self._tell(Began(consumer, event.serial, event.position))
@@ -203,9 +197,9 @@ class States:
 
     def chunk(self, m: cw.StateChunk, now_ms: int) -> None:
         taking = self._taking.get(m.consumer)
-        if taking is None or m.serial < taking.serial:
+        if taking is None or m.serial < taking.serial or taking.asked == m.serial:
             return  # not wanted any more
-        if m.serial == taking.serial and (taking.spoilt or not taking.waits):
+        if m.serial == taking.serial and not taking.waits:
             return
         if m.serial > taking.serial:
             # The server is ahead of its own state machine.
@@ -229,7 +223,7 @@ class States:
             return
         taking.taken = max(taking.taken, min(seq, taking.arrived))
         if taking.last and taking.taken == taking.last:
-            if taking.asked != serial and not taking.spoilt:
+            if taking.asked != serial:
                 taking.asked = serial
                 self._ask(cw.StateDone(consumer, serial))
         elif taking.taken - taking.told >= TELL_EVERY and self._connected:
@@ -245,30 +239,15 @@ class States:
         """Another provider is to be asked, or this one once more."""
         if taking.asked != taking.serial:
             taking.asked = taking.serial
-            taking.spoilt = True
             taking.asks += 1
             self._ask(cw.AskState(consumer, taking.serial, raised))
 
-    def _give_up(self, consumer: int, taking: Taking) -> None:
-        if taking.waits:
+    def granted(self, done: cw.StateDone, value: int) -> None:
+        """Whether the state counts. If not, there is or will be another request."""
+        taking = self._taking.get(done.consumer)
+        if value and taking is not None and taking.serial == done.serial:
             taking.waits = False
-            self._tell(Missing(consumer, taking.serial, lost=taking.serial > 0))
-
-    def granted(self, asked: cw.StateDone | cw.AskState, value: int, now_ms: int) -> None:
-        """The answer to something that was asked here."""
-        taking = self._taking.get(asked.consumer)
-        if taking is None:
-            return
-        if taking.asked == asked.serial:
-            taking.asked, taking.heard_ms = None, now_ms
-        if isinstance(asked, cw.AskState):
-            if not value:
-                self._give_up(asked.consumer, taking)
-        elif not value:
-            taking.spoilt = taking.spoilt or taking.serial == asked.serial
-        elif taking.waits:
-            taking.waits = False
-            self._tell(Ready(asked.consumer, asked.serial, taking.cut))
+            self._tell(Ready(done.consumer, done.serial, taking.cut))
 
     # -- Handing out ---------------------------------------------------------------------------
 
@@ -333,11 +312,3 @@ class States:
         for consumer, taking in self._taking.items() if self._connected else ():
             if (due_ms := taking.silent_ms) is not None and now_ms >= due_ms:
                 self._again(consumer, taking)
-
-
-def _waits(data: bytes) -> bool:
-    try:
-        *_, waits = msgspec.msgpack.decode(data, type=tuple[str, str, tuple[str, ...], bool])
-    except msgspec.MsgspecError as error:
-        raise FormatError(f"not what servers say to who joins: {error}") from None
-    return waits

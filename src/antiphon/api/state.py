@@ -46,9 +46,10 @@ class InitialState:
             self._file.seek(0)
             self.position = event.position
             self.known.settle()
-        elif isinstance(event, Missing):
+        elif isinstance(event, Missing) and not self.known.done:
             self._discard()
-            self.known.settle(_lost() if event.lost else None)
+            self.position = event.position
+            self.known.settle(_lost())
         return None
 
     def stream(self) -> IO[bytes] | None:

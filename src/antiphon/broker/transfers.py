@@ -8,7 +8,8 @@ suspected is asked.
 A request *stands* as long as both have the connections that they had when it was made, for what was
 on its way is lost with a connection. After that another one is made, with a later cut. Nobody is
 asked while all who have the state have lost their connections: they may come back with it. If all
-of them are gone for good, nobody has it, and the member is told so.
+of them are gone for good, or cannot hand it out, the state is lost: the member is told so, and goes
+on from there with nothing.
 """
 
 from __future__ import annotations
@@ -44,11 +45,10 @@ def _ask(b: State, group: Group, member: Member) -> None:
         _request(b, group, member, provider)
     elif not member.request and not _hopes(group, member):
         member.needs_state = False
+        _cut(b, group, member)
         group.announce(b.position, cw.STATE, came=(member.name,))
         b.tell_group(group.destination)
-    # Otherwise somebody may come back; or all has been sent, and only has to arrive. The event that
-    # nobody has a state may wait behind messages, which wait for the state: a member that has heard
-    # nothing for long asks, and is told in the answer.
+    # Otherwise somebody may come back; or all has been sent, and only has to arrive.
 
 
 def _next(last: str, able: list[Member]) -> Member | None:
@@ -57,13 +57,18 @@ def _next(last: str, able: list[Member]) -> Member | None:
 
 
 def _request(b: State, group: Group, member: Member, provider: Member) -> None:
-    subscription = b.topics.subscriptions[key_of(group.destination, member.name)]
-    subscription.acknowledge(0, b.position)  # all of that is in the state
+    _cut(b, group, member)
     member.provider = provider.name
     member.path = _path(b, member, provider)
     member.request = group.serial + 1
     group.announce(b.position, cw.STATE, came=(member.name,), went=(provider.name,))
     b.tell_group(group.destination)
+
+
+def _cut(b: State, group: Group, member: Member) -> None:
+    """What was ordered up to here is in the state, or lost with it."""
+    subscription = b.topics.subscriptions[key_of(group.destination, member.name)]
+    subscription.acknowledge(0, b.position)
 
 
 # -- What is known of members ----------------------------------------------------------------------
@@ -121,7 +126,7 @@ def ask_again(b: State, session: Session, m: cw.AskState) -> int:
         member.request = 0
         review(b, group)
         b.tell_group(group.destination)  # also if nobody is asked now: the last one may stop
-    return int(member.needs_state)
+    return 0
 
 
 def done(b: State, session: Session, m: cw.StateDone) -> int:

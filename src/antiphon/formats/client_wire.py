@@ -174,11 +174,10 @@ class Leave(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
 
 class AskState(msgspec.Struct, frozen=True, array_like=True, tag=12, gc=False):
     """A member that waits for its state: request `serial` failed, another one is to be asked. A
-    request that is no longer the last one is not meant, and nothing is changed. The answer's
-    `value` is 1 if a state may still come, 0 if there is none to wait for."""
+    request that is no longer the last one is not meant, and nothing is changed."""
 
     consumer: int
-    serial: int  # 0: there was no request yet
+    serial: int
     raised: bool = False  # the provider said that it cannot: do not ask that one again
 
 
