@@ -1,47 +1,65 @@
 """The demo's verdict: it must be able to fail. (That the demo runs: tests/process.)"""
 
+import json
+from pathlib import Path
+
 import pytest
 
-from antiphon.demo import Cast, Numbered, what_is_wrong
+from antiphon.demo import MEMBERS, Members, Writer, what_is_wrong
+from antiphon.errors import ConnectionLostError
+
+RIGHT = {"writer-1/0": 51, "writer-2/0": 1}
 
 
 @pytest.fixture
-def cast() -> Cast:
-    """As after a good end: each publisher has sent two messages to the topic and to the queue."""
-    cast = Cast("antiphon://nowhere:1")
-    orders = [Numbered(p.name, n) for n in (1, 2) for p in cast.publishers]
-    for publisher in cast.publishers:
-        publisher.sent = 2
-    for subscriber in cast.subscribers:
-        subscriber.seen = list(orders)
-    cast.workers[0].seen, cast.workers[1].seen = orders[:1], orders[1:]
-    return cast
+def writers() -> list[Writer]:
+    """As after a good end: they know what they wrote."""
+    writers = [Writer("antiphon://nowhere:1", name, Path()) for name in ("writer-1", "writer-2")]
+    for writer, (key, value) in zip(writers, RIGHT.items(), strict=True):
+        writer.table = {key: value}
+    return writers
 
 
-def test_a_good_end(cast: Cast) -> None:
-    assert cast.have_everything()
-    assert what_is_wrong(cast) == []
+def tables(**other: dict[str, int]) -> dict[str, str]:
+    """The right ones, but for some."""
+    changed = {name.replace("_", "-"): table for name, table in other.items()}
+    return {name: json.dumps(changed.get(name, RIGHT)) for name in MEMBERS}
 
 
-def test_a_subscriber_lost_a_message(cast: Cast) -> None:
-    for subscriber in cast.subscribers:
-        del subscriber.seen[2]
-    assert not cast.have_everything()
-    assert what_is_wrong(cast) == ["subscriber-1 did not see 1 to 2 of publisher-1"]
+def test_a_good_end(writers: list[Writer]) -> None:
+    assert what_is_wrong(writers, tables()) == []
 
 
-def test_the_subscribers_saw_different_orders(cast: Cast) -> None:
-    cast.subscribers[1].seen.reverse()
-    assert what_is_wrong(cast) == [
-        "subscriber-1 and subscriber-2 saw different messages, or another order"
+def test_a_replica_has_lost_a_write(writers: list[Writer]) -> None:
+    lost = tables(replica_2={"writer-1/0": 1, "writer-2/0": 1})
+    assert what_is_wrong(writers, lost) == [
+        "the table of replica-2 is wrong in 1 pairs: ['writer-1/0']"
     ]
 
 
-def test_an_order_was_worked_on_twice(cast: Cast) -> None:
-    cast.workers[0].seen += cast.workers[1].seen[:1]
-    assert what_is_wrong(cast) == ["4 orders, and the workers saw 5, not the same"]
+def test_a_replica_has_a_pair_that_nobody_wrote(writers: list[Writer]) -> None:
+    assert what_is_wrong(writers, tables(replica_3=RIGHT | {"x": 1})) == [
+        "the table of replica-3 is wrong in 1 pairs: ['x']"
+    ]
 
 
-def test_an_order_was_lost_and_another_one_doubled(cast: Cast) -> None:
-    cast.workers[0].seen = cast.workers[1].seen[:1]
-    assert what_is_wrong(cast) == ["4 orders, and the workers saw 4, not the same"]
+def test_a_wrong_answer_and_an_error(writers: list[Writer]) -> None:
+    writers[0].wrong.append("replica-1 says that a was 1, and it was 2")
+    writers[1].error = ConnectionLostError("gone")
+    assert what_is_wrong(writers, tables()) == [
+        "writer-2: gone",
+        "replica-1 says that a was 1, and it was 2",
+    ]
+
+
+def test_what_all_members_say_is_shown_once() -> None:
+    members = Members("antiphon://nowhere:1", Path())
+    shown: list[str] = []
+    members.say = shown.append
+    view = {"view": 2, "members": ["a", "b"], "joined": ["b"], "left": []}
+    suspicion = {"suspicion": "ID:1", "suspects": ["b"], "withdrawn": []}
+    for _ in range(3):
+        members._heard(view)
+        members._heard(suspicion)
+    assert shown == ["view 2: a b (b joined)", "b is suspected; the others remove it"]
+    assert members.members == ("a", "b")

@@ -52,7 +52,9 @@ def test_cluster_up_keeps_its_data_though_ports_change(tmp_path: Path) -> None:
 def test_the_demo_ends_well_and_in_time(capsys: pytest.CaptureFixture[str]) -> None:
     began = time.monotonic()
     assert cli.main(["demo"]) == 0
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 50
     told = capsys.readouterr().out
-    assert "kill -9" in told
-    assert "none lost, doubled or reordered" in told
+    assert "the leader" in told
+    assert "replica-1 is suspected; the others remove it" in told
+    assert "the three replicas hold the same 100 pairs" in told
+    assert "keep P1 to P5, views and suspicion" in told

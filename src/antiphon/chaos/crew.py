@@ -16,10 +16,11 @@ import msgspec
 
 from antiphon.chaos.links import Links
 from antiphon.chaos.program import Spec
+from antiphon.chaos.recorder import read_traces
 from antiphon.core.quorum import majority
 from antiphon.errors import JMSError
 from antiphon.formats import client_wire as cw
-from antiphon.formats.trace import TraceEvent, decode
+from antiphon.formats.trace import TraceEvent
 from antiphon.io.client import LogClient
 from antiphon.io.local import LocalCluster, LocalServer
 from antiphon.io.transport import format_address
@@ -169,7 +170,4 @@ class Programs:
         return f"{name} ended with {code}: {said[-1] if said else ''}"
 
     def events(self) -> list[TraceEvent]:
-        found: list[TraceEvent] = []
-        for path in sorted(self._folder.glob("*.trace")):
-            found += decode(path.read_bytes())[0]
-        return found
+        return read_traces(self._folder)

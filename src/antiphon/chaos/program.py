@@ -2,26 +2,24 @@
 
     python -m antiphon.chaos.program SPEC         SPEC: a `Spec` as JSON
 
-Each writes a trace: an event is handed to the kernel before the program goes on, so that `kill -9`
-loses none. SIGTERM ends a program in order: a publisher waits for its answers, a consumer
-acknowledges what it has. A session that is lost for good is no failure; the program connects anew.
+Each writes a trace (`recorder.py`). SIGTERM ends a program in order: a publisher waits for its
+answers, a consumer acknowledges what it has. A session that is lost for good is no failure; the
+program connects anew.
 """
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from random import Random
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 import antiphon
-from antiphon.formats.trace import Kind, TraceEvent, encode_event, encode_header
+from antiphon.chaos.recorder import Recorder
 
 ACKNOWLEDGE_EVERY = 40
 PREFETCH = 100
@@ -43,39 +41,13 @@ class Spec(msgspec.Struct, frozen=True):
     durable: bool = False
 
 
-class Trace:
-    def __init__(self, spec: Spec) -> None:
-        self._spec = spec
-        self._lock = threading.Lock()  # listeners run on a thread of their own
-        self._seq = 0
-        name = f"{spec.run}-{spec.name}-{spec.incarnation}.trace"
-        path = os.path.join(spec.folder, name)
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
-        os.write(self._file, encode_header())
-
-    def add(self, kind: Kind, **columns: Any) -> None:
-        spec = self._spec
-        with self._lock:
-            self._seq += 1
-            event = TraceEvent(
-                run=spec.run,
-                process=spec.name,
-                incarnation=spec.incarnation,
-                seq=self._seq,
-                kind=kind,
-                at=time.monotonic(),  # one clock for all processes of a machine
-                **columns,
-            )
-            os.write(self._file, encode_event(event))
-
-
 class Program:
     """One life of a program; it may need several sessions."""
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
         self.stop = threading.Event()
-        self.trace = Trace(spec)
+        self.trace = Recorder(spec.folder, spec.run, spec.name, spec.incarnation)
         self.chance = Random(f"{spec.run}/{spec.name}/{spec.incarnation}")
         self.sessions = 0
         self.session = ""

@@ -1,0 +1,76 @@
+"""The delivery trace of one program, written by the program itself.
+
+Each event is handed to the kernel before the program goes on, so that `kill -9` loses none.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import antiphon
+from antiphon.formats.trace import Kind, TraceEvent, decode, encode_event, encode_header
+
+
+class Recorder:
+    def __init__(self, folder: str, run: str, process: str, incarnation: int) -> None:
+        self._who = (run, process, incarnation)
+        self._lock = threading.Lock()  # listeners run on a thread of their own
+        self._seq = 0
+        path = os.path.join(folder, f"{run}-{process}-{incarnation}.trace")
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        os.write(self._file, encode_header())
+
+    def add(self, kind: Kind, **columns: Any) -> None:
+        run, process, incarnation = self._who
+        with self._lock:
+            self._seq += 1
+            event = TraceEvent(
+                run=run,
+                process=process,
+                incarnation=incarnation,
+                seq=self._seq,
+                kind=kind,
+                at=time.monotonic(),  # one clock for all processes of a machine
+                **columns,
+            )
+            os.write(self._file, encode_event(event))
+
+    def handed_out(self, group: str, message: antiphon.Message, name: str) -> None:
+        """A member was handed a message, which it knows under this name, or was told of its
+        group."""
+        where = {
+            "group": group,
+            "position": message.position,
+            "redelivered": message.redelivered,
+        }
+        match message:
+            case antiphon.ViewMessage(view=view):
+                self.add("view", view_id=view.id, members=view.members, **where)
+            case antiphon.SuspicionMessage(suspects=suspects, withdrawn=withdrawn):
+                if suspects:
+                    self.add("suspect", members=suspects, **where)
+                if withdrawn:
+                    self.add("withdraw", members=withdrawn, **where)
+            case _:
+                assert message.view is not None
+                self.add(
+                    "deliver",
+                    message=name,
+                    view_id=message.view.id,
+                    tag=message.tag,
+                    key=message.key,
+                    persistent=True,
+                    **where,
+                )
+
+
+def read_traces(folder: Path) -> list[TraceEvent]:
+    """Of all processes, up to a torn tail each."""
+    found: list[TraceEvent] = []
+    for path in sorted(folder.glob("*.trace")):
+        found += decode(path.read_bytes())[0]
+    return found
