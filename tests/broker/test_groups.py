@@ -375,3 +375,20 @@ def test_who_takes_over_a_durable_member_is_told_what_may_have_been_seen() -> No
     r.publish(B, G)
     assert r.subscription(B, 1).runs(1, 3, 0) == [(1, 2, 2), (3, 3, 1)]
     assert r.broker.sessions[A].consumers == {}
+
+
+def test_who_was_removed_gets_nothing_of_whoever_has_its_name_next() -> None:
+    r = rig(A, B)
+    join(r, A, "a")
+    join(r, B, "b", durable=True)
+    r.publish(A, G)
+    control(r, A, JMS_remove="b")
+    control(r, A, JMS_join_process="b", JMS_subscription="durable")
+    r.publish(A, G)
+    assert r.subscription(B, 1).runs(1, 1, 0) == [(1, 1, 1)]
+    assert r.subscription(B, 1).runs(2, 2, 1) == []
+    r.ack(B, (1, 0, 1))
+    r.close_consumer(B, 1)
+    join(r, B, "b", durable=True, consumer=2)
+    assert r.subscription(B, 2).runs(1, 2, 0) == [(2, 2, 1)]
+    assert len(r.broker.topics.subscriptions) == 2

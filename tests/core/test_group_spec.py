@@ -159,6 +159,15 @@ def test_a_durable_member_is_never_excluded_because_it_is_suspected() -> None:
     assert h.view(2, "q", "q").broken() == ["suspicion"]
 
 
+def test_a_durable_member_that_comes_back_was_in_all_views() -> None:
+    h = pair(durable=True).crash("p").view(2, "q", "q").join("p", durable=True).view(3, "q p")
+    assert h.broken() == ["suspicion"]
+    h = pair(durable=True).view(2, "q", "p", "q").add("p", "leave").join("p", durable=True)
+    assert h.view(3, "q p").broken() == ["suspicion"]
+    h = pair(durable=True).add("p", "leave").view(2, "q", "q").join("p", durable=True)
+    assert h.view(3, "q p").broken() == []
+
+
 def test_members_may_remove_a_suspect() -> None:
     h = pair(durable=True).crash("p").add("q", "suspect", members=("p",))
     h.add("q", "remove", members=("p",)).view(2, "q", "q")

@@ -1,6 +1,7 @@
 """Simulate seeds with whatever source is on the path until one fails: `hunt.py FIRST COUNT`.
 
-With `programs` behind it, only seeds that have programs count; with `log`, only the others.
+With `programs` behind it, only seeds that have programs count; with `groups`, only those whose
+programs are members of groups; with `log`, only seeds without programs.
 """
 
 import sys
@@ -15,6 +16,8 @@ while number < count:
     plan = draw_plan(seed)
     seed += 1
     if which == ["programs"] and plan.messaging is None:
+        continue
+    if which == ["groups"] and (plan.messaging is None or not plan.messaging.groups):
         continue
     if which == ["log"] and plan.messaging is not None:
         continue

@@ -197,9 +197,7 @@ def _forget_departed(b: State, group: Group, session: Session, consumer: Consume
     who = (session.number, consumer.number)
     group.departed = [d for d in group.departed if (d.session, d.consumer) != who]
     del session.consumers[consumer.number]
-    subscription = b.subscription(consumer)
-    if subscription is not None and subscription.consumer == who:  # nobody has taken the name
-        b.topics.remove(subscription.key)
+    b.topics.discard(consumer.subscription)
     group.trim()
 
 
@@ -332,11 +330,19 @@ def _remove(b: State, group: Group, members: list[Member]) -> None:
             group.departed.append(
                 Departed(member.session, member.consumer, member.acked, group.serial + 1)
             )
-            b.topics.subscriptions[key_of(group.destination, member.name)].ends = b.position
+            _set_apart(b, group, member, consumer)
             del group.members[member.name]
         else:
             _drop(b, group, member)
     _new_view(b, group, went=tuple(m.name for m in members))
+
+
+def _set_apart(b: State, group: Group, member: Member, consumer: Consumer) -> None:
+    """It gets what was ordered before its removal, and nothing of whoever has its name next."""
+    apart = f" {consumer.session:x}.{consumer.number:x}"  # no member's name has a blank
+    consumer.subscription = key_of(group.destination, apart)
+    subscription = b.topics.rename(key_of(group.destination, member.name), consumer.subscription)
+    subscription.ends = b.position
 
 
 def _invite(b: State, group: Group, invited: list[str], durable: bool) -> None:

@@ -156,6 +156,14 @@ class Topics:
             if not self._wanted(gone.pattern):
                 self.last.pop(gone.pattern, None)
 
+    def rename(self, old: Key, new: Key) -> Subscription:
+        """The same subscription; the old key is free."""
+        subscription = self.subscriptions[new] = self.subscriptions.pop(old)
+        subscription.key = new
+        if old in self._wide:
+            self._wide[new] = self._wide.pop(old)
+        return subscription
+
     def discard(self, key: Key | None) -> None:
         """Remove it, if it is still there."""
         if key in self.subscriptions:

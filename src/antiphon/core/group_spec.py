@@ -74,6 +74,7 @@ class Process:
         self.crashes: list[int] = []  # orders
         self.lives = 1
         self.left = False  # it left, or was removed, as it knows itself
+        self.excluded = False  # when it was back, it had been out of a view, and had not left
         self.up = True  # at the end
 
     @property
@@ -178,6 +179,7 @@ class _Reader:
         self._groups = groups
         self._members: dict[str, Process] = {}  # by group, in this life
         self._durable: dict[tuple[str, str], Process] = {}  # by group and name, in all lives
+        self._had_left = False  # of the last durable member that came back: before that
 
     def read(self, events: list[TraceEvent]) -> None:
         incarnation = events[0].incarnation
@@ -203,7 +205,7 @@ class _Reader:
         name = event.sender or event.process
         known = self._durable.get((group.name, name))
         if event.durable and known is not None:
-            known.up, known.left = True, False
+            known.up, self._had_left, known.left = True, known.left, False
             known.lives += 1
             self._members[group.name] = known
             return
@@ -225,6 +227,7 @@ class _Reader:
             pass  # handed out again in the same life, as after a rollback
         elif event.kind == "view":
             if _is_another(group, process, event.view_id):
+                process.excluded = not self._had_left
                 process.left = True
                 process = self._new(group, process.name, f"{process.key}'", process.durable)
             process.views.append(
@@ -315,20 +318,21 @@ def suspicion(group: Group) -> Iterator[Violation]:
     removed is in every view from its first one on; a non-durable one also goes if it crashed, or
     was suspected (and its group removes suspects)."""
     for process in group.processes:
-        if not process.views or process.name in group.removed or process.name in group.renewed:
+        if not process.views or process.name in group.removed:
             continue
-        if process.left and process.name in process.views[-1].members:
-            continue  # of its own will
         if not process.durable and (process.crashes or process.name in group.suspected):
             continue
-        for id in sorted(group.members):
-            if id > process.views[0].id and process.name not in group.members[id]:
-                kind = "durable" if process.durable else "never suspected"
-                yield Violation(
-                    "suspicion",
-                    f"{process.name} is {kind} and nobody removed it, but view {id} is without it",
-                )
-                break
+        without = [id for id, members in group.members.items() if process.name not in members]
+        without = [id for id in without if id > process.views[0].id]
+        knows = process.excluded or process.name not in process.views[-1].members
+        stays = not process.left and process.name not in group.renewed
+        if without and (knows or stays):
+            kind = "durable" if process.durable else "never suspected"
+            yield Violation(
+                "suspicion",
+                f"{process.name} is {kind} and nobody removed it, but view {min(without)} is "
+                "without it",
+            )
 
 
 # -- P1 to P5 --------------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ class MessagingWorld(World):
         self.programs: list[SimProgram] = []
         self.mailboxes: dict[int, str] = {}  # program -> the temporary destination it consumes from
         self.sessions_lost = 0
+        self.lost_while_leaving: set[str] = set()  # programs; their groups only suspect them
         self.traces: list[TraceEvent] = []  # what programs saw of groups
         self._views: dict[tuple[str, int], cw.GroupEvent] = {}
         self._leaving = False
@@ -261,7 +262,8 @@ class MessagingWorld(World):
             f"subscription {s.key}" for s in broker.topics.subscriptions.values() if not s.durable
         ]
         for group in broker.groups.values():
-            left += [f"member {name} of {group.destination}" for name in group.members]
+            members = group.members.keys() - self.lost_while_leaving
+            left += [f"member {name} of {group.destination}" for name in sorted(members)]
             left += [f"{d} of {group.destination}" for d in group.departed]
         if left:
             raise ViolationError(f"all programs are gone, and {leader.id} still has {left}")

@@ -262,6 +262,8 @@ class SimProgram:
             raise ViolationError(f"{self.name} did nothing wrong, and its session ended: {error}")
         if error is not None and self._closing is False:
             self.world.sessions_lost += 1
+        if error is not None and self.leaving:
+            self.world.lost_while_leaving.add(self.name)
         self.kill(silently=False)
         if self.leaving:
             self.gone = True
