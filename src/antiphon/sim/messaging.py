@@ -154,7 +154,14 @@ class MessagingWorld(World):
                 and server.home.counts()["waiting_packs"]
             ):
                 waiting.append(f"packs at {server.number}")  # non-persistent ones
-        return waiting + [f"{first}..{last}" for first, last in leader.broker.topics.live()]
+        return waiting + [
+            f"{position} for {subscription.key}"
+            for subscription in leader.broker.topics.subscriptions.values()
+            for position, destination in self.ledger.destinations.items()
+            if position > subscription.floor
+            and subscription.matches(destination)
+            and not subscription.acked.deliveries(position)
+        ]
 
     def _no_leaks(self, leader: SimHome) -> None:
         broker = leader.broker
