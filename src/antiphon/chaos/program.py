@@ -72,9 +72,9 @@ class Trace:
 class Program:
     """One life of a program; it may need several sessions."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, stop: threading.Event) -> None:
         self.spec = spec
-        self.stop = threading.Event()
+        self.stop = stop
         self.trace = Trace(spec)
         self.chance = Random(f"{spec.run}/{spec.name}/{spec.incarnation}")
         self.sessions = 0
@@ -190,9 +190,9 @@ class Program:
 
 
 def main(spec: str) -> None:
-    program = Program(msgspec.json.decode(spec, type=Spec))
-    signal.signal(signal.SIGTERM, lambda *_: program.stop.set())
-    program.run()
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    Program(msgspec.json.decode(spec, type=Spec), stop).run()
 
 
 if __name__ == "__main__":
