@@ -166,7 +166,8 @@ class Program:
             self._joined()
             open_count = 0
             while not self.stop.is_set() or open_count:
-                message = consumer.receive(timeout=0 if open_count else 0.1)
+                # Not at once: who is killed should have something that it has not acknowledged.
+                message = consumer.receive(timeout=0 if self.stop.is_set() else 0.1)
                 if message is not None:
                     self._delivered(message)
                     open_count += 1
