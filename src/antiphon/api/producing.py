@@ -131,8 +131,9 @@ class BaseProducer:
             return None
         if len(body) > BODY_MAX:
             return None
-        # Twice as fast as `Outgoing(...)`.
-        message = tuple.__new__(Outgoing, (kind, body, b"", time.time_ns() // 1_000_000))
+        # As good as an `Outgoing`, made in a quarter of the time; and thousands of these, unlike
+        # those, are none of the garbage collector's business.
+        message: Any = (kind, body, b"", time.time_ns() // 1_000_000)
         connection = self._connection
         with connection.lock:
             batch = self._try_send(stream, destination.text, 0, message)
