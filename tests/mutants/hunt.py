@@ -1,12 +1,15 @@
 """Simulate seeds with whatever source is on the path until one fails: `hunt.py FIRST COUNT`.
 
-With `programs` behind it, only seeds that have programs count; with `log`, only the others.
+With `programs` behind it, only seeds that have programs count; with `log`, only the others. Ends
+with `FOUND`, which nothing else does: that a source cannot even be run proves nothing.
 """
 
 import sys
 
 from antiphon.sim.plan import draw_plan
 from antiphon.sim.run import run_plan
+
+FOUND = 42
 
 first, count = int(sys.argv[1]), int(sys.argv[2])
 which = sys.argv[3:]
@@ -22,5 +25,5 @@ while number < count:
     result = run_plan(plan)
     if result.violation:
         print(f"sim, {number} seeds: {result.violation}")
-        sys.exit(1)
+        sys.exit(FOUND)
 print(f"sim, {count} seeds: nothing found")
