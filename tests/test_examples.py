@@ -37,7 +37,7 @@ def promised(example: Path) -> list[str]:
 
 def printed(example: Path, *arguments: str) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", example, *arguments],
+        [sys.executable, "-W", "error", example, *arguments],
         capture_output=True,
         text=True,
         timeout=50,

@@ -22,6 +22,15 @@ def test_a_message_is_read_as_it_was_written(side, data: st.DataObject) -> None:
     assert decode(cw.encode(message)) == message
 
 
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 65535, 65536, 1 << 20])
+def test_parts_of_a_delivery_are_the_same_bytes(size: int) -> None:
+    message = cw.Deliver(3, 1 << 40, 1_790_000_000_000, 1, bytes(size))
+    parts = cw.encode_parts(message)
+    assert b"".join(parts) == cw.encode(message)
+    assert len(parts) == 1 or parts[1] is message.pack
+    assert cw.encode_parts(cw.Pong()) == (cw.encode(cw.Pong()),)
+
+
 @given(sides, st.data())
 def test_a_message_cut_at_any_byte_is_refused(side, data: st.DataObject) -> None:
     kinds, decode = side

@@ -220,6 +220,7 @@ def test_the_background_loop_is_one_and_runs() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_child_has_a_loop_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     parents = background_loop()
+    monkeypatch.setattr(loops, "_loop", parents)  # to be there again in the end
     monkeypatch.setattr(loops, "_pid", os.getpid() + 1)  # as after a fork
     childs = background_loop()
     assert childs is not parents
@@ -227,4 +228,3 @@ def test_a_child_has_a_loop_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     childs.call_soon_threadsafe(ran.set)
     assert ran.wait(10)
     childs.call_soon_threadsafe(childs.stop)
-    monkeypatch.setattr(loops, "_loop", parents)

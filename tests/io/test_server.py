@@ -411,8 +411,9 @@ def test_a_damaged_record_ends_the_server() -> None:
         async with running(disk) as (server, client):
             client.send(publish(1, body=b"precious"))
             await client.published(1)
-            at = bytes(disk._files["seg-00000001.log"]).index(b"precious")
-            disk._files["seg-00000001.log"][at] ^= 1
+            name = "seg-00000001.log"
+            at = disk.read(name, 0, disk.size(name)).index(b"precious")
+            disk.write(name, at, b"q")
             server.journal._cache.clear()
             client.send(cw.Tail(1, 100))
             with pytest.raises(JournalDamagedError):

@@ -1,13 +1,16 @@
 """Simulate seeds with whatever source is on the path until one fails: `hunt.py FIRST COUNT`.
 
 With `programs` behind it, only seeds that have programs count; with `groups`, only those whose
-programs are members of groups; with `log`, only seeds without programs.
+programs are members of groups; with `log`, only seeds without programs. Ends with `FOUND`, which
+nothing else does: that a source cannot even be run proves nothing.
 """
 
 import sys
 
 from antiphon.sim.plan import draw_plan
 from antiphon.sim.run import run_plan
+
+FOUND = 42
 
 first, count = int(sys.argv[1]), int(sys.argv[2])
 which = sys.argv[3:]
@@ -25,5 +28,5 @@ while number < count:
     result = run_plan(plan)
     if result.violation:
         print(f"sim, {number} seeds: {result.violation}")
-        sys.exit(1)
+        sys.exit(FOUND)
 print(f"sim, {count} seeds: nothing found")

@@ -39,6 +39,8 @@ SOURCE = ROOT / "src"
 FIRST_SEED = 1
 SEEDS_MAX = 4000
 SECONDS_MAX = 600
+FOUND = 42
+"""How a hunt ends that has found something."""
 
 
 class Mutant(NamedTuple):
@@ -107,14 +109,12 @@ def hunt(mutant: Mutant, seeds: int) -> Verdict:
             timeout=SECONDS_MAX,
             check=False,
         )
-    caught = done.returncode == 1
+    failure = FOUND if sim == "sim" else 1
+    caught = done.returncode == failure
     lines = [line for line in done.stdout.splitlines() if line.strip()]
-    if sim == "sim":
-        how = lines[-1] if lines else done.stderr[-300:]
-    else:
-        failed = [line for line in lines if line.startswith("FAILED")]
-        how = failed[0] if failed else (lines or ["no output"])[-1]
-    if done.returncode not in (0, 1):
+    failed = [line for line in lines if line.startswith("FAILED")]
+    how = failed[0] if failed else (lines or ["no output"])[-1]
+    if done.returncode not in (0, failure):
         how = f"exit {done.returncode}: {(done.stderr or done.stdout)[-300:]}"
     return Verdict(mutant, caught, how, time.monotonic() - started)
 

@@ -10,7 +10,7 @@ import pytest
 from antiphon.sim.plan import KINDS
 from tests.mutants.run import load_all, planted
 
-SEEDS = 2000
+SEEDS = 1500
 
 
 def simulate(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -115,7 +115,7 @@ class BaseConsumer(ABC):
     def _take(self, in_loop: bool = False) -> Message | None:
         """The next message, if there is one here."""
         with self._lock:
-            if not self._may_take():
+            if not self._may_take(in_loop):
                 return None
             for_good = self._automatic and not in_loop
             taken = self.inbox.take_for_good() if for_good else self.inbox.take()
@@ -145,11 +145,14 @@ class BaseConsumer(ABC):
             self.finished = self.unusable = True
         return occurred(event, self.standing.view, self.destination, deliveries, self)
 
-    def _may_take(self) -> bool:
-        """False: deliveries are held. Whoever asks is done with the message before."""
+    def _may_take(self, in_loop: bool) -> bool:
+        """False: deliveries are held, or a loop has to end. Whoever asks is done with the message
+        before."""
         self.call_in()
         if self._looped is not None:
             self._leave_loop()
+        if in_loop and self.closed:
+            return False
         if self.unusable or self._listener is not None:
             raise self._why_not()
         return self._connection.started
@@ -157,7 +160,7 @@ class BaseConsumer(ABC):
     def _borrow(self) -> Loan | None:
         """For a loop: messages that it may take without a lock. It is done with the one before."""
         with self._lock:
-            if not self._may_take():
+            if not self._may_take(in_loop=True):
                 return None
             self._loan = self.inbox.lend()
             self._looper = self._context.caller()

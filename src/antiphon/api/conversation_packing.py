@@ -130,7 +130,10 @@ class Outbox:
     def __init__(self, session: int, packing: Packing) -> None:
         self._session = session
         self._packing = packing
+        self._bytes_max = packing.bytes_max
+        self._messages_max = packing.messages_max
         self._gathering: deque[Batch] = deque()
+        self._open: Batch | None = None  # the last of these: it may take more messages
         self._in_flight = 0
         self._held_bytes = 0
         self._room: Ticket | None = None
@@ -153,18 +156,19 @@ class Outbox:
         that could be done for a pack."""
         if not self.has_room:
             return None
-        size = len(message.body) + len(message.extra) + MESSAGE_BYTES
-        batch = self._gathering[-1] if self._gathering else None
+        _, body, extra, _ = message
+        size = len(body) + len(extra) + MESSAGE_BYTES
+        batch = self._open
         if (
             batch is None
+            or batch.size + size > self._bytes_max
+            or batch.count == self._messages_max
             or batch.destination != destination
             or batch.stream is not stream
             or batch.flags != flags
-            or batch.size + size > self._packing.bytes_max
-            or batch.count >= self._packing.messages_max
         ):
             self._check_size(size)
-            batch = Batch(stream, destination, flags, self.neglected)
+            batch = self._open = Batch(stream, destination, flags, self.neglected)
             self._gathering.append(batch)
         batch.messages.append(message)
         batch.count += 1
@@ -198,6 +202,8 @@ class Outbox:
         """The packs that may leave now."""
         while self._gathering and self.may_leave:
             batch = self._gathering.popleft()
+            if batch is self._open:
+                self._open = None
             batch.close(self._session)
             batch.stream.unanswered.append(batch)
             self._flies(1)
@@ -243,6 +249,7 @@ class Outbox:
             batch.finish(_copy(unsent))
             settled.append(batch)
         self._gathering.clear()
+        self._open = None
         self._held_bytes = 0
         settled = self._with_room(settled)
         self.has_room = False

@@ -244,11 +244,15 @@ class Message:
 
     @property
     def body(self) -> Any:
-        if self._body is _UNREAD:
-            assert self._columns is not None
-            kind = self._columns.kinds[self._index]
-            self._body = bodies.read(kind, self._columns.body(self._index), self._pickle_allowed)
-        return self._body
+        body = self._body
+        if body is _UNREAD:
+            columns, i = self._columns, self._index
+            assert columns is not None
+            body, kind = columns.body(i), columns.kinds[i]
+            if kind != BYTES:
+                body = bodies.read(kind, body, self._pickle_allowed)
+            self._body = body
+        return body
 
     @body.setter
     def body(self, body: Any) -> None:

@@ -17,8 +17,8 @@ import msgspec
 from antiphon.api.conversation import Request
 from antiphon.api.conversation_packing import Batch, Stream
 from antiphon.api.destination import Destination, Topic
+from antiphon.api.message import BODY_MAX, Message, outgoing, sent
 from antiphon.api.message import Headers as MessageHeaders
-from antiphon.api.message import Message, outgoing, sent
 from antiphon.api.modes import DeliveryMode
 from antiphon.api.waiting import Deadline, Pause, Script
 from antiphon.core.conflicts import ConflictRelation
@@ -30,7 +30,15 @@ from antiphon.errors import (
     MessageFormatError,
     OutcomeUnknownError,
 )
-from antiphon.formats.columns import Extra, Outgoing, decode_extra, encode_extra, message_id
+from antiphon.formats.columns import (
+    BYTES,
+    TEXT,
+    Extra,
+    Outgoing,
+    decode_extra,
+    encode_extra,
+    message_id,
+)
 from antiphon.formats.pack import CONTROL, NON_PERSISTENT, PackHeader
 
 if TYPE_CHECKING:
@@ -101,6 +109,8 @@ class BaseProducer:
         self.name = name
         self._context = context
         self._connection = context.connection
+        self._conversation = context.connection.conversation
+        self._try_send = self._conversation.try_send
         self._allow_pickle = context.connection.options.allow_pickle
         self._closed = False
         self._checked: Destination | None = None  # the last one that was found good to send to
@@ -122,8 +132,36 @@ class BaseProducer:
     def _close(self) -> None:
         """What was sent goes its way; only `send` is no longer possible."""
         self._closed = True
+        self._checked = None
 
     # -- Sending --------------------------------------------------------------------------------
+
+    def _post(self, destination: Destination, content: Any) -> Batch | None:
+        """The usual case, in few steps because it is done for every message: a mere body without
+        headers, and there is room. None: it is not that, and nothing has happened."""
+        stream = self._stream
+        if destination is not self._checked or stream is None or self._context.unusable:
+            return None
+        if type(content) is bytes:
+            kind, body = BYTES, content
+        elif type(content) is str:
+            try:
+                kind, body = TEXT, content.encode()
+            except UnicodeEncodeError:
+                return None
+        else:
+            return None
+        if len(body) > BODY_MAX:
+            return None
+        # As good as an `Outgoing`, made in a quarter of the time; and thousands of these, unlike
+        # those, are none of the garbage collector's business.
+        message: Any = (kind, body, b"", time.time_ns() // 1_000_000)
+        connection = self._connection
+        with connection.lock:
+            batch = self._try_send(stream, destination.text, 0, message)
+        if self._conversation.idles:
+            connection.wake()
+        return batch
 
     def _prepare(self, destination: Destination, content: Any, headers: MessageHeaders) -> Outgoing:
         """The message as it will leave. Everything that can be wrong with it raises here."""
@@ -258,9 +296,9 @@ class BaseProducer:
         ours = Ours()
         try:
             for content in contents:
-                message = self._prepare(destination, content, rest)
-                batch = self._put(destination, content, flags, message)
+                batch = self._post(destination, content) if not headers else None
                 if batch is None:
+                    message = self._prepare(destination, content, rest)
                     deadline = Deadline(self._timeout)
                     batch = yield from self._putting(destination, content, flags, message, deadline)
                 ours.add(batch)

@@ -194,10 +194,10 @@ class Producer(BaseProducer):
         self, destination: Destination, message_or_body: Any, **headers: Unpack[Headers]
     ) -> SendFuture:
         """Returns as soon as there is room."""
-        flags, rest = split(headers) if headers else (0, headers)
-        message = self._prepare(destination, message_or_body, rest)
-        batch = self._put(destination, message_or_body, flags, message)
+        batch = self._post(destination, message_or_body) if not headers else None
         if batch is None:
+            flags, rest = split(headers)
+            message = self._prepare(destination, message_or_body, rest)
             deadline = Deadline(self._timeout)
             batch = run(self._putting(destination, message_or_body, flags, message, deadline))
         return SendFuture(batch, self._context)

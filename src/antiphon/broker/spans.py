@@ -6,7 +6,7 @@ knows ranges and never messages.
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
 Span = tuple[int, int, int]  # first, last, deliveries
@@ -40,7 +40,19 @@ class Spans:
         elif not spans or spans[-1][1] < first:
             spans.append((first, last, deliveries))
         else:
-            insort(spans, (first, last, deliveries))
+            self._put(first, last, deliveries)
+
+    def _put(self, first: int, last: int, deliveries: int) -> None:
+        """In between, joined with its neighbours if they are alike."""
+        spans = self._spans
+        begin = end = bisect_right(spans, first, key=lambda span: span[0])
+        if begin > 0 and spans[begin - 1][1:] == (first - 1, deliveries):
+            begin -= 1
+            first = spans[begin][0]
+        if end < len(spans) and (spans[end][0], spans[end][2]) == (last + 1, deliveries):
+            last = spans[end][1]
+            end += 1
+        spans[begin:end] = [(first, last, deliveries)]
 
     def take(self, first: int, last: int) -> list[Span]:
         """Remove whatever lies in this range, and return it."""

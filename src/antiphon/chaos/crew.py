@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent import futures
 from pathlib import Path
 from types import TracebackType
 
@@ -25,7 +25,7 @@ from antiphon.io.client import LogClient
 from antiphon.io.local import LocalCluster, LocalServer
 from antiphon.io.transport import format_address
 
-STATUS_S = 1.0
+STATUS_S = 0.5
 END_S = 60.0
 CONFIG = """\
 [limits]  # so small that snapshots, deletions and transfers of state happen all the time
@@ -42,6 +42,7 @@ class Servers(LocalCluster):
         self._config = folder / "chaos.toml"
         self._config.write_text(CONFIG)
         self._links: Links | None = None
+        self._pool = futures.ThreadPoolExecutor(8 * servers)
 
     def connect_by(self, links: Links) -> None:
         self._links = links
@@ -62,10 +63,11 @@ class Servers(LocalCluster):
             server.wait_ready()
 
     def statuses(self) -> dict[int, cw.Status]:
-        """Of those who answer."""
-        with ThreadPoolExecutor(len(self.servers)) as pool:
-            found = pool.map(_status, self.servers.values())
-        return {status.id.node: status for status in found if status is not None}
+        """Of those who answer at once. (The others may hang, and are left to it.)"""
+        asked = [self._pool.submit(_status, server) for server in self.servers.values()]
+        answered, _ = futures.wait(asked, STATUS_S)
+        found = [status for one in answered if (status := one.result()) is not None]
+        return {status.id.node: status for status in found}
 
     def leader(self) -> int | None:
         leading = [s for s in self.statuses().values() if s.role == "leader"]
@@ -168,6 +170,11 @@ class Programs:
             return ""
         said = (self._folder / f"{name}.log").read_text().splitlines()
         return f"{name} ended with {code}: {said[-1] if said else ''}"
+
+    def at_work(self, *names: str) -> bool:
+        """Whether these have sent or subscribed since they were started last."""
+        lives = {(name, self.specs[name].incarnation - 1) for name in names}
+        return lives <= {(event.process, event.incarnation) for event in self.events()}
 
     def events(self) -> list[TraceEvent]:
         return read_traces(self._folder)

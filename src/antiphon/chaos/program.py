@@ -44,9 +44,9 @@ class Spec(msgspec.Struct, frozen=True):
 class Program:
     """One life of a program; it may need several sessions."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, stop: threading.Event) -> None:
         self.spec = spec
-        self.stop = threading.Event()
+        self.stop = stop
         self.trace = Recorder(spec.folder, spec.run, spec.name, spec.incarnation)
         self.chance = Random(f"{spec.run}/{spec.name}/{spec.incarnation}")
         self.sessions = 0
@@ -138,7 +138,8 @@ class Program:
             self._joined()
             open_count = 0
             while not self.stop.is_set() or open_count:
-                message = consumer.receive(timeout=0 if open_count else 0.1)
+                # Not at once: who is killed should have something that it has not acknowledged.
+                message = consumer.receive(timeout=0 if self.stop.is_set() else 0.1)
                 if message is not None:
                     self._delivered(message)
                     open_count += 1
@@ -162,9 +163,9 @@ class Program:
 
 
 def main(spec: str) -> None:
-    program = Program(msgspec.json.decode(spec, type=Spec))
-    signal.signal(signal.SIGTERM, lambda *_: program.stop.set())
-    program.run()
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    Program(msgspec.json.decode(spec, type=Spec), stop).run()
 
 
 if __name__ == "__main__":

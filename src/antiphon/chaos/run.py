@@ -153,14 +153,10 @@ class Chaos:
         """Subscriptions first: what comes before is not for them."""
         for name in self._consumers:
             self._programs.start(name)
-        self._wait(self._all_have_joined, "the consumers subscribe")
+        self._wait(lambda: self._programs.at_work(*self._consumers), "the consumers subscribe")
         for name in self._publishers:
             self._programs.start(name)
         self._say(f"{len(self._servers.servers)} servers and {len(self._programs.specs)} programs")
-
-    def _all_have_joined(self) -> bool:
-        joined = {event.process for event in self._programs.events() if event.kind == "join"}
-        return joined >= set(self._consumers)
 
     def _break(self, saboteur: Saboteur) -> None:
         """Each fault at its time, and its end at its own."""
@@ -181,6 +177,7 @@ class Chaos:
         time.sleep(max(0.0, start_s + self._seconds - time.monotonic()))
 
     def _finish(self) -> None:
+        self._wait(lambda: self._programs.at_work(*self._programs.specs), "all programs get on")
         self._complaints += self._programs.end(*self._publishers)
         self._say("the publishers have their answers")
         self._wait(self._all_are_back, "all consumers are connected and get on")

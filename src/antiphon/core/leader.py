@@ -94,6 +94,7 @@ class Leadership:
         self._uncommitted: deque[tuple[int, int]] = deque()  # index, bytes
         self._uncommitted_bytes = 0
         self._tick_index = 0  # the newest tick entry
+        self._last_append: Append | None = None
 
     def begin(self) -> None:
         self._follow_membership()
@@ -236,7 +237,11 @@ class Leadership:
         r = self._r
         prev_epoch = r.log.epoch_at(prev) if prev else 0
         assert prev_epoch is not None
-        r.emit(Send(p.id, Append(r.epoch, prev, prev_epoch, entries, r.commit, round, r.stored)))
+        append = Append(r.epoch, prev, prev_epoch, entries, r.commit, round, r.stored)
+        if append == self._last_append:
+            append = self._last_append  # the same object, so that drivers encode it once
+        self._last_append = append
+        r.emit(Send(p.id, append))
 
     def entries_read(self, reader: ReplicaId, first: int, entries: tuple[Entry, ...]) -> None:
         p = self._progress.get(reader)

@@ -26,6 +26,8 @@ Everything here raises `FormatError` on bytes that are not such a message.
 
 from __future__ import annotations
 
+import struct
+
 import msgspec
 
 from antiphon.errors import FormatError
@@ -482,12 +484,23 @@ Answer = (
 )
 
 _encoder = msgspec.msgpack.Encoder()
+_NO_BYTES = b"\xc4\x00"  # in msgpack
+_BYTES_32 = struct.Struct(">BI")  # goes before bytes, where more than 65535 follow
 _request: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 _answer: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 
 
 def encode(message: Request | Answer) -> bytes:
     return _encoder.encode(message)
+
+
+def encode_parts(message: Answer) -> tuple[bytes, ...]:
+    """The same in parts, of which a large pack to deliver is one: so it need not be copied."""
+    if not isinstance(message, Deliver) or len(message.pack) <= 0xFFFF:
+        return (_encoder.encode(message),)
+    bare = Deliver(message.consumer, message.position, message.stamp, message.deliveries, b"")
+    head = _encoder.encode(bare).removesuffix(_NO_BYTES)
+    return head + _BYTES_32.pack(0xC6, len(message.pack)), message.pack
 
 
 def decode_request(body: bytes) -> Request:

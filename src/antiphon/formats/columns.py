@@ -61,10 +61,11 @@ def _times(times: tuple[int, ...]) -> bytes:
     base, latest = min(times), max(times)
     if base == latest:
         return base.to_bytes(8, "little") + bytes(4 * len(times))
-    # A pack during which the clock was set by months leaves all the same, with wrong times.
-    base = max(base, latest - _U32_MAX)
-    offsets = [time - base if time > base else 0 for time in times]
-    return struct.pack(f"<Q{len(times)}I", base, *offsets)
+    if latest - base > _U32_MAX:
+        # A pack during which the clock was set by months leaves all the same, with wrong times.
+        base = latest - _U32_MAX
+        times = tuple(max(time, base) for time in times)
+    return struct.pack(f"<Q{len(times)}I", base, *map(base.__rsub__, times))
 
 
 def _ends(blobs: tuple[bytes, ...]) -> bytes:

@@ -8,6 +8,7 @@ never looks into (except for `Kind.MEMBERSHIP`).
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
@@ -56,7 +57,7 @@ class Member(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return ReplicaId(self.node, self.incarnation)
 
 
-class Membership(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Membership(msgspec.Struct, frozen=True, array_like=True, dict=True):
     """The servers of a cluster, sorted by node number."""
 
     cluster: int
@@ -65,7 +66,7 @@ class Membership(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def member(self, node: int) -> Member | None:
         return next((m for m in self.members if m.node == node), None)
 
-    @property
+    @cached_property  # who counts is asked for with every entry
     def voters(self) -> tuple[ReplicaId, ...]:
         return tuple(m.id for m in self.members if m.voter)
 

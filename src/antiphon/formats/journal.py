@@ -73,6 +73,7 @@ CHUNK_SIZE = _CHUNK.size
 RECORD_MAX = 128 << 20
 
 crc32c = google_crc32c.value
+extend_crc32c = google_crc32c.extend
 
 
 class SegmentHeader(NamedTuple):
@@ -144,18 +145,20 @@ def encode_record(kind: int, payload: bytes) -> bytes:
 
 
 def encode_entry(entry: Entry, kind: int = ENTRY) -> bytes:
-    rest = (
-        _ENTRY_RECORD.pack(
-            kind,
-            _ENTRY.size + len(entry.payload),
-            entry.index,
-            entry.epoch,
-            entry.stamp,
-            entry.kind,
-        )
-        + entry.payload
+    return b"".join(entry_parts(entry, kind))
+
+
+def entry_parts(entry: Entry, kind: int = ENTRY) -> tuple[bytes, bytes]:
+    """The record in two parts, of which the payload is one: so it need not be copied."""
+    head = _ENTRY_RECORD.pack(
+        kind,
+        _ENTRY.size + len(entry.payload),
+        entry.index,
+        entry.epoch,
+        entry.stamp,
+        entry.kind,
     )
-    return _U32.pack(crc32c(rest)) + rest
+    return _U32.pack(extend_crc32c(crc32c(head), entry.payload)) + head, entry.payload
 
 
 def decode_entry(payload: bytes) -> Entry:
@@ -174,10 +177,11 @@ def decode_promise(payload: bytes) -> Promise:
     return Promise(epoch, ReplicaId(node, incarnation) if node else None)
 
 
-def encode_batch(records: list[bytes], offset: int, synced: int) -> bytes:
-    body = b"".join(records)
-    tail = _BATCH_TAIL.pack(len(body), len(records), offset, synced)
-    return b"".join((BATCH_MAGIC, _U32.pack(crc32c(tail)), tail, body))
+def encode_batch(records: list[bytes], offset: int, synced: int, count: int | None = None) -> bytes:
+    """If records are given in parts, `count` says how many they are."""
+    length, number = sum(map(len, records)), len(records) if count is None else count
+    tail = _BATCH_TAIL.pack(length, number, offset, synced)
+    return b"".join((BATCH_MAGIC, _U32.pack(crc32c(tail)), tail, *records))
 
 
 def record_length(head: bytes) -> int:

@@ -67,9 +67,9 @@ def encode(
         raise FormatError(f"a pack holds 1 to {COUNT_MAX} messages, not {count}")
     if len(name) > 0xFFFF:
         raise FormatError(f"a destination has at most 65535 bytes, not {len(name)}")
-    head = _HEADER.pack(0, VERSION, flags, len(name), session, sequence, count, producer)
-    rest = b"".join((head[4:], name, body))
-    return struct.pack("<I", google_crc32c.value(rest)) + rest
+    head = _HEADER.pack(0, VERSION, flags, len(name), session, sequence, count, producer)[4:] + name
+    crc = google_crc32c.extend(google_crc32c.value(head), body)
+    return b"".join((struct.pack("<I", crc), head, body))  # the body is copied once
 
 
 def read_header(pack: bytes) -> PackHeader:

@@ -29,7 +29,7 @@ import msgspec
 
 from antiphon.errors import FormatError
 from antiphon.formats.entry import Entry, ReplicaId
-from antiphon.formats.messages import Append, Envelope
+from antiphon.formats.messages import Append, Envelope, Message
 
 OLDEST = 1
 NEWEST = 3
@@ -40,6 +40,7 @@ MAGIC = "antiphon"
 FRAME_MAX = 80 << 20
 """Above the 64 MiB that a message may have, so that its pack always fits a frame."""
 
+_ARRAY_OF_3 = b"\x93"  # in msgpack
 _PREFIX = struct.Struct("<II")
 PREFIX_SIZE = _PREFIX.size
 
@@ -70,11 +71,15 @@ def frame(body: bytes) -> bytes:
     return frame_head(body) + body
 
 
-def frame_head(body: bytes) -> bytes:
-    """What goes before the body; large bodies need not be copied to be framed."""
-    if len(body) > FRAME_MAX:
-        raise FormatError(f"a frame has at most {FRAME_MAX} bytes, not {len(body)}")
-    return _PREFIX.pack(len(body), google_crc32c.value(body))
+def frame_head(*body: bytes) -> bytes:
+    """What goes before the body, which may be in parts: so large ones need not be copied."""
+    length = sum(map(len, body))
+    if length > FRAME_MAX:
+        raise FormatError(f"a frame has at most {FRAME_MAX} bytes, not {length}")
+    crc = 0
+    for part in body:
+        crc = google_crc32c.extend(crc, part)
+    return _PREFIX.pack(length, crc)
 
 
 def prefix(data: bytes | bytearray | memoryview, offset: int = 0) -> tuple[int, int]:
@@ -117,11 +122,20 @@ def agree(mine: Hello, theirs: Hello) -> int:
 
 
 def encode_envelope(envelope: Envelope, version: int) -> bytes:
-    message = envelope.message
+    head = envelope_head(envelope.sender, envelope.to)
+    return head + encode_message(envelope.message, version)
+
+
+def envelope_head(sender: ReplicaId, to: ReplicaId) -> bytes:
+    """An envelope is this and its message, so that one message can be sent to many."""
+    return _ARRAY_OF_3 + _encoder.encode(sender) + _encoder.encode(to)
+
+
+def encode_message(message: Message, version: int) -> bytes:
     if version < 2 and isinstance(message, Append):
         old = _AppendV1(*(getattr(message, name) for name in _AppendV1.__struct_fields__))
-        return _encoder.encode((envelope.sender, envelope.to, old))
-    return _encoder.encode(envelope)
+        return _encoder.encode(old)
+    return _encoder.encode(message)
 
 
 def decode_envelope(body: bytes) -> Envelope:

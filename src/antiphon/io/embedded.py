@@ -189,9 +189,10 @@ class FarEnd:
 
     # -- Called by the server ------------------------------------------------------------------
 
-    def send_body(self, body: bytes) -> None:
+    def send_body(self, *parts: bytes) -> None:
         if not self._outbox:
             asyncio.get_running_loop().call_soon(self._flush)
+        body = b"".join(parts)
         self._outbox.append(body)
         self.waiting_bytes += len(body)
 

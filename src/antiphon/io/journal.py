@@ -153,15 +153,16 @@ class Journal:
         if segment.size == f.SEGMENT_SIZE:
             records = [self._promise, *records]  # an old segment may go, the promise may not
         encoded = [
-            f.encode_entry(r) if isinstance(r, Entry) else f.encode_promise(r) for r in records
+            f.entry_parts(r) if isinstance(r, Entry) else (f.encode_promise(r),) for r in records
         ]
         offset = segment.base + segment.size
-        data = f.encode_batch(encoded, offset, self._synced)
+        parts = [part for record in encoded for part in record]
+        data = f.encode_batch(parts, offset, self._synced, len(records))
         self._disk.write(segment_name(segment.number), segment.size, data)
         at = segment.size + f.BATCH_SIZE
-        for record, size in zip(records, map(len, encoded), strict=True):
+        for record, its_parts in zip(records, encoded, strict=True):
             self._note(record, segment, at)
-            at += size
+            at += sum(map(len, its_parts))
         segment.size += len(data)
         self._dirty[segment_name(segment.number)] = None
         self._marked = False

@@ -6,12 +6,16 @@ files (`io/files.py`), in memory, and on the simulator's faulty disk.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Protocol
 
 from antiphon.errors import DiskFullError
 
 DIRECTORY = ""
 """The name to sync so that files created, renamed and removed stay so."""
+
+
+SMALL_BYTES = 4096
 
 
 class Disk(Protocol):
@@ -46,7 +50,7 @@ class RamDisk:
     volatile = True
 
     def __init__(self, limit_bytes: int = 1 << 30) -> None:
-        self._files: dict[str, bytearray] = {}
+        self._files: dict[str, RamFile] = {}
         self._limit_bytes = limit_bytes
         self._used = 0
 
@@ -54,29 +58,76 @@ class RamDisk:
         return list(self._files)
 
     def size(self, name: str) -> int:
-        return len(self._files[name])
+        return self._files[name].size
 
     def read(self, name: str, offset: int, size: int) -> bytes:
-        return bytes(self._files[name][offset : offset + size])
+        return self._files[name].read(offset, size)
 
     def write(self, name: str, offset: int, data: bytes) -> None:
-        file = self._files.setdefault(name, bytearray())
-        grown = max(0, offset + len(data) - len(file))
+        file = self._files.setdefault(name, RamFile())
+        grown = max(0, offset + len(data) - file.size)
         if self._used + grown > self._limit_bytes:
             raise DiskFullError(f"memory storage is full: {self._limit_bytes} bytes")
         self._used += grown
-        file[offset : offset + len(data)] = data
+        file.write(offset, data)
 
     def truncate(self, name: str, size: int) -> None:
-        self._used -= len(self._files[name]) - size
-        del self._files[name][size:]
+        file = self._files[name]
+        self._used -= file.size - size
+        file.truncate(size)
 
     def rename(self, old: str, new: str) -> None:
-        self._used -= len(self._files.get(new, b""))
+        replaced = self._files.get(new)
+        self._used -= replaced.size if replaced is not None else 0
         self._files[new] = self._files.pop(old)
 
     def remove(self, name: str) -> None:
-        self._used -= len(self._files.pop(name, b""))
+        removed = self._files.pop(name, None)
+        self._used -= removed.size if removed is not None else 0
 
     def sync(self, name: str) -> None:
         pass
+
+
+class RamFile:
+    """Keeps what is appended as it comes, by reference: one growing buffer would copy all of it,
+    and cost a server more than everything else that it does with a pack."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._chunks: list[bytes] = []
+        self._starts: list[int] = []  # of the chunks
+
+    def write(self, offset: int, data: bytes) -> None:
+        if offset != self.size:  # hardly ever: the whole file becomes one chunk
+            content = bytearray(self.read(0, self.size))
+            content[offset : offset + len(data)] = data
+            self.truncate(0)
+            data = bytes(content)
+        if self._chunks and len(self._chunks[-1]) + len(data) <= SMALL_BYTES:
+            self._chunks[-1] += data  # many small ones would cost more than they hold
+        elif data:
+            self._starts.append(self.size)
+            self._chunks.append(data)
+        self.size = self._starts[-1] + len(self._chunks[-1]) if self._chunks else 0
+
+    def read(self, offset: int, size: int) -> bytes:
+        end = min(offset + size, self.size)
+        if offset >= end:
+            return b""
+        at = bisect_right(self._starts, offset) - 1
+        pieces = []
+        while offset < end:
+            start, chunk = self._starts[at], self._chunks[at]
+            pieces.append(chunk[offset - start : end - start])
+            offset = start + len(chunk)
+            at += 1
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def truncate(self, size: int) -> None:
+        while self._starts and self._starts[-1] >= size:
+            self._starts.pop()
+            self._chunks.pop()
+        self.size = min(self.size, size)
+        if self._chunks:
+            self._chunks[-1] = self._chunks[-1][: size - self._starts[-1]]

@@ -149,27 +149,22 @@ class Connection(asyncio.Protocol):
         """What was sent and has not left for the event loop yet."""
         return self._queued_bytes
 
-    def send(self, frame: bytes) -> bool:
+    def send(self, *frame: bytes) -> bool:
         """Queue a frame; False: there was no room, and it was dropped."""
-        if self._queued_bytes + len(frame) > QUEUE_BYTES:
+        # Its parts are not joined here: a large one would be copied for it.
+        size = sum(map(len, frame))
+        if self._queued_bytes + size > QUEUE_BYTES:
             self.dropped += 1
             return False
-        self._queue.append(frame)
-        self._queued_bytes += len(frame)
+        self._queue += frame
+        self._queued_bytes += size
         self._write_soon()
         return True
 
-    def send_body(self, body: bytes) -> None:
+    def send_body(self, *parts: bytes) -> None:
         """Queue a message for a client; one that does not read is disconnected."""
-        # Not joined with its prefix here: a large body would be copied for it.
-        head = wire.frame_head(body)
-        if self._queued_bytes + len(head) + len(body) > QUEUE_BYTES:
-            self.dropped += 1
+        if not self.send(wire.frame_head(*parts), *parts):
             self.end(f"it has not read {self._queued_bytes} bytes that it asked for")
-            return
-        self._queue += (head, body)
-        self._queued_bytes += len(head) + len(body)
-        self._write_soon()
 
     def hold(self, hold: bool) -> None:
         """Stop reading, so that the sender has to wait; or go on."""
@@ -329,6 +324,7 @@ class Transport:
         self._unidentified: dict[Connection, None] = {}
         self._clients: set[Connection] = set()
         self._listener: asyncio.Server | None = None
+        self._encoded: tuple[Message | None, int, bytes] = (None, 0, b"")  # the last one
 
     async def listen(self, host: str, port: int) -> Address:
         loop = asyncio.get_running_loop()
@@ -362,9 +358,19 @@ class Transport:
             connection = self._came_in.get(to.node)
         if connection is None or connection.ended:
             return
-        if connection.version >= wire.RELAYS or not isinstance(message, Relay):
-            envelope = Envelope(self._me, to, message)
-            connection.send(wire.frame(wire.encode_envelope(envelope, connection.version)))
+        if connection.version < wire.RELAYS and isinstance(message, Relay):
+            return  # it would not know what to do with it
+        head = wire.envelope_head(self._me, to)
+        body = self._encode(message, connection.version)
+        connection.send(wire.frame_head(head, body), head, body)
+
+    def _encode(self, message: Message, version: int) -> bytes:
+        """A leader sends the same to everybody: it is encoded once."""
+        last, last_version, body = self._encoded
+        if message is not last or version != last_version:
+            body = wire.encode_message(message, version)
+            self._encoded = (message, version, body)
+        return body
 
     def counts(self) -> dict[str, int]:
         links = [link.connection for link in self._links.values() if link.connection is not None]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from antiphon.formats import pack
 from antiphon.sim.draws import stream
 from antiphon.sim.machine import ALARM
+from antiphon.sim.observer import Message
 
 if TYPE_CHECKING:
     from antiphon.sim.world import World
@@ -15,6 +16,8 @@ RETRY_US = 400_000
 
 
 class SimClient:
+    lives = 1  # these do not die
+
     def __init__(self, world: World, number: int) -> None:
         self.world = world
         self.number = number
@@ -39,7 +42,7 @@ class SimClient:
         self.sequence = self._next_sequence
         self._next_sequence += count
         self._pack = pack.encode(destination, count, body, self.session, self.sequence)
-        self.world.observer.sends(self)
+        self.world.observer.sends(self, Message(self.session, self.sequence))
         self.attempt(self.done)
 
     def attempt(self, operation: int) -> None:
@@ -54,7 +57,7 @@ class SimClient:
     def acknowledged(self, sequence: int) -> None:
         if sequence == self.sequence and not self.finished:
             self.world.oracle.acknowledge(self.session, sequence)
-            self.world.observer.sent(self)
+            self.world.observer.sent(self, Message(self.session, self.sequence))
             self.done += 1
             self.sequence = 0  # nothing waits until the next one begins
             pause = self._random.choice((100, 10_000, 200_000))

@@ -183,7 +183,10 @@ class SimConsumer:
         self.report()
         self._world.ledger.closes(self._reader)
         self.forget()
-        return self._inbox.close()
+        kept = self._inbox.close()
+        # Among them what was to be handed to it again.
+        self._open = [p for k in kept for p in range(k.first, k.last + 1)]
+        return kept
 
     def forget(self) -> None:
         """The program is gone, or done with it."""

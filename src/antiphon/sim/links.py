@@ -7,6 +7,7 @@ all: then only the heartbeats tell. A frame may come twice, as if a proxy had se
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,8 @@ class SimLink:
         self._server_life = server.lives
         self._open = True
         self._dead = False  # nothing gets through, and nobody notices
-        self._held: list[cw.Request] | None = None  # the server does not read
+        self._held = False  # the server does not read
+        self._unread: deque[cw.Request] = deque()  # at the server
         self._arrival_us = [0, 0]  # of the last frame, each way
         self._to_client = 0  # frames on their way
 
@@ -59,12 +61,18 @@ class SimLink:
             self._world.at(at - self._world.now_us, arrive, *args)
 
     def _at_server(self, request: cw.Request) -> None:
-        if not self._open or self._dead:
+        if self._open and not self._dead:
+            self._unread.append(request)
+            self._read()
+
+    def _read(self) -> None:
+        """The server takes what has come, in order, unless it stands still or wants no more."""
+        wait_us = self.server.paused_until_us - self._world.now_us
+        if wait_us > 0:
+            self._world.at(wait_us, self._read)
             return
-        if self._held is not None:
-            self._held.append(request)
-        else:
-            self._in_server(self.server.from_client, self, request)
+        while self._unread and self._open and not self._held:
+            self._in_server(self.server.from_client, self, self._unread.popleft())
 
     def _at_client(self, body: bytes) -> None:
         if not self._open or self._dead:
@@ -89,12 +97,9 @@ class SimLink:
         self._world.on_server(self.server, self._server_life, call, *args)
 
     def hold(self, hold: bool) -> None:
-        if hold:
-            self._held = []
-        elif self._held is not None:
-            waiting, self._held = self._held, None
-            for request in waiting:
-                self._in_server(self.server.from_client, self, request)
+        self._held = hold
+        if not hold:
+            self._world.at(1, self._read)
 
     # -- The end -------------------------------------------------------------------------------
 

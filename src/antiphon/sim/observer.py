@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from antiphon.core.effects import Applied
 from antiphon.formats import trace
@@ -11,10 +11,28 @@ from antiphon.formats.entry import SnapshotMeta
 from antiphon.formats.trace import Kind, TraceEvent
 
 if TYPE_CHECKING:
-    from antiphon.sim.clients import SimClient
     from antiphon.sim.server import SimServer
 
 GROUP = "log"
+
+
+class Client(Protocol):
+    """Whoever sends."""
+
+    number: int
+    lives: int
+    world: Any
+
+
+class Message(NamedTuple):
+    session: int
+    sequence: int
+    producer: int = 0
+    persistent: bool = True
+
+    @property
+    def name(self) -> str:
+        return f"{self.session}.{self.producer}/{self.sequence}"
 
 
 class Observer:
@@ -28,9 +46,9 @@ class Observer:
 
     def installed(self, server: SimServer, meta: SnapshotMeta) -> None: ...
 
-    def sends(self, client: SimClient) -> None: ...
+    def sends(self, client: Client, message: Message) -> None: ...
 
-    def sent(self, client: SimClient) -> None: ...
+    def sent(self, client: Client, message: Message) -> None: ...
 
 
 class TraceWriter(Observer):
@@ -45,21 +63,22 @@ class TraceWriter(Observer):
     def delivered(self, server: SimServer, applied: Applied) -> None:
         process = (f"server-{server.number}", server.lives)
         for a in applied.accepted:
-            index = self._delivered.get(process, 0) + 1
-            self._delivered[process] = index
-            self._add(
-                process,
-                "deliver",
-                server.world.now_us,
-                didx=index,
-                position=a.position,
-                message=f"{a.session}/{a.sequence}",
-                sender=f"client-{a.session}",
-                sender_seq=a.sequence,
-                view_id=0,
-                session=str(a.session),
-                persistent=True,
-            )
+            for i in range(a.count):
+                index = self._delivered.get(process, 0) + 1
+                self._delivered[process] = index
+                self._add(
+                    process,
+                    "deliver",
+                    server.world.now_us,
+                    didx=index,
+                    position=a.position + i,
+                    message=Message(a.session, a.sequence + i, a.producer).name,
+                    sender=f"client-{a.session}",
+                    sender_seq=a.sequence + i,
+                    view_id=0,
+                    session=str(a.session),
+                    persistent=True,
+                )
 
     def started(self, server: SimServer) -> None:
         if server.lives > 1:
@@ -76,22 +95,22 @@ class TraceWriter(Observer):
             position=server.machine.position,
         )
 
-    def sends(self, client: SimClient) -> None:
-        self._client(client, "send")
+    def sends(self, client: Client, message: Message) -> None:
+        self._client(client, "send", message)
 
-    def sent(self, client: SimClient) -> None:
-        self._client(client, "sent")
+    def sent(self, client: Client, message: Message) -> None:
+        self._client(client, "sent", message)
 
-    def _client(self, client: SimClient, kind: Kind) -> None:
+    def _client(self, client: Client, kind: Kind, message: Message) -> None:
         self._add(
-            (f"client-{client.number}", 1),
+            (f"client-{client.number}", client.lives),
             kind,
             client.world.now_us,
-            message=f"{client.session}/{client.sequence}",
-            sender=f"client-{client.number}",
-            sender_seq=client.sequence,
-            session=str(client.session),
-            persistent=True,
+            message=message.name,
+            sender=f"client-{message.session}",
+            sender_seq=message.sequence,
+            session=str(message.session),
+            persistent=message.persistent,
         )
 
     def _add(self, process: tuple[str, int], kind: Kind, now_us: int, **fields: Any) -> None:

@@ -35,6 +35,7 @@ from antiphon.sim.draws import stream
 from antiphon.sim.ledger import Reading
 from antiphon.sim.links import SimLink
 from antiphon.sim.members import Membership, SimMember, tagged
+from antiphon.sim.observer import Message
 
 if TYPE_CHECKING:
     from antiphon.sim.messaging import MessagingWorld
@@ -355,7 +356,13 @@ class SimProgram:
             0 if self.role.persistent else NON_PERSISTENT,
             Outgoing(TEXT, body, extra, self._now_ms()),
         )
-        batch.watch(lambda: self._answered(batch, body))
+        stream_ = self._stream
+        persistent = self.role.persistent
+        message = Message(
+            conversation.session, stream_.sequence, stream_.producer, persistent=persistent
+        )
+        self.world.observer.sends(self, message)
+        batch.watch(lambda: self._answered(batch, body, message))
 
     def _somewhere(self) -> str:
         destination = self.random.choice(self.role.to)
@@ -364,10 +371,11 @@ class SimProgram:
         # It may be gone by the time the message comes there.
         return self.random.choice([*self.world.mailboxes.values()] or [self.role.to[0]])
 
-    def _answered(self, batch: Batch, body: bytes) -> None:
+    def _answered(self, batch: Batch, body: bytes, message: Message) -> None:
         self.settled += 1
         batch.looked_at = True
         if batch.error is None:
+            self.world.observer.sent(self, message)
             if self.role.persistent:
                 self.world.ledger.answered(body)
             if self.world.is_group(batch.destination):

@@ -189,6 +189,8 @@ def _damage(world: World, server: SimServer, fault: Fault) -> bool:
 def _wipe(world: World, server: SimServer, fault: Fault) -> bool:
     if not hasattr(server, "node") or not world.oracle.committed or not world.may_lose(server):
         return False
+    if len(world.plan.listed) == 1 and server.number in world.plan.listed:
+        return False  # with an empty disk and alone in its list, it is told to found a cluster
     server.crash(power=True)
     world.lost.add(server.id)
     server.disk.wipe()
