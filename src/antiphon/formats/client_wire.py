@@ -498,9 +498,10 @@ def encode_parts(message: Answer) -> tuple[bytes, ...]:
     """The same in parts, of which a large pack to deliver is one: so it need not be copied."""
     if not isinstance(message, Deliver) or len(message.pack) <= 0xFFFF:
         return (_encoder.encode(message),)
-    bare = Deliver(message.consumer, message.position, message.stamp, message.deliveries, b"")
-    head = _encoder.encode(bare).removesuffix(_NO_BYTES)
-    return head + _BYTES_32.pack(0xC6, len(message.pack)), message.pack
+    bare = msgspec.structs.replace(message, pack=b"")
+    tail = _encoder.encode(message.view)
+    head = _encoder.encode(bare).removesuffix(_NO_BYTES + tail)
+    return head + _BYTES_32.pack(0xC6, len(message.pack)), message.pack, tail
 
 
 def decode_request(body: bytes) -> Request:
