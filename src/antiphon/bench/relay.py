@@ -171,6 +171,7 @@ class Relay:
         self._held.append((self._received, data))
         for follower in self._followers:
             follower.write(data)
+        self._hand_out()  # a majority may have it before this one does
         if self._file is None:
             self._has(self._received)
         else:
@@ -214,8 +215,11 @@ class Relay:
 
     def commit(self, upto: int) -> None:
         self._committed = upto
+        self._hand_out()
+
+    def _hand_out(self) -> None:
         ready = []
-        while self._held and self._held[0][0] <= upto:
+        while self._held and self._held[0][0] <= self._committed:
             ready.append(self._held.popleft()[1])
         if ready:
             data = b"".join(ready)
