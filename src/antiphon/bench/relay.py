@@ -306,9 +306,10 @@ class BareRelay:
             process.join()
 
     def work(self, job: Job) -> Slice:
-        before = self._server_cpu_s()
+        before = self._cpu_s()
         done = self._crew.work(job)
-        return done._replace(server_cpu_s=self._server_cpu_s() - before)
+        *followers, leader = (now - then for now, then in zip(self._cpu_s(), before, strict=True))
+        return done._replace(leader_cpu_s=leader, followers_cpu_s=sum(followers))
 
-    def _server_cpu_s(self) -> float:
-        return sum(cpu_s(process.pid) for process in self._processes if process.pid is not None)
+    def _cpu_s(self) -> list[float]:
+        return [cpu_s(process.pid) for process in self._processes if process.pid is not None]
