@@ -22,7 +22,8 @@ def check(figures: dict[str, Any]) -> None:
         assert 0 < latency["p50"] <= latency["p99"]
     assert figures["latency_ms"]["p50"] <= figures["last_delivery_ms"]["p50"]
     assert figures["cpu_s_per_million"] > 0
-    assert set(figures["cpu_s_per_million_of"]) == {"publisher", "servers", "members"}
+    roles = {"publisher", "leader", "followers", "members"}
+    assert set(figures["cpu_s_per_million_of"]) == roles
 
 
 @pytest.mark.parametrize("storage", ["durable", "memory"])

@@ -21,7 +21,8 @@ def slice_of(seconds: float, messages: int, delays_ms: list[list[int]]) -> Slice
         )
         for place, delays in enumerate(delays_ms)
     ]
-    return Slice(Part(messages, 0, ended // 2, 1.0, sent), members, 4.0, messages // 100)
+    publisher = Part(messages, 0, ended // 2, 1.0, sent)
+    return Slice(publisher, members, 2.5, 1.5, messages // 100)
 
 
 def test_the_slowest_member_counts() -> None:
@@ -38,7 +39,12 @@ def test_figures_are_of_all_processes_and_slices() -> None:
     slices = [slice_of(1.0, 1_000_000, [[1] * 100, [2] * 100]) for _ in range(2)]
     found = _figures(slices, slices)
     assert found["messages_per_s"] == 1_000_000
-    assert found["cpu_s_per_million_of"] == {"publisher": 1.0, "servers": 4.0, "members": 4.0}
+    assert found["cpu_s_per_million_of"] == {
+        "publisher": 1.0,
+        "leader": 2.5,
+        "followers": 1.5,
+        "members": 4.0,
+    }
     assert found["cpu_s_per_million"] == 9.0
     assert found["latency_ms"] == {"p50": 1.0, "p99": 1.0}
     assert found["last_delivery_ms"] == {"p50": 2.0, "p99": 2.0}

@@ -136,7 +136,8 @@ def _figures(slices: Sequence[Slice], light: Sequence[Slice]) -> dict[str, Any]:
     packs = sum(slice_.packs for slice_ in slices)
     cpu = {
         "publisher": sum(slice_.publisher.cpu_s for slice_ in slices),
-        "servers": sum(slice_.server_cpu_s for slice_ in slices),
+        "leader": sum(slice_.leader_cpu_s for slice_ in slices),
+        "followers": sum(slice_.followers_cpu_s for slice_ in slices),
         "members": sum(member.cpu_s for slice_ in slices for member in slice_.members),
     }
     found: dict[str, Any] = {

@@ -80,7 +80,8 @@ class Part(NamedTuple):
 class Slice(NamedTuple):
     publisher: Part
     members: list[Part]
-    server_cpu_s: float = 0.0
+    leader_cpu_s: float = 0.0
+    followers_cpu_s: float = 0.0
     packs: int = 0  # 0: nobody counted
 
     @property

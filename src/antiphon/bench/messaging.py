@@ -9,11 +9,11 @@ from functools import partial
 from itertools import cycle, islice
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
 
 import antiphon
-from antiphon.bench.crew import Crew, Job, Shape, Slice
+from antiphon.bench.crew import PATIENCE_S, Crew, Job, Shape, Slice
 from antiphon.errors import IllegalStateError
+from antiphon.formats.client_wire import Status
 from antiphon.io.cluster import look
 from antiphon.io.local import LocalCluster
 
@@ -53,6 +53,7 @@ class Messaging:
         leader = look(self._cluster.url).leader
         if leader is None:
             raise IllegalStateError("the servers have no leader")
+        self._leader = leader
         home = self._cluster.servers[leader].url
         others = [server.url for node, server in self._cluster.servers.items() if node != leader]
         self._crew = stack.enter_context(Crew(shape.load, shape.members))
@@ -64,20 +65,20 @@ class Messaging:
         before = self._look()
         done = self._crew.work(job)
         after = self._look()
+        cpu_s = {node: status.cpu_s - before[node].cpu_s for node, status in after.items()}
         return done._replace(
-            server_cpu_s=after.cpu_s - before.cpu_s, packs=after.published - before.published
+            leader_cpu_s=cpu_s.pop(self._leader),
+            followers_cpu_s=sum(cpu_s.values()),
+            packs=_published(after) - _published(before),
         )
 
-    def _look(self) -> _Servers:
-        found = look(self._cluster.url).answers.values()
-        return _Servers(
-            sum(status.cpu_s for status in found),
-            sum(status.counts["session"]["published"] for status in found),
-        )
+    def _look(self) -> dict[int, Status]:
+        found = look(self._cluster.url, PATIENCE_S).answers
+        if len(found) < len(self._cluster.servers):
+            raise IllegalStateError("a server does not answer during the measurement")
+        return found
 
 
-class _Servers(NamedTuple):
-    """What all servers have done so far."""
-
-    cpu_s: float
-    published: int  # packs
+def _published(servers: dict[int, Status]) -> int:
+    """Packs, so far."""
+    return sum(status.counts["session"]["published"] for status in servers.values())

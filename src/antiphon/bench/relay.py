@@ -171,6 +171,7 @@ class Relay:
         self._held.append((self._received, data))
         for follower in self._followers:
             follower.write(data)
+        self._hand_out()  # a majority may have it before this one does
         if self._file is None:
             self._has(self._received)
         else:
@@ -214,8 +215,11 @@ class Relay:
 
     def commit(self, upto: int) -> None:
         self._committed = upto
+        self._hand_out()
+
+    def _hand_out(self) -> None:
         ready = []
-        while self._held and self._held[0][0] <= upto:
+        while self._held and self._held[0][0] <= self._committed:
             ready.append(self._held.popleft()[1])
         if ready:
             data = b"".join(ready)
@@ -302,9 +306,10 @@ class BareRelay:
             process.join()
 
     def work(self, job: Job) -> Slice:
-        before = self._server_cpu_s()
+        before = self._cpu_s()
         done = self._crew.work(job)
-        return done._replace(server_cpu_s=self._server_cpu_s() - before)
+        *followers, leader = (now - then for now, then in zip(self._cpu_s(), before, strict=True))
+        return done._replace(leader_cpu_s=leader, followers_cpu_s=sum(followers))
 
-    def _server_cpu_s(self) -> float:
-        return sum(cpu_s(process.pid) for process in self._processes if process.pid is not None)
+    def _cpu_s(self) -> list[float]:
+        return [cpu_s(process.pid) for process in self._processes if process.pid is not None]

@@ -15,7 +15,7 @@ from antiphon.errors import FormatError
 from antiphon.formats import wire
 from antiphon.formats.entry import ReplicaId
 from antiphon.io.frames import FrameReader
-from antiphon.io.transport import Address
+from antiphon.io.transport import JOIN_BYTES, Address
 
 OnBodies = Callable[[list[bytes]], None]
 OnLost = Callable[[Exception | None], None]
@@ -86,7 +86,11 @@ class TcpLink(asyncio.Protocol):
 
     def send(self, bodies: list[bytes]) -> None:
         if self._socket is not None and not self._closed:
-            self._socket.write(b"".join(map(wire.frame, bodies)))
+            parts = [part for body in bodies for part in (wire.frame_head(body), body)]
+            if sum(map(len, parts)) > JOIN_BYTES:
+                self._socket.writelines(parts)
+            else:
+                self._socket.write(b"".join(parts))
 
     def close(self) -> None:
         self._closed = True
