@@ -39,6 +39,7 @@ from antiphon.api.conversation import (
     Terms,
 )
 from antiphon.api.conversation_inbox import Slice
+from antiphon.api.conversation_state import StateEvent
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import JMSError
@@ -66,6 +67,9 @@ class Receiver(Protocol):
 
     def dropped(self, error: JMSError) -> None:
         """Nothing more comes."""
+
+    def state(self, event: StateEvent) -> None:
+        """Of a group: what becomes of the state that this member takes over."""
 
     def report(self) -> None:
         """Hand the acknowledgements that were gathered to the conversation."""
@@ -185,6 +189,10 @@ class Connection:
                 receiver = self.receivers.pop(event.consumer, None)
                 if receiver is not None:
                     receiver.dropped(event.error)
+            elif isinstance(event, StateEvent):
+                receiver = self.receivers.get(event.consumer)
+                if receiver is not None:
+                    receiver.state(event)
             elif isinstance(event, AcksDue):
                 self._report()
             elif isinstance(event, Dial):

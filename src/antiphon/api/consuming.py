@@ -17,6 +17,7 @@ from antiphon.api.connection import logger
 from antiphon.api.conversation import Acknowledgement, Conversation, Request
 from antiphon.api.conversation_events import GroupColumns, Notice
 from antiphon.api.conversation_inbox import Inbox, Loan, Slice
+from antiphon.api.conversation_state import StateEvent
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.destination import Destination
 from antiphon.api.group_messages import occurred
@@ -96,6 +97,9 @@ class BaseConsumer(ABC):
     def report(self) -> None:
         with self._lock:
             self.report_now()
+
+    def state(self, event: StateEvent) -> None:
+        raise AssertionError("only who has joined takes a state over")
 
     def opened(self, request: Request) -> None:
         """The servers have granted it; `data` says who it is, if the destination is a group."""
@@ -183,10 +187,21 @@ class BaseConsumer(ABC):
                 message = self._take(in_loop)
                 if message is not None:
                     return message
-                if not (yield Pause(bell, deadline.left())):
+                if self.must_provide:
+                    yield from self.providing()
+                elif not (yield Pause(bell, deadline.left())):
                     return None
             finally:
                 self._bells.discard(bell)
+
+    @property
+    def must_provide(self) -> bool:
+        """Of a group: this member is to hand out its state before it goes on."""
+        return False
+
+    def providing(self) -> Script[None]:
+        """Do so."""
+        yield from ()
 
     def _looping(self) -> Script[Message | None]:
         """The next message of a loop; None: the consumer is closed, and the loop ends."""

@@ -30,7 +30,6 @@ from antiphon.api.membership import (
     NAME_WAIT_S,
     BaseMember,
     Crew,
-    StateProvider,
     check_joinable,
     remove_after_ms,
 )
@@ -44,6 +43,7 @@ from antiphon.api.message import (
 )
 from antiphon.api.modes import SessionMode
 from antiphon.api.standing import Standing
+from antiphon.api.state import StateProvider
 from antiphon.api.waiting import Deadline, Pause, Script, ring
 from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import (
