@@ -191,6 +191,8 @@ def _draw_member(random: Random, groups: tuple[str, ...]) -> Role:
             ruthless=random.choice((0.0, 0.0, 0.02)),
             invites=random.choice((0.0, 0.0, 0.02)),
             changes=random.choice((0.0, 0.0, 0.05)),
+            provides=random.random() < 0.6,
+            fails=random.choice((0.0, 0.0, 0.3)),
         ),
     )
 

@@ -24,6 +24,7 @@ from antiphon.api.conversation import (
     Terms,
 )
 from antiphon.api.conversation_packing import Batch, Stream
+from antiphon.api.conversation_state import StateEvent
 from antiphon.errors import IllegalStateError, JMSError, SecurityError
 from antiphon.formats import client_wire as cw
 from antiphon.formats.columns import TEXT, Outgoing
@@ -35,6 +36,7 @@ from antiphon.sim.draws import stream
 from antiphon.sim.ledger import Reading
 from antiphon.sim.links import SimLink
 from antiphon.sim.members import Membership, SimMember, tagged
+from antiphon.sim.replicas import Replica
 
 if TYPE_CHECKING:
     from antiphon.sim.messaging import MessagingWorld
@@ -82,6 +84,7 @@ class SimProgram:
         self._link: SimLink | None = None
         self._consumer: SimConsumer | None = None
         self._members: dict[int, SimMember] = {}  # by the consumer's number
+        self.replicas: dict[str, Replica] = {}  # by group
         self.confirmed: set[int] = set()  # of groups: acknowledged, and certainly so
         self._stream: Stream | None = None
         self._closing = False
@@ -248,6 +251,9 @@ class SimProgram:
         elif isinstance(event, Dropped):
             if (member := self._members.get(event.consumer)) is not None:
                 member.dropped(event.error)
+        elif isinstance(event, StateEvent):
+            if (member := self._members.get(event.consumer)) is not None:
+                member.state(event)
         elif isinstance(event, AcksDue):
             if self._consumer is not None:
                 self._consumer.report()
