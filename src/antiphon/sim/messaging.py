@@ -135,6 +135,8 @@ class MessagingWorld(World):
         for program in self.programs:
             program.calm()
             program.start()
+            if program.role.member is not None and self.core is not None:
+                program.move(self.core)
 
     # -- Groups --------------------------------------------------------------------------------
 

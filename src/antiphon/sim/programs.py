@@ -200,6 +200,12 @@ class SimProgram:
         if self._link is not None:
             self._link.cut()
 
+    def move(self, core: frozenset[int]) -> None:
+        """To a server that all others of the core reach: a state goes directly from one member's
+        server to the other's."""
+        if self._link is not None and self._link.server.number not in core:
+            self._link.cut()
+
     def die_line(self) -> None:
         if self._link is not None:
             self._link.die()
