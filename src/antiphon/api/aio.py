@@ -122,8 +122,8 @@ def connect(
     allow_pickle: bool = False,
 ) -> Opening[Context]:
     """A context on a new connection. Without a URL: `ANTIPHON_URL`, then `antiphon.toml`."""
-    terms = terms_of(client_id, user, password, session_mode, connect_timeout, trace, tls)
-    options = Options(send_timeout, close_timeout, allow_pickle)
+    terms = terms_of(client_id, user, password, session_mode, connect_timeout, tls)
+    options = Options(send_timeout, close_timeout, allow_pickle, trace)
 
     async def opening() -> Context:
         loop = asyncio.get_running_loop()

@@ -41,6 +41,7 @@ from antiphon.api.conversation import (
 from antiphon.api.conversation_inbox import Slice
 from antiphon.api.conversation_state import StateEvent
 from antiphon.api.conversation_ticket import Ticket
+from antiphon.api.tracing import Trace
 from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import JMSError
 from antiphon.formats.client_wire import GroupEvent
@@ -56,6 +57,7 @@ class Options(msgspec.Struct, frozen=True):
     send_timeout: float | None = None
     close_timeout: float = 10.0
     allow_pickle: bool = False
+    trace: str | None = None  # the folder for it
 
 
 class Receiver(Protocol):
@@ -101,6 +103,9 @@ class Connection:
         self.conversation = Conversation(
             secrets.randbits(62) + 1, secrets.token_bytes(16), Random(), now_ms(), terms
         )
+        self.trace: Trace | None = None
+        if options.trace is not None:
+            self.trace = Trace(options.trace, terms.client_id, self.conversation.session)
         self.started = True  # `stop()` holds deliveries
         self.exception_listener: Callable[[JMSError], Any] | None = None
         self.members: list[Member] = []  # the first one owns the connection
@@ -258,6 +263,8 @@ class Connection:
             self._link = None
 
     def _over(self, event: Over) -> None:
+        if self.trace is not None and event.error is not None and self.receivers:
+            self.trace.add("crash")  # so it is to those who are in groups with its members
         for member in list(self.members):
             member.ended(event.error)
         if event.error is not None and self.conversation.ready.error is None:
@@ -268,6 +275,8 @@ class Connection:
         try:
             await self._route.release()
         finally:
+            if self.trace is not None:
+                self.trace.close()
             self.released.settle()
             self.released.tell()
 

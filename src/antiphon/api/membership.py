@@ -70,7 +70,6 @@ class BaseMember(BaseConsumer):
     def __init__(self, context: BaseContext, destination: Topic, inbox: Inbox) -> None:
         super().__init__(context, destination, inbox)
         self._producer = context.plain_producer()
-        self._durable = False
         self._workers = 1
         self._provider: StateProvider | None = None
         self._schedule_of = Scheduler(ConflictRelation.ATOMIC)
@@ -95,7 +94,7 @@ class BaseMember(BaseConsumer):
     # -- Joining and leaving ----------------------------------------------------------------------
 
     def prepare(self, durable: bool, workers: int, provider: StateProvider | None) -> None:
-        self._durable = durable
+        self.durable = durable
         self._workers = workers
         self._provider = provider
         if workers > 1:
@@ -117,13 +116,17 @@ class BaseMember(BaseConsumer):
             self.destination.text,
             self.inbox.prefetch,
             name or "",
-            self._durable,
+            self.durable,
             self._provider is not None,
         )
 
     def _leaving_group(self) -> Script[None]:
         self._leaves = True
         yield from self.closing()
+
+    @property
+    def stays_member(self) -> bool:
+        return super().stays_member and not self._leaves
 
     def _goodbye(self, conversation: Conversation, kept: list[Kept]) -> Request:
         if self._leaves and self.standing.removed is None and self._dropped is None:
@@ -143,6 +146,8 @@ class BaseMember(BaseConsumer):
                     lambda c: c.state_taken(event.consumer, event.serial, stored.seq)
                 )
             elif isinstance(event, Ready):
+                if self._trace is not None:
+                    self._trace.add("state", group=self.destination.text, position=event.position)
                 self.inbox.pass_request(event.serial)
             elif isinstance(event, Began | Missing):
                 self.inbox.take_over(event.serial)

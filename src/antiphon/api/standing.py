@@ -30,12 +30,14 @@ def admission(view_id: int, data: bytes) -> Admission:
 class Standing:
     def __init__(self) -> None:
         self.name = ""  # in its group; empty: not known to be a member of one
+        self.relation = ConflictRelation.ATOMIC  # of the group, when it joined
         self.view: View | None = None  # the last one that the application has got
         self.removed: View | None = None  # the one that this member is no longer in
         self._arrived: View | None = None  # the last one that is here
 
     def enter(self, admitted: Admission) -> None:
         self.name = admitted.name
+        self.relation = admitted.relation
         self.view = admitted.view
         if self._arrived is None:
             self._arrived = admitted.view

@@ -58,8 +58,8 @@ def connect(
     allow_pickle: bool = False,
 ) -> Context:
     """A context on a new connection. Without a URL: `ANTIPHON_URL`, then `antiphon.toml`."""
-    terms = terms_of(client_id, user, password, session_mode, connect_timeout, trace, tls)
-    options = Options(send_timeout, close_timeout, allow_pickle)
+    terms = terms_of(client_id, user, password, session_mode, connect_timeout, tls)
+    options = Options(send_timeout, close_timeout, allow_pickle, trace)
     loop = background_loop()
     route = route_to(url or default_url())
     connection = Connection(loop, loop.call_soon_threadsafe, route, terms, options)
