@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 MS = 1000
 
+CONTROLS_MAX = 3
+"""A member does not tell its group more while so much of what it sent is not settled."""
+
 MAILBOX = "mailbox"
 """To send to: the temporary destination of somebody."""
 
@@ -427,6 +430,8 @@ class SimProgram:
         """A message for the group itself; False: it cannot be sent."""
         conversation = self._conversation
         if conversation is None or conversation.over or self._stream is None or self._closing:
+            return False
+        if self.sent - self.settled > CONTROLS_MAX:
             return False
         self.sent += 1
         batch = conversation.send(self._stream, group, flags, message)
