@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from antiphon.api.connection import logger
 from antiphon.api.conversation import Acknowledgement, Conversation, Request
-from antiphon.api.conversation_events import GroupColumns, Notice
+from antiphon.api.conversation_events import GroupColumns, Notice, admission
 from antiphon.api.conversation_inbox import Inbox, Loan, Slice
 from antiphon.api.conversation_state import StateEvent
 from antiphon.api.conversation_ticket import Ticket
@@ -23,7 +23,7 @@ from antiphon.api.destination import Destination
 from antiphon.api.group_messages import occurred
 from antiphon.api.message import Message, arrived
 from antiphon.api.modes import SessionMode
-from antiphon.api.standing import Standing, admission
+from antiphon.api.standing import Standing
 from antiphon.api.waiting import Deadline, Pause, Script, ring
 from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import IllegalStateError, JMSError

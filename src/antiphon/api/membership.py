@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from antiphon.api.consuming import LISTENER_DELIVERIES_MAX, BaseConsumer, Listener
 from antiphon.api.conversation import Conversation, Request
-from antiphon.api.conversation_events import Notice
+from antiphon.api.conversation_events import Notice, admission
 from antiphon.api.conversation_inbox import Inbox
 from antiphon.api.conversation_state import Began, Missing, Ready, StateEvent
 from antiphon.api.destination import Topic
@@ -24,7 +24,6 @@ from antiphon.api.producing import (
     BaseProducer,
     Headers,
 )
-from antiphon.api.standing import admission
 from antiphon.api.state import InitialState, StateProvider, handing_out
 from antiphon.api.waiting import Pause, Script
 from antiphon.api.workers import Item, Scheduler

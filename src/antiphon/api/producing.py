@@ -159,12 +159,14 @@ class BaseProducer:
         and a new conflict relation is checked before anything is sent."""
         if SET_CONFLICT in extra.properties:
             try:
-                ConflictRelation.from_json(message.body.decode())
+                relation = ConflictRelation.from_json(message.body.decode())
             except (FormatError, UnicodeDecodeError) as error:
                 raise MessageFormatError(
                     f"the body of a message with {SET_CONFLICT} is a text, the conflict relation "
                     f"as JSON: {error}"
                 ) from None
+            if topic.text in self._connection.relations:  # what is sent next comes behind it
+                self._connection.relations[topic.text] = relation
         removed = extra.properties.get(REMOVE)
         if self._connection.trace is not None and isinstance(removed, str):
             names = tuple(removed.split())
