@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from antiphon.api.conversation import Acknowledgement, Conversation, Request
-from antiphon.api.conversation_events import GroupColumns, Notice
+from antiphon.api.conversation_events import GroupColumns, Notice, admission
 from antiphon.api.conversation_inbox import Inbox, Slice
 from antiphon.api.conversation_state import Began, Missing, StateEvent
-from antiphon.api.standing import admission
 from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import IllegalStateError, JMSError
 from antiphon.formats import client_wire as cw
@@ -80,6 +79,7 @@ class SimMember:
         self._replica = program.replicas.setdefault(group, Replica())
         self._taker = Taker(self._replica, lambda: self._world.ledger.positions_of(group))
         self._waits = False  # for a state
+        self._untraced_state = False  # it is there, and the application sees its view first
         self._gives = 0  # the request for its state that it is about to grant
         after_ms = self._world.remove_after_ms(group)
         conversation.request(cw.CreateGroup(group, "", after_ms))
@@ -144,10 +144,15 @@ class SimMember:
             self._window.acknowledges(cw.AckRow(self.number, 0, event.position))
         if known:
             self._waits = False
-            self._trace("state", position=self._taker.cut)
+            self._untraced_state = True
             self._inbox.pass_request(event.serial)
             self._conversation.acks_wait()
         self._go_on()
+
+    def _trace_state(self) -> None:
+        if self._untraced_state:
+            self._untraced_state = False
+            self._trace("state", position=self._taker.cut)
 
     def _provide(self) -> None:
         """If it was asked for its state, and has handled everything before that."""
@@ -195,12 +200,14 @@ class SimMember:
             else:
                 self._got(slice_, index)
         if not self._over:
+            self._trace_state()
             self._handled()
             self._provide()
             self._go_on()
         self._program.step()
 
     def _got(self, slice_: Slice, index: int) -> None:
+        self._trace_state()
         columns, position = slice_.columns, slice_.start + index
         assert isinstance(columns, GroupColumns)
         extra = decode_extra(columns.extra(index))
@@ -232,8 +239,10 @@ class SimMember:
         if event.kind == cw.VIEW:
             self._world.same_view(self.group, event)
             self._view, self._view_id = event.members, event.view
-            if self._program.name in event.came:
+            if self._program.name in event.came and self._taker.cut < 0:
                 self._replica.begin(event.view, event.position)
+            elif self._program.name in event.came:
+                self._replica.joined = event.view  # and the state is here already
             self._trace("view", view_id=event.view, members=event.members, **fields)
             if self._program.name not in event.members:
                 self._removed()
@@ -320,6 +329,7 @@ class SimMember:
     def end(self) -> None:
         """It is no member any more, or not an active one, and knows it."""
         if self.joined and not self._over:
+            self._trace_state()
             self._trace("leave")
         self.forget()
 
