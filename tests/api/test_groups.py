@@ -513,6 +513,29 @@ def test_a_durable_consumer_of_a_group_is_a_durable_member(
         one.create_durable_consumer(topic, "c")
 
 
+def test_a_name_alone_is_enough_to_unsubscribe_if_only_one_has_it(
+    connect: Connect, backend: Backend
+) -> None:
+    one = connect(client_id=backend.name("c"))
+    g, h = one.create_group(backend.name("g")), one.create_group(backend.name("h"))
+    name = backend.name("m")
+    a = one.join(g, "a")
+    one.join(g, name, durable=True).close()
+    one.join(h, name)
+    with pytest.raises(IllegalStateError, match=f"{plain(g).text}, {plain(h).text}. Say"):
+        one.unsubscribe(name)
+    one.unsubscribe(name, group=h)
+    consumer = one.create_durable_consumer(one.create_topic(backend.name("t")), name)
+    with pytest.raises(IllegalStateError, match="a durable subscription"):
+        one.unsubscribe(name)
+    consumer.close()
+    one.unsubscribe(name, group=g)
+    assert told(a, 3)[2] == (3, ("a",), (), (name,))
+    one.unsubscribe(name)
+    with pytest.raises(InvalidDestinationError):
+        one.unsubscribe(name)
+
+
 def test_messages_with_properties_act_as_the_methods_do(connect: Connect, backend: Backend) -> None:
     one = connect()
     name = backend.name("g")
