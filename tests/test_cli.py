@@ -112,6 +112,7 @@ def test_wrong_usage_exits_2_and_says_why(
         (f"cluster remove {URL} 3", "antiphon.io.cluster.change"),
         (f"pub {URL} topic:Alarms Fire!", "antiphon.pubsub_cli.publish"),
         (f"sub {URL} queue:q", "antiphon.pubsub_cli.subscribe"),
+        (f"group {URL} accounts", "antiphon.group_cli.run"),
         ("bench throughput", "antiphon.bench.compare.throughput"),
         ("bench latency", "antiphon.bench.compare.latency"),
         ("trace show x.trace", "antiphon.trace_show.run"),

@@ -38,9 +38,10 @@ MAY_IMPORT = {
     "demo": EVERYTHING | {"chaos", "demo_member"},
     "demo_member": EVERYTHING | {"chaos"},
     "trace_show": EVERYTHING,
+    "group_cli": EVERYTHING,
     "pubsub_cli": PUBLIC,
     "__main__": {"cli"},
-    "cli": EVERYTHING | {"bench", "chaos", "demo", "pubsub_cli", "trace_show"},
+    "cli": EVERYTHING | {"bench", "chaos", "demo", "group_cli", "pubsub_cli", "trace_show"},
 }
 
 PURE_LAYERS = {"formats", "core", "broker"}

@@ -38,7 +38,14 @@ TABLES = {
     "Requests": get_args(cw.Request),
     "Answers": get_args(cw.Answer),
     "Control requests": get_args(cw.Body),
-    "Values inside them": (cw.Seen, cw.AckRow, cw.Kept, cw.GroupEvent),
+    "Values inside them": (
+        cw.Seen,
+        cw.AckRow,
+        cw.Kept,
+        cw.GroupEvent,
+        cw.GroupStatus,
+        cw.MemberStatus,
+    ),
     "Commands": get_args(command.Command),
 }
 

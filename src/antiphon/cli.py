@@ -53,6 +53,7 @@ def _build_parser() -> argparse.ArgumentParser:
     _add_cluster(commands)
     _add_pub(commands)
     _add_sub(commands)
+    _add_watch_group(commands)
     _add_demo(commands)
     _add_sim(commands)
     _add_chaos(commands)
@@ -227,6 +228,19 @@ def _checked_sub(parser: argparse.ArgumentParser, args: argparse.Namespace) -> a
     if args.durable is not None and not args.destination.startswith("topic:"):
         parser.error("--durable is for topics; a queue keeps its messages anyway")
     return args
+
+
+def _add_watch_group(commands: Commands) -> None:
+    parser = _add_command(
+        commands,
+        "group",
+        "show a group as it lives: views, suspects, who is behind; until Ctrl-C",
+        "antiphon group antiphon://127.0.0.1:7470 accounts",
+        _implementation("antiphon.group_cli", "run"),
+    )
+    _add_url(parser)
+    parser.add_argument("name", metavar="NAME", help="the group's")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line, every second")
 
 
 def _add_demo(commands: Commands) -> None:

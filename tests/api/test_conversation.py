@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.api import conversation as conv
 from antiphon.api.conversation import Conversation, Terms
+from antiphon.api.conversation_events import GroupColumns
 from antiphon.api.conversation_packing import PACK_BYTES, PACKS_IN_FLIGHT, ROOM_BYTES, Batch
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.errors import (
@@ -824,3 +826,84 @@ def test_an_unknown_error_of_a_newer_server_is_an_error_all_the_same() -> None:
         error = conv.error_of(code, "text")
         assert isinstance(error, JMSError)
         assert str(error) == "text"
+
+
+# -- Groups ---------------------------------------------------------------------------------------
+
+
+def join(talk: Talk, name: str = "a") -> int:
+    number = talk.c.next_consumer()
+    request = talk.c.join(cw.Join(number, "topic:g", 100, name))
+    talk.step()
+    data = msgspec.msgpack.encode((name, "{}", (name,), False))
+    talk.answer(cw.Result(request.number, value=1, data=data))
+    assert (request.value, request.data) == (1, data)
+    return number
+
+
+def view(serial: int, position: int = 0) -> cw.GroupEvent:
+    return cw.GroupEvent(serial, position, cw.VIEW, serial, ("a",))
+
+
+def test_group_events_come_in_order_with_messages_and_once(talk: Talk) -> None:
+    member = join(talk)
+    talk.answer(
+        cw.Happened(member, view(1)),
+        cw.Deliver(member, 5, 0, 1, a_pack("topic:g", "x"), 1),
+        cw.Happened(member, view(2, 5)),
+        cw.Happened(member, view(1)),
+        cw.Happened(member, view(2, 5)),
+    )
+    found = [e for e in talk.events if isinstance(e, conv.Arrived | conv.Occurred)]
+    assert [type(e).__name__ for e in found] == ["Occurred", "Arrived", "Occurred"]
+    assert isinstance(found[1], conv.Arrived)
+    assert isinstance(found[1].slice.columns, GroupColumns)
+    assert found[1].slice.columns.view_id == 1
+
+
+def test_who_resumes_says_which_events_it_has(talk: Talk) -> None:
+    member = join(talk)
+    talk.answer(cw.Happened(member, view(1)), cw.Happened(member, view(2)))
+    talk.lose()
+    assert talk.dial().seen == (cw.Seen(member, 0, (), 2),)
+
+
+def test_events_for_who_is_no_member_are_a_mistake_of_the_server(talk: Talk) -> None:
+    talk.answer(cw.Happened(99, view(1)))  # closed meanwhile, perhaps
+    assert talk.c.attached
+    talk.answer(cw.Happened(talk.open_consumer("queue:q"), view(1)))
+    assert not talk.c.attached
+
+
+def test_a_consumer_that_ended_is_dropped_once(talk: Talk) -> None:
+    member = join(talk)
+    ended = cw.ConsumerEnded(member, "IllegalStateError", "somebody has its place")
+    talk.answer(ended, ended)
+    (dropped,) = talk.take(conv.Dropped)
+    assert isinstance(dropped.error, IllegalStateError)
+    assert talk.deliver(member, 1, "x") == []
+
+
+def test_who_is_not_known_yet_has_not_ended(talk: Talk) -> None:
+    number = talk.c.next_consumer()
+    request = talk.c.join(cw.Join(number, "topic:g", 100, "a"))
+    talk.step()
+    talk.lose()
+    talk.attach()
+    talk.answer(cw.ConsumerEnded(number, "IllegalStateError", "not known"))
+    assert talk.take(conv.Dropped) == []
+    data = msgspec.msgpack.encode(("a", "{}", ("a",), False))
+    talk.answer(cw.Result(request.number, value=1, data=data))
+    talk.answer(cw.Happened(number, view(1)))
+    assert len(talk.take(conv.Occurred)) == 1
+
+
+def test_leaving_and_failing_are_said(talk: Talk) -> None:
+    one, two = join(talk, "a"), join(talk, "b")
+    left = talk.c.leave(one)
+    talk.step()
+    talk.answer(cw.Result(left.number))
+    talk.c.close_consumer(two, (), failed=True)
+    talk.step()
+    bodies = [m.body for m in talk.sent if isinstance(m, cw.Control)][-2:]
+    assert bodies == [cw.Leave(one), cw.CloseConsumer(two, (), True)]

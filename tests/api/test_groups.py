@@ -513,6 +513,29 @@ def test_a_durable_consumer_of_a_group_is_a_durable_member(
         one.create_durable_consumer(topic, "c")
 
 
+def test_a_name_alone_is_enough_to_unsubscribe_if_only_one_has_it(
+    connect: Connect, backend: Backend
+) -> None:
+    one = connect(client_id=backend.name("c"))
+    g, h = one.create_group(backend.name("g")), one.create_group(backend.name("h"))
+    name = backend.name("m")
+    a = one.join(g, "a")
+    one.join(g, name, durable=True).close()
+    one.join(h, name)
+    with pytest.raises(IllegalStateError, match=f"{plain(g).text}, {plain(h).text}. Say"):
+        one.unsubscribe(name)
+    one.unsubscribe(name, group=h)
+    consumer = one.create_durable_consumer(one.create_topic(backend.name("t")), name)
+    with pytest.raises(IllegalStateError, match="a durable subscription"):
+        one.unsubscribe(name)
+    consumer.close()
+    one.unsubscribe(name, group=g)
+    assert told(a, 3)[2] == (3, ("a",), (), (name,))
+    one.unsubscribe(name)
+    with pytest.raises(InvalidDestinationError):
+        one.unsubscribe(name)
+
+
 def test_messages_with_properties_act_as_the_methods_do(connect: Connect, backend: Backend) -> None:
     one = connect()
     name = backend.name("g")
@@ -773,3 +796,126 @@ def test_workers_need_automatic_acknowledgement(connect: Connect, backend: Backe
     one = connect(session_mode=CLIENT)
     with pytest.raises(IllegalStateError, match="automatically"):
         one.join(one.create_group(backend.name("g")), "a", workers=2)
+
+
+# -- State ----------------------------------------------------------------------------------------
+
+
+def state_of(member: Any) -> bytes | None:
+    """What it takes over."""
+    stream = plain(member).initial_state if plain(member) is member else awaited_state(member)
+    return None if stream is None else stream.read()
+
+
+def awaited_state(member: Any) -> Any:
+    async def wait() -> Any:
+        return await member.wrapped.initial_state
+
+    return member.front.do(wait)
+
+
+class Table:
+    """A member that adds up what it is told, and hands that out."""
+
+    def __init__(self, context: Any, group: Any, name: str, **options: Any) -> None:
+        self.handled: list[str] = []
+        self.news = threading.Condition()
+        self.member = context.join(group, name, state_provider=self.state, **options)
+
+    def state(self) -> list[bytes]:
+        return [f"{one}\n".encode() for one in self.handled]
+
+    def load(self) -> None:
+        state = state_of(self.member)
+        self.handled = [] if state is None else state.decode().splitlines()
+
+    def listen(self) -> None:
+        self.member.set_message_listener(self.handle)
+
+    def handle(self, message: Any) -> None:
+        if type(message) is antiphon.TextMessage:
+            with self.news:
+                self.handled.append(message.text)
+                self.news.notify_all()
+
+    def until(self, text: str) -> list[str]:
+        with self.news:
+            assert self.news.wait_for(lambda: text in self.handled, PATIENCE_S)
+            return list(self.handled)
+
+
+def test_a_new_member_takes_over_the_state_and_then_all_that_follows(
+    connect: Connect, backend: Backend
+) -> None:
+    one, two = connect(), connect()
+    group = one.create_group(backend.name("g"))
+    a = Table(one, group, "a")
+    assert state_of(a.member) is None
+    a.listen()
+    for n in range(20):
+        a.member.multicast(f"{n}")
+    b = Table(two, group, "b")
+    for n in range(20, 40):
+        a.member.multicast(f"{n}")
+    b.load()
+    assert len(b.handled) >= 20
+    b.listen()
+    a.member.multicast("end")
+    assert a.until("end") == b.until("end") == [str(n) for n in range(40)] + ["end"]
+
+
+def test_the_state_is_handed_out_inside_receive_and_after_the_members_own_view(
+    connect: Connect, backend: Backend
+) -> None:
+    one, two = connect(), connect()
+    group = one.create_group(backend.name("g"))
+    a = Table(one, group, "a")
+    told(a.member, 1)
+    b = two.join(group, "b", workers=2)
+    assert told(b, 1) == [(2, ("a", "b"), ("b",), ())]
+    a.handled.append("the state")
+    assert told(a.member, 1) == [(2, ("a", "b"), ("b",), ())]
+    a.member.multicast("after")
+    assert told(a.member, 1) == ["after"]  # and before that, it has handed out its state
+    assert state_of(b) == b"the state\n"
+    assert told(b, 1) == ["after"]
+
+
+def test_a_provider_that_raises_is_reported_and_another_one_is_asked(
+    connect: Connect, backend: Backend
+) -> None:
+    one, two, three = connect(), connect(), connect()
+    group = one.create_group(backend.name("g"))
+    complaints: Results[Exception] = Results()
+    one.exception_listener = complaints.put
+
+    def broken() -> bytes:
+        raise ZeroDivisionError
+
+    a = one.join(group, "a", state_provider=broken)
+    b = two.join(group, "b", state_provider=lambda: b"from b")
+    got: Results[Any] = Results()
+    a.set_message_listener(lambda message: got.put(words(message)))
+    b.set_message_listener(lambda message: None)
+    c = three.join(group, "c")
+    assert state_of(c) == b"from b"
+    assert "ZeroDivisionError" in str(complaints.get(timeout=PATIENCE_S))
+    a.multicast("on")
+    while got.get(timeout=PATIENCE_S) != "on":
+        pass
+
+
+def test_a_durable_member_that_is_back_needs_no_state(connect: Connect, backend: Backend) -> None:
+    one = connect()
+    group = one.create_group(backend.name("g"))
+    a = Table(one, group, "a", durable=True, workers=2)
+    a.listen()
+    with connect() as two:
+        b = two.join(group, "b", durable=True)
+        assert state_of(b) == b""
+        assert told(b, 1) == [(2, ("a", "b"), ("b",), ())]
+    a.member.multicast("x")
+    a.until("x")
+    b = connect().join(group, "b", durable=True)
+    assert state_of(b) is None
+    assert told(b, 1) == ["x"]

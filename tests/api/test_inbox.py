@@ -10,7 +10,7 @@ import pytest
 from antiphon.api.conversation_inbox import Inbox, Slice
 from antiphon.api.conversation_receipts import Ranges
 from antiphon.formats import columns, pack
-from antiphon.formats.client_wire import AckRow, Kept
+from antiphon.formats.client_wire import RELATION, VIEW, AckRow, GroupEvent, Kept
 from antiphon.formats.columns import TEXT, Columns, Outgoing
 
 CONSUMER = 3
@@ -189,3 +189,106 @@ def test_ranges_against_a_set(seed: int) -> None:
         found = ranges.as_tuple()
         assert {p for one, two in found for p in range(one, two + 1)} == model
         assert all(two + 1 < one for (_, two), (one, _) in pairwise(found))
+
+
+# -- Group events ---------------------------------------------------------------------------------
+
+
+def happens(inbox: Inbox, serial: int, position: int, kind: int = VIEW) -> None:
+    inbox.occur(GroupEvent(serial, position, kind, serial, relation=f"relation {serial}"))
+
+
+def taken(inbox: Inbox, for_good: bool = False) -> list[int]:
+    """Positions; of events, serials below 0."""
+    found = []
+    while (one := inbox.take_for_good() if for_good else inbox.take()) is not None:
+        found.append(one[0].start + one[1])
+    return found
+
+
+def member_inbox() -> Inbox:
+    """view 1, message 5, view 2, message 6"""
+    inbox = Inbox(CONSUMER, False, prefetch=8)
+    happens(inbox, 1, 4)
+    inbox.arrive(slice_of(5, 5))
+    happens(inbox, 2, 5)
+    inbox.arrive(slice_of(6, 6))
+    return inbox
+
+
+def test_events_wait_among_the_messages() -> None:
+    inbox = member_inbox()
+    assert taken(inbox, for_good=True) == [-1, 5, -2, 6]
+    assert inbox.take_rows() == [AckRow(CONSUMER, 0, 6, 2)]
+    assert inbox.take_rows() == []
+
+
+def test_an_event_alone_is_acknowledged_by_its_number() -> None:
+    inbox = member_inbox()
+    inbox.take_for_good()
+    assert inbox.take_rows() == [AckRow(CONSUMER, 0, 0, 1)]
+
+
+def test_events_are_acknowledged_up_to_one_that_is_open() -> None:
+    inbox = member_inbox()
+    assert taken(inbox) == [-1, 5, -2, 6]
+    assert inbox.acknowledge(-2)
+    assert inbox.take_rows() == []
+    assert inbox.acknowledge(-1)
+    assert inbox.take_rows() == [AckRow(CONSUMER, 0, 0, 2)]
+    assert not inbox.acknowledge(-1)
+
+
+def test_a_message_takes_the_events_before_it_with_it() -> None:
+    inbox = member_inbox()
+    taken(inbox)
+    inbox.acknowledge(5)
+    assert inbox.take_rows() == [AckRow(CONSUMER, 0, 5, 1)]
+    inbox.acknowledge(6)
+    assert inbox.take_rows() == [AckRow(CONSUMER, 0, 6, 2)]
+
+
+def test_what_is_open_comes_again_events_too() -> None:
+    inbox = member_inbox()
+    inbox.take_for_good()
+    taken(inbox)
+    inbox.recover()
+    again = [inbox.take() for _ in range(3)]
+    assert [(s.start + i, s.deliveries) for s, i in filter(None, again)] == [
+        (5, 2),
+        (-2, 2),
+        (6, 2),
+    ]
+    inbox.acknowledge_all()
+    assert inbox.take_rows() == [AckRow(CONSUMER, 0, 6, 2)]
+
+
+def test_only_messages_are_kept_of_a_closed_consumer() -> None:
+    inbox = member_inbox()
+    for _ in range(3):
+        inbox.take()
+    assert inbox.close() == [Kept(CONSUMER, 5, 5, 1)]
+
+
+def test_a_loop_is_lent_an_event_by_itself() -> None:
+    inbox = member_inbox()
+    for expected in (-1, 5, -2, 6):
+        loan = inbox.lend()
+        assert loan is not None
+        assert list(loan.indexes) == [0]
+        loan.indexes.popleft()
+        assert inbox.call_in(loan) == expected
+        assert inbox.acknowledge(expected)
+    assert inbox.take_rows() == [AckRow(CONSUMER, 0, 6, 2)]
+
+
+def test_another_relation_is_passed_when_it_is_next() -> None:
+    inbox = Inbox(CONSUMER, False, prefetch=8)
+    inbox.arrive(slice_of(5, 5))
+    happens(inbox, 1, 5, RELATION)
+    inbox.arrive(slice_of(6, 6))
+    inbox.take_for_good()
+    assert inbox.relation == ""
+    assert taken(inbox, for_good=True) == [6]
+    assert inbox.relation == "relation 1"
+    assert inbox.take_rows() == [AckRow(CONSUMER, 0, 6, 1)]

@@ -29,7 +29,8 @@ def test_pieces_make_up_the_whole(sizes: list[int]) -> None:
     assert b"".join(data for data, _ in found) == b"".join(parts)
     assert [last for _, last in found] == [False] * (len(found) - 1) + [True]
     assert all(len(data) <= STATE_CHUNK_MAX for data, _ in found)
-    assert all(data for data, last in found if not last)
+    assert all(len(data) == STATE_CHUNK_MAX for data, last in found if not last)
+    assert all(data for data, last in found) or not any(sizes)
 
 
 @pytest.mark.parametrize("whole", [b"", b"x", bytes(3 * STATE_CHUNK_MAX)])
@@ -90,6 +91,8 @@ def test_a_state_that_is_lost_is_an_error() -> None:
 
 # -- Handing out --------------------------------------------------------------------------------
 
+FULL = bytes(STATE_CHUNK_MAX)
+
 
 class Wired:
     """A connection, as far as scripts need one."""
@@ -134,7 +137,7 @@ def test_a_provider_is_asked_for_more_only_when_there_is_room() -> None:
     def parts() -> Iterator[bytes]:
         for number in range(3 * STATE_WINDOW):
             made.append(number)
-            yield b"x"
+            yield FULL
 
     talk, me, running = script(parts)
     pause = next(running)
@@ -151,8 +154,8 @@ def test_a_provider_is_asked_for_more_only_when_there_is_room() -> None:
 
 def test_a_provider_that_raises_is_reported() -> None:
     def parts() -> Iterator[bytes]:
-        yield b"x"
-        yield b"y"
+        yield FULL
+        yield FULL
         raise RuntimeError("disk on fire")
 
     talk, _, running = script(parts)
@@ -168,7 +171,7 @@ def test_a_provider_that_gives_nonsense_is_reported() -> None:
 
 
 def test_who_hands_out_for_nobody_goes_on() -> None:
-    talk, me, running = script(lambda: [b"x"] * 100)
+    talk, me, running = script(lambda: [FULL] * 100)
     pause = next(running)
     talk.answer(cw.StateStopped(me, 4))
     assert pause.ticket.done

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from antiphon import cli
-from antiphon.chaos.judge import Judge
+from antiphon.chaos.judge import Judge, judge_group
 from antiphon.chaos.links import Link
 from antiphon.formats.trace import TraceEvent, decode
 
@@ -45,6 +45,12 @@ def test_promises_are_kept_whatever_breaks(
     lost = next(e for e in told if e.kind == "deliver" and e.process == "mailbox")
     without = [e for e in told if (e.kind, e.message) != ("deliver", lost.message)]
     assert any(lost.message in violation for violation in Judge(without).violations)
+    lost = next(e for e in told if (e.kind, e.process) == ("deliver", "member-3"))
+    without = [e for e in told if e is not lost]
+    assert any(lost.message in violation for violation in judge_group(without))
+    group = report["group"]
+    assert isinstance(group, dict)
+    assert min(group["view"], group["sent"], group["deliver"]) > 5, group
     # And a folder with an old run in it is not used again.
     assert cli.main(["chaos", *arguments]) == 1
 

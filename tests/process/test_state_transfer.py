@@ -93,10 +93,10 @@ class Talk(threading.Thread):
 def test_a_large_state_streams_through_little_memory(memory_cluster: Cluster) -> None:
     cluster = memory_cluster
     urls = [cluster.servers[node].url for node in (1, 2, 3)]
+    talk = Talk(urls[2])
+    talk.start()
+    cluster.wait_until(lambda: talk.got > 10, "the group talks")
     with program("give", urls[0], "giver", LARGE) as giver:
-        talk = Talk(urls[2])
-        talk.start()
-        cluster.wait_until(lambda: talk.got > 10, "the group talks")
         pids = [server.process.pid for server in cluster.servers.values() if server.process]
         before = [peak_kib(pid) for pid in pids]
         giver_before = peak_kib(giver.process.pid)

@@ -22,7 +22,7 @@ from collections.abc import (
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from types import EllipsisType, TracebackType
-from typing import Any, Generic, TypeVar, Unpack, cast
+from typing import IO, Any, Generic, TypeVar, Unpack, cast
 
 from antiphon.api.connecting import default_url, route_to
 from antiphon.api.connection import Connection, Options, logger
@@ -37,11 +37,12 @@ from antiphon.api.destination import (
     TemporaryTopic,
     Topic,
 )
-from antiphon.api.membership import BaseMember, Job, StateProvider
+from antiphon.api.membership import BaseMember, Job
 from antiphon.api.message import Message
 from antiphon.api.modes import SessionMode
 from antiphon.api.producing import BaseProducer, Headers, Sending, split
 from antiphon.api.properties import Value
+from antiphon.api.state import StateProvider
 from antiphon.api.waiting import Deadline, Script
 from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import IllegalStateError, JMSError
@@ -121,8 +122,8 @@ def connect(
     allow_pickle: bool = False,
 ) -> Opening[Context]:
     """A context on a new connection. Without a URL: `ANTIPHON_URL`, then `antiphon.toml`."""
-    terms = terms_of(client_id, user, password, session_mode, connect_timeout, trace, tls)
-    options = Options(send_timeout, close_timeout, allow_pickle)
+    terms = terms_of(client_id, user, password, session_mode, connect_timeout, tls)
+    options = Options(send_timeout, close_timeout, allow_pickle, trace)
 
     async def opening() -> Context:
         loop = asyncio.get_running_loop()
@@ -277,7 +278,7 @@ class Consumer(BaseConsumer):
         """The next message. `timeout` in seconds, None: for ever; after it, or if the consumer is
         closed meanwhile, None."""
         message = self._take()
-        if message is not None or timeout == 0:
+        if message is not None or (timeout == 0 and not self.must_provide):
             return message
         return await run(self._receiving(timeout))
 
@@ -357,6 +358,12 @@ class Member(BaseMember, Consumer):
     async def leave(self) -> None:
         """Be no member any more, not even an inactive one."""
         await run(self._leaving_group())
+
+    @property
+    def initial_state(self) -> Awaitable[IO[bytes] | None]:
+        """The state that this member takes over, to be read; None: nobody has one. To be awaited,
+        until it is there."""
+        return run(self._knowing_state())
 
     async def __aenter__(self) -> Member:
         return self
@@ -495,7 +502,10 @@ async def _serve(consumer: BaseConsumer) -> None:
     for _ in range(LISTENER_TURN):
         taken = consumer.turn()
         if taken is None:
-            return
+            if not consumer.must_provide:
+                return
+            await run(consumer.providing())
+            continue
         listener, message = taken
         error: BaseException | None = None
         try:

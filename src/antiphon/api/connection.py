@@ -39,7 +39,9 @@ from antiphon.api.conversation import (
     Terms,
 )
 from antiphon.api.conversation_inbox import Slice
+from antiphon.api.conversation_state import StateEvent
 from antiphon.api.conversation_ticket import Ticket
+from antiphon.api.tracing import Trace
 from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import JMSError
 from antiphon.formats.client_wire import GroupEvent
@@ -55,6 +57,7 @@ class Options(msgspec.Struct, frozen=True):
     send_timeout: float | None = None
     close_timeout: float = 10.0
     allow_pickle: bool = False
+    trace: str | None = None  # the folder for it
 
 
 class Receiver(Protocol):
@@ -66,6 +69,9 @@ class Receiver(Protocol):
 
     def dropped(self, error: JMSError) -> None:
         """Nothing more comes."""
+
+    def state(self, event: StateEvent) -> None:
+        """Of a group: what becomes of the state that this member takes over."""
 
     def report(self) -> None:
         """Hand the acknowledgements that were gathered to the conversation."""
@@ -97,6 +103,9 @@ class Connection:
         self.conversation = Conversation(
             secrets.randbits(62) + 1, secrets.token_bytes(16), Random(), now_ms(), terms
         )
+        self.trace: Trace | None = None
+        if options.trace is not None:
+            self.trace = Trace(options.trace, terms.client_id, self.conversation.session)
         self.started = True  # `stop()` holds deliveries
         self.exception_listener: Callable[[JMSError], Any] | None = None
         self.members: list[Member] = []  # the first one owns the connection
@@ -185,6 +194,10 @@ class Connection:
                 receiver = self.receivers.pop(event.consumer, None)
                 if receiver is not None:
                     receiver.dropped(event.error)
+            elif isinstance(event, StateEvent):
+                receiver = self.receivers.get(event.consumer)
+                if receiver is not None:
+                    receiver.state(event)
             elif isinstance(event, AcksDue):
                 self._report()
             elif isinstance(event, Dial):
@@ -250,6 +263,8 @@ class Connection:
             self._link = None
 
     def _over(self, event: Over) -> None:
+        if self.trace is not None and event.error is not None and self.receivers:
+            self.trace.add("crash")  # so it is to those who are in groups with its members
         for member in list(self.members):
             member.ended(event.error)
         if event.error is not None and self.conversation.ready.error is None:
@@ -260,6 +275,8 @@ class Connection:
         try:
             await self._route.release()
         finally:
+            if self.trace is not None:
+                self.trace.close()
             self.released.settle()
             self.released.tell()
 

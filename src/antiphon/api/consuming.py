@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from antiphon.api.connection import logger
 from antiphon.api.conversation import Acknowledgement, Conversation, Request
-from antiphon.api.conversation_events import GroupColumns, Notice
+from antiphon.api.conversation_events import GroupColumns, Notice, admission
 from antiphon.api.conversation_inbox import Inbox, Loan, Slice
+from antiphon.api.conversation_state import StateEvent
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.destination import Destination
 from antiphon.api.group_messages import occurred
 from antiphon.api.message import Message, arrived
 from antiphon.api.modes import SessionMode
-from antiphon.api.standing import Standing, admission
+from antiphon.api.standing import Standing
 from antiphon.api.waiting import Deadline, Pause, Script, ring
 from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import IllegalStateError, JMSError
@@ -44,6 +45,7 @@ Slow = Literal["spill", "disconnect", "drop"]
 class BaseConsumer(ABC):
     def __init__(self, context: BaseContext, destination: Destination, inbox: Inbox) -> None:
         self.destination = destination
+        self.durable = False
         self.inbox = inbox  # under the context's lock, but for what arrives
         self.standing = Standing()  # if the destination is a group
         self.closed = False
@@ -54,7 +56,10 @@ class BaseConsumer(ABC):
         self._connection = context.connection
         self._lock = context.lock
         self._automatic = context.automatic
-        self._lends = self._automatic  # loops may take several messages at a time
+        self._trace = context.connection.trace
+        self._lends = (
+            self._automatic and self._trace is None
+        )  # loops may take several messages at a time
         self._allow_pickle = context.connection.options.allow_pickle
         self._bells: set[Ticket] = set()  # of those who wait for a message
         self._looped: int | None = None  # the message in the body of a loop, and
@@ -83,6 +88,13 @@ class BaseConsumer(ABC):
         if event.kind == RELATION:
             relation = ConflictRelation.from_json(event.relation)
             self._connection.relations[self.destination.text] = relation
+            if self._trace is not None:
+                self._trace.add(
+                    "conflict",
+                    group=self.destination.text,
+                    position=event.position,
+                    relation=event.relation,
+                )
         self.inbox.occur(event)
         self.stir()
 
@@ -97,12 +109,17 @@ class BaseConsumer(ABC):
         with self._lock:
             self.report_now()
 
+    def state(self, event: StateEvent) -> None:
+        raise AssertionError("only who has joined takes a state over")
+
     def opened(self, request: Request) -> None:
         """The servers have granted it; `data` says who it is, if the destination is a group."""
         if request.data:
             admitted = admission(request.value, request.data)
             self.standing.enter(admitted)
             self._connection.relations.setdefault(self.destination.text, admitted.relation)
+            if self._trace is not None:
+                self._trace.joined(self.destination.text, admitted.name, self.durable)
 
     # -- Handing out ----------------------------------------------------------------------------
 
@@ -131,11 +148,16 @@ class BaseConsumer(ABC):
 
     def _message(self, slice_: Slice, index: int) -> Message:
         """For the application."""
-        columns = slice_.columns
+        columns, deliveries = slice_.columns, slice_.deliveries
+        message: Message
         if isinstance(columns, Notice):
-            return self._news(columns.event, slice_.deliveries)
-        position = slice_.start + index
-        return arrived(columns, index, position, slice_.deliveries, self, self._allow_pickle)
+            message = self._news(columns.event, deliveries)
+        else:
+            position = slice_.start + index
+            message = arrived(columns, index, position, deliveries, self, self._allow_pickle)
+        if self._trace is not None:
+            self._trace.handed_out(self.destination.text, message, self.standing)
+        return message
 
     def _news(self, event: GroupEvent, deliveries: int) -> Message:
         """What has happened to the group. After being told that it was removed, a member is told
@@ -186,10 +208,21 @@ class BaseConsumer(ABC):
                 message = self._take(in_loop)
                 if message is not None:
                     return message
-                if not (yield Pause(bell, deadline.left())):
+                if self.must_provide:
+                    yield from self.providing()
+                elif not (yield Pause(bell, deadline.left())):
                     return None
             finally:
                 self._bells.discard(bell)
+
+    @property
+    def must_provide(self) -> bool:
+        """Of a group: this member is to hand out its state before it goes on."""
+        return False
+
+    def providing(self) -> Script[None]:
+        """Do so."""
+        yield from ()
 
     def _looping(self) -> Script[Message | None]:
         """The next message of a loop; None: the consumer is closed, and the loop ends."""
@@ -257,6 +290,8 @@ class BaseConsumer(ABC):
         rows = self.inbox.take_rows()
         if not rows:
             return None
+        if self._trace is not None:
+            self._trace.acknowledges(self.destination.text, rows)
         return self._connection.do(lambda c: None if c.over else c.acknowledge(rows, patient))
 
     def _acknowledging(self, message: Message) -> Script[None]:
@@ -408,8 +443,15 @@ class BaseConsumer(ABC):
             kept = self.inbox.close()
             self._context.gone(self)
             request = self._connection.do(lambda c: None if c.over else self._goodbye(c, kept))
+            if self._trace is not None and self.standing.name and not self.stays_member:
+                self._trace.add("leave", group=self.destination.text)
         if request is not None:
             yield Pause(request, self._connection.options.close_timeout)
+
+    @property
+    def stays_member(self) -> bool:
+        """When it is closed: inactive, but in the view."""
+        return self.durable
 
     def _goodbye(self, conversation: Conversation, kept: list[Kept]) -> Request:
         return conversation.close_consumer(self.inbox.consumer, kept)

@@ -30,7 +30,6 @@ from antiphon.api.membership import (
     NAME_WAIT_S,
     BaseMember,
     Crew,
-    StateProvider,
     check_joinable,
     remove_after_ms,
 )
@@ -44,6 +43,7 @@ from antiphon.api.message import (
 )
 from antiphon.api.modes import SessionMode
 from antiphon.api.standing import Standing
+from antiphon.api.state import StateProvider
 from antiphon.api.waiting import Deadline, Pause, Script, ring
 from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import (
@@ -249,6 +249,7 @@ class BaseContext(ABC):
         self.check()
         check_consumable(destination, selector, no_local)
         consumer = self._new_consumer(kind, destination, prefetch)
+        consumer.durable = bool(durable)
         asked = cw.OpenConsumer(
             consumer.inbox.consumer,
             destination.text,
@@ -338,6 +339,8 @@ class BaseContext(ABC):
         yield Pause(request)
         request.outcome()
         known = ConflictRelation.from_json(request.data.decode())
+        if self.connection.trace is not None and request.value == 0:  # nobody was ever in it
+            self.connection.trace.created(group.text, known.to_json())
         self.connection.relations[group.text] = known
         return group
 
@@ -550,7 +553,20 @@ class BaseContext(ABC):
         with self.lock:
             for consumer in (*self._consumers, *self._gone):
                 consumer.report_now()
+            self._trace_departures()
             return [kept for consumer in self._consumers for kept in consumer.inbox.close()]
+
+    def _trace_departures(self) -> None:
+        """With the session its members leave, or are away until they come back."""
+        trace = self.connection.trace
+        if trace is None:
+            return
+        members = [c for c in self._consumers if c.standing.name]
+        for consumer in members:
+            if not consumer.stays_member:
+                trace.add("leave", group=consumer.destination.text)
+        if any(consumer.stays_member for consumer in members):
+            trace.add("crash")
 
 
 def _close_session(conversation: Conversation, kept: list[cw.Kept]) -> Request | None:
@@ -568,12 +584,9 @@ def terms_of(
     password: str | None,
     session_mode: SessionMode,
     connect_timeout: float,
-    trace: str | None,
     tls: Any,
 ) -> Terms:
     check_mode(session_mode)
-    if trace is not None:
-        not_yet("traces")
     if tls is not None:
         not_yet("TLS")
     return Terms(client_id or "", user or "", password or "", int(connect_timeout * 1000))

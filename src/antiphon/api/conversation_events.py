@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
+from antiphon.core.conflicts import ConflictRelation
 from antiphon.formats.client_wire import RELATION, STATE, GroupEvent
 from antiphon.formats.columns import Columns
 
@@ -37,6 +40,24 @@ class Notice:
     def is_internal(self) -> bool:
         """The application is not told of it."""
         return self.event.kind in (RELATION, STATE)
+
+
+class Admission(msgspec.Struct, frozen=True):
+    """What the servers say to who joins (`client_wire.Join`)."""
+
+    view: int
+    name: str
+    relation: ConflictRelation
+    members: tuple[str, ...]
+    waits_for_state: bool
+
+
+_admission = msgspec.msgpack.Decoder(tuple[str, str, tuple[str, ...], bool])
+
+
+def admission(view: int, data: bytes) -> Admission:
+    name, relation, members, waits = _admission.decode(data)
+    return Admission(view, name, ConflictRelation.from_json(relation), members, waits)
 
 
 def key(event: GroupEvent) -> int:

@@ -248,7 +248,7 @@ class Inbox:
         self._count += last - first + 1
         if self._ranges and self._ranges[-1][1] + 1 == first:
             self._ranges[-1] = (self._ranges[-1][0], last)
-        elif self._is_queue or (self._open and self._open[0].first < first):
+        elif self._is_queue or (self._open and self._has_open_before(first)):
             self._ranges.append((first, last))
         else:
             self._floor = max(self._floor, last)
@@ -257,6 +257,10 @@ class Inbox:
             return
         if last > self._beyond:
             self._beyond = last
+
+    def _has_open_before(self, position: int) -> bool:
+        first = next((slice_.first for slice_ in self._open if slice_.first > 0), position)
+        return first < position
 
     def _settle_events(self, before: int) -> None:
         """Who has handled a message has handled what happened before it."""

@@ -6,14 +6,14 @@ in plain JMS (thesis, tables 4.2 and 6.5); `producing.py` knows them by these.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from antiphon.api.consuming import LISTENER_DELIVERIES_MAX, BaseConsumer, Listener
 from antiphon.api.conversation import Conversation, Request
-from antiphon.api.conversation_events import Notice
+from antiphon.api.conversation_events import Notice, admission
 from antiphon.api.conversation_inbox import Inbox
+from antiphon.api.conversation_state import Began, Missing, Ready, StateEvent
 from antiphon.api.destination import Topic
 from antiphon.api.message import Message, View
 from antiphon.api.producing import (
@@ -24,10 +24,11 @@ from antiphon.api.producing import (
     BaseProducer,
     Headers,
 )
-from antiphon.api.waiting import Script
+from antiphon.api.state import InitialState, StateProvider, handing_out
+from antiphon.api.waiting import Pause, Script
 from antiphon.api.workers import Item, Scheduler
 from antiphon.core.conflicts import ConflictRelation as ConflictRelation
-from antiphon.errors import InvalidDestinationError
+from antiphon.errors import IllegalStateError, InvalidDestinationError
 from antiphon.formats.client_wire import Join, Kept
 from antiphon.formats.columns import decode_extra
 from antiphon.formats.destination import is_pattern
@@ -42,8 +43,6 @@ NAME_RETRY_S = 0.1
 WORKERS_MAX = 1000
 AS_IT_IS, NEVER = -1, 0
 SECONDS_MAX = 1e9
-
-StateProvider = Callable[[], bytes | Iterable[bytes]]
 
 
 class Job(NamedTuple):
@@ -70,13 +69,14 @@ class BaseMember(BaseConsumer):
     def __init__(self, context: BaseContext, destination: Topic, inbox: Inbox) -> None:
         super().__init__(context, destination, inbox)
         self._producer = context.plain_producer()
-        self._durable = False
         self._workers = 1
         self._provider: StateProvider | None = None
         self._schedule_of = Scheduler(ConflictRelation.ATOMIC)
         self._relation = ""  # of the last message in the schedule
         self._jobs: dict[int, Item] = {}  # that the crew has, by the message's key
         self._crew: Crew
+        self._initial = InitialState(waits=True)
+        self._provides = False  # it hands out its state just now
         self._leaves = False  # its last word is that it leaves, durable or not
 
     @property
@@ -93,7 +93,7 @@ class BaseMember(BaseConsumer):
     # -- Joining and leaving ----------------------------------------------------------------------
 
     def prepare(self, durable: bool, workers: int, provider: StateProvider | None) -> None:
-        self._durable = durable
+        self.durable = durable
         self._workers = workers
         self._provider = provider
         if workers > 1:
@@ -101,7 +101,13 @@ class BaseMember(BaseConsumer):
 
     def opened(self, request: Request) -> None:
         super().opened(request)
-        self._schedule_of = Scheduler(self._connection.relations[self.destination.text])
+        admitted = admission(request.value, request.data)
+        self._schedule_of = Scheduler(admitted.relation)
+        with self._lock:
+            if not admitted.waits_for_state:
+                self._initial.known.settle()
+            elif not self._initial.known.done:
+                self.inbox.wait_for_state()
 
     def request_to_join(self, name: str | None) -> Join:
         return Join(
@@ -109,19 +115,97 @@ class BaseMember(BaseConsumer):
             self.destination.text,
             self.inbox.prefetch,
             name or "",
-            self._durable,
+            self.durable,
             self._provider is not None,
-            takes_state=False,
         )
 
     def _leaving_group(self) -> Script[None]:
         self._leaves = True
         yield from self.closing()
 
+    @property
+    def stays_member(self) -> bool:
+        return super().stays_member and not self._leaves
+
     def _goodbye(self, conversation: Conversation, kept: list[Kept]) -> Request:
         if self._leaves and self.standing.removed is None and self._dropped is None:
             return conversation.leave(self.inbox.consumer)
         return super()._goodbye(conversation, kept)
+
+    # -- State ------------------------------------------------------------------------------------
+
+    def state(self, event: StateEvent) -> None:
+        """Called on the loop's thread."""
+        with self._lock:
+            if self.unusable:
+                return
+            stored = self._initial.take(event)
+            if stored is not None:
+                self._connection.do(
+                    lambda c: c.state_taken(event.consumer, event.serial, stored.seq)
+                )
+            elif isinstance(event, Ready):
+                if self._trace is not None:
+                    self._trace.add("state", group=self.destination.text, position=event.position)
+                self.inbox.pass_request(event.serial)
+            elif isinstance(event, Began | Missing):
+                self.inbox.take_over(event.serial)
+        self.stir()
+
+    def stir(self) -> None:
+        """Whoever waits for the state has to know, too, that it will not come."""
+        if self.unusable and not self._initial.known.done:
+            self._initial.known.settle(self._why_not())
+        if self._initial.known.done:
+            self._initial.known.tell()
+        super().stir()
+
+    def shut(self) -> None:
+        super().shut()
+        self._initial.close()
+
+    def _knowing_state(self) -> Script[IO[bytes] | None]:
+        if self.unusable:
+            raise self._why_not()
+        yield Pause(self._initial.known)
+        return self._initial.stream()
+
+    @property
+    def must_provide(self) -> bool:
+        request = self.inbox.request
+        return (
+            request is not None
+            and self.name in request.went
+            and not self._provides
+            and self._schedule_of.idle
+        )
+
+    def providing(self) -> Script[None]:
+        """Everything before the request is handled: hand out the state as it is now."""
+        with self._lock:
+            if not self.must_provide or self.unusable:
+                return
+            request = self.inbox.request
+            self._provides = True
+        assert request is not None
+        error = None
+        try:
+            if self._provider is not None:
+                number = self.inbox.consumer
+                error = yield from handing_out(self._connection, number, request, self._provider)
+        finally:
+            with self._lock:
+                self._provides = False
+                self.inbox.pass_request(request.serial)
+                self._acknowledged()
+        if error is not None:
+            complaint = IllegalStateError(
+                f"the state provider of {self.name!r} in {self.destination} raised {error!r}; "
+                "another member is asked"
+            )
+            complaint.__cause__ = error
+            self._context.complain(complaint)
+        self.stir()
 
     # -- Workers ----------------------------------------------------------------------------------
 
@@ -183,6 +267,8 @@ class BaseMember(BaseConsumer):
             self._complain(message, error, again)
         self._context.rested()
         self._begin_jobs()
+        if self.must_provide:
+            self._schedule()
 
     def recover(self) -> None:
         """With workers there is nothing that the application has, but what it is handling."""

@@ -20,6 +20,7 @@ from antiphon.api.destination import Destination, Topic
 from antiphon.api.message import BODY_MAX, Message, outgoing, sent
 from antiphon.api.message import Headers as MessageHeaders
 from antiphon.api.modes import DeliveryMode
+from antiphon.api.tracing import Trace
 from antiphon.api.waiting import Deadline, Pause, Script
 from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import (
@@ -196,12 +197,18 @@ class BaseProducer:
         and a new conflict relation is checked before anything is sent."""
         if SET_CONFLICT in extra.properties:
             try:
-                ConflictRelation.from_json(message.body.decode())
+                relation = ConflictRelation.from_json(message.body.decode())
             except (FormatError, UnicodeDecodeError) as error:
                 raise MessageFormatError(
                     f"the body of a message with {SET_CONFLICT} is a text, the conflict relation "
                     f"as JSON: {error}"
                 ) from None
+            if topic.text in self._connection.relations:  # what is sent next comes behind it
+                self._connection.relations[topic.text] = relation
+        removed = extra.properties.get(REMOVE)
+        if self._connection.trace is not None and isinstance(removed, str):
+            names = tuple(removed.split())
+            self._connection.trace.add("remove", group=topic.text, members=names)
         standing = self._context.standing_in(topic.text)
         if standing is not None and standing.view is not None:
             view = {IN_VIEW: standing.view.id}
@@ -238,6 +245,9 @@ class BaseProducer:
         with connection.lock:
             batch = conversation.try_send(stream, destination.text, flags, message)
             sequence = stream.sequence
+            if connection.trace is not None and batch is not None and not flags & CONTROL:
+                # Under the lock: it cannot leave before it is written down.
+                self._traces(connection.trace, batch, sequence, flags)
         if batch is None:
             return None
         if conversation.idles:
@@ -251,6 +261,20 @@ class BaseProducer:
             )
             sent(content, message_id(header, 0), destination, mode, message)
         return batch
+
+    def _traces(self, trace: Trace, batch: Batch, sequence: int, flags: int) -> None:
+        destination, producer = batch.destination, batch.stream.producer
+        header = PackHeader(
+            destination, 1, self._connection.conversation.session, sequence, producer
+        )
+        message, persistent = message_id(header, 0), not flags & NON_PERSISTENT
+        trace.sends("send", destination, message, sequence, persistent)
+
+        def answered() -> None:
+            if batch.error is None:
+                trace.sends("sent", destination, message, sequence, persistent)
+
+        batch.watch(answered)
 
     def _putting(
         self,

@@ -2,43 +2,27 @@
 
 from __future__ import annotations
 
-import msgspec
-
+from antiphon.api.conversation_events import Admission
 from antiphon.api.message import View
 from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import IllegalStateError
 from antiphon.formats.client_wire import VIEW, GroupEvent
 
 
-class Admission(msgspec.Struct, frozen=True):
-    """What the servers say to who joins (`client_wire.Join`)."""
-
-    name: str
-    relation: ConflictRelation
-    view: View
-    waits_for_state: bool
-
-
-_data = msgspec.msgpack.Decoder(tuple[str, str, tuple[str, ...], bool])
-
-
-def admission(view_id: int, data: bytes) -> Admission:
-    name, relation, members, waits = _data.decode(data)
-    return Admission(name, ConflictRelation.from_json(relation), View(view_id, members), waits)
-
-
 class Standing:
     def __init__(self) -> None:
         self.name = ""  # in its group; empty: not known to be a member of one
+        self.relation = ConflictRelation.ATOMIC  # of the group, when it joined
         self.view: View | None = None  # the last one that the application has got
         self.removed: View | None = None  # the one that this member is no longer in
         self._arrived: View | None = None  # the last one that is here
 
     def enter(self, admitted: Admission) -> None:
         self.name = admitted.name
-        self.view = admitted.view
+        self.relation = admitted.relation
+        self.view = View(admitted.view, admitted.members)
         if self._arrived is None:
-            self._arrived = admitted.view
+            self._arrived = self.view
 
     def arrive(self, event: GroupEvent) -> None:
         """Called in the order in which events and messages arrive."""

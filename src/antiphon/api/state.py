@@ -98,12 +98,14 @@ def handing_out(
 
 
 def pieces(state: bytes | Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """In chunks that can be sent, each with whether it is the last one. There is always one."""
-    before = b""
+    """In chunks that can be sent, as large as can be, each with whether it is the last one. There
+    is always one."""
+    waiting = bytearray()
     for one in [state] if isinstance(state, bytes | bytearray | memoryview) else state:
         view = memoryview(one)
         for at in range(0, len(view), STATE_CHUNK_MAX):
-            if before:
-                yield before, False
-            before = bytes(view[at : at + STATE_CHUNK_MAX])
-    yield before, True
+            waiting += view[at : at + STATE_CHUNK_MAX]
+            if len(waiting) > STATE_CHUNK_MAX:
+                yield bytes(waiting[:STATE_CHUNK_MAX]), False
+                del waiting[:STATE_CHUNK_MAX]
+    yield bytes(waiting), True

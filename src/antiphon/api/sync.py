@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from queue import SimpleQueue
 from types import EllipsisType, TracebackType
-from typing import Any, TypeVar, Unpack, cast
+from typing import IO, Any, TypeVar, Unpack, cast
 
 from antiphon.api.connecting import default_url, route_to
 from antiphon.api.connection import Connection, Options, logger
@@ -29,11 +29,12 @@ from antiphon.api.destination import (
     TemporaryTopic,
     Topic,
 )
-from antiphon.api.membership import BaseMember, Job, StateProvider
+from antiphon.api.membership import BaseMember, Job
 from antiphon.api.message import Message, arrived
 from antiphon.api.modes import SessionMode
 from antiphon.api.producing import BaseProducer, Headers, Sending, split
 from antiphon.api.properties import Value
+from antiphon.api.state import StateProvider
 from antiphon.api.waiting import Deadline, Script
 from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import JMSError, OutcomeUnknownError
@@ -57,8 +58,8 @@ def connect(
     allow_pickle: bool = False,
 ) -> Context:
     """A context on a new connection. Without a URL: `ANTIPHON_URL`, then `antiphon.toml`."""
-    terms = terms_of(client_id, user, password, session_mode, connect_timeout, trace, tls)
-    options = Options(send_timeout, close_timeout, allow_pickle)
+    terms = terms_of(client_id, user, password, session_mode, connect_timeout, tls)
+    options = Options(send_timeout, close_timeout, allow_pickle, trace)
     loop = background_loop()
     route = route_to(url or default_url())
     connection = Connection(loop, loop.call_soon_threadsafe, route, terms, options)
@@ -229,12 +230,12 @@ class Consumer(BaseConsumer):
         """The next message. `timeout` in seconds, None: for ever; after it, or if the consumer is
         closed meanwhile, None."""
         message = self._take()
-        if message is not None or timeout == 0:
+        if message is not None or (timeout == 0 and not self.must_provide):
             return message
         return run(self._receiving(timeout))
 
     def receive_no_wait(self) -> Message | None:
-        return self._take()
+        return self.receive(0)
 
     def acknowledge_message(self, message: Message) -> None:
         run(self._acknowledging(message))
@@ -325,6 +326,12 @@ class Member(BaseMember, Consumer):
     def leave(self) -> None:
         """Be no member any more, not even an inactive one."""
         run(self._leaving_group())
+
+    @property
+    def initial_state(self) -> IO[bytes] | None:
+        """The state that this member takes over, to be read; None: nobody has one. Waits until it
+        is there."""
+        return run(self._knowing_state())
 
     def __enter__(self) -> Member:
         return self
@@ -465,7 +472,10 @@ def _serve(consumer: BaseConsumer) -> None:
     for _ in range(LISTENER_TURN):
         taken = consumer.turn()
         if taken is None:
-            return
+            if not consumer.must_provide:
+                return
+            run(consumer.providing())
+            continue
         listener, message = taken
         error: BaseException | None = None
         try:

@@ -88,6 +88,8 @@ class Broker(State):
             self.assign(queue)
         else:
             self.topics.published(header.destination, self.position)
+        if group is not None:
+            group.messages += header.count
         return [
             Accepted(
                 entry.index,

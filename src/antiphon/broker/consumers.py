@@ -246,8 +246,8 @@ def let_go(b: State, session: Session, consumer: Consumer) -> None:
 
 
 def unsubscribe(b: State, session: Session, m: cw.Unsubscribe) -> int:
-    if m.group:
-        groups.unsubscribe(b, m.group, m.name)
+    if group := m.group or _group_with(b, session, m.name):
+        groups.unsubscribe(b, group, m.name)
         return 0
     key = durable_key(b, session, m.name)
     subscription = b.topics.subscriptions.get(key)
@@ -260,6 +260,16 @@ def unsubscribe(b: State, session: Session, m: cw.Unsubscribe) -> int:
     b.topics.remove(key)
     _forget_kept(b, key)
     return 0
+
+
+def _group_with(b: State, session: Session, name: str) -> str:
+    """The group whose member is meant by its name alone; empty: a durable subscription is."""
+    found = [g.destination for g in b.groups.values() if name in g.members]
+    mine = (f"{session.client_id} ", name) in b.topics.subscriptions
+    if len(found) + mine > 1:
+        where = ", ".join([*found, "a durable subscription of this client"][: len(found) + mine])
+        raise IllegalStateError(f"{name!r} stands for several: {where}. Say which group is meant")
+    return found[0] if found else ""
 
 
 def _counted(k: cw.Kept, spans: Spans) -> list[Span]:

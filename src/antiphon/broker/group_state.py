@@ -48,6 +48,7 @@ class Group:
         self.members: dict[str, Member] = {}  # in the order in which they joined
         self.departed: list[Departed] = []
         self.events: list[cw.GroupEvent] = []  # that somebody has not acknowledged
+        self.messages = 0  # accepted, ever
 
     def announce(
         self, position: int, kind: int, came: tuple[str, ...] = (), went: tuple[str, ...] = ()
@@ -118,6 +119,7 @@ class Group:
             list(self.members.values()),
             self.departed,
             self.events,
+            self.messages,
         )
 
     @classmethod
@@ -127,6 +129,7 @@ class Group:
         one.members = {m.name: m for m in msgspec.convert(state[5], list[Member])}
         one.departed = msgspec.convert(state[6], list[Departed])
         one.events = msgspec.convert(state[7], list[cw.GroupEvent])
+        one.messages = state[8]
         return one
 
 

@@ -7,6 +7,8 @@ them, a subscription in order; nothing comes twice unless it is marked as redeli
 known to be acknowledged never comes again.
 
 A message counts as accepted if it reached anybody: each one is for somebody who must get it.
+
+What happens in the group is judged by its specification (`core/group_spec.py`).
 """
 
 from __future__ import annotations
@@ -15,10 +17,18 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
+from antiphon.core import group_spec
 from antiphon.formats.destination import is_queue, matcher
 from antiphon.formats.trace import TraceEvent
 
 SHOWN_MAX = 5
+GROUP = "topic:crowd"
+
+
+def judge_group(events: Iterable[TraceEvent]) -> list[str]:
+    """`events` of all processes, while they are members still."""
+    own = [event for event in events if event.group == GROUP or event.kind == "crash"]
+    return [str(violation) for violation in group_spec.check(own)]
 
 
 class Reading:
@@ -37,7 +47,8 @@ class Reading:
 class Judge:
     def __init__(self, events: Iterable[TraceEvent]) -> None:
         """`events` of all processes."""
-        self._events = sorted(events, key=lambda e: (e.at, e.process, e.incarnation, e.seq))
+        plain = (event for event in events if event.group != GROUP)
+        self._events = sorted(plain, key=lambda e: (e.at, e.process, e.incarnation, e.seq))
         self._destinations: dict[str, str] = {}  # message -> where it was sent
         self._positions: dict[str, int] = {}  # message -> its place in the order
         self._readings: dict[str, Reading] = {}

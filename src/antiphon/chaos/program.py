@@ -1,4 +1,5 @@
-"""The programs of a chaos run: publishers and consumers on the public API, a process each.
+"""The programs of a chaos run: publishers, consumers and members of a group on the public API,
+a process each.
 
     python -m antiphon.chaos.program SPEC         SPEC: a `Spec` as JSON
 
@@ -19,6 +20,7 @@ from typing import Literal
 import msgspec
 
 import antiphon
+from antiphon.chaos.member import GroupMember
 from antiphon.chaos.recorder import Recorder
 
 ACKNOWLEDGE_EVERY = 40
@@ -29,7 +31,7 @@ CLOSE_S = 40.0
 
 
 class Spec(msgspec.Struct, frozen=True):
-    role: Literal["publisher", "acknowledging", "listening"]
+    role: Literal["publisher", "acknowledging", "listening", "member"]
     name: str
     url: str
     folder: str  # for the trace
@@ -57,6 +59,7 @@ class Program:
             "publisher": self._publish,
             "acknowledging": self._acknowledge,
             "listening": self._listen,
+            "member": self._be_a_member,
         }[self.spec.role]
         while not self.stop.is_set():
             try:
@@ -67,7 +70,7 @@ class Program:
 
     def _in_a_session(self, work: Callable[[antiphon.Context], None]) -> None:
         mode = antiphon.AUTO_ACKNOWLEDGE
-        if self.spec.role == "acknowledging":
+        if self.spec.role == "acknowledging" or (self.spec.role == "member" and self.spec.durable):
             mode = antiphon.CLIENT_ACKNOWLEDGE
         self.sessions += 1
         self.session = f"{self.spec.name}.{self.spec.incarnation}.{self.sessions}"
@@ -86,13 +89,20 @@ class Program:
         while not self.stop.is_set():
             burst = self.chance.choice((1, 1, 1, 4, 20))
             on_the_way = [self._send(producer, sender, number + i + 1) for i in range(burst)]
-            for i, sending in enumerate(on_the_way):
+            for i, (_, sending) in enumerate(on_the_way):
                 sending.result()
-                self.trace.add("sent", message=f"{sender}#{number + i + 1}")
+                self.trace.add(
+                    "sent",
+                    group=on_the_way[i][0],
+                    message=f"{sender}#{number + i + 1}",
+                    persistent=True,
+                )
             number += burst
             self.stop.wait(self.chance.uniform(0.001, 0.02))
 
-    def _send(self, producer: antiphon.Producer, sender: str, number: int) -> antiphon.SendFuture:
+    def _send(
+        self, producer: antiphon.Producer, sender: str, number: int
+    ) -> tuple[str, antiphon.SendFuture]:
         destination = self.chance.choice(self.spec.to)
         body = f"{sender}#{number}"
         self.trace.add(
@@ -104,7 +114,7 @@ class Program:
             session=self.session,
             persistent=True,
         )
-        return producer.send_async(antiphon.Destination.parse(destination), body)
+        return destination, producer.send_async(antiphon.Destination.parse(destination), body)
 
     # -- Consuming -------------------------------------------------------------------------------
 
@@ -160,6 +170,15 @@ class Program:
         consumer.set_message_listener(self._delivered)
         while not self.stop.is_set() and not lost.is_set():
             self.stop.wait(RETRY_S)
+
+    # -- Groups ----------------------------------------------------------------------------------
+
+    def _be_a_member(self, ctx: antiphon.Context) -> None:
+        try:
+            GroupMember(self, ctx).run()
+        except antiphon.JMSError:
+            self.trace.add("crash")  # to the group it is as good as dead, whatever it does next
+            raise
 
 
 def main(spec: str) -> None:

@@ -19,8 +19,9 @@ from rich.table import Table
 
 from antiphon.chaos.crew import Programs, Servers
 from antiphon.chaos.faults import Saboteur, Undo
-from antiphon.chaos.judge import SHOWN_MAX, Judge
+from antiphon.chaos.judge import GROUP, SHOWN_MAX, Judge, judge_group
 from antiphon.chaos.links import Links
+from antiphon.chaos.member import CALM
 from antiphon.chaos.plan import Fault, draw_plan
 from antiphon.chaos.program import Spec
 from antiphon.errors import IllegalStateError
@@ -60,10 +61,12 @@ def _print(report: dict[str, Any]) -> None:
     for kind, times in report["faults"].items():
         table.add_row(kind, str(times))
     console.print(table)
+    group = report["group"]
     facts = (
         f"{report['acknowledged']} messages were acknowledged to their senders, "
         f"{report['deliveries']} delivered, {report['redelivered']} of these marked redelivered; "
-        f"the longest pause was {report['longest_pause_ms']} ms"
+        f"the longest pause was {report['longest_pause_ms']} ms. In the group {group['deliver']} "
+        f"messages were delivered, {group['view']} views, {group['suspect']} suspicions"
     )
     console.print(facts, highlight=False, soft_wrap=True)
     for violation in report["violations"][: 4 * SHOWN_MAX]:
@@ -101,7 +104,8 @@ class Chaos:
                 saboteur.mend()
                 self._say("everything is mended")
                 self._finish()
-        judge = Judge(self._programs.events())
+        events = self._programs.events()
+        judge = Judge(events)
         counts = judge.counts()
         return {
             "seed": self._seed,
@@ -114,6 +118,10 @@ class Chaos:
             "deliveries": counts["delivered"],
             "redelivered": counts["again"],
             "longest_pause_ms": round(judge.longest_pause_s * 1000),
+            "group": {
+                kind: sum(event.kind == kind and event.group == GROUP for event in events)
+                for kind in ("view", "suspect", "withdraw", "remove", "sent", "deliver")
+            },
             "violations": [*judge.violations, *self._complaints],
         }
 
@@ -131,6 +139,10 @@ class Chaos:
             spec("listening", "watcher", consumes="topic:chaos.*"),
             spec("acknowledging", "worker-1", consumes=QUEUE),
             spec("listening", "worker-2", consumes=QUEUE),
+            spec("member", "member-1", consumes=GROUP),
+            spec("member", "member-2", consumes=GROUP),
+            spec("member", "member-3", consumes=GROUP, durable=True),
+            spec("publisher", "outsider", to=(GROUP,)),
             spec("publisher", "counter", to=EVERYWHERE, named=True),
             spec("publisher", "chatter", to=EVERYWHERE),
         ]
@@ -178,11 +190,14 @@ class Chaos:
 
     def _finish(self) -> None:
         self._wait(lambda: self._programs.at_work(*self._programs.specs), "all programs get on")
+        (self._folder / CALM).touch()
         self._complaints += self._programs.end(*self._publishers)
         self._say("the publishers have their answers")
         self._wait(self._all_are_back, "all consumers are connected and get on")
         # What the judge misses now may still be on its way; what else is wrong stays wrong.
         self._until(lambda: not Judge(self._programs.events()).violations)
+        self._until(lambda: not judge_group(self._programs.events()))
+        self._complaints += judge_group(self._programs.events())
         self._complaints += self._programs.end(*self._consumers)
         self._wait(self._servers.agree, "the servers agree")
         self._wait(

@@ -425,6 +425,26 @@ class Delivered(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
     pack: bytes
 
 
+class MemberStatus(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    name: str
+    durable: bool
+    joined: int  # the view that it came with
+    node: int  # the server that it is connected to; 0: none
+    suspected: bool
+    why: str  # it is suspected, or away; empty: it is there
+    behind: int  # positions between its last acknowledgement and the group's last message
+    events: int  # views and suspicions that it has not acknowledged
+    state_from: str  # who hands it the state; "?": nobody can; empty: it needs none
+
+
+class GroupStatus(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    name: str
+    view_id: int
+    messages: int  # accepted, ever
+    remove_after_ms: int  # 0: suspects are removed by members only
+    members: tuple[MemberStatus, ...]  # in the order in which they joined
+
+
 class Status(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
     """One server's view of itself and of the cluster."""
 
@@ -442,6 +462,7 @@ class Status(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
     cpu_s: float
     trouble: tuple[str, ...]  # why it does not take part as it should
     counts: dict[str, dict[str, int]] = {}  # component -> what it has counted, and its queues
+    groups: tuple[GroupStatus, ...] = ()
 
 
 class Barrier(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):

@@ -162,8 +162,23 @@ def _as_json(found: ClusterStatus) -> dict[str, Any]:
         "leader": found.leader,
         "epoch": found.epoch,
         "nodes": sorted(nodes, key=lambda node: int(node["node"])),
-        "groups": [],
+        "groups": [_group_as_json(group) for group in known_groups(found)],
         "trouble": list(found.trouble),
+    }
+
+
+def known_groups(found: ClusterStatus) -> tuple[cw.GroupStatus, ...]:
+    """As the server knows them that has applied most."""
+    statuses = found.answers.values()
+    return max(statuses, key=lambda s: s.applied).groups if statuses else ()
+
+
+def _group_as_json(group: cw.GroupStatus) -> dict[str, Any]:
+    return {
+        "name": group.name,
+        "view_id": group.view_id,
+        "members": [member.name for member in group.members],
+        "suspects": [member.name for member in group.members if member.suspected],
     }
 
 
@@ -196,8 +211,18 @@ def _show(found: ClusterStatus) -> None:
     console.print(table)
     if any(status.counts for status in found.answers.values()):
         console.print(_counts_table(found.answers))
+    if groups := known_groups(found):
+        console.print(_groups_table(groups))
     for line in found.trouble:
         console.print(line)
+
+
+def _groups_table(groups: tuple[cw.GroupStatus, ...]) -> Table:
+    table = Table("group", "view", "members", "suspects", title="groups")
+    for group in map(_group_as_json, groups):
+        names = (" ".join(group["members"]), " ".join(group["suspects"]))
+        table.add_row(group["name"], str(group["view_id"]), *names)
+    return table
 
 
 def _counts_table(answers: dict[int, cw.Status]) -> Table:

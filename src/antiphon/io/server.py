@@ -33,6 +33,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ClassVar, overload
 
+from antiphon.broker import group_report
 from antiphon.broker.broker import Broker
 from antiphon.broker.home import Home, HomeSettings
 from antiphon.core.effects import (
@@ -355,6 +356,7 @@ class Server:
             time.process_time(),
             tuple(self._trouble()),
             self.counts(),
+            group_report.groups(self.broker),
         )
 
     def counts(self) -> dict[str, dict[str, int]]:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from antiphon.api.conversation import Acknowledgement, Conversation, Request
-from antiphon.api.conversation_events import GroupColumns, Notice
+from antiphon.api.conversation_events import GroupColumns, Notice, admission
 from antiphon.api.conversation_inbox import Inbox, Slice
+from antiphon.api.conversation_state import Began, Missing, StateEvent
 from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import IllegalStateError, JMSError
 from antiphon.formats import client_wire as cw
@@ -24,6 +25,7 @@ from antiphon.formats.pack import CONTROL
 from antiphon.formats.trace import Kind
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.ledger import Window
+from antiphon.sim.replicas import Giver, Replica, Taker
 
 if TYPE_CHECKING:
     from antiphon.sim.programs import SimProgram
@@ -43,6 +45,8 @@ class Membership(msgspec.Struct, frozen=True):
     ruthless: float  # how often it removes anybody
     invites: float  # how often it invites somebody
     changes: float  # how often it changes the conflict relation
+    provides: bool = False  # it hands out its state to others
+    fails: float = 0.0  # how often it cannot
 
 
 def tagged(program: SimProgram) -> bytes:
@@ -70,9 +74,23 @@ class SimMember:
         self._untold = 0  # handled since something was acknowledged
         self._busy = False
         self._over = False
+        if not self._how.durable:
+            program.replicas.pop(group, None)
+        self._replica = program.replicas.setdefault(group, Replica())
+        self._taker = Taker(self._replica, lambda: self._world.ledger.positions_of(group))
+        self._waits = False  # for a state
+        self._untraced_state = False  # it is there, and the application sees its view first
+        self._gives = 0  # the request for its state that it is about to grant
         after_ms = self._world.remove_after_ms(group)
         conversation.request(cw.CreateGroup(group, "", after_ms))
-        asked = cw.Join(self.number, group, self._role.prefetch, program.name, self._how.durable)
+        asked = cw.Join(
+            self.number,
+            group,
+            self._role.prefetch,
+            program.name,
+            self._how.durable,
+            self._how.provides,
+        )
         request = conversation.join(asked)
         request.watch(lambda: self._answered(request))
 
@@ -81,6 +99,9 @@ class SimMember:
             return
         if request.error is None:
             self.joined = True
+            if admission(request.value, request.data).waits_for_state and self._taker.cut < 0:
+                self._waits = True
+                self._inbox.wait_for_state()
             self._trace("join", sender=self._program.name, durable=self._how.durable)
             self._go_on()  # events come before the answer
         elif isinstance(request.error, IllegalStateError) and "live member" in str(request.error):
@@ -98,7 +119,7 @@ class SimMember:
 
     def settled(self) -> bool:
         """It is a member, and has handled all that came."""
-        return self.joined and not self._over and not self._inbox.ready
+        return self.joined and not (self._over or self._waits or self._inbox.ready)
 
     # -- Handling ------------------------------------------------------------------------------
 
@@ -112,6 +133,44 @@ class SimMember:
             self._trace("conflict", relation=event.relation, position=event.position)
         self._inbox.occur(event)
         self._go_on()
+
+    def state(self, event: StateEvent) -> None:
+        """Of the state that it takes over."""
+        if self._over:
+            return
+        known = self._taker.event(event, self._conversation)
+        if isinstance(event, Began | Missing):
+            self._inbox.take_over(event.serial)
+            self._window.acknowledges(cw.AckRow(self.number, 0, event.position))
+        if known:
+            self._waits = False
+            self._untraced_state = True
+            self._inbox.pass_request(event.serial)
+            self._conversation.acks_wait()
+        self._go_on()
+
+    def _trace_state(self) -> None:
+        if self._untraced_state:
+            self._untraced_state = False
+            self._trace("state", position=self._taker.cut)
+
+    def _provide(self) -> None:
+        """If it was asked for its state, and has handled everything before that."""
+        request = self._inbox.request
+        if request is None or self._program.name not in request.went:
+            return
+        if self._gives != request.serial:
+            self._gives = request.serial
+            handout = self._conversation.hand_out(self.number, request.serial)
+            if self._random.random() < self._how.fails:
+                self._conversation.cannot_hand_out(handout, "it has no mind to")
+            Giver(self._replica, self._conversation, handout, lambda: self._provided(request))
+
+    def _provided(self, request: cw.GroupEvent) -> None:
+        if not self._over and self._inbox.request is request:
+            self._inbox.pass_request(request.serial)
+            self._conversation.acks_wait()
+            self._go_on()
 
     def dropped(self, error: JMSError) -> None:
         """Somebody has its place now, or it was removed while it was away."""
@@ -141,11 +200,14 @@ class SimMember:
             else:
                 self._got(slice_, index)
         if not self._over:
+            self._trace_state()
             self._handled()
+            self._provide()
             self._go_on()
         self._program.step()
 
     def _got(self, slice_: Slice, index: int) -> None:
+        self._trace_state()
         columns, position = slice_.columns, slice_.start + index
         assert isinstance(columns, GroupColumns)
         extra = decode_extra(columns.extra(index))
@@ -158,6 +220,9 @@ class SimMember:
             raise ViolationError(
                 f"{self._program.name} got {position} again, which it had acknowledged"
             )
+        if position <= self._taker.cut:
+            raise ViolationError(f"{self._program.name} got {position}, which is in its state")
+        self._replica.positions.add(position)
         ledger.deliveries += 1
         self._trace(
             "deliver",
@@ -174,6 +239,10 @@ class SimMember:
         if event.kind == cw.VIEW:
             self._world.same_view(self.group, event)
             self._view, self._view_id = event.members, event.view
+            if self._program.name in event.came and self._taker.cut < 0:
+                self._replica.begin(event.view, event.position)
+            elif self._program.name in event.came:
+                self._replica.joined = event.view  # and the state is here already
             self._trace("view", view_id=event.view, members=event.members, **fields)
             if self._program.name not in event.members:
                 self._removed()
@@ -260,6 +329,7 @@ class SimMember:
     def end(self) -> None:
         """It is no member any more, or not an active one, and knows it."""
         if self.joined and not self._over:
+            self._trace_state()
             self._trace("leave")
         self.forget()
 

@@ -135,6 +135,8 @@ class MessagingWorld(World):
         for program in self.programs:
             program.calm()
             program.start()
+            if program.role.member is not None and self.core is not None:
+                program.move(self.core)
 
     # -- Groups --------------------------------------------------------------------------------
 
@@ -235,7 +237,9 @@ class MessagingWorld(World):
             ):
                 waiting.append(f"packs at {server.number}")  # non-persistent ones
         for group in leader.broker.groups.values():
-            waiting += [f"event {e.serial} of {group.destination}" for e in group.events]
+            # Requests for a state are told to two members only; the others are not asked for more.
+            events = [e for e in group.events if e.kind != cw.STATE]
+            waiting += [f"event {e.serial} of {group.destination}" for e in events]
         for subscription in leader.broker.topics.subscriptions.values():
             waiting += [f"message {p} for {subscription.key}" for p in self._behind(subscription)]
         return waiting

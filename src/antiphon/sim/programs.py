@@ -24,6 +24,7 @@ from antiphon.api.conversation import (
     Terms,
 )
 from antiphon.api.conversation_packing import Batch, Stream
+from antiphon.api.conversation_state import StateEvent
 from antiphon.errors import IllegalStateError, JMSError, SecurityError
 from antiphon.formats import client_wire as cw
 from antiphon.formats.columns import TEXT, Outgoing
@@ -36,11 +37,15 @@ from antiphon.sim.ledger import Reading
 from antiphon.sim.links import SimLink
 from antiphon.sim.members import Membership, SimMember, tagged
 from antiphon.sim.observer import Message
+from antiphon.sim.replicas import Replica
 
 if TYPE_CHECKING:
     from antiphon.sim.messaging import MessagingWorld
 
 MS = 1000
+
+CONTROLS_MAX = 3
+"""A member does not tell its group more while so much of what it sent is not settled."""
 
 MAILBOX = "mailbox"
 """To send to: the temporary destination of somebody."""
@@ -83,6 +88,7 @@ class SimProgram:
         self._link: SimLink | None = None
         self._consumer: SimConsumer | None = None
         self._members: dict[int, SimMember] = {}  # by the consumer's number
+        self.replicas: dict[str, Replica] = {}  # by group
         self.confirmed: set[int] = set()  # of groups: acknowledged, and certainly so
         self._stream: Stream | None = None
         self._closing = False
@@ -198,6 +204,12 @@ class SimProgram:
         if self._link is not None:
             self._link.cut()
 
+    def move(self, core: frozenset[int]) -> None:
+        """To a server that all others of the core reach: a state goes directly from one member's
+        server to the other's."""
+        if self._link is not None and self._link.server.number not in core:
+            self._link.cut()
+
     def die_line(self) -> None:
         if self._link is not None:
             self._link.die()
@@ -249,6 +261,9 @@ class SimProgram:
         elif isinstance(event, Dropped):
             if (member := self._members.get(event.consumer)) is not None:
                 member.dropped(event.error)
+        elif isinstance(event, StateEvent):
+            if (member := self._members.get(event.consumer)) is not None:
+                member.state(event)
         elif isinstance(event, AcksDue):
             if self._consumer is not None:
                 self._consumer.report()
@@ -423,6 +438,8 @@ class SimProgram:
         """A message for the group itself; False: it cannot be sent."""
         conversation = self._conversation
         if conversation is None or conversation.over or self._stream is None or self._closing:
+            return False
+        if self.sent - self.settled > CONTROLS_MAX:
             return False
         self.sent += 1
         batch = conversation.send(self._stream, group, flags, message)

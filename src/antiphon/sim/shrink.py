@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from antiphon.sim.members import Membership
 from antiphon.sim.plan import Fault, Messaging, Plan
 from antiphon.sim.run import run_plan
 
@@ -73,6 +74,10 @@ def _less_messaging(m: Messaging) -> Iterator[Messaging]:
     for at in range(len(m.faults)):
         yield replace(m, faults=m.faults[:at] + m.faults[at + 1 :])
     for at, role in enumerate(m.roles):
+        if role.member is not None:
+            for quieter in _less_membership(role.member):
+                less = replace(role, member=quieter)
+                yield replace(m, roles=(*m.roles[:at], less, *m.roles[at + 1 :]))
         for less in (
             replace(role, publishes=role.publishes // 4, consumes=""),
             replace(role, publishes=0, restless=0.0),
@@ -83,6 +88,18 @@ def _less_messaging(m: Messaging) -> Iterator[Messaging]:
             replace(role, publishes=min(1, role.publishes)),
         ):
             yield replace(m, roles=(*m.roles[:at], less, *m.roles[at + 1 :]))
+
+
+def _less_membership(member: Membership) -> Iterator[Membership]:
+    replace = msgspec.structs.replace
+    yield replace(member, ruthless=0.0, invites=0.0, changes=0.0, removes_suspects=0.0)
+    yield replace(member, ruthless=0.0)
+    yield replace(member, invites=0.0)
+    yield replace(member, changes=0.0)
+    yield replace(member, removes_suspects=0.0)
+    yield replace(member, provides=False, fails=0.0)
+    yield replace(member, groups=member.groups[:1])
+    yield replace(member, durable=False)
 
 
 def _simplifications(plan: Plan) -> Iterator[dict[str, Any]]:

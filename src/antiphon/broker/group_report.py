@@ -1,0 +1,71 @@
+"""What the state says of its groups, for an operator: `cluster status` and `antiphon group`."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from antiphon.broker.group_state import Group, Member, key_of
+from antiphon.broker.state import State
+from antiphon.formats import client_wire as cw
+from antiphon.formats import destination as names
+
+GROUPS_MAX = 1000
+"""More are not told: a status is one answer, and has to fit into one."""
+
+NOBODY = "?"
+
+
+def groups(b: State) -> tuple[cw.GroupStatus, ...]:
+    return tuple(_group(b, group) for group in islice(b.groups.values(), GROUPS_MAX))
+
+
+def _group(b: State, group: Group) -> cw.GroupStatus:
+    return cw.GroupStatus(
+        names.parse(group.destination)[1],
+        group.view,
+        group.messages,
+        group.remove_after_ms,
+        tuple(_member(b, group, member) for member in group.members.values()),
+    )
+
+
+def _member(b: State, group: Group, member: Member) -> cw.MemberStatus:
+    session = b.sessions.get(member.session)
+    connected = session is not None and not session.detached
+    return cw.MemberStatus(
+        member.name,
+        member.durable,
+        member.joined,
+        session.node if session is not None and connected else 0,
+        member.suspected,
+        _why(b, member, connected),
+        _behind(b, group, member),
+        group.serial - member.acked,
+        (member.provider or NOBODY) if member.needs_state else "",
+    )
+
+
+def _why(b: State, member: Member, connected: bool) -> str:
+    if connected and not member.suspected:
+        return ""
+    if member.session == 0 and not member.suspected:
+        return "closed in order, or invited and not come yet"
+    reason = "its connection is lost" if member.session else "its session is over, or it gave up"
+    if member.suspect_at:
+        return f"{reason}; suspected in {_seconds(b, member.suspect_at)}"
+    if member.remove_at:
+        return f"{reason}; removed in {_seconds(b, member.remove_at)}"
+    return reason
+
+
+def _seconds(b: State, stamp: int) -> str:
+    """Until then, in log time."""
+    return f"{max(0, stamp - b.stamp) / 1000:.1f} s"
+
+
+def _behind(b: State, group: Group, member: Member) -> int:
+    """An upper bound of messages: other topics have their places in the same order."""
+    subscription = b.topics.subscriptions.get(key_of(group.destination, member.name))
+    if subscription is None:  # lost, and not durable: nothing is kept for it
+        return 0
+    return max(0, b.topics.last.get(group.destination, 0) - subscription.floor)

@@ -1,0 +1,76 @@
+"""`antiphon group` and `antiphon cluster status` show a group of real programs."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import antiphon
+from antiphon import cli
+from tests.process.cluster import Cluster
+
+pytestmark = pytest.mark.process
+
+
+def watch(url: str, output: Path, *options: str) -> subprocess.Popen[bytes]:
+    with output.open("wb") as file:
+        return subprocess.Popen(
+            [sys.executable, "-m", "antiphon", "group", url, "accounts", *options],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def lines(output: Path) -> list[str]:
+    return [line for line in output.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+def test_a_group_is_watched_from_outside(
+    memory_cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = memory_cluster.url
+    text, objects = tmp_path / "text", tmp_path / "objects"
+
+    def until(condition: Callable[[], object], what: str) -> None:
+        memory_cluster.wait_until(lambda: bool(condition()), what)
+
+    def looks() -> list[dict[str, Any]]:
+        return [json.loads(line) for line in lines(objects)]
+
+    with antiphon.connect(url) as one:
+        a = one.join(one.create_group("accounts"), "a")
+        watching = [watch(url, text), watch(url, objects, "--json")]
+        try:
+            until(lambda: "view 1: a\n" in lines(text), "the first view is shown")
+            until(looks, "a first object")
+            with antiphon.connect(url) as two, two.join(two.create_group("accounts"), "b"):
+                until(lambda: "view 2: a b (b joined)\n" in lines(text), "b is shown")
+                for number in range(10):
+                    a.multicast(number)
+                until(lambda: looks()[-1]["messages"] == 10, "messages are counted")
+                assert {m["name"]: m["behind"] for m in looks()[-1]["members"]}["b"] == 10
+            until(lambda: "view 3: a (b left)\n" in lines(text), "b has left")
+            assert max(found["messages_per_s"] for found in looks()) > 0
+            assert cli.main(["cluster", "status", url, "--json"]) == 0
+            assert json.loads(capsys.readouterr().out)["groups"] == [
+                {"name": "accounts", "view_id": 3, "members": ["a"], "suspects": []}
+            ]
+            for process in watching:
+                process.send_signal(signal.SIGINT)
+                assert process.wait(20) == 0
+        finally:
+            for process in watching:
+                process.kill()
+                process.wait()
+
+
+def test_a_group_that_does_not_exist(
+    memory_cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["group", memory_cluster.url, "nobody"]) == 1
+    assert "there is no group 'nobody'. Groups that exist: none" in capsys.readouterr().err
