@@ -282,6 +282,9 @@ class Leadership:
         elif p.flow is Flow.SNAPSHOT and m.match >= self._r.log.base_index:
             p.flow = Flow.REPLICATE
             p.next = 0
+        elif p.flow is Flow.SNAPSHOT and 0 < p.sending <= m.match:
+            # It has what was sent, and meanwhile more is gone from our log: once more, the newest.
+            self._start_snapshot(p)
         p.next = max(p.next, p.match + 1)
         self.advance_commit()
         if self._r.leading is self:

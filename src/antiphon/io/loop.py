@@ -2,15 +2,20 @@
 blocking clients.
 
 One thread for all of them, started when it is first asked for. It is a daemon: a program that ends
-without closing its connections ends all the same. After a fork the child has none of its parent's
+without closing its connections ends all the same; but not before the loop stands still, for a loop
+that runs while the interpreter is taken apart can crash the process. After a fork the child has none of its parent's
 threads, so it gets a loop of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import threading
+
+STOP_S = 2.0
+"""How long a program that ends waits for the loop to stand still."""
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -38,9 +43,17 @@ def _start() -> asyncio.AbstractEventLoop:
     loop = new_event_loop()
     started = threading.Event()
     loop.call_soon(started.set)
-    threading.Thread(target=_run, args=(loop,), name="antiphon", daemon=True).start()
+    thread = threading.Thread(target=_run, args=(loop,), name="antiphon", daemon=True)
+    thread.start()
     started.wait()
+    atexit.register(_stop, loop, thread, os.getpid())
     return loop
+
+
+def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread, pid: int) -> None:
+    if pid == os.getpid() and thread.is_alive():
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(STOP_S)
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

@@ -186,7 +186,8 @@ class SimServer:
         self.carry_out(self.node.transfer(node, self.now_ms()))
 
     def change(self, member: Member | int) -> None:
-        self.carry_out(self.node.change(member, self.now_ms()))
+        if self.world.core is None:  # what an operator asked of a paused server came to nothing
+            self.carry_out(self.node.change(member, self.now_ms()))
 
     def tick(self, due_us: int) -> None:
         if self._timer_us == due_us:
