@@ -3,8 +3,8 @@ blocking clients.
 
 One thread for all of them, started when it is first asked for. It is a daemon: a program that ends
 without closing its connections ends all the same; but not before the loop stands still, for a loop
-that runs while the interpreter is taken apart can crash the process. After a fork the child has none of its parent's
-threads, so it gets a loop of its own.
+that runs while the interpreter is taken apart can crash the process. After a fork the child has
+none of its parent's threads, so it gets a loop of its own.
 """
 
 from __future__ import annotations
