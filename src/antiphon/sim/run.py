@@ -295,18 +295,20 @@ def _choose_core(world: World) -> bool:
     """A random set of servers that is a majority in every membership that anybody holds. It is
     healed; the others stay as they are, or worse, for good."""
     random = stream(world.seed, "core")
-    memberships = [
-        r.memberships.current.voters
+    holders = [
+        r
         for r in world.replicas.values()
         if r.id not in world.lost and r.memberships.current.voters
     ]
+    memberships = [r.memberships.current.voters for r in holders]
     numbers = sorted(world.servers)
     candidates = [n for n in numbers if hasattr(world.servers[n], "node") or n in world.plan.listed]
     intact = {v for voters in memberships for v in voters if v not in world.lost}
     order = random.sample(candidates, len(candidates))
     core: set[int] = set()
     for number in order:
-        if memberships and all(
+        # Of a founding that only its founder has stored, the others cannot know.
+        if any(r.id.node in core for r in holders) and all(
             sum(v.node in core and v in intact for v in voters) >= majority(voters)
             for voters in memberships
         ):
