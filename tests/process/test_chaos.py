@@ -45,7 +45,7 @@ def test_promises_are_kept_whatever_breaks(
     lost = next(e for e in told if e.kind == "deliver" and e.process == "mailbox")
     without = [e for e in told if (e.kind, e.message) != ("deliver", lost.message)]
     assert any(lost.message in violation for violation in Judge(without).violations)
-    lost = next(e for e in told if (e.kind, e.process) == ("deliver", "member-3"))
+    lost = next(e for e in told if (e.kind, e.process) == ("deliver", "member-4"))
     without = [e for e in told if e is not lost]
     assert any(lost.message in violation for violation in judge_group(without))
     group = report["group"]
