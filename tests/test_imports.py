@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "bench": EVERYTHING,
     "chaos": EVERYTHING,
     "demo": EVERYTHING | {"chaos", "demo_member"},
-    "demo_member": EVERYTHING | {"chaos"},
+    "demo_member": PUBLIC,
     "trace_show": EVERYTHING,
     "group_cli": EVERYTHING,
     "pubsub_cli": PUBLIC,

@@ -20,7 +20,7 @@ from typing import Literal
 import msgspec
 
 import antiphon
-from antiphon.chaos.member import GroupMember
+from antiphon.chaos.member import GroupMember, send_from_outside
 from antiphon.chaos.recorder import Recorder
 
 ACKNOWLEDGE_EVERY = 40
@@ -31,7 +31,7 @@ CLOSE_S = 40.0
 
 
 class Spec(msgspec.Struct, frozen=True):
-    role: Literal["publisher", "acknowledging", "listening", "member"]
+    role: Literal["publisher", "acknowledging", "listening", "member", "outsider"]
     name: str
     url: str
     folder: str  # for the trace
@@ -49,7 +49,9 @@ class Program:
     def __init__(self, spec: Spec, stop: threading.Event) -> None:
         self.spec = spec
         self.stop = stop
-        self.trace = Recorder(spec.folder, spec.run, spec.name, spec.incarnation)
+        self.in_a_group = spec.role in ("member", "outsider")  # then the contexts write the trace
+        if not self.in_a_group:
+            self.trace = Recorder(spec.folder, spec.run, spec.name, spec.incarnation)
         self.chance = Random(f"{spec.run}/{spec.name}/{spec.incarnation}")
         self.sessions = 0
         self.session = ""
@@ -59,7 +61,8 @@ class Program:
             "publisher": self._publish,
             "acknowledging": self._acknowledge,
             "listening": self._listen,
-            "member": self._be_a_member,
+            "member": lambda ctx: GroupMember(self, ctx).run(),
+            "outsider": lambda ctx: send_from_outside(self, ctx),
         }[self.spec.role]
         while not self.stop.is_set():
             try:
@@ -70,12 +73,16 @@ class Program:
 
     def _in_a_session(self, work: Callable[[antiphon.Context], None]) -> None:
         mode = antiphon.AUTO_ACKNOWLEDGE
-        if self.spec.role == "acknowledging" or (self.spec.role == "member" and self.spec.durable):
+        if self.spec.role == "acknowledging":
             mode = antiphon.CLIENT_ACKNOWLEDGE
         self.sessions += 1
         self.session = f"{self.spec.name}.{self.spec.incarnation}.{self.sessions}"
         with antiphon.connect(
-            self.spec.url, client_id=self.spec.name, session_mode=mode, close_timeout=CLOSE_S
+            self.spec.url,
+            client_id=self.spec.name,
+            session_mode=mode,
+            close_timeout=CLOSE_S,
+            trace=self.spec.folder if self.in_a_group else None,
         ) as ctx:
             work(ctx)
 
@@ -89,20 +96,13 @@ class Program:
         while not self.stop.is_set():
             burst = self.chance.choice((1, 1, 1, 4, 20))
             on_the_way = [self._send(producer, sender, number + i + 1) for i in range(burst)]
-            for i, (_, sending) in enumerate(on_the_way):
+            for i, sending in enumerate(on_the_way):
                 sending.result()
-                self.trace.add(
-                    "sent",
-                    group=on_the_way[i][0],
-                    message=f"{sender}#{number + i + 1}",
-                    persistent=True,
-                )
+                self.trace.add("sent", message=f"{sender}#{number + i + 1}")
             number += burst
             self.stop.wait(self.chance.uniform(0.001, 0.02))
 
-    def _send(
-        self, producer: antiphon.Producer, sender: str, number: int
-    ) -> tuple[str, antiphon.SendFuture]:
+    def _send(self, producer: antiphon.Producer, sender: str, number: int) -> antiphon.SendFuture:
         destination = self.chance.choice(self.spec.to)
         body = f"{sender}#{number}"
         self.trace.add(
@@ -114,7 +114,7 @@ class Program:
             session=self.session,
             persistent=True,
         )
-        return destination, producer.send_async(antiphon.Destination.parse(destination), body)
+        return producer.send_async(antiphon.Destination.parse(destination), body)
 
     # -- Consuming -------------------------------------------------------------------------------
 
@@ -170,15 +170,6 @@ class Program:
         consumer.set_message_listener(self._delivered)
         while not self.stop.is_set() and not lost.is_set():
             self.stop.wait(RETRY_S)
-
-    # -- Groups ----------------------------------------------------------------------------------
-
-    def _be_a_member(self, ctx: antiphon.Context) -> None:
-        try:
-            GroupMember(self, ctx).run()
-        except antiphon.JMSError:
-            self.trace.add("crash")  # to the group it is as good as dead, whatever it does next
-            raise
 
 
 def main(spec: str) -> None:

@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import antiphon
 from antiphon.formats.trace import Kind, TraceEvent, decode, encode_event, encode_header
 
 
@@ -38,34 +37,6 @@ class Recorder:
                 **columns,
             )
             os.write(self._file, encode_event(event))
-
-    def handed_out(self, group: str, message: antiphon.Message, name: str) -> None:
-        """A member was handed a message, which it knows under this name, or was told of its
-        group."""
-        where = {
-            "group": group,
-            "position": message.position,
-            "redelivered": message.redelivered,
-        }
-        match message:
-            case antiphon.ViewMessage(view=view):
-                self.add("view", view_id=view.id, members=view.members, **where)
-            case antiphon.SuspicionMessage(suspects=suspects, withdrawn=withdrawn):
-                if suspects:
-                    self.add("suspect", members=suspects, **where)
-                if withdrawn:
-                    self.add("withdraw", members=withdrawn, **where)
-            case _:
-                assert message.view is not None
-                self.add(
-                    "deliver",
-                    message=name,
-                    view_id=message.view.id,
-                    tag=message.tag,
-                    key=message.key,
-                    persistent=True,
-                    **where,
-                )
 
 
 def read_traces(folder: Path) -> list[TraceEvent]:

@@ -21,7 +21,7 @@ from antiphon.chaos.crew import Programs, Servers
 from antiphon.chaos.faults import Saboteur, Undo
 from antiphon.chaos.judge import GROUP, SHOWN_MAX, Judge, judge_group
 from antiphon.chaos.links import Links
-from antiphon.chaos.member import CALM
+from antiphon.chaos.member import CALM, state_file
 from antiphon.chaos.plan import Fault, draw_plan
 from antiphon.chaos.program import Spec
 from antiphon.errors import IllegalStateError
@@ -141,15 +141,17 @@ class Chaos:
             spec("listening", "worker-2", consumes=QUEUE),
             spec("member", "member-1", consumes=GROUP),
             spec("member", "member-2", consumes=GROUP),
-            spec("member", "member-3", consumes=GROUP, durable=True),
-            spec("publisher", "outsider", to=(GROUP,)),
+            spec("member", "member-3", consumes=GROUP),
+            spec("member", "member-4", consumes=GROUP, durable=True),
+            spec("outsider", "outsider", to=(GROUP,)),
             spec("publisher", "counter", to=EVERYWHERE, named=True),
             spec("publisher", "chatter", to=EVERYWHERE),
         ]
 
     @property
     def _publishers(self) -> list[str]:
-        return [name for name, spec in self._programs.specs.items() if spec.role == "publisher"]
+        specs = self._programs.specs.items()
+        return [name for name, spec in specs if spec.role in ("publisher", "outsider")]
 
     @property
     def _consumers(self) -> list[str]:
@@ -198,6 +200,7 @@ class Chaos:
         self._until(lambda: not Judge(self._programs.events()).violations)
         self._until(lambda: not judge_group(self._programs.events()))
         self._complaints += judge_group(self._programs.events())
+        self._wait(self._replicas_agree, "all replicas in the group have the same state")
         self._complaints += self._programs.end(*self._consumers)
         self._wait(self._servers.agree, "the servers agree")
         self._wait(
@@ -205,6 +208,12 @@ class Chaos:
             "the servers have forgotten the programs",
         )
         self._say("the programs are gone")
+
+    def _replicas_agree(self) -> bool:
+        specs = self._programs.specs.values()
+        replicas = [spec.name for spec in specs if spec.role == "member" and not spec.durable]
+        files = [state_file(self._folder, name) for name in replicas]
+        return all(file.exists() for file in files) and len({f.read_text() for f in files}) == 1
 
     def _all_are_back(self) -> bool:
         return (
