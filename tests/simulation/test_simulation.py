@@ -10,7 +10,7 @@ import pytest
 from antiphon.sim.plan import KINDS, PROGRAM_KINDS
 from tests.mutants.run import load_all, planted
 
-SEEDS = 1500
+SEEDS = 1000
 
 
 def simulate(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
