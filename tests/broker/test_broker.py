@@ -1,5 +1,6 @@
 """The broker's rules, one by one."""
 
+import msgspec
 import pytest
 
 from antiphon.broker import events as ev
@@ -308,6 +309,31 @@ def test_a_session_resumes_on_any_server_within_its_lease() -> None:
     assert A in r.broker.sessions
 
 
+def test_a_session_is_not_opened_again_by_a_late_copy_of_the_command_that_opened_it() -> None:
+    r = rig()
+    attach = command.Attach(A, b"t", False, 2, 1, 1, 7, "", 10_000, ())
+    r.command(attach)
+    r.close(A)
+    assert r.command(attach, msgspec.structs.replace(attach, attempt=1, link=6)) == ()
+    assert A not in r.broker.sessions
+    resumed = msgspec.structs.replace(attach, attempt=3, link=8, resume=True)
+    assert isinstance(r.command(resumed)[0], ev.AttachRefused)
+    # Who never heard of its session, and tries again, has one.
+    assert isinstance(r.command(msgspec.structs.replace(attach, attempt=3))[0], ev.Attached)
+
+
+def test_ended_sessions_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ENDED_MAX", 2)
+    r = rig(A, B, C)
+    for session in (A, B, C):
+        r.close(session)
+    assert list(r.broker.ended) == [B, C]
+    r.wait(limits.ENDED_MS)
+    r.attach(0xD)
+    r.close(0xD)
+    assert list(r.broker.ended) == [0xD]
+
+
 def test_a_session_that_is_over_is_not_resumed() -> None:
     r = rig(A)
     r.detach(A)
@@ -348,7 +374,7 @@ def test_a_client_id_is_unique_and_free_when_its_connection_is_lost() -> None:
     r.detach(A)
     assert isinstance(r.attach(B, client_id="ca"), ev.Attached)
     assert A not in r.broker.sessions
-    assert isinstance(r.attach(A, client_id="ca"), ev.AttachRefused)
+    assert isinstance(r.attach(A, client_id="ca", attempt=2), ev.AttachRefused)
 
 
 def test_a_detach_of_an_earlier_attachment_is_ignored() -> None:

@@ -28,7 +28,7 @@ def anything(rig: Rig, draw: random.Random) -> None:
             life=draw.randrange(1, 3),
             client_id=draw.choice(("", f"c{session}", "shared")),
             resume=known is not None,
-            attempt=known.attempt + 1 if known else 1,
+            attempt=known.attempt + 1 if known else rig.broker.ended.get(session, (0, 0))[0] + 1,
             lease_ms=draw.choice((100, 5000)),
         )
         return
@@ -102,6 +102,8 @@ def test_a_snapshot_has_something_of_everything() -> None:
     rig = Rig()
     rig.attach(1, client_id="c")
     rig.attach(2, lease_ms=5000)
+    rig.attach(3)
+    rig.close(3)
     rig.ask(1, cw.OpenProducer(1, "p"))
     rig.publish(1, "queue:q", 2, producer=1)
     rig.publish(1, "topic:>", producer=1)  # is refused
@@ -121,6 +123,7 @@ def test_a_snapshot_has_something_of_everything() -> None:
     assert [list(s.acked) for s in one.topics.subscriptions.values()] == [[(5, 5, 1)]]
     assert [list(s.returned) for s in one.topics.subscriptions.values()] == [[(4, 4, 3)]]
     assert [p.last for p in one.producers.values()] == [3]
+    assert list(one.ended) == [3]
     assert len(one.sessions[1].refusals) == len(one.sessions[1].temporaries) == 1
     chunks = rig.snapshot()
     other = Broker()

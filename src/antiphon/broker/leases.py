@@ -25,11 +25,19 @@ NUMBER_MAX = 1 << 62
 
 LEASE_MAX_MS = 24 * 3600 * 1000
 
+ENDED_MS = 600_000
+"""How long a session is remembered that has ended: far longer than a command is on its way."""
+
+ENDED_MAX = 100_000
+
 
 def attach(b: State, m: command.Attach) -> None:
     session = b.sessions.get(m.session)
     code, text = "", ""
     if session is None:
+        attempt, until = b.ended.get(m.session, (0, 0))
+        if m.attempt <= attempt and b.stamp < until:
+            return  # it was opened by this, and has ended; the command is in the log twice
         code, text = _why_not_open(b, m)
     elif session.token != m.token:
         code, text = "SecurityError", "this session belongs to somebody else"
@@ -186,7 +194,17 @@ def _end(b: State, session: Session, code: str, text: str) -> None:
     if b.client_ids.get(session.client_id) == session.number:
         del b.client_ids[session.client_id]
     del b.sessions[session.number]
+    _remember_end(b, session)
     b.events.append(ev.SessionEnded(session.number, code, text))
+
+
+def _remember_end(b: State, session: Session) -> None:
+    """Otherwise a late copy of the command that opened it would open it again, and a client that
+    resumes would find an empty session in the place of its own."""
+    b.ended.pop(session.number, None)
+    b.ended[session.number] = (session.attempt, b.stamp + ENDED_MS)
+    while len(b.ended) > ENDED_MAX or next(iter(b.ended.values()))[1] <= b.stamp:
+        del b.ended[next(iter(b.ended))]
 
 
 def drop_temporary(b: State, session: Session, destination: str) -> None:

@@ -49,6 +49,7 @@ class State:
         self.queues: dict[str, Queue] = {}
         self.groups: dict[str, Group] = {}
         self.client_ids: dict[str, int] = {}  # -> session
+        self.ended: dict[int, tuple[int, int]] = {}  # session -> last attempt, remembered until
         self.producers: dict[str, Producer] = {}
         self.serving: dict[int, Serving] = {}
         self.events: list[ev.Event] = []
@@ -149,6 +150,7 @@ class State:
             ("group", (g.state() for g in self.groups.values())),
             ("producer", iter(self.producers.values())),
             ("serving", iter(self.serving.values())),
+            ("ended", iter(self.ended.items())),
         )
         for part, rows in parts:
             yield from ((part, chunk) for chunk in _some_at_a_time(rows))
@@ -211,6 +213,9 @@ class State:
         for serving in msgspec.convert(rows, list[Serving]):
             self.serving[serving.node] = serving
 
+    def _restore_ended(self, rows: list[Any]) -> None:
+        self.ended.update((session, (attempt, until)) for session, (attempt, until) in rows)
+
     _RESTORE: ClassVar[dict[str, Callable[[State, list[Any]], None]]] = {
         "head": _restore_head,
         "session": _restore_sessions,
@@ -221,6 +226,7 @@ class State:
         "group": _restore_groups,
         "producer": _restore_producers,
         "serving": _restore_serving,
+        "ended": _restore_ended,
     }
 
 
