@@ -466,6 +466,11 @@ def test_p5_what_a_crash_repeats_does_not_change_the_order() -> None:
     assert h.broken() == []
 
 
+def test_p5_what_a_program_asks_for_again_does_not_change_the_order() -> None:
+    h = pair().broadcast("s", "1", "2").deliver("q", "1", "2").deliver("p", "1", "2")
+    assert h.deliver("p", "1", redelivered=True).broken() == []
+
+
 # -- Explaining -----------------------------------------------------------------------------------
 
 

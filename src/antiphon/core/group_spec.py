@@ -95,8 +95,11 @@ class Process:
         return {d.message for d in self.deliveries}
 
     def first_deliveries(self) -> list[Delivery]:
-        """Without what comes again after a crash."""
-        return list({d.message: d for d in reversed(self.deliveries)}.values())[::-1]
+        """Without what comes again, after a crash or because the program asked for it."""
+        first: dict[str, Delivery] = {}
+        for delivery in self.deliveries:
+            first.setdefault(delivery.message, delivery)
+        return list(first.values())
 
 
 class Group:
