@@ -93,6 +93,7 @@ class Leadership:
         self._challenges: dict[int, tuple[ReplicaId, int]] = {}  # by node: who, nonce
         self._uncommitted: deque[tuple[int, int]] = deque()  # index, bytes
         self._uncommitted_bytes = 0
+        self._attempts = 0  # to send snapshots, to anybody
         self._tick_index = 0  # the newest tick entry
         self._last_append: Append | None = None
 
@@ -476,8 +477,10 @@ class Leadership:
         self._r.emit(ReadPart(p.id, 0))
 
     def _begin_transfer(self, p: Progress) -> None:
-        # Numbered, so that late parts and answers of an earlier attempt cannot confuse this one.
-        p.attempt += 1
+        # Numbered, so that late parts and answers of an earlier attempt cannot confuse this one:
+        # also one before the server was removed and added again.
+        self._attempts += 1
+        p.attempt = self._attempts
         p.part = p.sending = 0
 
     def part_read(
