@@ -66,7 +66,8 @@ class SimConsumer:
         floor = 0 if queue else request.value
         ledger = self._world.ledger
         self.reading = ledger.reading(self._name, self.destination, floor, queue)
-        self._program.consumes(self.destination)
+        if is_temporary(self.destination):
+            self._world.mailboxes[self.destination] = None
         self._go_on()  # messages may have come before the answer
 
     # -- Handling ------------------------------------------------------------------------------
@@ -191,6 +192,7 @@ class SimConsumer:
     def forget(self) -> None:
         """The program is gone, or done with it."""
         self._closed = True
+        self._world.mailboxes.pop(self.destination, None)
         if not self._lasting:
             self._world.ledger.readings.pop(self._name, None)
 

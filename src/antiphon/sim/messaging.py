@@ -37,7 +37,7 @@ class MessagingWorld(World):
         self._messaging = plan.messaging
         self.ledger = Ledger()
         self.programs: list[SimProgram] = []
-        self.mailboxes: dict[int, str] = {}  # program -> the temporary destination it consumes from
+        self.mailboxes: dict[str, None] = {}  # temporary destinations with a consumer
         self.sessions_lost = 0
         self.lost_while_leaving: set[str] = set()  # programs; their groups only suspect them
         self.traces: list[TraceEvent] = []  # what programs saw of groups
@@ -223,7 +223,7 @@ class MessagingWorld(World):
 
     def _undelivered(self, leader: SimHome) -> list[str]:
         """What the servers still have for somebody who is there."""
-        consumed = {p.role.consumes for p in self.programs if is_queue(p.role.consumes)}
+        consumed = {d for p in self.programs for d in p.role.consumes if is_queue(d)}
         waiting = [
             name
             for name, queue in leader.broker.queues.items()
@@ -258,7 +258,7 @@ class MessagingWorld(World):
 
     def _no_leaks(self, leader: SimHome) -> None:
         broker = leader.broker
-        consumed = {p.role.consumes for p in self.programs}
+        consumed = {d for p in self.programs for d in p.role.consumes}
         left = [name for name in broker.queues if name in consumed or is_temporary(name)]
         left += [name for name in broker.topics.last if is_temporary(name)]
         left += [f"client id {name}" for name in broker.client_ids]
@@ -276,7 +276,7 @@ class MessagingWorld(World):
         undone = [
             f"{p.name} {'alive' if p.alive else 'gone' if p.gone else 'dead'} "
             f"{p.settled}/{p.to_send} "
-            f"missing {p.reading.missing()[:5] if p.reading else '-'}"
+            f"missing {p.missing()[:5]}"
             for p in self.programs
         ]
         leader = self.leader()

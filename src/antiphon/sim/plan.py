@@ -154,7 +154,7 @@ def _draw_program_faults(random: Random, targets: range, duration_us: int) -> li
 
 GROUPS = ("topic:g", "topic:h")
 
-PROVIDERS = 0.0
+PROVIDERS = 0.6
 """How many members hand out their state. None, as long as a state that is lost on its way takes
 messages with it that nobody else has (P1, P2): to be set to 0.6 when that is mended."""
 
@@ -186,7 +186,7 @@ def _draw_member(random: Random, groups: tuple[str, ...]) -> Role:
     return msgspec.structs.replace(
         role,
         to=mine,
-        consumes="",
+        consumes=(),
         durable=False,
         member=Membership(
             groups=mine,
@@ -207,11 +207,9 @@ TEMPORARY = ("temp-queue:", "temp-topic:")
 
 
 def _draw_role(random: Random, *, publishes: bool) -> Role:
-    consumes = (
-        ""
-        if publishes and random.random() < 0.7
-        else random.choice((*TOPICS, *QUEUES, *TEMPORARY, *TEMPORARY, "topic:a.*", "topic:>"))
-    )
+    sources = (*TOPICS, *QUEUES, *QUEUES, *TEMPORARY, "topic:a.*", "topic:>")
+    consumers = 0 if publishes and random.random() < 0.7 else random.choice((1, 1, 2))
+    consumes = tuple(random.choice(sources) for _ in range(consumers))
     to = random.sample((*TOPICS, *QUEUES), random.choice((1, 2, 5)))
     if random.random() < 0.5:
         to.append(MAILBOX)
@@ -221,10 +219,10 @@ def _draw_role(random: Random, *, publishes: bool) -> Role:
         persistent=random.random() < 0.8,
         named=publishes and random.random() < 0.3,
         consumes=consumes,
-        durable=consumes.startswith("topic:") and random.random() < 0.6,
+        durable=random.random() < 0.6,
         prefetch=random.choice((1, 2, 7, 100)),
         ack_every=random.choice((1, 1, 3, 10)),
-        individually=random.random() < 0.3,
+        individually=random.random() < 0.5,
         slow=random.choice(("spill", "spill", "spill", "disconnect")),
         lease_ms=random.choice((300, 2_000, 8_000)),
         think_us=random.choice((100, 2_000, 20_000)),

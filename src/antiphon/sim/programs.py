@@ -33,7 +33,6 @@ from antiphon.formats.pack import NON_PERSISTENT
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.consuming import SimConsumer
 from antiphon.sim.draws import stream
-from antiphon.sim.ledger import Reading
 from antiphon.sim.links import SimLink
 from antiphon.sim.members import Membership, SimMember, tagged
 from antiphon.sim.observer import Message
@@ -58,8 +57,8 @@ class Role(msgspec.Struct, frozen=True):
     to: tuple[str, ...]  # to these destinations
     persistent: bool
     named: bool  # by a named producer, which goes on exactly where it was
-    consumes: str  # from here; empty: does not; "temp-queue:": from one that it creates
-    durable: bool
+    consumes: tuple[str, ...]  # from here; "temp-queue:": from one that it creates
+    durable: bool  # what it consumes from topics
     prefetch: int
     ack_every: int  # messages; what is not acknowledged may be given back
     individually: bool  # acknowledges single messages, in any order
@@ -86,7 +85,7 @@ class SimProgram:
         self.random = stream(world.seed, "program", number)
         self._conversation: Conversation | None = None
         self._link: SimLink | None = None
-        self._consumer: SimConsumer | None = None
+        self._consumers: dict[int, SimConsumer] = {}  # by place in `role.consumes`
         self._members: dict[int, SimMember] = {}  # by the consumer's number
         self.replicas: dict[str, Replica] = {}  # by group
         self.confirmed: set[int] = set()  # of groups: acknowledged, and certainly so
@@ -136,19 +135,19 @@ class SimProgram:
             else:
                 self._link.closed_by_client()
         self._link = None
-        if self._consumer is not None:
-            self._consumer.forget()
-        self._consumer = None
+        for consumer in self._consumers.values():
+            consumer.forget()
+        self._consumers = {}
         for member in self._members.values():
             member.forget()
         self._members = {}
-        self.world.mailboxes.pop(self.number, None)
         self.world.note(0, f"{self.name} is killed")
         self.world.trace(self, "crash", "")
 
-    @property
-    def reading(self) -> Reading | None:
-        return self._consumer.reading if self._consumer is not None else None
+    def missing(self) -> list[int]:
+        """What it must still get, or acknowledge."""
+        readings = [c.reading for c in self._consumers.values() if c.reading is not None]
+        return [position for reading in readings for position in reading.missing()]
 
     def finished(self) -> bool:
         """It has nothing more to do, and all that it must have got is there."""
@@ -157,16 +156,15 @@ class SimProgram:
         if self.role.member is not None:
             settled = [m.group for m in self._members.values() if m.settled()]
             return sorted(settled) == sorted(self.role.member.groups)
-        if not self.role.consumes:
-            return True
-        return self.reading is not None and not self.reading.missing()
+        open_ = [c for c in self._consumers.values() if c.reading is not None]
+        return len(open_) == len(self.role.consumes) and not self.missing()
 
     def calm(self) -> None:
         """The faults have stopped: only a little is left to do."""
         self.to_send = min(self.to_send, self.sent + 3)
         self.paused_until_us = 0
-        if self._consumer is not None and not self._closing:
-            self._consumer.finish()
+        if not self._closing:
+            self._acknowledge_everything()
             self.step()
         for member in self._members.values():
             member.finish()
@@ -176,13 +174,16 @@ class SimProgram:
         self.leaving = True
         self.gone = not self.alive
         if self._conversation is not None:
-            if self._consumer is not None and not self._closing:
-                self._consumer.finish()
             if not self._closing:
+                self._acknowledge_everything()
                 for member in self._members.values():
                     member.leave()
             self._close_session()
             self.step()
+
+    def _acknowledge_everything(self) -> None:
+        for consumer in self._consumers.values():
+            consumer.finish()
 
     # -- The driver's half ---------------------------------------------------------------------
 
@@ -251,9 +252,10 @@ class SimProgram:
         elif isinstance(event, Settled):
             event.ticket.tell()
         elif isinstance(event, Arrived):
-            if self._consumer is not None and event.consumer == self._consumer.number:
-                self._consumer.arrived(event.slice)
-            elif (member := self._members.get(event.consumer)) is not None:
+            for consumer in self._consumers.values():
+                if consumer.number == event.consumer:
+                    consumer.arrived(event.slice)
+            if (member := self._members.get(event.consumer)) is not None:
                 member.arrived(event.slice)
         elif isinstance(event, Occurred):
             if (member := self._members.get(event.consumer)) is not None:
@@ -265,8 +267,8 @@ class SimProgram:
             if (member := self._members.get(event.consumer)) is not None:
                 member.state(event)
         elif isinstance(event, AcksDue):
-            if self._consumer is not None:
-                self._consumer.report()
+            for consumer in self._consumers.values():
+                consumer.report()
             for member in self._members.values():
                 member.report()
         elif isinstance(event, Over):
@@ -318,8 +320,8 @@ class SimProgram:
             request.watch(lambda: self._producer_opened(request))
         else:
             self._stream = self._conversation.stream
-        if self.role.consumes:
-            self._open_consumer()
+        for place in range(len(self.role.consumes)):
+            self._open_consumer(place)
         if self.role.member is not None:
             for group in self.role.member.groups:
                 self._join(group)
@@ -384,7 +386,7 @@ class SimProgram:
         if destination != MAILBOX:
             return destination
         # It may be gone by the time the message comes there.
-        return self.random.choice([*self.world.mailboxes.values()] or [self.role.to[0]])
+        return self.random.choice([*self.world.mailboxes] or [self.role.to[0]])
 
     def _answered(self, batch: Batch, body: bytes, message: Message) -> None:
         self.settled += 1
@@ -405,19 +407,14 @@ class SimProgram:
 
     # -- Consuming -----------------------------------------------------------------------------
 
-    def _open_consumer(self) -> None:
-        conversation, destination = self._conversation, self.role.consumes
+    def _open_consumer(self, place: int) -> None:
+        conversation, destination = self._conversation, self.role.consumes[place]
         assert conversation is not None
         if is_temporary(destination):
             destination += conversation.next_temporary()
             conversation.request(cw.CreateTemporary(destination))
-        durable = "mail" if self.role.durable else ""
-        self._consumer = SimConsumer(self, conversation, destination, durable)
-
-    def consumes(self, destination: str) -> None:
-        """From now on; so others may send there."""
-        if is_temporary(destination):
-            self.world.mailboxes[self.number] = destination
+        durable = f"mail{place}" if self.role.durable and destination.startswith("topic:") else ""
+        self._consumers[place] = SimConsumer(self, conversation, destination, durable)
 
     # -- Groups --------------------------------------------------------------------------------
 
@@ -456,31 +453,29 @@ class SimProgram:
     # -- Closing -------------------------------------------------------------------------------
 
     def _close_something(self) -> None:
-        if self.reading is not None and self.random.random() < 0.7:
-            self._close_consumer()
+        places = [p for p, c in self._consumers.items() if c.reading is not None]
+        if places and self.random.random() < 0.7:
+            self._close_consumer(self.random.choice(places))
         elif self._members and self.random.random() < 0.7:
             self.random.choice([*self._members.values()]).close_or_leave()
         else:
             self._close_session()
 
-    def _close_consumer(self) -> None:
+    def _close_consumer(self, place: int) -> None:
         """And open another one."""
-        conversation, consumer = self._conversation, self._consumer
+        conversation, consumer = self._conversation, self._consumers[place]
         assert conversation is not None
-        assert consumer is not None
         consumer.close()
-        self.world.mailboxes.pop(self.number, None)
         if is_temporary(consumer.destination):
             conversation.request(cw.DeleteTemporary(consumer.destination))
-        self._open_consumer()
+        self._open_consumer(place)
 
     def _close_session(self) -> None:
         conversation = self._conversation
         if conversation is None or conversation.over or self._closing:
             return
         self._closing = True
-        self.world.mailboxes.pop(self.number, None)
-        kept = self._consumer.shut() if self._consumer is not None else []
+        kept = [k for consumer in self._consumers.values() for k in consumer.shut()]
         for member in self._members.values():
             kept += member.shut()
         conversation.request(cw.CloseSession(tuple(kept)))

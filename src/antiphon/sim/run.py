@@ -301,6 +301,8 @@ def _choose_core(world: World) -> bool:
         if r.id not in world.lost and r.memberships.current.voters
     ]
     memberships = [r.memberships.current.voters for r in holders]
+    # Who catches up will count, too.
+    memberships += [tuple(m.id for m in r.memberships.current.members) for r in holders]
     numbers = sorted(world.servers)
     candidates = [n for n in numbers if hasattr(world.servers[n], "node") or n in world.plan.listed]
     intact = {v for voters in memberships for v in voters if v not in world.lost}

@@ -79,7 +79,8 @@ def _less_messaging(m: Messaging) -> Iterator[Messaging]:
                 less = replace(role, member=quieter)
                 yield replace(m, roles=(*m.roles[:at], less, *m.roles[at + 1 :]))
         for less in (
-            replace(role, publishes=role.publishes // 4, consumes=""),
+            replace(role, publishes=role.publishes // 4, consumes=()),
+            replace(role, consumes=role.consumes[:1]),
             replace(role, publishes=0, restless=0.0),
             replace(role, restless=0.0),
             replace(role, ack_every=1),
