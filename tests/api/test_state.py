@@ -1,4 +1,4 @@
-"""A member's state: cut into pieces, stored until it is whole, and what of the inbox is in it."""
+"""A member's state: cut into pieces, stored until it is whole, and what waits for it meanwhile."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -14,7 +14,15 @@ from antiphon.api.conversation_state import Began, Missing, Piece, Ready
 from antiphon.api.state import InitialState, handing_out, pieces
 from antiphon.errors import ConnectionLostError
 from antiphon.formats import client_wire as cw
-from antiphon.formats.client_wire import STATE, STATE_CHUNK_MAX, STATE_WINDOW, VIEW, GroupEvent
+from antiphon.formats.client_wire import (
+    RELATION,
+    STATE,
+    STATE_CHUNK_MAX,
+    STATE_WINDOW,
+    VIEW,
+    AckRow,
+    GroupEvent,
+)
 from antiphon.formats.columns import Columns
 from tests.api.test_conversation import Talk, a_pack
 from tests.api.test_conversation_state import ME, OTHER, asked, member
@@ -47,7 +55,7 @@ def piece(serial: int, seq: int, data: bytes, last: bool = False) -> Piece:
 
 def test_a_state_is_read_from_its_beginning() -> None:
     initial = InitialState(waits=True)
-    for event in (Began(1, 4, 40), piece(4, 1, b"one "), piece(4, 2, b"two", last=True)):
+    for event in (Began(1, 4), piece(4, 1, b"one "), piece(4, 2, b"two", last=True)):
         initial.take(event)
     assert not initial.known.done
     initial.take(Ready(1, 4, 40))
@@ -62,9 +70,9 @@ def test_a_state_is_read_from_its_beginning() -> None:
 
 def test_what_came_of_an_earlier_state_is_not_in_it() -> None:
     initial = InitialState(waits=True)
-    initial.take(Began(1, 4, 40))
+    initial.take(Began(1, 4))
     initial.take(piece(4, 1, b"old"))
-    initial.take(Began(1, 6, 60))
+    initial.take(Began(1, 6))
     initial.take(piece(6, 1, b"new", last=True))
     initial.take(Ready(1, 6, 60))
     stream = initial.stream()
@@ -76,17 +84,18 @@ def test_what_came_of_an_earlier_state_is_not_in_it() -> None:
 def test_who_has_nobody_to_ask_has_no_state() -> None:
     initial = InitialState(waits=False)
     assert initial.stream() is None
-    initial.take(Missing(1, 4, 40))  # of an earlier life
+    initial.take(Missing(1, 0))  # it was removed
     assert initial.stream() is None
 
 
 def test_a_state_that_is_lost_is_an_error() -> None:
     initial = InitialState(waits=True)
-    initial.take(Began(1, 4, 40))
-    initial.take(Missing(1, 5, 50))
+    initial.take(Began(1, 4))
+    initial.take(piece(4, 1, b"half"))
+    initial.take(Missing(1, 0))
     with pytest.raises(ConnectionLostError, match="is lost"):
         initial.stream()
-    assert initial.position == 50
+    assert initial.position == 0  # there is no cut: messages come from the join on
 
 
 # -- Handing out --------------------------------------------------------------------------------
@@ -110,7 +119,7 @@ def script(
     provider: Callable[[], bytes | Iterable[bytes]],
 ) -> tuple[Talk, int, Iterator[Any]]:
     talk, me = member()
-    request = asked(me, 4, provider=ME, taker=OTHER)
+    request = asked(me, 4)
     talk.answer(request)
     return talk, me, handing_out(Wired(talk), me, request.event, provider)  # type: ignore[arg-type]
 
@@ -193,11 +202,20 @@ def test_the_spool_is_small() -> None:
 
 
 def event(serial: int, kind: int, position: int = 0) -> GroupEvent:
-    return GroupEvent(serial, position, kind, serial, (), (ME,), (OTHER,))
+    return GroupEvent(serial, position, kind, serial, (), (OTHER,), (ME,))
 
 
 def message(position: int) -> Slice:
     return Slice(Columns(a_pack("topic:g", "m")), position, 0, 1, 1)
+
+
+def joining(*what: GroupEvent | Slice) -> Inbox:
+    """Of a member that waits for its state, while this has come."""
+    inbox = Inbox(1, False, 100)
+    for one in what:
+        inbox.arrive(one) if isinstance(one, Slice) else inbox.occur(one)
+    inbox.wait_for_state()
+    return inbox
 
 
 def all_taken(inbox: Inbox) -> list[int]:
@@ -208,7 +226,7 @@ def all_taken(inbox: Inbox) -> list[int]:
     return found
 
 
-def test_messages_wait_for_the_state() -> None:
+def test_who_is_asked_for_its_state_handles_nothing_behind_the_request() -> None:
     inbox = Inbox(1, False, 100)
     inbox.occur(event(1, VIEW))
     inbox.occur(event(2, STATE))
@@ -219,52 +237,114 @@ def test_messages_wait_for_the_state() -> None:
     assert all_taken(inbox) == [5]
 
 
-def test_a_later_state_has_what_arrived_before_it() -> None:
-    inbox = Inbox(1, False, 100)
-    inbox.occur(event(1, VIEW))
-    inbox.occur(event(2, STATE))
-    inbox.arrive(message(5))
-    inbox.occur(event(3, VIEW, 5))
-    inbox.arrive(message(6))
-    assert all_taken(inbox) == [-1]
-    inbox.occur(event(4, STATE, 6))
-    inbox.take_over(4)
+@pytest.mark.parametrize("serial", [4, 0], ids=["it is here", "there is none"])
+def test_messages_and_views_wait_for_the_state(serial: int) -> None:
+    inbox = joining(event(1, VIEW), message(5), event(2, VIEW, 5), message(6))
+    assert all_taken(inbox) == []
     inbox.arrive(message(7))
-    assert all_taken(inbox) == [-3]
-    inbox.pass_request(2)  # too late
     assert all_taken(inbox) == []
-    inbox.pass_request(4)
-    assert all_taken(inbox) == [7]
+    assert inbox.take_rows() == []
+    inbox.state_is_known(serial)
+    assert all_taken(inbox) == [-1, 5, -2, 6, 7]
 
 
-def test_nothing_is_handed_out_while_nobody_can_be_asked() -> None:
-    inbox = Inbox(1, False, 100)
-    inbox.occur(event(1, VIEW))
-    inbox.wait_for_state()
-    inbox.arrive(message(5))
+def test_no_way_of_taking_leads_around_the_state() -> None:
+    inbox = joining(event(1, VIEW), message(5))
+    assert inbox.take() is inbox.take_for_good() is inbox.lend() is None
+    inbox.state_is_known(4)
+    assert inbox.lend() is not None
+
+
+def test_what_the_application_is_not_told_of_waits_for_the_state_too() -> None:
+    """Who has no state must not hand one out."""
+    inbox = joining(event(1, RELATION), event(2, STATE), message(5))
     assert all_taken(inbox) == []
-    inbox.occur(event(2, STATE, 5))
-    inbox.take_over(2)
-    assert all_taken(inbox) == [-1]
+    assert inbox.request is None
+    assert inbox.take_rows() == []
+    inbox.state_is_known(4)
+    assert all_taken(inbox) == []
+    assert inbox.request is not None
     inbox.pass_request(2)
-    assert all_taken(inbox) == []
+    assert all_taken(inbox) == [5]
 
 
-def test_who_has_been_asked_by_then_does_not_wait_twice() -> None:
+# -- The state is acknowledged ------------------------------------------------------------------
+
+
+def test_a_state_is_acknowledged_with_what_is_taken_after_it() -> None:
+    inbox = joining(message(5), message(6))
+    inbox.state_is_known(4)
+    assert inbox.take_rows() == []
+    assert inbox.take_for_good() is not None
+    assert inbox.take_rows() == [AckRow(1, 0, 5, 0, 4)]
+    assert inbox.take_for_good() is not None
+    assert inbox.take_rows() == [AckRow(1, 0, 6)]  # once is enough
+
+
+def test_an_event_that_is_taken_after_the_state_acknowledges_it_too() -> None:
+    inbox = joining(event(1, VIEW))
+    inbox.state_is_known(4)
+    assert all_taken(inbox) == [-1]
+    assert inbox.take_rows() == [AckRow(1, 0, 0, 1, 4)]
+
+
+def test_a_state_is_not_acknowledged_before_the_application_asked_for_more() -> None:
+    """Until then it may not know that it is there."""
     inbox = Inbox(1, False, 100)
     inbox.occur(event(1, VIEW))
-    inbox.occur(event(2, STATE))
+    inbox.occur(event(2, VIEW))
+    assert inbox.take() is not None
+    assert inbox.take() is not None
     inbox.wait_for_state()
-    assert all_taken(inbox) == [-1]
+    assert inbox.take() is None  # it has asked too early
+    inbox.state_is_known(4)
+    assert inbox.acknowledge(-1)
+    assert inbox.take_rows() == [AckRow(1, 0, 0, 1)]
+    assert inbox.take() is None  # there is no more, but it has asked
+    assert inbox.acknowledge(-2)
+    assert inbox.take_rows() == [AckRow(1, 0, 0, 2, 4)]
 
 
-def test_what_is_lost_with_a_state_is_not_handed_out() -> None:
-    inbox = Inbox(1, False, 100)
-    inbox.occur(event(1, VIEW))
-    inbox.occur(event(2, STATE))
-    inbox.arrive(message(5))
-    assert all_taken(inbox) == [-1]
-    inbox.occur(GroupEvent(3, 6, STATE, 1, (), (ME,)))
-    inbox.take_over(3)
-    inbox.arrive(message(7))
-    assert all_taken(inbox) == [7]
+def test_a_message_that_is_only_taken_does_not_acknowledge_the_state() -> None:
+    inbox = joining(message(5))
+    inbox.state_is_known(4)
+    assert inbox.take() is not None
+    assert inbox.take_rows() == []
+    assert inbox.acknowledge(5)
+    assert inbox.take_rows() == [AckRow(1, 0, 5, 0, 4)]
+
+
+def test_a_loop_acknowledges_the_state_with_the_first_message_that_it_is_done_with() -> None:
+    inbox = joining(message(5), message(6))
+    inbox.state_is_known(4)
+    for position in (5, 6):
+        loan = inbox.lend()
+        assert loan is not None
+        loan.indexes.popleft()
+        assert inbox.call_in(loan) == position
+        if position == 5:
+            assert inbox.take_rows() == []
+            assert inbox.acknowledge(5)
+    assert inbox.take_rows() == [AckRow(1, 0, 5, 0, 4)]
+
+
+@pytest.mark.parametrize("taken", [0, 1])
+def test_who_acknowledges_everything_acknowledges_the_state(taken: int) -> None:
+    inbox = joining(message(5))
+    inbox.acknowledge_all()
+    assert inbox.take_rows() == []
+    inbox.state_is_known(4)
+    for _ in range(taken):
+        inbox.take()
+    inbox.acknowledge_all()
+    assert inbox.take_rows() == [AckRow(1, 0, 5 * taken, 0, 4)]
+    inbox.acknowledge_all()
+    assert inbox.take_rows() == []
+
+
+def test_who_does_without_acknowledges_no_state() -> None:
+    inbox = joining(message(5))
+    inbox.state_is_known()
+    assert all_taken(inbox) == [5]
+    inbox.acknowledge_all()
+    assert inbox.take_rows() == [AckRow(1, 0, 5)]

@@ -112,6 +112,7 @@ class House:
         self.epoch = 1
         self.lose_proposal: Callable[[bytes], bool] = lambda payload: False
         self.lose_relays = False  # between servers
+        self.apart: set[int] = set()  # servers that cannot reach each other
         self.paused = False  # nothing is applied
         self._clients: dict[tuple[int, int], Client] = {}
 
@@ -176,7 +177,7 @@ class House:
                         self.append(Kind.PACK, payload)
                 continue
             if isinstance(effect, RelayTo):
-                if not self.lose_relays:
+                if not self.lose_relays and not {server.node, effect.node} <= self.apart:
                     there = self.servers[effect.node]
                     there.home.relayed(effect.session, effect.attachment, effect.body)
                     self.carry_out(there)

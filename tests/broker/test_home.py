@@ -176,6 +176,24 @@ def test_after_a_jump_of_the_state_everybody_comes_again() -> None:
     assert again.deliveries() == [(1, 1, 1, 1)]
 
 
+def test_who_left_before_the_state_jumped_past_its_attachment_is_not_held_to_be_there() -> None:
+    """Nobody told its server that it was attached: nobody would ever say that it is gone."""
+    house = House(2)
+    behind = house.servers[2]
+    behind.lags = True
+    client = house.connect(2)
+    client.attach(A, client_id="a")
+    client.lose()
+    assert house.commands(command.Detach) == []
+    behind.broker.restore(house.servers[1].broker.snapshot())
+    behind.applied = len(house.log)
+    behind.lags = False
+    behind.home.restored()
+    house.settle()
+    assert house.commands(command.Detach) == [command.Detach(A, 1)]
+    house.attached(B, client_id="a")
+
+
 # -- Publishing ------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,8 @@
 
 Real homes and real conversations on a log that is a list. What a member has handled is a run of
 messages without a gap; that run is its state, and what it hands out. Who takes a state over goes on
-exactly behind it.
+exactly behind it, and a state begins no later than its taker's join. Who has to do without begins
+with its join, even if it was removed meanwhile.
 """
 
 from collections import deque
@@ -14,7 +15,8 @@ import pytest
 from antiphon.api import conversation as conv
 from antiphon.api.conversation_state import Began, Handout, Missing, Piece, Ready
 from antiphon.formats import client_wire as cw
-from antiphon.formats.columns import TEXT, Outgoing
+from antiphon.formats.columns import TEXT, Extra, Outgoing, encode_extra
+from antiphon.formats.pack import CONTROL
 from tests.broker.house import Client, House
 
 GROUP = "topic:g"
@@ -37,7 +39,8 @@ class Program:
         self.raises = chance.random() < 0.1
         self.waiting = True  # for the answer to its join, or for a state
         self.asked = 0  # the request whose state it waits for
-        self.queue: deque[int | cw.GroupEvent] = deque()  # positions and requests
+        self.queue: deque[int | cw.GroupEvent] = deque()  # positions, requests, its removal
+        self.origin: int | None = None  # the position of the view with which it joined
         self.run: tuple[int, int] | None = None  # what it has handled, first and last
         self.pieces: list[bytes] = []
         self.untaken: list[Piece] = []
@@ -96,31 +99,28 @@ class Program:
         elif isinstance(event, conv.Arrived):
             self.queue += range(event.slice.first, event.slice.last + 1)
         elif isinstance(event, conv.Occurred):
-            if event.event.kind == cw.STATE and self.name in event.event.went:
+            if event.event.kind == cw.VIEW and self.name in event.event.came:
+                self.origin = event.event.position
+            if event.event.kind in (cw.STATE, cw.VIEW) and self.name in event.event.went:
                 self.queue.append(event.event)
-            elif self.name in event.event.went and event.event.kind == cw.VIEW:
-                self.over = True  # removed
         elif isinstance(event, conv.Over | conv.Dropped):
             self.over = True
         elif isinstance(event, Began):
             assert self.run is None, f"{self.name} has handled messages, and gets a state"
             self.asked, self.waiting = event.serial, True
             self.pieces, self.untaken = [], []
-            self.queue = deque(one for one in self.queue if isinstance(one, cw.GroupEvent))
         elif isinstance(event, Piece):
             assert event.serial == self.asked
             self.untaken.append(event)
         elif isinstance(event, Ready):
             assert event.serial == self.asked
             first, last = msgspec.msgpack.decode(b"".join(self.pieces))
-            assert last <= event.position
-            self.run = (first, event.position)
+            assert last == event.position, f"a state up to {last} is cut at {event.position}"
+            self.run = (first, last)
             self.waiting = False
-        elif isinstance(event, Missing):
+        elif isinstance(event, Missing) and self.waiting:
             assert self.run is None
             self.waiting = False
-            self.run = (event.position + 1, event.position)
-            self.queue = deque(one for one in self.queue if isinstance(one, cw.GroupEvent))
 
     # -- The application ---------------------------------------------------------------------------
 
@@ -134,15 +134,26 @@ class Program:
         elif self.queue and not self.waiting and not self.over and not self.c.over:
             self.handle(self.queue.popleft())
 
+    def has(self) -> tuple[int, int]:
+        """All of these messages, first and last. It was told of its join before any of them."""
+        assert self.origin is not None
+        first, last = self.run or (self.origin + 1, self.origin)
+        assert first <= self.origin + 1, f"{self.name} joined at {self.origin}, and has {self.run}"
+        return first, last
+
     def handle(self, one: int | cw.GroupEvent) -> None:
+        first, last = self.has()
         if isinstance(one, int):
-            assert self.run is None or one == self.run[1] + 1, f"{one} after {self.run}"
-            self.run = (self.run[0] if self.run else one, one)
+            assert one == last + 1, f"{self.name} gets {one} after {last}"
+            self.run = (first, one)
             self.c.acknowledge([cw.AckRow(self.consumer, 0, one)], patient=True)
             return
+        assert last == one.position, f"{self.name} has all up to {last}, and gets {one}"
+        if one.kind == cw.VIEW:
+            self.over = True  # removed
+            return
         self.handout = self.c.hand_out(self.consumer, one.serial)
-        assert self.run is None or self.run[1] <= one.position
-        text = msgspec.msgpack.encode(self.run or (one.position + 1, one.position))
+        text = msgspec.msgpack.encode((first, last))
         self.left = [text[:1], *(b"" for _ in range(self.chance.randrange(40))), text[1:]]
 
     def hand(self) -> None:
@@ -181,15 +192,21 @@ class World:
         elif what < 0.43 and one.c.attached and not one.over:
             one.c.leave(one.consumer)
             one.over = True
-        elif what < 0.45:
+        elif what < 0.44 and one.c.attached:
+            self.remove(one, chance.choice(self.programs).name)
+        elif what < 0.46:
             house.lose_relays = not house.lose_relays
-        elif what < 0.49:
+        elif what < 0.50:
             house.servers[chance.choice((2, 3))].lags ^= True
-        elif what < 0.51:
+        elif what < 0.52:
             house.new_leader(chance.choice((1, 2, 3)))
         elif what < 0.60:
             house.wait(chance.choice((250, 1000, 3000)))
         self.turn()
+
+    def remove(self, one: Program, name: str) -> None:
+        extra = encode_extra(Extra(properties={"JMS_remove": name}))
+        one.c.send(one.c.stream, GROUP, CONTROL, Outgoing(TEXT, b"", extra, 1))
 
     def turn(self) -> None:
         """Everybody does a little."""
@@ -219,7 +236,7 @@ class World:
         return all(
             p.c.attached and p.joined.done and not p.waiting and not p.queue and p.handout is None
             for p in alive
-        ) and all(p.run is None or p.run[1] == position for p in alive)
+        ) and all(p.has()[1] == position for p in alive)
 
     def story(self) -> str:
         group = self.house.servers[1].broker.groups.get(GROUP)

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from antiphon.broker import groups as rules
-from antiphon.broker.group_state import Member
+from antiphon.broker.group_state import Member, key_of
+from antiphon.broker.topics import RESERVE
 from antiphon.formats import client_wire as cw
 from antiphon.formats import columns, command, pack
 from antiphon.formats.entry import Kind
-from tests.broker.house import Client, House, publish
 from tests.broker.rig import Rig
 
 A, B, C, D = 0xA, 0xB, 0xC, 0xD
@@ -27,28 +27,34 @@ def rig(*sessions: int) -> Rig:
     return one
 
 
-def join(r: Rig, session: int, name: str, *, provides: bool = True, **options: Any) -> bool:
+def join(
+    r: Rig, session: int, name: str, *, provides: bool = True, prefetch: int = 100, **options: Any
+) -> bool:
     """Whether there is a state to wait for."""
-    result = r.ask(session, cw.Join(1, G, 100, name, provides=provides, **options))
+    result = r.ask(session, cw.Join(1, G, prefetch, name, provides=provides, **options))
     assert not result.code, result.text
     return bool(msgspec.msgpack.decode(result.data)[3])
 
 
-def remove(r: Rig, session: int, name: str) -> None:
-    extra = columns.encode_extra(columns.Extra(properties={"JMS_remove": name}))
+def control(session: int, sequence: int, **properties: Any) -> bytes:
+    """A message that is for the group itself."""
+    extra = columns.encode_extra(columns.Extra(properties=properties))
     data, flags = columns.encode([columns.Outgoing(columns.TEXT, b"", extra, 0)])
+    return pack.encode(G, 1, data, session, sequence, 0, flags | pack.CONTROL)
+
+
+def tell_group(r: Rig, session: int, **properties: Any) -> None:
     sequence = r.broker.last_sequence(session) + 1
     r._sequences[session, 0] = sequence
-    r.entry(Kind.PACK, pack.encode(G, 1, data, session, sequence, 0, flags | pack.CONTROL))
+    r.entry(Kind.PACK, control(session, sequence, **properties))
+
+
+def remove(r: Rig, session: int, name: str) -> None:
+    tell_group(r, session, JMS_remove=name)
 
 
 def invite(r: Rig, session: int, name: str) -> None:
-    properties: dict[str, Any] = {"JMS_join_process": name, "JMS_subscription": "durable"}
-    extra = columns.encode_extra(columns.Extra(properties=properties))
-    data, flags = columns.encode([columns.Outgoing(columns.TEXT, b"", extra, 0)])
-    sequence = r.broker.last_sequence(session) + 1
-    r._sequences[session, 0] = sequence
-    r.entry(Kind.PACK, pack.encode(G, 1, data, session, sequence, 0, flags | pack.CONTROL))
+    tell_group(r, session, JMS_join_process=name, JMS_subscription="durable")
 
 
 def member(r: Rig, name: str) -> Member:
@@ -63,6 +69,12 @@ def requests(r: Rig) -> list[tuple[tuple[str, ...], tuple[str, ...], int]]:
 
 def done(r: Rig, session: int, name: str) -> int:
     return r.ask(session, cw.StateDone(1, member(r, name).request)).value
+
+
+def does_without(r: Rig, name: str) -> bool:
+    """It waits no more, and there is no state for it."""
+    one = member(r, name)
+    return one.stateless and not one.needs_state
 
 
 def test_the_first_member_has_nobody_to_ask() -> None:
@@ -193,8 +205,10 @@ def test_when_the_provider_fails_another_is_asked_and_the_cut_moves(
     r.publish(B, G, 5)
     fails(r)
     assert requests(r)[-1] == (("b",), ("c",), 5)
+    assert (member(r, "c").request, member(r, "c").cut) == (r.broker.groups[G].serial, 5)
+    assert r.subscription(C, 1).floor == 0  # nobody knows yet whether this state arrives
+    assert done(r, C, "c") == 1
     assert r.subscription(C, 1).floor == 5
-    assert member(r, "c").request == r.broker.groups[G].serial
 
 
 def test_a_provider_that_raises_is_not_asked_again() -> None:
@@ -206,8 +220,8 @@ def test_a_provider_that_raises_is_not_asked_again() -> None:
     r.ask(C, cw.AskState(1, member(r, "c").request, raised=True))
     assert requests(r)[-1][0] == ("b",)
     r.ask(C, cw.AskState(1, member(r, "c").request, raised=True))
-    assert requests(r)[-1] == ((), ("c",), 0)  # nobody can
-    assert not member(r, "c").needs_state
+    assert requests(r)[-1][0] == ("b",)  # nobody else can
+    assert does_without(r, "c")
 
 
 def test_a_silent_provider_has_its_turn_again_when_all_were_silent() -> None:
@@ -243,6 +257,7 @@ def test_a_provider_that_may_come_back_is_waited_for() -> None:
     r.publish(B, G, 2)
     r.attach(A, client_id="ca", resume=True, attempt=2)
     assert requests(r) == [(("a",), ("b",), 2)]
+    assert done(r, B, "b") == 1
     assert r.subscription(B, 1).floor == 2
 
 
@@ -254,10 +269,10 @@ def test_a_provider_that_never_comes_back_is_not_waited_for_longer_than_its_leas
     for _ in range(9):
         r.wait(1000)
         r.command(command.Renew(1, 1))
-    assert requests(r) == []
+    assert not does_without(r, "b")
     r.wait(1000)
-    assert requests(r) == [((), ("b",), 0)]
-    assert not member(r, "b").needs_state
+    assert requests(r) == []
+    assert does_without(r, "b")
 
 
 def test_what_was_sent_before_the_last_provider_left_may_still_arrive() -> None:
@@ -277,9 +292,11 @@ def test_what_does_not_arrive_after_the_last_provider_left_is_lost() -> None:
     join(r, A, "a")
     join(r, B, "b")
     r.close(A)
+    r.publish(B, G, 2)
+    assert not does_without(r, "b")
     r.ask(B, cw.AskState(1, member(r, "b").request))
-    assert requests(r)[-1] == ((), ("b",), 0)
-    assert not member(r, "b").needs_state
+    assert does_without(r, "b")
+    assert r.subscription(B, 1).floor == 0  # the messages since its join are not lost with it
 
 
 def test_two_who_wait_for_one_that_is_gone_do_not_wait_for_each_other() -> None:
@@ -290,8 +307,10 @@ def test_two_who_wait_for_one_that_is_gone_do_not_wait_for_each_other() -> None:
     r.close(A)
     r.ask(B, cw.AskState(1, member(r, "b").request))  # c may yet have got it
     assert requests(r)[-1][0] == ("a",)
+    assert not does_without(r, "b")
     r.ask(C, cw.AskState(1, member(r, "c").request))
-    assert requests(r)[-2:] == [((), ("b",), 0), (("b",), ("c",), 0)]
+    assert does_without(r, "b")
+    assert requests(r)[-1] == (("b",), ("c",), 0)
     assert done(r, C, "c") == 1
 
 
@@ -338,18 +357,9 @@ def test_a_durable_taker_that_died_takes_the_state_when_it_joins_again() -> None
     r.publish(A, G, 4)
     assert join(r, C, "b", durable=True)
     assert requests(r)[-1] == (("a",), ("b",), 4)
-    assert r.subscription(C, 1).floor == 4
-
-
-def test_a_durable_member_that_has_its_state_resumes_without() -> None:
-    r = rig(A, B, C)
-    join(r, A, "a")
-    join(r, B, "b", durable=True)
-    done(r, B, "b")
-    r.close(B)
-    r.publish(A, G, 4)
-    assert not join(r, C, "b", durable=True)
     assert r.subscription(C, 1).floor == 0
+    assert done(r, C, "b") == 1
+    assert r.subscription(C, 1).floor == 4
 
 
 def test_who_was_invited_takes_the_state_when_it_comes() -> None:
@@ -372,6 +382,283 @@ def test_who_was_invited_and_finds_no_state_gets_all_messages() -> None:
     assert not member(r, "b").needs_state
 
 
+def test_a_durable_member_that_did_without_goes_on_without() -> None:
+    r = rig(A, B, C)
+    join(r, A, "a")
+    join(r, B, "b", durable=True)
+    r.publish(A, G, 2)
+    r.ask(B, cw.AskState(1, member(r, "b").request, raised=True))
+    assert does_without(r, "b")
+    r.close(B)
+    assert not join(r, C, "b", durable=True)
+    assert r.subscription(C, 1).floor == 0
+    assert not member(r, "b").stateless  # its last life was told
+
+
+# -- Granted, and acknowledged ------------------------------------------------------------------
+
+
+def granted(prefetch: int = 100) -> Rig:
+    """b, which is durable, was there before four messages, and has a state with three of them."""
+    r = rig(A, C, D)
+    r.attach(B, lease_ms=2_000)
+    join(r, A, "a")
+    join(r, B, "b", durable=True, prefetch=prefetch)
+    r.publish(A, G, 3)
+    r.ask(B, cw.AskState(1, member(r, "b").request))
+    assert done(r, B, "b") == 1
+    r.publish(A, G)
+    return r
+
+
+def acknowledge(r: Rig, row: cw.AckRow, session: int = B) -> None:
+    r.command(command.Acks(1, 1, 1, ((session, (row,)),)))
+
+
+def its_session_is_lost(r: Rig) -> None:
+    r.detach(B)
+    r.wait(2_000)
+    assert B not in r.broker.sessions
+
+
+def it_is_suspected(r: Rig) -> None:
+    r.detach(B)
+    r.wait(rules.SUSPECT_MS)
+    assert B in r.broker.sessions  # whoever joins under its name takes its place
+
+
+def it_is_closed(r: Rig) -> None:
+    r.close_consumer(B, 1)
+
+
+def its_session_is_closed(r: Rig) -> None:
+    r.close(B)
+
+
+def it_gives_up(r: Rig) -> None:
+    r.ask(B, cw.CloseConsumer(1, failed=True))
+
+
+ENDS = [its_session_is_lost, it_is_suspected, it_is_closed, its_session_is_closed, it_gives_up]
+
+
+@pytest.mark.parametrize("ends", ENDS)
+def test_a_durable_member_that_is_gone_before_it_acknowledged_its_state_needs_another(
+    ends: Callable[[Rig], None],
+) -> None:
+    r = granted()
+    assert r.subscription(B, 1).floor == 3
+    ends(r)
+    assert join(r, C, "b", durable=True)
+    assert requests(r)[-1] == (("a",), ("b",), 4)
+    assert r.subscription(C, 1).floor == 0
+    assert done(r, C, "b") == 1
+    assert r.subscription(C, 1).floor == 4
+
+
+def test_who_needs_a_state_again_may_do_without() -> None:
+    r = granted()
+    r.close(B)
+    assert not join(r, C, "b", durable=True, takes_state=False)
+    assert r.subscription(C, 1).floor == 0
+    assert not member(r, "b").needs_state
+
+
+def by_the_next_message(r: Rig) -> None:
+    acknowledge(r, cw.AckRow(1, 0, 4))
+
+
+def by_a_message_out_of_order(r: Rig) -> None:
+    r.publish(A, G)
+    acknowledge(r, cw.AckRow(1, 5, 5))
+
+
+def by_its_request(r: Rig) -> None:
+    acknowledge(r, cw.AckRow(1, 0, 0, 0, member(r, "b").took))
+
+
+@pytest.mark.parametrize("ends", ENDS)
+@pytest.mark.parametrize(
+    "acknowledged", [by_the_next_message, by_a_message_out_of_order, by_its_request]
+)
+def test_a_durable_member_that_has_acknowledged_its_state_resumes_without(
+    acknowledged: Callable[[Rig], None], ends: Callable[[Rig], None]
+) -> None:
+    r = granted()
+    asked_before = len(requests(r))
+    acknowledged(r)
+    floor = r.subscription(B, 1).floor
+    assert floor >= 3
+    ends(r)
+    assert not join(r, C, "b", durable=True)
+    assert r.subscription(C, 1).floor == floor
+    assert len(requests(r)) == asked_before
+
+
+@pytest.mark.parametrize(
+    "row",
+    [cw.AckRow(1, 0, 3), cw.AckRow(1, 2, 3), cw.AckRow(1, 0, 0, 2), cw.AckRow(1, 0, 0, 2, 3)],
+    ids=["messages in it", "one message in it", "an event", "another state"],
+)
+def test_what_does_not_acknowledge_a_state(row: cw.AckRow) -> None:
+    r = granted()
+    assert row.state != member(r, "b").took
+    acknowledge(r, row)
+    r.close(B)
+    assert join(r, C, "b", durable=True)
+    assert r.subscription(C, 1).floor == 0
+
+
+def test_all_since_the_join_is_kept_until_the_state_is_acknowledged() -> None:
+    r = rig(A, B)
+    join(r, A, "a")
+    r.publish(A, G, 2)
+    join(r, B, "b")
+    r.publish(A, G, 3)
+    r.ask(B, cw.AskState(1, member(r, "b").request))
+    acknowledge(r, cw.AckRow(1, 0, 5), session=A)
+    assert r.broker.live() == ((3, 5),)
+    assert done(r, B, "b") == 1
+    assert (r.subscription(B, 1).floor, r.broker.live()) == (5, ((3, 5),))
+    acknowledge(r, cw.AckRow(1, 0, 0, 0, member(r, "b").took))
+    assert (r.subscription(B, 1).floor, r.broker.live()) == (5, ())
+
+
+@pytest.mark.parametrize("ends", [its_session_is_lost, it_is_suspected, it_gives_up])
+def test_what_came_behind_a_state_that_is_lost_may_have_been_seen(
+    ends: Callable[[Rig], None],
+) -> None:
+    """One window and its reserve, behind the cut. All before counts as well, for it comes first."""
+    r = granted(prefetch=1)
+    r.publish(A, G, 9)
+    ends(r)
+    join(r, C, "b", durable=True, takes_state=False)
+    assert r.subscription(C, 1).runs(1, 13, 0) == [(1, 3 + RESERVE, 2), (4 + RESERVE, 13, 1)]
+
+
+def test_what_was_seen_behind_a_state_that_is_closed_is_flagged() -> None:
+    r = granted()
+    r.publish(A, G, 2)
+    r.close_consumer(B, 1, cw.Kept(1, 4, 5, 1))
+    join(r, C, "b", durable=True, takes_state=False)
+    assert r.subscription(C, 1).runs(1, 6, 0) == [(1, 3, 1), (4, 5, 2), (6, 6, 1)]
+
+
+def untold(r: Rig, name: str) -> list[int]:
+    """Views that this member has not acknowledged."""
+    group = r.broker.groups[G]
+    return [e.view for e in group.after(member(r, name).acked) if e.kind == cw.VIEW]
+
+
+def test_events_are_acknowledged_with_the_state_before_them() -> None:
+    r = granted()
+    join(r, D, "d")
+    acknowledge(r, cw.AckRow(1, 0, 0, r.broker.groups[G].serial))
+    assert untold(r, "b") == [2, 3]
+    acknowledge(r, cw.AckRow(1, 0, 0, 0, member(r, "b").took))
+    assert untold(r, "b") == []
+
+
+@pytest.mark.parametrize("ends", ENDS)
+def test_events_behind_a_state_that_is_lost_are_told_again(ends: Callable[[Rig], None]) -> None:
+    r = granted()
+    join(r, D, "d")
+    acknowledge(r, cw.AckRow(1, 0, 0, r.broker.groups[G].serial))
+    ends(r)
+    join(r, C, "b", durable=True)
+    assert untold(r, "b") == [2, 3]
+    assert done(r, C, "b") == 1
+    acknowledge(r, cw.AckRow(1, 0, 0, 0, member(r, "b").took), session=C)
+    assert untold(r, "b") == [2, 3]  # that one life was told does not help the next one
+
+
+def test_what_a_member_of_a_granted_state_may_need_survives_a_snapshot() -> None:
+    r = granted()
+    join(r, D, "d")
+    acknowledge(r, cw.AckRow(1, 0, 0, r.broker.groups[G].serial))
+    other = Rig()
+    other.broker.restore(iter(r.snapshot()))
+    assert member(other, "b") == member(r, "b")
+    assert member(other, "b").late > member(other, "b").acked
+    subscription = other.broker.topics.subscriptions[key_of(G, "b")]
+    assert (subscription.floor, subscription.base) == (3, 0)
+
+
+# -- Whose state is complete --------------------------------------------------------------------
+
+
+def test_nobody_is_asked_whose_state_begins_after_the_takers_join() -> None:
+    r = rig(A, B, C, D)
+    join(r, A, "a")
+    join(r, B, "b")
+    join(r, C, "c", takes_state=False)
+    r.publish(A, G, 2)
+    r.close(A)
+    r.ask(B, cw.AskState(1, member(r, "b").request))
+    assert does_without(r, "b")
+    join(r, D, "d", provides=False)
+    assert requests(r)[-1] == (("b",), ("d",), 2)
+
+
+def test_who_was_invited_is_not_served_by_who_came_after_that() -> None:
+    r = rig(A, B, C)
+    join(r, A, "a", provides=False)
+    invite(r, A, "b")
+    join(r, C, "c")
+    assert not join(r, B, "b", durable=True)
+    assert requests(r) == []
+
+
+def test_a_state_that_was_taken_over_is_as_complete_as_its_provider() -> None:
+    """c joined after b, and has a state that began before b."""
+    r = rig(A, B, C)
+    join(r, A, "a")
+    join(r, B, "b")
+    join(r, C, "c")
+    assert done(r, C, "c") == 1
+    r.close(A)
+    r.ask(B, cw.AskState(1, member(r, "b").request))
+    assert requests(r)[-1] == (("c",), ("b",), 0)
+    assert [member(r, name).since for name in "bc"] == [1, 1]
+
+
+def test_who_waits_and_joined_earlier_is_a_hope() -> None:
+    r = rig(B, C)
+    r.attach(A, lease_ms=2_000)
+    join(r, A, "a")
+    r.detach(A)
+    assert join(r, B, "b")
+    assert join(r, C, "c")
+    r.detach(B)
+    r.wait(2_000)
+    assert A not in r.broker.sessions
+    assert not does_without(r, "b")  # it is not there to be told
+    assert not does_without(r, "c")  # b may come back, and has no more hope than c
+    r.attach(B, resume=True, attempt=2)
+    assert does_without(r, "b")
+    assert requests(r) == [(("b",), ("c",), 0)]
+    assert member(r, "c").since == member(r, "b").since == 2
+
+
+@pytest.mark.parametrize("provides", [True, False])
+def test_the_first_that_waits_without_hope_does_without_and_serves_the_others(
+    provides: bool,
+) -> None:
+    r = rig(B, C, D)
+    r.attach(A, lease_ms=2_000)
+    join(r, A, "a")
+    r.detach(A)
+    assert join(r, B, "b", provides=provides)
+    assert join(r, C, "c")
+    assert join(r, D, "d")
+    r.wait(2_000)
+    assert A not in r.broker.sessions
+    assert does_without(r, "b")
+    assert does_without(r, "c") == (not provides)  # b has nothing for it
+    served = [(("b",), ("c",), 0), (("b",), ("d",), 0)] if provides else [(("c",), ("d",), 0)]
+    assert requests(r) == served
+
+
 def test_requests_survive_a_snapshot() -> None:
     r = rig(A, B, C)
     join(r, A, "a")
@@ -384,243 +671,36 @@ def test_requests_survive_a_snapshot() -> None:
     assert other.snapshot() == r.snapshot()
 
 
-# -- Through the servers ------------------------------------------------------------------------
+def seen_and_not_acknowledged() -> Rig:
+    r = rig(A, B)
+    join(r, A, "a")
+    join(r, B, "b", durable=True)
+    assert done(r, B, "b") == 1
+    r.publish(A, G, 3)
+    return r
 
 
-def house(**settings: int) -> tuple[House, Client, Client]:
-    """`a` at server 1 has the state, `b` at server 2 waits for it."""
-    h = House(3, **settings)
-    a, b = h.attached(A, 1), h.attached(B, 2)
-    enter(a, "a")
-    a.say(publish(A, 1, 3, G))
-    enter(b, "b")
-    return h, a, b
+def test_what_was_perhaps_seen_stays_flagged_though_a_second_state_is_lost_too() -> None:
+    r = seen_and_not_acknowledged()
+    r.detach(B)
+    r.wait(rules.SUSPECT_MS)
+    r.attach(C)
+    join(r, C, "b", durable=True)
+    assert r.subscription(C, 1).runs(1, 3, 0) == [(1, 3, 2)]
+    assert done(r, C, "b") == 1
+    r.close_consumer(C, 1)
+    r.close(A)
+    r.attach(D)
+    join(r, D, "b", durable=True)
+    assert r.subscription(D, 1).runs(1, 3, 0) == [(1, 3, 2)]
 
 
-def enter(client: Client, name: str, *, number: int = 1, prefetch: int = 100) -> None:
-    client.say(cw.Control(number, cw.Join(7, G, prefetch, name, provides=True)))
-    assert not client.told(cw.Result)[-1].code
-
-
-def asked(client: Client) -> list[cw.GroupEvent]:
-    return [h.event for h in client.told(cw.Happened) if h.event.kind == cw.STATE]
-
-
-def chunk(serial: int, seq: int, data: bytes = b"x", last: bool = False) -> cw.StateChunk:
-    return cw.StateChunk(7, serial, seq, data, last)
-
-
-def test_only_the_two_are_told() -> None:
-    h, a, b = house()
-    c = h.attached(C, 3)
-    enter(c, "c")
-    assert [(e.went, e.came) for e in asked(b)] == [(("a",), ("b",))]
-    assert [(e.went, e.came) for e in asked(c)] == [(("a",), ("c",))]
-    assert [e.came for e in asked(a)] == [("b",), ("c",)]
-
-
-def test_a_view_comes_before_the_request_and_messages_after_it() -> None:
-    _, a, b = house()
-    a.say(publish(A, 4, 2, G))
-    order = [
-        x.event.kind if isinstance(x, cw.Happened) else x.position
-        for x in b.heard
-        if isinstance(x, cw.Happened | cw.Deliver)
-    ]
-    assert order == [cw.VIEW, cw.STATE, 4]
-
-
-@pytest.mark.parametrize("node", [1, 2])
-def test_chunks_go_from_one_to_the_other(node: int) -> None:
-    h = House(2)
-    a, b = h.attached(A, 1), h.attached(B, node)
-    enter(a, "a")
-    enter(b, "b")
-    serial = asked(a)[0].serial
-    a.say(chunk(serial, 1, b"one"), chunk(serial, 2, b"two", last=True))
-    assert [(c.seq, c.data, c.last) for c in b.told(cw.StateChunk)] == [
-        (1, b"one", False),
-        (2, b"two", True),
-    ]
-    b.say(cw.Control(2, cw.StateDone(7, serial)))
-    assert b.told(cw.Result)[-1].value == 1
-
-
-def test_the_consumer_is_the_receivers_own() -> None:
-    h, a, _ = house()
-    c = h.attached(C, 3)
-    c.say(cw.Control(1, cw.Join(99, G, 100, "c")))
-    serial = asked(c)[0].serial
-    a.say(chunk(serial, 1))
-    assert c.told(cw.StateChunk) == [cw.StateChunk(99, serial, 1, b"x", False)]
-    c.say(cw.StateTaken(99, serial, 1))
-    assert a.told(cw.StateTaken) == [cw.StateTaken(7, serial, 1)]
-
-
-def test_a_provider_keeps_to_the_window() -> None:
-    _, a, b = house()
-    serial = asked(a)[0].serial
-    a.say(*(chunk(serial, seq) for seq in range(1, cw.STATE_WINDOW + 1)))
-    b.say(cw.StateTaken(7, serial, 2))
-    a.say(*(chunk(serial, cw.STATE_WINDOW + seq) for seq in (1, 2)))
-    assert a.cut is None
-    assert len(b.told(cw.StateChunk)) == cw.STATE_WINDOW + 2
-    a.say(chunk(serial, cw.STATE_WINDOW + 3))
-    assert a.cut is not None
-    assert "have been taken" in a.cut
-    assert b.cut is None
-
-
-def test_nobody_takes_more_than_was_sent() -> None:
-    _, a, b = house()
-    serial = asked(a)[0].serial
-    a.say(chunk(serial, 1))
-    b.say(cw.StateTaken(7, serial, 1_000_000))
-    a.say(*(chunk(serial, seq) for seq in range(2, cw.STATE_WINDOW + 2)))
-    assert a.cut is None
-    a.say(chunk(serial, cw.STATE_WINDOW + 2))
-    assert a.cut is not None
-
-
-@pytest.mark.parametrize(
-    "wrong", [chunk(0, 2), chunk(0, 0), chunk(0, 1, bytes(cw.STATE_CHUNK_MAX + 1))]
-)
-def test_a_provider_that_sends_nonsense_is_refused(wrong: cw.StateChunk) -> None:
-    _, a, b = house()
-    a.say(msgspec.structs.replace(wrong, serial=asked(a)[0].serial))
-    assert a.told(cw.Refused)
-    assert b.told(cw.StateChunk) == []
-
-
-def test_a_state_that_nobody_asked_for_goes_nowhere() -> None:
-    _, a, b = house()
-    b.say(chunk(asked(b)[0].serial, 1))  # b is the one that waits
-    assert b.told(cw.StateStopped)
-    a.say(chunk(999, 1), cw.StateFailed(7, 999, "?"), cw.StateTaken(7, 999, 1))
-    a.say(cw.StateChunk(8, 999, 1, b"", True), cw.StateTaken(8, 999, 1))
-    assert [s.serial for s in a.told(cw.StateStopped)] == [999, 999]
-    assert b.told(cw.StateChunk) == b.told(cw.StateFailed) == b.told(cw.StateTaken) == []
-    assert a.cut is None
-    assert b.cut is None
-
-
-def test_a_provider_that_cannot_says_why_and_another_is_asked() -> None:
-    h, a, b = house()
-    c = h.attached(C, 3)
-    enter(c, "c")
-    first = asked(b)[0].serial
-    a.say(chunk(asked(c)[0].serial, 1, last=True))
-    c.say(cw.Control(2, cw.StateDone(7, asked(c)[0].serial)))
-    a.say(cw.StateFailed(7, first, "no idea"))
-    assert [f.reason for f in b.told(cw.StateFailed)] == ["no idea"]
-    b.say(cw.Control(2, cw.AskState(7, first, raised=True)))
-    assert asked(b)[-1].went == ("c",)
-    c.say(chunk(asked(c)[-1].serial, 1, b"c's", last=True))
-    assert b.told(cw.StateChunk)[-1].data == b"c's"
-
-
-def test_a_provider_is_told_when_nobody_waits_any_more() -> None:
-    h, a, b = house()
-    serial = asked(a)[0].serial
-    a.say(chunk(serial, 1))
-    b.lose()
-    h.wait(2 * rules.SUSPECT_MS)
-    assert a.told(cw.StateStopped) == [cw.StateStopped(7, serial)]
-
-
-def test_a_provider_is_told_when_another_was_asked() -> None:
-    _, a, b = house()
-    serial = asked(a)[0].serial
-    a.say(chunk(serial, 1))
-    b.say(cw.Control(2, cw.AskState(7, serial)))
-    assert a.told(cw.StateStopped) == [cw.StateStopped(7, serial)]
-    assert asked(a)[-1].serial > serial  # it is asked again, for there is nobody else
-
-
-@pytest.mark.parametrize("chunks", [0, 1, 2, 3])
-def test_a_provider_may_die_at_every_step(chunks: int) -> None:
-    h, a, b = house()
-    c = h.attached(C, 3)
-    enter(c, "c")
-    a.say(chunk(asked(c)[0].serial, 1, last=True))
-    c.say(cw.Control(2, cw.StateDone(7, asked(c)[0].serial)))
-    serial = asked(b)[0].serial
-    a.say(*(chunk(serial, seq, last=seq == 3) for seq in range(1, chunks + 1)))
-    a.lose()
-    c.say(publish(C, 1, 4, G))
-    h.wait(2 * rules.SUSPECT_MS)
-    again = asked(b)[-1]
-    assert (again.went, again.position) == (("c",), 7)
-    c.say(chunk(again.serial, 1, b"new", last=True))
-    assert b.told(cw.StateChunk)[-1].serial == again.serial
-    b.say(cw.Control(2, cw.StateDone(7, serial)))
-    b.say(cw.Control(3, cw.StateDone(7, again.serial)))
-    assert [r.value for r in b.told(cw.Result)][-2:] == [0, 1]
-    c.say(publish(C, 5, 1, G))
-    assert b.deliveries()[-1] == (7, 8, 8, 1)
-
-
-def test_a_full_window_does_not_keep_a_later_request_from_its_member() -> None:
-    h = House(2)
-    a, b = h.attached(A, 1), h.attached(B, 2)
-    enter(a, "a")
-    enter(b, "b", prefetch=2)
-    a.say(publish(A, 1, 50, G))
-    assert b.deliveries() == [(7, 1, 2, 1)]
-    b.say(cw.Control(2, cw.AskState(7, asked(b)[0].serial)))
-    assert asked(b)[-1].position == 50
-    a.say(publish(A, 51, 50, G))
-    assert b.deliveries() == [(7, 1, 2, 1), (7, 51, 52, 1)]
-
-
-def test_a_superseded_request_is_not_told_to_a_provider_that_comes_late() -> None:
-    h = House(2)
-    a, b = h.attached(A, 1), h.attached(B, 2)
-    enter(a, "a", prefetch=1)
-    a.say(publish(A, 1, 5, G))  # its window is full: it is told nothing of what comes after
-    enter(b, "b")
-    assert asked(a) == []
-    b.say(cw.Control(2, cw.AskState(7, asked(b)[0].serial)))
-    for position in range(1, 6):
-        a.say(cw.Ack(position, (cw.AckRow(7, 0, position),)))
-    assert [e.serial for e in asked(a)] == [asked(b)[-1].serial]
-
-
-def test_what_was_relayed_to_an_earlier_connection_is_dropped() -> None:
-    h, _, b = house()
-    piece = cw.encode(chunk(asked(b)[0].serial, 1))
-    home = h.servers[2].home
-    home.relayed(B, 2, piece)
-    home.relayed(C, 1, piece)
-    h.carry_out(h.servers[2])
-    assert b.told(cw.StateChunk) == []
-    home.relayed(B, 1, piece)
-    h.carry_out(h.servers[2])
-    assert len(b.told(cw.StateChunk)) == 1
-
-
-def test_what_was_lost_between_servers_is_asked_for_again() -> None:
-    h, a, b = house()
-    first = asked(b)[0].serial
-    h.lose_relays = True
-    a.say(chunk(first, 1, last=True))
-    assert b.told(cw.StateChunk) == []
-    h.lose_relays = False
-    b.say(cw.Control(2, cw.AskState(7, first)))
-    a.say(chunk(asked(a)[-1].serial, 1, last=True))
-    assert len(b.told(cw.StateChunk)) == 1
-
-
-def test_two_take_the_state_at_once() -> None:
-    h, a, b = house()
-    c = h.attached(C, 3)
-    enter(c, "c")
-    for_b, for_c = (e.serial for e in asked(a))
-    a.say(chunk(for_b, 1, b"b1"), chunk(for_b, 2, b"b2", last=True), chunk(for_c, 1, b"c1"))
-    b.say(cw.Control(2, cw.StateDone(7, for_b)))
-    a.say(chunk(for_c, 2, b"c2", last=True))
-    c.say(cw.Control(2, cw.StateDone(7, for_c)))
-    assert [x.data for x in b.told(cw.StateChunk)] == [b"b1", b"b2"]
-    assert [x.data for x in c.told(cw.StateChunk)] == [b"c1", b"c2"]
-    assert [x.told(cw.Result)[-1].value for x in (b, c)] == [1, 1]
-    assert h.servers[1].home.counts()["states"] == 0
+def test_what_was_given_back_stays_flagged_though_a_second_state_is_lost_too() -> None:
+    r = seen_and_not_acknowledged()
+    r.close_consumer(B, 1, cw.Kept(1, 1, 3, 1))
+    join(r, B, "b", durable=True)
+    assert done(r, B, "b") == 1
+    r.close_consumer(B, 1)
+    r.close(A)
+    join(r, B, "b", durable=True)
+    assert r.subscription(B, 1).runs(1, 3, 0) == [(1, 3, 2)]

@@ -315,6 +315,37 @@ def test_p2_what_comes_after_the_cut_is_to_be_delivered() -> None:
     assert h.broken() == ["P2"]
 
 
+def returned(cut: int) -> History:
+    """p is durable, missed message 1 and was removed. It is back in view 4, after message 2, and
+    before it was told of that it has got a state."""
+    h = pair(durable=True).broadcast("s", "1").deliver("q", "1").view(2, "p q r", "p", "q")
+    h.crash("p").add("q", "remove", members=("p",)).view(3, "q r", "q")
+    h.broadcast("s", "2").deliver("q", "2", view=3).view(4, "q r p", "q")
+    h.broadcast("s", "3").deliver("q", "3", view=4)
+    return h.join("p", durable=True).add("p", "state", position=cut).view(4, "q r p", "p")
+
+
+def test_p2_a_state_that_comes_before_the_view_is_of_the_process_that_has_the_view() -> None:
+    """Message 3 is in it; that the process before missed message 1 is not mended by it."""
+    found = group_spec.check(returned(cut=3).events)
+    assert [v.rule for v in found] == ["P2"]
+    assert "delivered 1 in view 1, and p, which is" in found[0].text
+
+
+def test_p2_who_is_another_owes_what_is_not_in_its_state() -> None:
+    found = group_spec.check(returned(cut=2).events)
+    assert ["delivered 3 in view 4, and p', which is" in v.text for v in found] == [False, True]
+
+
+def test_p2_a_state_that_comes_before_a_view_with_the_same_process_is_its_own() -> None:
+    h = pair(durable=True).crash("p").broadcast("s", "1", "2").deliver("q", "1", "2")
+    h.view(2, "p q r", "q").join("p", durable=True)
+    assert h.view(2, "p q r", "p").broken() == ["P2", "P2"]
+    h = pair(durable=True).crash("p").broadcast("s", "1", "2").deliver("q", "1", "2")
+    h.view(2, "p q r", "q").join("p", durable=True).add("p", "state", position=2)
+    assert h.view(2, "p q r", "p").broken() == []
+
+
 # -- P3, uniform integrity ------------------------------------------------------------------------
 
 
@@ -362,6 +393,25 @@ def test_p4_what_is_repeated_after_a_crash_was_delivered_in_its_view() -> None:
 def test_p4_what_is_only_marked_as_repeated_is_delivered_in_its_view() -> None:
     h = pair(durable=True).broadcast("s", "1").deliver("q", "1").view(2, "p q", "p", "q")
     assert set(h.deliver("p", "1", redelivered=True).broken(complete=False)) == {"P4"}
+
+
+def missed_one() -> History:
+    """p is durable, knows of view 2, which stands after message 1, and did not deliver that."""
+    h = pair(durable=True).broadcast("s", "1").deliver("q", "1").view(2, "p q", "p", "q")
+    return h.broadcast("s", "2").deliver("q", "2", view=2).crash("p").join("p", durable=True)
+
+
+def test_p4_in_a_new_life_a_message_counts_for_the_view_that_stood_before_it() -> None:
+    """As if its state was lost with the last life: views are told again only if need be."""
+    assert missed_one().deliver("p", "1").deliver("p", "2", view=2).broken(complete=False) == []
+    assert "P4" in missed_one().deliver("p", "1", view=2).broken(complete=False)
+    assert "P4" in missed_one().deliver("p", "1", "2", view=1).broken(complete=False)
+
+
+def test_p4_in_a_new_life_that_was_told_of_a_view_that_one_counts() -> None:
+    again = missed_one().view(1, "p q", "p").deliver("p", "1").view(2, "p q", "p")
+    assert again.deliver("p", "2", view=2).broken(complete=False) == []
+    assert "P4" in missed_one().view(2, "p q", "p").deliver("p", "1").broken(complete=False)
 
 
 # -- P5, uniform generic order --------------------------------------------------------------------

@@ -39,7 +39,7 @@ def test_members_do_all_that_members_can_do() -> None:
         assert isinstance(world, MessagingWorld)
         assert run_world(world).violation == ""
         kinds.update(event.kind for event in world.traces)
-    expected = "join leave view send sent deliver suspect withdraw remove conflict crash"
+    expected = "join leave view state send sent deliver suspect withdraw remove conflict crash"
     assert {kind for kind in expected.split() if kinds[kind] < 3} == set()
 
 
@@ -59,9 +59,22 @@ def test_a_trace_that_breaks_the_specification_is_a_violation() -> None:
 
 def test_a_state_has_all_messages_between_its_origin_and_its_cut() -> None:
     one, other = Replica(), Replica()
-    one.begin(view=2, position=3)
+    one.begin(view=2, position=3, cut=-1)
     one.positions = {4, 6}
     other.take_over(one.encode(), 6, [1, 3, 4, 6, 7])
     assert (other.origin, other.positions) == (3, {4, 6})
     with pytest.raises(ViolationError, match=r"a state with \[4, 6\] is cut at 7"):
         other.take_over(one.encode(), 7, [1, 3, 4, 6, 7])
+
+
+def test_a_replica_begins_with_its_join_unless_it_has_a_state() -> None:
+    one, other = Replica(), Replica()
+    one.begin(view=2, position=3, cut=-1)
+    one.positions = {4, 6}
+    one.begin(view=2, position=3, cut=-1)  # it is told again
+    assert (one.origin, one.positions) == (3, {4, 6})
+    other.take_over(one.encode(), 6, [4, 6])
+    other.begin(view=3, position=5, cut=6)  # the state was there before the view
+    assert (other.origin, other.positions) == (3, {4, 6})
+    other.start_over()  # that state was lost
+    assert (other.origin, other.positions) == (5, set())

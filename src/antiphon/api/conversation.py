@@ -300,7 +300,7 @@ class Conversation:
         request = self.request(asked)
         self._receipts[asked.consumer] = TopicReceipts(asked.consumer)
         # If it has no name, this is the one that the servers make for it.
-        self._states.join(asked.consumer, asked.name or f"{self.session:x}.{asked.consumer:x}")
+        self._states.join(asked.consumer)
         return request
 
     def close_consumer(
@@ -619,7 +619,7 @@ class Conversation:
             slice_ = Slice(columns, m.position, at, end, m.deliveries)
             self._events.append(Arrived(m.consumer, slice_))
 
-    def _on_happened(self, m: cw.Happened, now_ms: int) -> None:
+    def _on_happened(self, m: cw.Happened, _: int) -> None:
         receipts = self._receipts.get(m.consumer)
         if receipts is None:
             return  # closed meanwhile
@@ -627,8 +627,9 @@ class Conversation:
             raise FormatError(f"consumer {m.consumer} is no member of a group")
         if receipts.new_event(m.event.serial):
             self._events.append(Occurred(m.consumer, m.event))
-            if m.event.kind == cw.STATE:
-                self._states.occurred(m.consumer, m.event, now_ms)
+
+    def _on_state_comes(self, m: cw.StateComes, now_ms: int) -> None:
+        self._states.comes(m, now_ms)
 
     def _on_consumer_ended(self, m: cw.ConsumerEnded, _: int) -> None:
         # A server that does not know of it yet says the same.
@@ -704,6 +705,7 @@ class Conversation:
         cw.Acked: _on_acked,
         cw.Deliver: _on_deliver,
         cw.Happened: _on_happened,
+        cw.StateComes: _on_state_comes,
         cw.ConsumerEnded: _on_consumer_ended,
         cw.StateChunk: _on_state_chunk,
         cw.StateTaken: _on_state_taken,

@@ -12,6 +12,10 @@ that is acknowledged takes the events before it with it. Those that the applicat
 are done when all before them was handed out; a request for this member's state stops everything
 until `pass_request`.
 
+A member that joins waits for the state of the others, if they have one (`wait_for_state`): until
+that is known, nothing is handed out. The state is acknowledged with what is acknowledged after it
+was there and the application asked for more.
+
 Everything is done by the slice (messages of one pack), never by the message, except to hand one
 out. `arrive` may be called by one thread while another uses the rest; the rest needs a lock. A loop
 over thousands of messages would still pay for that lock and for the bookkeeping with each of them:
@@ -101,14 +105,16 @@ class Inbox:
         self._told = 0  # and up to which `take_rows` has told
         self.relation = ""  # of a group: the last one that was passed, as JSON
         self.request: GroupEvent | None = None  # for this member's state; messages wait for it
-        self._held = False  # for want of a state, and of anybody who was asked for it
+        self._waits = False  # for a state
+        self._state = 0  # which is here, by the event with which it was asked for
+        self._state_seen = False  # the application has asked for more since then
+        self._state_done = False  # and has acknowledged something since then
 
     def arrive(self, slice_: Slice) -> None:
         self.ready.append(slice_)
 
     def occur(self, event: GroupEvent) -> None:
         notice = Notice(event)
-        self._held = self._held and event.kind != STATE
         self._internal += notice.is_internal
         self.ready.append(Slice(notice, key(event), 0, 1, 1))
 
@@ -116,9 +122,7 @@ class Inbox:
 
     def take(self) -> tuple[Slice, int] | None:
         """The next message, by its slice and index; it is open until it is acknowledged."""
-        if self._internal:
-            self._pass_internal()
-        if not self.ready or self.request is not None or self._held:
+        if not self._may_hand_out():
             return None
         slice_ = self.ready[0]
         index = slice_.at
@@ -130,9 +134,7 @@ class Inbox:
 
     def take_for_good(self) -> tuple[Slice, int] | None:
         """The next message, acknowledged with this."""
-        if self._internal:
-            self._pass_internal()
-        if not self.ready or self.request is not None or self._held:
+        if not self._may_hand_out():
             return None
         slice_ = self.ready[0]
         index = slice_.at
@@ -146,9 +148,7 @@ class Inbox:
     def lend(self) -> Loan | None:
         """The next messages, for a loop that acknowledges each when it takes another. Nothing else
         may be called before `call_in`."""
-        if self._internal:
-            self._pass_internal()
-        if not self.ready or self.request is not None or self._held:
+        if not self._may_hand_out():
             return None
         slice_ = self.ready[0]
         loan = Loan(slice_, slice_.at, min(slice_.at + self._lend, slice_.end))
@@ -172,13 +172,23 @@ class Inbox:
         self._hold(slice_, end - 1)
         return slice_.start + end - 1
 
+    def _may_hand_out(self) -> bool:
+        """Whether the first of those that wait is next. To be asked when it is wanted."""
+        if self._waits:
+            return False
+        if self._state:
+            self._state_seen = True
+        if self._internal:
+            self._pass_internal()
+        return bool(self.ready) and self.request is None
+
     def _pass_internal(self) -> None:
         """Events that are next, and that the application is not told of, are done with this."""
         while self.ready and self.request is None:
             columns = self.ready[0].columns
             if not isinstance(columns, Notice) or not columns.is_internal:
                 return
-            if columns.event.kind == STATE and columns.event.went:
+            if columns.event.kind == STATE:
                 self.request = columns.event
                 return
             self.relation = columns.event.relation or self.relation
@@ -187,25 +197,16 @@ class Inbox:
             self._settled(slice_.first, slice_.last)
 
     def wait_for_state(self) -> None:
-        """A member that has joined has no state yet: nothing is handed out before it is known who
-        will give it one, or that nobody will."""
-        self._held = not any(
-            isinstance(s.columns, Notice) and s.columns.event.kind == STATE for s in self.ready
-        )
+        """A member that has joined has no state yet."""
+        self._waits = True
 
-    def take_over(self, serial: int) -> None:
-        """A state will come, asked for with the event that has just arrived; or that one says that
-        none will. The messages before it are in that state, as the servers know, or lost with it,
-        and an earlier request counts no more. What else has happened to the group is told all the
-        same."""
-        events = [(s, s.columns) for s in self.ready if isinstance(s.columns, Notice)]
-        kept = [(s, n) for s, n in events if n.event.kind != STATE or n.event.serial == serial]
-        self.ready = deque(slice_ for slice_, _ in kept)
-        self._internal = sum(notice.is_internal for _, notice in kept)
-        self.request = None
+    def state_is_known(self, serial: int = 0) -> None:
+        """It is here, asked for with this event; or there is none."""
+        self._waits = False
+        self._state = serial
 
     def pass_request(self, serial: int) -> None:
-        """This request for a state is done, and messages go on."""
+        """This request for the member's state is done, and messages go on."""
         self.request = None
         for slice_ in [s for s in self.ready if s.first == -serial]:
             self.ready.remove(slice_)
@@ -231,6 +232,7 @@ class Inbox:
         slices, self._open = self._open, []
         for slice_ in slices:
             self._settled(slice_.first, slice_.last)
+        self._state_done = self._state > 0
 
     def acknowledge(self, position: int) -> bool:
         """One message; False: it is not open."""
@@ -240,6 +242,7 @@ class Inbox:
         return True
 
     def _settled(self, first: int, last: int) -> None:
+        self._state_done = self._state_done or self._state_seen
         if first < 0:
             self._event = max(self._event, -first)
             return
@@ -286,11 +289,20 @@ class Inbox:
 
     def take_rows(self) -> list[AckRow]:
         """What was acknowledged since this was last asked."""
-        event = self._events_done()
-        rows = [AckRow(self.consumer, 0, self._floor, event)] if self._floor or event else []
+        event, state = self._events_done(), self._take_state()
+        rows = []
+        if self._floor or event or state:
+            rows.append(AckRow(self.consumer, 0, self._floor, event, state))
         rows += [AckRow(self.consumer, first, last) for first, last in self._ranges]
         self._floor, self._ranges, self._count = 0, [], 0
         return rows
+
+    def _take_state(self) -> int:
+        if not self._state_done:
+            return 0
+        state, self._state = self._state, 0
+        self._state_seen = self._state_done = False
+        return state
 
     def _events_done(self) -> int:
         """Events are acknowledged up to one that is open; 0: no more than was told."""

@@ -37,12 +37,10 @@ TELL_EVERY = cw.STATE_WINDOW // 4
 
 
 class Began(msgspec.Struct, frozen=True):
-    """A state will come; what came of an earlier one, and messages before the cut that have
-    arrived, count no more."""
+    """A state will come; what came of an earlier one counts no more."""
 
     consumer: int
     serial: int
-    position: int  # the cut: everything up to here is in the state
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -60,16 +58,15 @@ class Ready(msgspec.Struct, frozen=True):
 
     consumer: int
     serial: int
-    position: int
+    position: int  # the cut: everything up to here is in it
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """All who had the state are gone, or could not hand it out. The member goes on behind the cut
-    with nothing."""
+    """All who had the state are gone, or could not hand it out. The member gets all messages since
+    it joined."""
 
     consumer: int
     serial: int
-    position: int
 
 
 StateEvent = Began | Piece | Ready | Missing
@@ -110,11 +107,11 @@ class Handout:
 class Taking:
     """A member of a group, and the state that it waits for."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self) -> None:
         self.serial = 0  # of the last request
         self.cut = 0
         self.waits = False
+        self.known = False  # it is here, or there is none
         self.arrived = 0  # pieces
         self.taken = 0
         self.told = 0  # taken, as the provider knows
@@ -124,7 +121,7 @@ class Taking:
         self.heard_ms = 0
         self.early: list[cw.StateChunk] = []  # of a request that is not here yet
 
-    def begin(self, request: cw.GroupEvent, now_ms: int) -> None:
+    def begin(self, request: cw.StateComes, now_ms: int) -> None:
         self.serial, self.cut, self.waits = request.serial, request.position, True
         self.arrived = self.taken = self.told = self.last = 0
         self.heard_ms = now_ms
@@ -157,8 +154,8 @@ class States:
 
     # -- Members come and go -------------------------------------------------------------------
 
-    def join(self, consumer: int, name: str) -> None:
-        self._taking[consumer] = Taking(name)
+    def join(self, consumer: int) -> None:
+        self._taking[consumer] = Taking()
 
     def leave(self, consumer: int) -> None:
         self._taking.pop(consumer, None)
@@ -180,27 +177,27 @@ class States:
 
     # -- Taking --------------------------------------------------------------------------------
 
-    def occurred(self, consumer: int, event: cw.GroupEvent, now_ms: int) -> None:
-        """A state request, for this member as the one that takes or the one that hands out."""
-        taking = self._taking.get(consumer)
-        if taking is None or taking.name not in event.came:
-            return  # who hands out meets it among the messages
-        if not event.went:
-            taking.serial, taking.waits = event.serial, False
-            self._tell(Missing(consumer, event.serial, event.position))
+    def comes(self, m: cw.StateComes, now_ms: int) -> None:
+        """Somebody was asked for the state that this member waits for, or nobody has it."""
+        taking = self._taking.get(m.consumer)
+        if taking is None or taking.known:
             return
-        taking.begin(event, now_ms)
-        self._tell(Began(consumer, event.serial, event.position))
+        if not m.provider:
+            taking.known, taking.waits = True, False
+            self._tell(Missing(m.consumer, m.serial))
+            return
+        if m.serial <= taking.serial:
+            return
+        taking.begin(m, now_ms)
+        self._tell(Began(m.consumer, m.serial))
         early, taking.early = taking.early, []
         for chunk in early:
             self.chunk(chunk, now_ms)
 
     def chunk(self, m: cw.StateChunk, now_ms: int) -> None:
         taking = self._taking.get(m.consumer)
-        if taking is None or m.serial < taking.serial or taking.asked == m.serial:
+        if taking is None or taking.known or m.serial < taking.serial or taking.asked == m.serial:
             return  # not wanted any more
-        if m.serial == taking.serial and not taking.waits:
-            return
         if m.serial > taking.serial:
             # The server is ahead of its own state machine.
             if len(taking.early) < cw.STATE_WINDOW:
@@ -245,8 +242,8 @@ class States:
     def granted(self, done: cw.StateDone, value: int) -> None:
         """Whether the state counts. If not, there is or will be another request."""
         taking = self._taking.get(done.consumer)
-        if value and taking is not None and taking.serial == done.serial:
-            taking.waits = False
+        if value and taking is not None and taking.serial == done.serial and not taking.known:
+            taking.known, taking.waits = True, False
             self._tell(Ready(done.consumer, done.serial, taking.cut))
 
     # -- Handing out ---------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from antiphon.api.consuming import LISTENER_DELIVERIES_MAX, BaseConsumer, Listen
 from antiphon.api.conversation import Conversation, Request
 from antiphon.api.conversation_events import Notice, admission
 from antiphon.api.conversation_inbox import Inbox
-from antiphon.api.conversation_state import Began, Missing, Ready, StateEvent
+from antiphon.api.conversation_state import Missing, Ready, StateEvent
 from antiphon.api.destination import Topic
 from antiphon.api.message import Message, View
 from antiphon.api.producing import (
@@ -147,9 +147,9 @@ class BaseMember(BaseConsumer):
             elif isinstance(event, Ready):
                 if self._trace is not None:
                     self._trace.add("state", group=self.destination.text, position=event.position)
-                self.inbox.pass_request(event.serial)
-            elif isinstance(event, Began | Missing):
-                self.inbox.take_over(event.serial)
+                self.inbox.state_is_known(event.serial)
+            elif isinstance(event, Missing):
+                self.inbox.state_is_known()
         self.stir()
 
     def stir(self) -> None:

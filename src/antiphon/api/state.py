@@ -48,7 +48,6 @@ class InitialState:
             self.known.settle()
         elif isinstance(event, Missing) and not self.known.done:
             self._discard()
-            self.position = event.position
             self.known.settle(_lost())
         return None
 
@@ -70,7 +69,7 @@ class InitialState:
 def _lost() -> ConnectionLostError:
     return ConnectionLostError(
         "the state of the group is lost: every member that had it is gone, or could not hand it "
-        "out. Messages go on from here"
+        "out. Messages come from the join on"
     )
 
 

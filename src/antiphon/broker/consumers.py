@@ -201,13 +201,14 @@ def acknowledge(b: State, session: Session, row: cw.AckRow) -> None:
     consumer = session.consumers.get(row.consumer)
     if consumer is None or not 0 <= row.first <= row.last <= b.position:
         return
-    if row.event:
-        groups.acknowledge(b, session, consumer, row.event)
     subscription = b.subscription(consumer)
     if subscription is not None:
         if subscription.consumer not in (None, (session.number, consumer.number)):
             return  # somebody else is served from this cursor now
+        had_state = subscription.base is not None
         subscription.acknowledge(row.first, row.last)
+        if row.event or had_state:
+            groups.acknowledge(b, session, consumer, row)
         consumer.kept.take(row.first, row.last)
     elif (queue := b.queues.get(consumer.destination)) is not None:
         taker = queue.takers.get((session.number, consumer.number))

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from antiphon.broker.broker import Broker
+from antiphon.broker.group_state import Group
 from antiphon.broker.sessions import Consumer
 from antiphon.broker.spans import Range, Span, Spans
 from antiphon.broker.topics import RESERVE, Subscription
@@ -78,11 +79,13 @@ class TopicReader:
         self.unsettled = Spans()  # sent, and not known to the state machine as acknowledged
         self.uncounted: Range | None = None  # the client has it, and it is in neither of these yet
         self.event = 0  # of a group: its events up to here were sent
+        self.waits = False  # of a member: for its state; so messages wait here
+        self.told: cw.StateComes | None = None  # the last that it was told of that
 
     @property
     def room(self) -> int:
         prefetch = self.consumer.prefetch
-        if self.unacked_bytes >= WINDOW_BYTES:
+        if self.waits or self.unacked_bytes >= WINDOW_BYTES:
             return 0
         return min(prefetch - self.unacked.count, prefetch * RESERVE - self.unsettled.count)
 
@@ -196,6 +199,7 @@ class Dispatcher:
         if group is not None:
             acked = group.acked_by(consumer.session, consumer.number)
             reader.event = max(acked, seen.event if seen is not None else 0)
+            self._look_after_state(reader, group)
         if not reader.caught_up or group is not None:
             self._ready[reader] = None
         return reader
@@ -265,9 +269,26 @@ class Dispatcher:
                 self._remove(self._sessions[session].pop(number))
                 self._end(reader.outlet.link, number)
             else:
+                self._look_after_state(reader, self._broker.groups[destination])
                 reader.skip()
                 if reader.caught_up or reader.room > 0:
                     self._ready[reader] = None
+
+    def _look_after_state(self, reader: TopicReader, group: Group) -> None:
+        """A member that waits for its state gets messages when it has it, and is told at once whom
+        to expect it from: that is not for the others, and has no place among messages."""
+        session, number = reader.consumer.session, reader.consumer.number
+        member = group.member_of(session, number)
+        reader.waits = member is not None and member.needs_state
+        if group.waits_in_vain(session, number):
+            news = cw.StateComes(number, 0, 0, "")
+        elif member is not None and member.needs_state and member.request:
+            news = cw.StateComes(number, member.request, member.cut, member.provider)
+        else:
+            return
+        if news != reader.told:
+            reader.told = news
+            self._tell(reader.outlet.link, news)
 
     def assigned(self, session: int, consumer: int, span: Span) -> None:
         reader = self._sessions.get(session, {}).get(consumer)

@@ -23,10 +23,16 @@ class Member(msgspec.Struct, array_like=True):
     remove_at: int = 0  # a stamp; 0: not by itself
     needs_state: bool = False  # it has not got the state of those who were there before
     request: int = 0  # the event with which somebody was asked for it; 0: nobody was
+    cut: int = 0  # its position
     provider: str = ""  # who was
+    detour: bool = False  # the state comes by way of the leader
     # Sessions and attachments of both at that moment: what is under way is lost with a connection.
     path: tuple[int, int, int, int] = (0, 0, 0, 0)
     unable: tuple[str, ...] = ()  # who said that it cannot hand out its state
+    stateless: bool = False  # nobody could give it one
+    since: int = 0  # the view from which on its state is complete
+    took: int = 0  # the request with which it got its state
+    late: int = 0  # events up to here it has acknowledged, but not the state before them
 
 
 class Departed(msgspec.Struct, array_like=True):
@@ -36,6 +42,7 @@ class Departed(msgspec.Struct, array_like=True):
     consumer: int
     acked: int
     last: int  # the event that removed it
+    waits: bool  # for its state, which it will not get
 
 
 class Group:
@@ -60,17 +67,25 @@ class Group:
                 self.serial, position, kind, self.view, tuple(self.members), came, went, relation
             )
         )
+        for member in self.members.values():
+            self.pass_over(member)
         self.trim()
 
+    def pass_over(self, member: Member) -> None:
+        """What is not for this member need not be kept for it."""
+        for event in self.after(member.acked):
+            if event.kind != cw.STATE or self._is_asked(event, member):
+                return
+            member.acked = event.serial
+
     def concerns(self, event: cw.GroupEvent, session: int, consumer: int) -> bool:
-        """A state request is told to two members only, and while it stands."""
-        if event.kind != cw.STATE:
-            return True
+        """A state request is told only to who is asked, and while it stands."""
         member = self.member_of(session, consumer)
-        if member is None or member.name not in (*event.came, *event.went):
-            return False
+        return event.kind != cw.STATE or (member is not None and self._is_asked(event, member))
+
+    def _is_asked(self, event: cw.GroupEvent, member: Member) -> bool:
         taker = self.members.get(event.came[0])
-        return taker is not None and (taker.request == event.serial or not event.went)
+        return member.name in event.went and taker is not None and taker.request == event.serial
 
     def after(self, serial: int) -> list[cw.GroupEvent]:
         first = self.serial - len(self.events)  # events have dense numbers
@@ -105,9 +120,14 @@ class Group:
             return self.serial
         return self._departed(session, consumer).last
 
+    def waits_in_vain(self, session: int, consumer: int) -> bool:
+        """For a state that nobody has, or that is not for it any more."""
+        member = self.member_of(session, consumer)
+        return member.stateless if member is not None else self._departed(session, consumer).waits
+
     def _departed(self, session: int, consumer: int) -> Departed:
         found = [d for d in self.departed if (d.session, d.consumer) == (session, consumer)]
-        return found[0] if found else Departed(session, consumer, self.serial, 0)
+        return found[0] if found else Departed(session, consumer, self.serial, 0, False)
 
     def state(self) -> tuple[Any, ...]:
         return (

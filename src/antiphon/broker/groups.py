@@ -125,12 +125,12 @@ def _resume(b: State, group: Group, old: Member, session: Session, m: cw.Join) -
     consumer = before.consumers.pop(old.consumer, None) if before is not None else None
     if consumer is not None:  # of the session that lost it: who knows what was seen there
         subscription.lose(b.position, consumer.prefetch)
+        transfers.gone(b, group, old)
     old.session, old.consumer, old.provides = session.number, m.consumer, m.provides
     subscription.consumer = (session.number, m.consumer)
     _add_consumer(session, m, key_of(group.destination, old.name))
     _back(b, group, [old])
-    if old.needs_state:
-        transfers.comes(group, old, m.takes_state)
+    transfers.comes_back(group, old, m.takes_state)
     transfers.review(b, group)
 
 
@@ -182,6 +182,7 @@ def closed(b: State, session: Session, consumer: Consumer, kept: list[Span]) -> 
     if member is not None and member.durable:
         subscription = b.topics.subscriptions[key_of(group.destination, member.name)]
         subscription.consumer = None
+        transfers.gone(b, group, member)
         subscription.give_back(kept)
         member.session = member.consumer = member.suspect_at = 0
         del session.consumers[consumer.number]
@@ -215,6 +216,7 @@ def lost(b: State, session: Session, consumer: Consumer) -> None:
     subscription.consumer = None
     if member.durable:
         subscription.lose(b.position, consumer.prefetch)
+        transfers.gone(b, group, member)
     else:
         b.topics.remove(subscription.key)
     if not member.suspected:
@@ -327,8 +329,9 @@ def _remove(b: State, group: Group, members: list[Member]) -> None:
         consumer = session.consumers.get(member.consumer) if session is not None else None
         if consumer is not None:
             # Before the view is announced: it is kept for those whom it removes, too.
+            waits = member.needs_state or member.stateless
             group.departed.append(
-                Departed(member.session, member.consumer, member.acked, group.serial + 1)
+                Departed(member.session, member.consumer, member.acked, group.serial + 1, waits)
             )
             _set_apart(b, group, member, consumer)
             del group.members[member.name]
@@ -397,16 +400,23 @@ def _announce(
     b.tell_group(group.destination)
 
 
-def acknowledge(b: State, session: Session, consumer: Consumer, serial: int) -> None:
-    """A member has handled the events up to this one."""
+def acknowledge(b: State, session: Session, consumer: Consumer, row: cw.AckRow) -> None:
+    """A member has handled events, or its state. As long as it may need that one again, it may also
+    have to be told again of what has happened since it joined."""
     group = b.groups.get(consumer.destination)
     if group is None:
         return
     number = consumer.number
-    serial = min(serial, group.serial)
+    serial = min(row.event, group.serial)
     member = group.member_of(session.number, number)
     if member is not None:
-        member.acked = max(member.acked, serial)
+        member.late = max(member.late, serial)
+        subscription = b.topics.subscriptions[key_of(group.destination, member.name)]
+        if row.state == member.took:
+            subscription.base = None
+        if subscription.base is None:
+            member.acked = max(member.acked, member.late)
+            group.pass_over(member)
     for one in group.departed:
         if (one.session, one.consumer) == (session.number, number):
             one.acked = max(one.acked, serial)

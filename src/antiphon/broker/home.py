@@ -17,7 +17,7 @@ deliveries are made by `dispatcher.py`; what clients say to each other goes thro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from itertools import chain
 from typing import Any, ClassVar
@@ -32,6 +32,7 @@ from antiphon.broker.links import Link, Links, Served
 from antiphon.broker.proposing import Proposals
 from antiphon.broker.publishing import Publisher
 from antiphon.broker.relay import Relay
+from antiphon.broker.sessions import Session
 from antiphon.broker.state import GRACE_MS
 from antiphon.core.effects import Accepted
 from antiphon.errors import FormatError
@@ -139,7 +140,7 @@ class Home:
         self._due: dict[Served, None] = {}  # have packs to propose
         self._acking: Acking[Served] = Acking()
         self._detaching: dict[int, int] = {}  # session -> attachment whose connection is lost
-        self._leader: Hashable = None
+        self._reign: tuple[int, int] | None = None  # the leader's node, and its epoch
         self._leads = False
         self._looked_ms = now_ms
         self._checked_ms = now_ms
@@ -448,18 +449,26 @@ class Home:
         piece = cw.decode_answer(body)
         if not isinstance(piece, cw.Relayed):
             raise FormatError(f"{type(piece).__name__} is not relayed")
-        self._arrived(session, attachment, piece)
+        known = self._broker.sessions.get(session)
+        if self._leads and known is not None and known.node != self._node:
+            if known.attachment == attachment:  # it comes from a server that cannot reach that one
+                self._out.append(RelayTo(known.node, session, attachment, body))
+        else:
+            self._arrived(session, attachment, piece)
 
     def _arrived(self, session: int, attachment: int, piece: cw.Relayed) -> None:
         served = self._sessions.get(session)
         if served is not None and served.attachment == attachment:
             self._relay.arrived(session, piece)
 
-    def _pass_on(self, node: int, session: int, attachment: int, piece: cw.Relayed) -> None:
-        if node == self._node:
-            self._arrived(session, attachment, piece)
-        else:
-            self._out.append(RelayTo(node, session, attachment, cw.encode(piece)))
+    def _pass_on(self, to: Session, piece: cw.Relayed, by_way_of_leader: bool) -> None:
+        if to.node == self._node:
+            self._arrived(to.number, to.attachment, piece)
+            return
+        node = to.node
+        if by_way_of_leader and self._reign is not None and not self._leads:
+            node = self._reign[0]
+        self._out.append(RelayTo(node, to.number, to.attachment, cw.encode(piece)))
 
     def _tell_session(self, session: int, answer: cw.Answer) -> None:
         served = self._sessions.get(session)
@@ -535,6 +544,11 @@ class Home:
         happened in between. The clients come again, and find the state as it is."""
         for served in list(self._sessions.values()):
             self._cut(served.link, "this server had fallen behind, and took over another's state")
+        for session in self._broker.sessions.values():
+            mine = (session.node, session.life) == (self._node, self._life)
+            if mine and not session.detached and self._links.get(session.link) is None:
+                # It was attached in between, and its client has left before this was known here.
+                self._want_detached(session.number, session.attachment)
         self.dispatcher.restored()
 
     def rejected(self, payloads: tuple[bytes, ...], now_ms: int) -> None:
@@ -548,12 +562,12 @@ class Home:
 
     # -- To the log ----------------------------------------------------------------------------
 
-    def follow(self, leader: Hashable, leads: bool) -> None:
-        """Who leads now, None: nobody; a new reign is a new value. `leads`: it is this server."""
+    def follow(self, reign: tuple[int, int] | None, leads: bool) -> None:
+        """Which node leads now, in which epoch; None: nobody. `leads`: it is this server."""
         self._leads = leads
-        if leader != self._leader:
+        if reign != self._reign:
             # What the old leader was given may have died with it.
-            self._leader = leader
+            self._reign = reign
             self._proposals.all_again()
             for served in self._sessions.values():
                 self._propose_again(served)
@@ -564,7 +578,7 @@ class Home:
 
     def flush(self, now_ms: int) -> None:
         """Propose what has come in."""
-        if self._leader is None:
+        if self._reign is None:
             return
         due, self._due = self._due, {}
         packs = (p for served in due for p in served.publisher.unproposed(now_ms))

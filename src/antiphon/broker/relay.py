@@ -8,6 +8,8 @@ asks anew.
 
 Each server knows from its own state machine where everybody is, so nothing has to be agreed on. A
 piece names the attachment of the client that it is for, and is dropped where that has changed.
+Pieces go straight to the other one's server, and every other time that a member asks anew by way of
+the leader, which both can reach even if they cannot reach each other.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from antiphon.formats import client_wire as cw
 
 REASON_MAX = 1000
 Tell = Callable[[int, cw.Answer], None]  # a session that is attached here
-Pass = Callable[[int, int, int, cw.Relayed], None]  # node, session, attachment
+Pass = Callable[[Session, cw.Relayed, bool], None]  # True: by way of the leader
 
 
 class Handout:
@@ -33,6 +35,7 @@ class Handout:
         self.serial = serial
         self.sent = 0  # chunks
         self.taken = 0
+        self.all_sent = False
 
 
 class Relay:
@@ -55,27 +58,30 @@ class Relay:
             )
         taker = self._taker(session, m.consumer, m.serial)
         if taker is None:
+            self._handouts.pop((session, m.consumer), None)
             self._stop(session, m.consumer, m.serial)
             return
         handout = self._handouts.get((session, m.consumer))
         if handout is None or handout.serial != m.serial:
             handout = self._handouts[session, m.consumer] = Handout(m.serial)
-        if m.seq != handout.sent + 1 or m.seq > handout.taken + cw.STATE_WINDOW:
+        if 0 < m.seq <= handout.sent:
+            return  # it came twice
+        upto = min(handout.sent + 1, handout.taken + cw.STATE_WINDOW)
+        if handout.all_sent or not 0 < m.seq <= upto:
             raise FormatError(
                 f"chunk {m.seq} of a state, after {handout.sent}; {handout.taken} have been taken"
             )
-        handout.sent = m.seq
+        handout.sent, handout.all_sent = m.seq, m.last
         self.passed_bytes += len(m.data)
-        if m.last:
-            del self._handouts[session, m.consumer]
-        self._to_member(taker, cw.StateChunk(taker.consumer, m.serial, m.seq, m.data, m.last))
+        piece = cw.StateChunk(taker.consumer, m.serial, m.seq, m.data, m.last)
+        self._to_member(taker, piece, taker.detour)
 
     def failed(self, session: int, m: cw.StateFailed) -> None:
         self._handouts.pop((session, m.consumer), None)
         taker = self._taker(session, m.consumer, m.serial)
         if taker is not None:
             reason = m.reason[:REASON_MAX]
-            self._to_member(taker, cw.StateFailed(taker.consumer, m.serial, reason))
+            self._to_member(taker, cw.StateFailed(taker.consumer, m.serial, reason), taker.detour)
 
     def taken(self, session: int, m: cw.StateTaken) -> None:
         group, taker = self._member(session, m.consumer)
@@ -83,7 +89,8 @@ class Relay:
             return  # too late
         provider = group.members.get(taker.provider)
         if provider is not None:
-            self._to_member(provider, cw.StateTaken(provider.consumer, m.serial, m.seq))
+            piece = cw.StateTaken(provider.consumer, m.serial, m.seq)
+            self._to_member(provider, piece, taker.detour)
 
     # -- From other servers, and for clients of this one ---------------------------------------
 
@@ -101,7 +108,9 @@ class Relay:
         """Something has happened to a group: who hands out a state for nobody can stop."""
         for (session, consumer), handout in list(self._handouts.items()):
             if self._taker(session, consumer, handout.serial) is None:
-                self._stop(session, consumer, handout.serial)
+                del self._handouts[session, consumer]
+                if not handout.all_sent:
+                    self._stop(session, consumer, handout.serial)
 
     def close(self, session: int) -> None:
         """It is not served here any more."""
@@ -109,7 +118,6 @@ class Relay:
             del self._handouts[key]
 
     def _stop(self, session: int, consumer: int, serial: int) -> None:
-        self._handouts.pop((session, consumer), None)
         self._tell(session, cw.StateStopped(consumer, serial))
 
     # -- Who is who ----------------------------------------------------------------------------
@@ -126,7 +134,7 @@ class Relay:
         group = self._broker.groups.get(consumer.destination) if consumer is not None else None
         return group, group.member_of(session, number) if group is not None else None
 
-    def _to_member(self, member: Member, piece: cw.Relayed) -> None:
-        there: Session | None = self._broker.sessions.get(member.session)
+    def _to_member(self, member: Member, piece: cw.Relayed, detour: bool) -> None:
+        there = self._broker.sessions.get(member.session)
         if there is not None and not there.detached:
-            self._pass_on(there.node, there.number, there.attachment, piece)
+            self._pass_on(there, piece, detour)

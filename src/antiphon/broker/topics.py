@@ -39,11 +39,14 @@ class Subscription:
         self.lost: tuple[int, int, int] = (0, 0, 0)
         self.consumer: tuple[int, int] | None = None  # session and number, while one is open
         self.ends: int | None = None  # of a member that was removed: the last that is for it
+        # Of a member that has taken over a state and not acknowledged it: the floor before that.
+        self.base: int | None = None
 
     def acknowledge(self, first: int, last: int) -> None:
         """`first` 0: everything up to `last`."""
         if last <= self.floor:
             return
+        self.base = None  # who has handled a message has the state before it
         if first <= self.floor + 1:
             self.floor = last
             self._absorb()
@@ -60,6 +63,20 @@ class Subscription:
             self.floor = span[1]
             self.acked.take(1, self.floor)
 
+    def take_over(self, cut: int) -> None:
+        """What is up to here is in the state that a member has got."""
+        # It may be put back: what may have been seen before it is still known then.
+        base, lost, returned = self.floor, self.lost, Spans(self.returned)
+        self.acknowledge(0, cut)
+        self.base, self.lost, self.returned = base, lost, returned
+
+    def put_back(self) -> bool:
+        """That state is lost, if it was not acknowledged: all is as it was before."""
+        if self.base is None:
+            return False
+        self.floor, self.base = self.base, None
+        return True
+
     def give_back(self, spans: list[Span]) -> None:
         """Messages that an application saw, and whose consumer is closed."""
         for first, last, deliveries in spans:
@@ -70,8 +87,10 @@ class Subscription:
     def lose(self, position: int, prefetch: int) -> None:
         """The session of the consumer is lost: who knows what it has seen."""
         if position > self.floor:
-            limit = max(self.lost[1], prefetch * RESERVE)
-            self.lost = (position, limit, self.lost[2] + 1)
+            seen = prefetch * RESERVE
+            if self.base is not None:
+                seen += self.floor - self.base  # in the state, and perhaps to be delivered before
+            self.lost = (position, max(self.lost[1], seen), self.lost[2] + 1)
 
     def runs(self, first: int, last: int, rank: int) -> list[Span]:
         """What of these messages, all of one pack, is to be delivered, with the delivery count.
@@ -111,17 +130,18 @@ class Subscription:
             self.lost,
             self.consumer,
             self.ends,
+            self.base,
         )
 
     @classmethod
     def from_state(cls, state: Any) -> Subscription:
-        key, durable, pattern, selector, floor, acked, returned, lost, consumer, ends = state
+        key, durable, pattern, selector, floor, acked, returned, lost, consumer = state[:9]
         one = cls((key[0], key[1]), durable, pattern, selector, floor)
         one.acked = Spans(map(tuple, acked))
         one.returned = Spans(map(tuple, returned))
         one.lost = tuple(lost)
         one.consumer = tuple(consumer) if consumer is not None else None
-        one.ends = ends
+        one.ends, one.base = state[9:]
         return one
 
 
@@ -200,8 +220,9 @@ class Topics:
             last = self._last_for(subscription)
             if subscription.ends is not None:
                 last = min(last, subscription.ends)
-            if last > subscription.floor:
-                yield subscription.floor + 1, last
+            floor = subscription.floor if subscription.base is None else subscription.base
+            if last > floor:
+                yield floor + 1, last
 
     def _last_for(self, subscription: Subscription) -> int:
         if subscription.key not in self._wide:

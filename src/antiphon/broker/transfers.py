@@ -5,11 +5,16 @@ event; its place in the order is the *cut*: what was ordered before is in the st
 gets what comes after. The oldest member that can hand out its state, has it, is connected and not
 suspected is asked.
 
+Whatever is ordered from the join on is kept for the member until it has *acknowledged* the state: a
+state that never arrives takes no message with it, and a durable member that is gone before it has
+acknowledged the state is given one again.
+
 A request *stands* as long as both have the connections that they had when it was made, for what was
 on its way is lost with a connection. After that another one is made, with a later cut. Nobody is
 asked while all who have the state have lost their connections: they may come back with it. If all
-of them are gone for good, or cannot hand it out, the state is lost: the member is told so, and goes
-on from there with nothing.
+of them are gone for good, or cannot hand it out, the state is lost: the member is told so, gets all
+messages since its join, and has a state from there on. That is one for those who joined later, and
+for nobody else: what was sent before is not in it.
 """
 
 from __future__ import annotations
@@ -22,10 +27,16 @@ from antiphon.formats import client_wire as cw
 
 
 def comes(group: Group, member: Member, takes_state: bool) -> None:
-    """It joins, or is back and had not got its state. To be called before `review`: whoever has no
-    state must not be asked for it."""
+    """It joins. To be called before `review`: whoever has no state must not be asked for it."""
     member.needs_state = takes_state and _hopes(group, member)
-    member.request = 0
+    member.request, member.stateless, member.since = 0, False, member.joined
+
+
+def comes_back(group: Group, member: Member, takes_state: bool) -> None:
+    """A durable member has another life. It needs a state if it has acknowledged none."""
+    member.stateless = False  # if it was so, its last life was told
+    if member.needs_state:
+        comes(group, member, takes_state)
 
 
 def review(b: State, group: Group) -> None:
@@ -39,14 +50,12 @@ def review(b: State, group: Group) -> None:
 
 
 def _ask(b: State, group: Group, member: Member) -> None:
-    able = [m for m in _others(group, member) if _has_it(m) and m.name not in member.unable]
+    able = [m for m in _others(group, member) if _is_able(m, member)]
     provider = _next(member.provider, [m for m in able if _is_there(b, m)])
     if provider is not None:
         _request(b, group, member, provider)
     elif not member.request and not _hopes(group, member):
-        member.needs_state = False
-        _cut(b, group, member)
-        group.announce(b.position, cw.STATE, came=(member.name,))
+        member.needs_state, member.stateless, member.since = False, True, member.joined
         b.tell_group(group.destination)
     # Otherwise somebody may come back; or all has been sent, and only has to arrive.
 
@@ -57,18 +66,11 @@ def _next(last: str, able: list[Member]) -> Member | None:
 
 
 def _request(b: State, group: Group, member: Member, provider: Member) -> None:
-    _cut(b, group, member)
     member.provider = provider.name
     member.path = _path(b, member, provider)
-    member.request = group.serial + 1
+    member.request, member.cut, member.since = group.serial + 1, b.position, provider.since
     group.announce(b.position, cw.STATE, came=(member.name,), went=(provider.name,))
     b.tell_group(group.destination)
-
-
-def _cut(b: State, group: Group, member: Member) -> None:
-    """What was ordered up to here is in the state, or lost with it."""
-    subscription = b.topics.subscriptions[key_of(group.destination, member.name)]
-    subscription.acknowledge(0, b.position)
 
 
 # -- What is known of members ----------------------------------------------------------------------
@@ -78,17 +80,23 @@ def _others(group: Group, member: Member) -> list[Member]:
     return [m for m in group.members.values() if m is not member]
 
 
-def _has_it(member: Member) -> bool:
-    """It can hand out its state: now, or when it is back."""
-    return member.provides and not member.needs_state and member.session != 0
+def _provides(member: Member, taker: Member) -> bool:
+    return member.provides and member.session != 0 and member.name not in taker.unable
+
+
+def _is_able(member: Member, taker: Member) -> bool:
+    """It has what the other one needs, and can hand it out: now, or when it is back."""
+    has_it = not member.needs_state and member.since <= taker.joined
+    return has_it and _provides(member, taker)
 
 
 def _hopes(group: Group, member: Member) -> bool:
-    """Somebody else has the state, or may yet get it."""
+    """Somebody else has the state, or will have one: who joined earlier, in any case. (So the first
+    one that waits without hope has to do without, and the others get its state.)"""
     return any(
-        _has_it(m) or (m.provides and m.needs_state and m.request != 0)
+        _is_able(m, member)
+        or (m.needs_state and (m.request or m.joined < member.joined) and _provides(m, member))
         for m in _others(group, member)
-        if m.name not in member.unable
     )
 
 
@@ -123,7 +131,7 @@ def ask_again(b: State, session: Session, m: cw.AskState) -> int:
     if member.needs_state and member.request == m.serial:
         if m.raised and member.provider not in member.unable:
             member.unable = (*member.unable, member.provider)
-        member.request = 0
+        member.request, member.detour = 0, not member.detour
         review(b, group)
         b.tell_group(group.destination)  # also if nobody is asked now: the last one may stop
     return 0
@@ -134,10 +142,19 @@ def done(b: State, session: Session, m: cw.StateDone) -> int:
     if not (member.needs_state and member.request == m.serial):
         return 0
     member.needs_state = False
-    member.request, member.provider, member.unable = 0, "", ()
+    member.took, member.request, member.provider, member.unable = m.serial, 0, "", ()
+    b.topics.subscriptions[key_of(group.destination, member.name)].take_over(member.cut)
     b.tell_group(group.destination)
     review(b, group)  # it may hand out the state itself, from now on
     return 1
+
+
+def gone(b: State, group: Group, member: Member) -> None:
+    """Whoever was this durable member is not there any more. If it has not acknowledged the state
+    that it took over, its next life needs one."""
+    if b.topics.subscriptions[key_of(group.destination, member.name)].put_back():
+        member.needs_state = True
+        member.late = member.acked
 
 
 def _member(b: State, session: Session, number: int) -> tuple[Group, Member]:

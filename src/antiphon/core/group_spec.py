@@ -74,6 +74,7 @@ class Process:
         self.crashes: list[int] = []  # orders
         self.lives = 1
         self.left = False  # it left, or was removed, as it knows itself
+        self.had_left = False  # before this life, or before one in which it was told of no view
         self.excluded = False  # when it was back, it had been out of a view, and had not left
         self.up = True  # at the end
 
@@ -90,6 +91,13 @@ class Process:
     @property
     def last_view(self) -> int:
         return max((view.id for view in self.views), default=0)
+
+    def view_at(self, position: int) -> int:
+        """Its view when it delivers this message: the last one that it installed. In a new life, in
+        which it was told of none yet, the last one that it had before this message."""
+        if not self.views or self.views[-1].life == self.lives:
+            return self.views[-1].id if self.views else 0
+        return max((v.id for v in self.views if v.position < position), default=0)
 
     def delivered(self) -> set[str]:
         return {d.message for d in self.deliveries}
@@ -182,7 +190,7 @@ class _Reader:
         self._groups = groups
         self._members: dict[str, Process] = {}  # by group, in this life
         self._durable: dict[tuple[str, str], Process] = {}  # by group and name, in all lives
-        self._had_left = False  # of the last durable member that came back: before that
+        self._cuts: dict[str, int] = {}  # by group: of the member's state before this life's
 
     def read(self, events: list[TraceEvent]) -> None:
         incarnation = events[0].incarnation
@@ -205,10 +213,13 @@ class _Reader:
         self._members = {}
 
     def _join(self, group: Group, event: TraceEvent) -> None:
+        self._cuts.pop(group.name, None)
         name = event.sender or event.process
         known = self._durable.get((group.name, name))
         if event.durable and known is not None:
-            known.up, self._had_left, known.left = True, known.left, False
+            was_told = bool(known.views) and known.views[-1].life == known.lives
+            known.had_left = known.left or (known.had_left and not was_told)
+            known.up, known.left = True, False
             known.lives += 1
             self._members[group.name] = known
             return
@@ -230,9 +241,13 @@ class _Reader:
             pass  # handed out again in the same life, as after a rollback
         elif event.kind == "view":
             if _is_another(group, process, event.view_id):
-                process.excluded = not self._had_left
+                process.excluded = not process.had_left
                 process.left = True
-                process = self._new(group, process.name, f"{process.key}'", process.durable)
+                old = process
+                process = self._new(group, old.name, f"{old.key}'", old.durable)
+                if group.name in self._cuts:  # the state came before the view that says whose it is
+                    process.state_cut = old.state_cut
+                    old.state_cut = self._cuts.pop(group.name)
             process.views.append(
                 View(event.view_id, event.members, event.position, order, process.lives, event.at)
             )
@@ -244,13 +259,14 @@ class _Reader:
                     event.message,
                     event.position,
                     event.view_id,
-                    process.views[-1].id if process.views else 0,
+                    process.view_at(event.position),
                     event.redelivered,
                     event.tag,
                     event.key,
                 )
             )
         elif event.kind == "state":
+            self._cuts.setdefault(group.name, process.state_cut)
             process.state_cut = max(process.state_cut, event.position)
         elif event.kind == "leave":
             process.left = True

@@ -150,6 +150,11 @@ class Replica:
             self.role = Role.NEWCOMER
             self.newcomer = Newcomer(self, listed, may_found=recovered.fresh)
 
+    @property
+    def reign(self) -> tuple[int, int] | None:
+        """The node that leads, as far as this replica knows, and its epoch."""
+        return (self.leader_id.node, self.epoch) if self.leader_id is not None else None
+
     # -- Doors ---------------------------------------------------------------------------------
 
     def receive(self, envelope: Envelope, now_ms: int) -> list[Effect]:

@@ -75,6 +75,7 @@ class AckRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     first: int
     last: int
     event: int = 0  # of a group: its events up to here
+    state: int = 0  # and the state that was asked for with this one
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
@@ -221,6 +222,16 @@ STATE_WINDOW = 16
 it: as much as any process holds of it, however large it is."""
 
 
+class StateComes(msgspec.Struct, frozen=True, array_like=True, tag=21, gc=False):
+    """To a member that waits for its state: it was asked for with this event. What came of an
+    earlier one is worth nothing."""
+
+    consumer: int
+    serial: int
+    position: int  # the cut: everything up to here is in it
+    provider: str  # who was asked; empty: nobody has a state
+
+
 class StateChunk(msgspec.Struct, frozen=True, array_like=True, tag=17, gc=False):
     """A piece of the state that was asked for with the group event `serial`. `consumer` is the
     sender's own number from a client, the receiver's own from a server; as in those below."""
@@ -347,7 +358,7 @@ class GroupEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
     members: tuple[str, ...] = ()  # of that view, in the order in which they joined
     # VIEW: who joined; SUSPICION: who is suspected now; STATE: who takes it over
     came: tuple[str, ...] = ()
-    # VIEW: who left; SUSPICION: who no longer is; STATE: who hands it out (empty: nobody has it)
+    # VIEW: who left; SUSPICION: who no longer is; STATE: who hands it out, and is told
     went: tuple[str, ...] = ()
     relation: str = ""  # RELATION: the new one, as JSON
 
@@ -490,6 +501,7 @@ Answer = (
     | Deliver
     | Happened
     | ConsumerEnded
+    | StateComes
     | StateChunk
     | StateTaken
     | StateFailed

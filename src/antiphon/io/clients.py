@@ -269,8 +269,7 @@ class Clients:
     def propose(self) -> None:
         """Hand everything that came in to the leader."""
         replica = self.host.node.replica
-        leader = (replica.leader_id, replica.epoch) if replica.leader_id is not None else None
-        self.host.home.follow(leader, replica.leading is not None)
+        self.host.home.follow(replica.reign, replica.leading is not None)
         self.host.home.flush(self.host.now_ms())
         self.carry_out()
 

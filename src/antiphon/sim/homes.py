@@ -96,8 +96,7 @@ class SimHome(SimServer):
 
     def propose_waiting(self) -> None:
         replica = self.node.replica
-        leader = (replica.leader_id, replica.epoch) if replica.leader_id is not None else None
-        self.home.follow(leader, replica.leading is not None)
+        self.home.follow(replica.reign, replica.leading is not None)
         self.home.flush(self.now_ms())
         self._carry_out_home()
 

@@ -16,7 +16,7 @@ import msgspec
 from antiphon.api.conversation import Acknowledgement, Conversation, Request
 from antiphon.api.conversation_events import GroupColumns, Notice, admission
 from antiphon.api.conversation_inbox import Inbox, Slice
-from antiphon.api.conversation_state import Began, Missing, StateEvent
+from antiphon.api.conversation_state import Ready, StateEvent
 from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import IllegalStateError, JMSError
 from antiphon.formats import client_wire as cw
@@ -99,7 +99,7 @@ class SimMember:
             return
         if request.error is None:
             self.joined = True
-            if admission(request.value, request.data).waits_for_state and self._taker.cut < 0:
+            if admission(request.value, request.data).waits_for_state and not self._taker.known:
                 self._waits = True
                 self._inbox.wait_for_state()
             self._trace("join", sender=self._program.name, durable=self._how.durable)
@@ -119,7 +119,8 @@ class SimMember:
 
     def settled(self) -> bool:
         """It is a member, and has handled all that came."""
-        return self.joined and not (self._over or self._waits or self._inbox.ready)
+        waits = self._waits or self._untraced_state or self._inbox.ready
+        return self.joined and not self._over and not waits
 
     # -- Handling ------------------------------------------------------------------------------
 
@@ -138,15 +139,11 @@ class SimMember:
         """Of the state that it takes over."""
         if self._over:
             return
-        known = self._taker.event(event, self._conversation)
-        if isinstance(event, Began | Missing):
-            self._inbox.take_over(event.serial)
-            self._window.acknowledges(cw.AckRow(self.number, 0, event.position))
-        if known:
+        self._taker.event(event, self._conversation)
+        if self._taker.known:
             self._waits = False
-            self._untraced_state = True
-            self._inbox.pass_request(event.serial)
-            self._conversation.acks_wait()
+            self._inbox.state_is_known(event.serial if isinstance(event, Ready) else 0)
+        self._untraced_state = self._untraced_state or isinstance(event, Ready)
         self._go_on()
 
     def _trace_state(self) -> None:
@@ -180,7 +177,8 @@ class SimMember:
             self._come_back()
 
     def _go_on(self) -> None:
-        if self._inbox.ready and self.joined and not self._busy and not self._over:
+        something = (self._inbox.ready and not self._waits) or self._untraced_state
+        if something and self.joined and not self._busy and not self._over:
             self._busy = True
             think = self._random.randrange(1, 2 * self._role.think_us)
             self._world.at(think, self._handle)
@@ -239,10 +237,8 @@ class SimMember:
         if event.kind == cw.VIEW:
             self._world.same_view(self.group, event)
             self._view, self._view_id = event.members, event.view
-            if self._program.name in event.came and self._taker.cut < 0:
-                self._replica.begin(event.view, event.position)
-            elif self._program.name in event.came:
-                self._replica.joined = event.view  # and the state is here already
+            if self._program.name in event.came:
+                self._replica.begin(event.view, event.position, self._taker.cut)
             self._trace("view", view_id=event.view, members=event.members, **fields)
             if self._program.name not in event.members:
                 self._removed()

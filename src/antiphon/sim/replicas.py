@@ -22,14 +22,22 @@ class Replica:
     """It survives its program, if the member is durable."""
 
     def __init__(self) -> None:
-        self.joined = 0  # the view with which it began
+        self.joined = (0, 0)  # the view with which it began, and its position
         self.origin = 0  # it has all messages after this position
         self.positions: set[int] = set()
 
-    def begin(self, view: int, position: int) -> None:
-        """A new member, in this view. One that is told of it again has begun already."""
-        if self.joined != view:
-            self.joined, self.origin, self.positions = view, position, set()
+    def begin(self, view: int, position: int, cut: int) -> None:
+        """A new member, in this view. One that is told of it again has begun already. `cut`: of the
+        state that it has taken over; < 0: it has none."""
+        if self.joined != (view, position):
+            self.joined = (view, position)
+            if cut < 0:
+                self.start_over()
+            elif self.origin > position:
+                raise ViolationError(f"a state from {self.origin} on, for who joined at {position}")
+
+    def start_over(self) -> None:
+        self.origin, self.positions = self.joined[1], set()
 
     def encode(self) -> bytes:
         return msgspec.msgpack.encode((self.origin, sorted(self.positions)))
@@ -47,13 +55,13 @@ class Taker:
     """The state that one member waits for, piece by piece."""
 
     def __init__(self, replica: Replica, positions: Callable[[], list[int]]) -> None:
-        self.cut = -1
+        self.cut = -1  # of the state that was taken over
+        self.known = False  # whether there is one
         self._replica = replica
         self._positions = positions
         self._data = b""
 
-    def event(self, event: StateEvent, conversation: Conversation) -> bool:
-        """True: it is known now what state there is."""
+    def event(self, event: StateEvent, conversation: Conversation) -> None:
         if isinstance(event, Began):
             self._data = b""
         elif isinstance(event, Piece):
@@ -61,13 +69,10 @@ class Taker:
             conversation.state_taken(event.consumer, event.serial, event.seq)
         elif isinstance(event, Ready):
             self._replica.take_over(self._data, event.position, self._positions())
-            self.cut = event.position
-            return True
+            self.cut, self.known = event.position, True
         elif isinstance(event, Missing):
-            self._replica.origin, self._replica.positions = event.position, set()
-            self.cut = event.position
-            return True
-        return False
+            self._replica.start_over()
+            self.known = True
 
 
 class Giver:
