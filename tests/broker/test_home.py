@@ -303,6 +303,18 @@ def test_a_client_that_sends_too_much_is_held_back_until_half_is_left() -> None:
     assert house.servers[1].home.counts()["waiting_bytes"] == 0
 
 
+def test_a_client_that_is_held_back_hears_that_the_server_lives() -> None:
+    """Its pings wait with the rest; it must not leave, and send all of it again elsewhere."""
+    house = House(client_window_bytes=10_000, heartbeat_ms=1000)
+    client, other = house.attached(A), house.attached(B)
+    house.paused = True
+    client.say(publish(A, 1, size=11_000))
+    assert client.held
+    house.wait(2000)
+    assert len(client.told(cw.Pong)) == 2
+    assert other.told(cw.Pong) == []
+
+
 def test_clients_together_are_held_back_too() -> None:
     house = House(window_bytes=10_000)
     one, two = house.attached(A), house.attached(B)

@@ -647,6 +647,9 @@ class Home:
             self._cut(link, f"it has said nothing for {limit_ms / 1000:g} s")
         unknown = now_ms - self._known[0] > GRACE_MS
         for link in self._links:
+            if link.held:
+                # Its pings are not read; so that it does not take this server for dead:
+                self._tell(link.number, cw.Pong())
             if link.served is not None and unknown:
                 # The others have taken its client for lost by now, or will: it is better off there.
                 self._cut(link, "this server has lost touch with the others")
