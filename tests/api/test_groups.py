@@ -387,13 +387,27 @@ def test_an_invited_member_misses_nothing_until_it_comes(
     one = connect()
     group = one.create_group(backend.name("g"))
     a = one.join(group, "a")
-    a.invite("b")
+    a.invite("b", durable=True)
     a.multicast("for b")
     assert told(a, 3)[1:] == [(2, ("a", "b"), ("b",), ()), "for b"]
     b = connect().join(group, "b", durable=True)
     assert told(b, 2) == [(2, ("a", "b"), ("b",), ()), "for b"]
-    with pytest.raises(ValueError, match="durable"):
-        a.invite("c", durable=False)
+
+
+def test_who_is_invited_and_not_durable_is_suspected_until_it_comes(
+    connect: Connect, backend: Backend
+) -> None:
+    one = connect()
+    group = one.create_group(backend.name("g"))
+    a = one.join(group, "a")
+    a.invite("b")
+    a.multicast("not for b")
+    view, suspicion, message = told(a, 4)[1:]
+    assert view == (2, ("a", "b"), ("b",), ())
+    assert suspicion == ("suspected", ("b",), ())
+    assert message == "not for b"
+    b = connect().join(group, "b")
+    assert told(b, 1) == told(a, 1) == [(3, ("a", "b"), ("b",), ("b",))]
 
 
 def test_wrong_arguments_are_refused_before_anything_happens(

@@ -286,6 +286,27 @@ def test_a_durable_member_can_be_invited() -> None:
     assert r.subscription(B, 1).runs(1, 2, 0) == [(1, 2, 1)]
 
 
+def test_a_member_that_is_invited_and_not_durable_is_suspected_and_removed_in_time() -> None:
+    r = rig(A, B)
+    join(r, A, "a")
+    control(r, A, JMS_join_process="b c", JMS_subscription="nondurable")
+    assert [e.kind for e in r.broker.groups[G].events][-3:] == [cw.VIEW, cw.SUSPICION, cw.SUSPICION]
+    r.publish(A, G, 2)
+    join(r, B, "b")
+    assert (last(r).came, last(r).went) == (("b",), ("b",))
+    assert r.subscription(B, 1).runs(1, 2, 0) == []
+    r.wait(rules.REMOVE_AFTER_MS)
+    assert tuple(r.broker.groups[G].members) == ("a", "b")
+
+
+def test_nobody_is_invited_under_an_impossible_name() -> None:
+    r = rig(A)
+    join(r, A, "a")
+    control(r, A, JMS_join_process=f"{'x' * 2000} \x07 a", JMS_subscription="durable")
+    assert tuple(r.broker.groups[G].members) == ("a",)
+    assert r.broker.groups[G].view == 1
+
+
 def test_the_relation_changes_at_one_place() -> None:
     r = rig(A)
     join(r, A, "a")

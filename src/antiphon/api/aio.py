@@ -347,8 +347,9 @@ class Member(BaseMember, Consumer):
         """Remove members, as of the view that this member has; who joined later is not meant."""
         await run(self._removing(names))
 
-    async def invite(self, name: str, durable: bool = True) -> None:
-        """Make somebody a durable member: it is in the view, and misses nothing until it comes."""
+    async def invite(self, name: str, durable: bool = False) -> None:
+        """Make somebody a member that is not there yet. All messages are kept for a durable one;
+        another one is suspected until it joins."""
         await run(self._inviting(name, durable))
 
     async def set_conflict(self, relation: ConflictRelation) -> None:

@@ -291,12 +291,8 @@ class BaseMember(BaseConsumer):
             yield from self._telling("", {REMOVE: _joined(names)})
 
     def _inviting(self, name: str, durable: bool) -> Script[None]:
-        if not durable:
-            raise ValueError(
-                f"{name!r} can be invited as a durable member only: nothing is kept for a member "
-                "that is not durable and not there"
-            )
-        yield from self._telling("", {INVITE: _joined((name,)), SUBSCRIPTION: "durable"})
+        kind = "durable" if durable else "nondurable"
+        yield from self._telling("", {INVITE: _joined((name,)), SUBSCRIPTION: kind})
 
     def _setting_conflict(self, relation: ConflictRelation) -> Script[None]:
         if not isinstance(relation, ConflictRelation):

@@ -315,8 +315,9 @@ class Member(BaseMember, Consumer):
         """Remove members, as of the view that this member has; who joined later is not meant."""
         run(self._removing(names))
 
-    def invite(self, name: str, durable: bool = True) -> None:
-        """Make somebody a durable member: it is in the view, and misses nothing until it comes."""
+    def invite(self, name: str, durable: bool = False) -> None:
+        """Make somebody a member that is not there yet. All messages are kept for a durable one;
+        another one is suspected until it joins."""
         run(self._inviting(name, durable))
 
     def set_conflict(self, relation: ConflictRelation) -> None:

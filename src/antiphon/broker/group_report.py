@@ -50,7 +50,7 @@ def _why(b: State, member: Member, connected: bool) -> str:
         return ""
     if member.session == 0 and not member.suspected:
         return "closed in order, or invited and not come yet"
-    reason = "its connection is lost" if member.session else "its session is over, or it gave up"
+    reason = "its connection is lost" if member.session else "its session is over, or it never came"
     if member.suspect_at:
         return f"{reason}; suspected in {_seconds(b, member.suspect_at)}"
     if member.remove_at:

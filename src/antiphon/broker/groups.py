@@ -108,10 +108,14 @@ def join(b: State, session: Session, m: cw.Join) -> tuple[int, bytes]:
 
 
 def _check_name(name: str) -> None:
-    if not name.isprintable() or " " in name or not 0 < len(name) <= names.NAME_MAX:
+    if not _is_name(name):
         raise IllegalStateError(
             f"{name[:80]!r} is no name for a member: 1 to {names.NAME_MAX} characters, no blanks"
         )
+
+
+def _is_name(name: str) -> bool:
+    return name.isprintable() and " " not in name and 0 < len(name) <= names.NAME_MAX
 
 
 def _may_take_over(b: State, old: Member) -> bool:
@@ -349,19 +353,22 @@ def _set_apart(b: State, group: Group, member: Member, consumer: Consumer) -> No
 
 
 def _invite(b: State, group: Group, invited: list[str], durable: bool) -> None:
-    """A durable member that has not come yet: it is in the view, and all that is sent from now on
-    is kept for it. (A non-durable one would be nobody, for nothing is kept for it.)"""
-    came = []
-    for name in invited:
-        if name not in group.members and durable and len(group.members) < MEMBERS_MAX:
+    """Members that have not come yet: they are in the view. All that is sent from now on is kept
+    for durable ones. Others are suspected until they come, and then take their own place: nothing
+    is kept for them, as for any that is not there."""
+    new = [n for n in dict.fromkeys(invited) if n not in group.members and _is_name(n)]
+    came = tuple(new[: MEMBERS_MAX - len(group.members)])
+    for name in came:
+        if durable:
             key = key_of(group.destination, name)
             b.topics.add(Subscription(key, True, group.destination, "", b.position))
-            group.members[name] = Member(
-                name, True, group.view + 1, 0, 0, False, group.serial, needs_state=True
-            )
-            came.append(name)
+        group.members[name] = Member(
+            name, durable, group.view + 1, 0, 0, False, group.serial, needs_state=durable
+        )
     if came:
-        _new_view(b, group, came=tuple(came))
+        _new_view(b, group, came)
+    for name in came if not durable else ():
+        _suspect(b, group, group.members[name])
 
 
 def _set_relation(b: State, group: Group, body: bytes) -> None:

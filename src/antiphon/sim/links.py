@@ -40,9 +40,7 @@ class SimLink:
 
     def to_server(self, body: bytes) -> None:
         request = cw.decode_request(body)
-        # The pieces of a state are a stream of their own, in which nothing comes twice.
-        once = isinstance(request, cw.Attach | cw.StateChunk)
-        repeated = not once and self._world.repeats_a_frame()
+        repeated = not isinstance(request, cw.Attach) and self._world.repeats_a_frame()
         for _ in range(2 if repeated else 1):
             self._travel(0, self._at_server, request)
 

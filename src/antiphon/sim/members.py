@@ -304,9 +304,9 @@ class SimMember:
         if self._now_and_then(how.ruthless):
             self._remove((random.choice(self._view),))
         if self._now_and_then(how.invites):
-            known = self._world.durable_members(self.group)
-            if known:
-                self._control(JMS_join_process=random.choice(known), JMS_subscription="durable")
+            name, durable = random.choice(self._world.members(self.group))
+            kind = "durable" if durable else "nondurable"
+            self._control(JMS_join_process=name, JMS_subscription=kind)
         if self._now_and_then(how.changes):
             relation = random.choice(RELATIONS).to_json().encode()
             self._control(relation, JMS_set_conflict="")

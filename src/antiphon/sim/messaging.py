@@ -146,13 +146,10 @@ class MessagingWorld(World):
     def remove_after_ms(self, group: str) -> int:
         return self._messaging.groups[group]
 
-    def durable_members(self, group: str) -> list[str]:
-        """Programs that will come, if they are invited."""
-        return [
-            p.name
-            for p in self.programs
-            if p.role.member is not None and p.role.member.durable and group in p.role.member.groups
-        ]
+    def members(self, group: str) -> list[tuple[str, bool]]:
+        """Programs that want to be members, and whether durable ones."""
+        roles = [(p.name, p.role.member) for p in self.programs if p.role.member is not None]
+        return [(name, member.durable) for name, member in roles if group in member.groups]
 
     def trace(self, program: SimProgram, kind: Kind, group: str, **fields: Any) -> None:
         if self._messaging.groups:
@@ -220,6 +217,17 @@ class MessagingWorld(World):
             return False
         self._specification(complete=False)
         return True
+
+    def needs(self, server: SimServer, position: int) -> bool:
+        """What is live is told in ranges from a subscription's place on; between, there may be
+        messages for nobody, which a server that took over a snapshot never had."""
+        assert isinstance(server, SimHome)
+        broker, destination = server.broker, self.ledger.destinations[position]
+        return (
+            is_queue(destination)
+            or position > broker.position - (self.plan.retain or 0)
+            or any(s.matches(destination) for s in broker.topics.subscriptions.values())
+        )
 
     def _undelivered(self, leader: SimHome) -> list[str]:
         """What the servers still have for somebody who is there."""

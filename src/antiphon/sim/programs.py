@@ -154,8 +154,10 @@ class SimProgram:
         if self.settled < max(self.sent, self.to_send):
             return False
         if self.role.member is not None:
+            # Who has no connection may be out of a group, and not know it yet.
+            attached = self._conversation is not None and self._conversation.attached
             settled = [m.group for m in self._members.values() if m.settled()]
-            return sorted(settled) == sorted(self.role.member.groups)
+            return attached and sorted(settled) == sorted(self.role.member.groups)
         open_ = [c for c in self._consumers.values() if c.reading is not None]
         return len(open_) == len(self.role.consumes) and not self.missing()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from functools import partial
 from random import Random
 
 import msgspec
@@ -74,7 +75,7 @@ def _run(world: World) -> None:
         if not world.live():
             raise ViolationError(f"the core is not live: {world.why_not_live()}")
         for server in world.core_members():
-            world.oracle.nothing_lost(server)
+            world.oracle.nothing_lost(server, partial(world.needs, server))
 
 
 # -- Faults ----------------------------------------------------------------------------------------

@@ -353,6 +353,10 @@ class World:
             and (n, leader.number) not in self.blocked
         ]
 
+    def needs(self, server: SimServer, position: int) -> bool:
+        """Of what is live at this server: whether anybody needs this message."""
+        return True
+
     def why_not_live(self) -> str:
         assert self.core is not None
         states = []
