@@ -104,7 +104,7 @@ def test_acknowledged_and_lost(oracle: Oracle) -> None:
     oracle.accept(Accepted(1, 1, 1, 5, 0, "q", 1, 1), 0)
     oracle.acknowledge(1, 1)
     with pytest.raises(ViolationError, match="lost"):
-        oracle.nothing_lost(server(1))
+        oracle.nothing_lost(server(1), lambda _: True)
 
 
 def test_a_stale_read(oracle: Oracle) -> None:
