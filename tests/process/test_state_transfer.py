@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.process
 
 PROGRAM = Path(__file__).with_name("state_program.py")
 MIB = 1 << 20
-LARGE = 256 * MIB
+LARGE = int(os.environ.get("STATE_MIB", "256")) * MIB
 SPARE_KIB = 64 << 10
 """What a process may need besides; far less than the state."""
 
