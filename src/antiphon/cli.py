@@ -1,8 +1,8 @@
 """The `antiphon` command.
 
 Promise: exit 0 if all is well, 1 if what was asked for failed, 2 on wrong usage; each `--help` ends
-with an example. A command's implementation is imported only when that command runs, so that help
-stays quick and loads none of the extras.
+with an example. SIGTERM ends what a command has started, too. A command's implementation is
+imported only when that command runs, so that help stays quick and loads none of the extras.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from types import FrameType
 from typing import TypeAlias
 
 from antiphon._version import __version__
@@ -26,6 +28,8 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 def main(argv: Sequence[str] | None = None) -> int:
     args = _build_parser().parse_args(argv)
     handler: Handler = args.handler
+    if argv is None:  # the program, and not a part of another one
+        signal.signal(signal.SIGTERM, _terminate)
     try:
         code = handler(args)
         sys.stdout.flush()
@@ -38,6 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # exit would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _terminate(number: int, _: FrameType | None) -> None:
+    """As an exception, so that whoever has started something ends it."""
+    sys.exit(128 + number)
 
 
 def _build_parser() -> argparse.ArgumentParser:

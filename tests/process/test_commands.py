@@ -13,6 +13,7 @@ from antiphon import cli
 from antiphon.io.client import LogClient
 from antiphon.io.cluster import look
 from antiphon.io.local import COMMAND
+from tests.paste_readme import until
 from tests.process.cluster import DESTINATION
 
 pytestmark = pytest.mark.process
@@ -58,3 +59,32 @@ def test_the_demo_ends_well_and_in_time(capsys: pytest.CaptureFixture[str]) -> N
     assert "replica-1 is suspected; the others remove it" in told
     assert "the three replicas hold the same 100 pairs" in told
     assert "keep P1 to P5, views and suspicion" in told
+
+
+def children(pid: int) -> set[int]:
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended meanwhile
+        if int(fields[1]) == pid and fields[0] != "Z":
+            found.add(int(stat.parent.name))
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it looks at /proc")
+@pytest.mark.parametrize("command", [["bench", "latency", "--seconds", "50"], ["demo"], ["chaos"]])
+def test_who_terminates_a_command_terminates_what_it_has_started(command: list[str]) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        until(lambda: len(children(process.pid)) >= 3, "three servers")
+        started = children(process.pid)
+        process.terminate()
+        assert process.wait(20) == 128 + signal.SIGTERM
+        assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]
+    finally:
+        process.kill()
+        process.wait()

@@ -117,7 +117,7 @@ class Taking:
         self.told = 0  # taken, as the provider knows
         self.last = 0  # the number of the last piece; 0: not known
         self.asked: int | None = None  # the request about which the log was asked
-        self.asks = 0  # how often in vain
+        self.silences = 0  # of providers, so far
         self.heard_ms = 0
         self.early: list[cw.StateChunk] = []  # of a request that is not here yet
 
@@ -131,7 +131,7 @@ class Taking:
         """When the provider has been silent for too long; None: nobody waits for it."""
         if not self.waits or self.asked == self.serial or self.last:
             return None
-        return self.heard_ms + (SILENCE_MS << min(self.asks, DOUBLINGS_MAX))
+        return self.heard_ms + (SILENCE_MS << min(self.silences, DOUBLINGS_MAX))
 
 
 class States:
@@ -236,7 +236,6 @@ class States:
         """Another provider is to be asked, or this one once more."""
         if taking.asked != taking.serial:
             taking.asked = taking.serial
-            taking.asks += 1
             self._ask(cw.AskState(consumer, taking.serial, raised))
 
     def granted(self, done: cw.StateDone, value: int) -> None:
@@ -308,4 +307,5 @@ class States:
     def tick(self, now_ms: int) -> None:
         for consumer, taking in self._taking.items() if self._connected else ():
             if (due_ms := taking.silent_ms) is not None and now_ms >= due_ms:
+                taking.silences += 1
                 self._again(consumer, taking)

@@ -67,7 +67,7 @@ class Group:
                 self.serial, position, kind, self.view, tuple(self.members), came, went, relation
             )
         )
-        for member in self.members.values():
+        for member in self.members.values() if kind == cw.STATE else ():
             self.pass_over(member)
         self.trim()
 
