@@ -33,6 +33,7 @@ class SimLink:
         self._dead = False  # nothing gets through, and nobody notices
         self._held = False  # the server does not read
         self._unread: deque[cw.Request] = deque()  # at the server
+        self._untaken: deque[bytes] = deque()  # at the program
         self._arrival_us = [0, 0]  # of the last frame, each way
         self._to_client = 0  # frames on their way
 
@@ -75,23 +76,23 @@ class SimLink:
             self._in_server(self.server.from_client, self, self._unread.popleft())
 
     def _at_client(self, body: bytes) -> None:
-        if not self._open or self._dead:
-            return
-        if self.program.paused_until_us > self._world.now_us:
-            wait_us = self.program.paused_until_us - self._world.now_us
-            self._travel_on(wait_us, body)
-            return
-        self._to_client -= 1
-        if self.program.lives == self._program_life:
-            self.program.received(self, body)
-        if self._to_client == 0:
-            self._in_server(self.server.drained, self)
+        if self._open and not self._dead:
+            self._untaken.append(body)
+            self._take()
 
-    def _travel_on(self, wait_us: int, body: bytes) -> None:
-        """The program stands still: its frames wait, in order."""
-        at = max(self._arrival_us[1] + 1, self._world.now_us + wait_us)
-        self._arrival_us[1] = at
-        self._world.at(at - self._world.now_us, self._at_client, body)
+    def _take(self) -> None:
+        """The program takes what has come, in order, unless it stands still."""
+        wait_us = self.program.paused_until_us - self._world.now_us
+        if wait_us > 0:
+            self._world.at(wait_us, self._take)
+            return
+        while self._untaken and self._open and not self._dead:
+            self._to_client -= 1
+            body = self._untaken.popleft()
+            if self.program.lives == self._program_life:
+                self.program.received(self, body)
+            if self._to_client == 0:
+                self._in_server(self.server.drained, self)
 
     def _in_server(self, call: Callable[..., None], *args: Any) -> None:
         self._world.on_server(self.server, self._server_life, call, *args)
