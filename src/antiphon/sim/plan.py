@@ -154,10 +154,6 @@ def _draw_program_faults(random: Random, targets: range, duration_us: int) -> li
 
 GROUPS = ("topic:g", "topic:h")
 
-PROVIDERS = 0.6
-"""How many members hand out their state. None, as long as a state that is lost on its way takes
-messages with it that nobody else has (P1, P2): to be set to 0.6 when that is mended."""
-
 
 def _with_groups(random: Random, m: Messaging, duration_us: int) -> Messaging:
     """Members besides the programs that are there, some of which publish to the groups too."""
@@ -195,7 +191,7 @@ def _draw_member(random: Random, groups: tuple[str, ...]) -> Role:
             ruthless=random.choice((0.0, 0.0, 0.02)),
             invites=random.choice((0.0, 0.0, 0.02)),
             changes=random.choice((0.0, 0.0, 0.05)),
-            provides=random.random() < PROVIDERS,
+            provides=random.random() < 0.6,
             fails=random.choice((0.0, 0.0, 0.3)),
         ),
     )
