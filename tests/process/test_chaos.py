@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from antiphon import cli
+from antiphon.chaos.crew import Programs
 from antiphon.chaos.judge import Judge, judge_group
 from antiphon.chaos.links import Link
+from antiphon.chaos.program import Spec
+from antiphon.chaos.recorder import Recorder
 from antiphon.formats.trace import TraceEvent, decode
 
 pytestmark = pytest.mark.process
@@ -140,3 +143,19 @@ def ended(connection: socket.socket) -> bool:
         return connection.recv(1024) == b""
     except ConnectionError:
         return True
+
+
+def test_a_program_that_was_killed_before_it_began_is_at_work_when_its_next_life_is(
+    tmp_path: Path,
+) -> None:
+    """Its contexts number their traces themselves: the next life has the number of the first."""
+    spec = Spec("outsider", "p", "antiphon://127.0.0.1:1", str(tmp_path), "run", 1, ("topic:g",))
+    with Programs([spec], tmp_path) as programs:
+        programs.start("p")
+        programs.kill("p")
+        trace = Recorder(str(tmp_path), "run", "p", 1)
+        trace.add("send")  # the last word of the first life
+        programs.start("p")
+        assert not programs.at_work("p")
+        trace.add("send")
+        assert programs.at_work("p")

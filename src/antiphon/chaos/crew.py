@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from concurrent import futures
 from pathlib import Path
 from types import TracebackType
@@ -116,6 +117,7 @@ class Programs:
         self.specs = {spec.name: spec for spec in specs}
         self._folder = folder
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._started: dict[str, float] = {}  # when, the last time
 
     def __enter__(self) -> Programs:
         return self
@@ -138,6 +140,7 @@ class Programs:
         assert not self.running(name)
         spec = self.specs[name]
         self.specs[name] = msgspec.structs.replace(spec, incarnation=spec.incarnation + 1)
+        self._started[name] = time.monotonic()
         with (self._folder / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
                 [sys.executable, "-m", "antiphon.chaos.program", msgspec.json.encode(spec)],
@@ -173,8 +176,9 @@ class Programs:
 
     def at_work(self, *names: str) -> bool:
         """Whether these have sent or subscribed since they were started last."""
-        lives = {(name, self.specs[name].incarnation - 1) for name in names}
-        return lives <= {(event.process, event.incarnation) for event in self.events()}
+        # By the clock: one that is killed before it begins leaves no trace to count.
+        last = {e.process: e.at for e in sorted(self.events(), key=lambda e: e.at)}
+        return all(last.get(name, 0.0) >= self._started[name] for name in names)
 
     def events(self) -> list[TraceEvent]:
         return read_traces(self._folder)
