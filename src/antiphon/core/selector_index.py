@@ -103,11 +103,10 @@ class SelectorIndex(Generic[Key]):
     def _make_entry(self, selector: Selector | None) -> _Entry[Key]:
         if selector is None:
             return _Entry(None, None)
-        tree = selector.tree
-        terms = tree.terms if isinstance(tree, All) else (tree,)
+        terms = tuple(_terms(selector.tree))
         probes = {i: probe for i, term in enumerate(terms) if (probe := probe_of(term))}
         if not probes:
-            return _Entry(None, compile_condition(tree))
+            return _Entry(None, compile_condition(selector.tree))
         best = min(probes, key=lambda i: self._crowd(probes[i]))
         rest = terms[:best] + terms[best + 1 :]
         return _Entry(probes[best], compile_condition(All(rest)) if rest else None)
@@ -136,6 +135,15 @@ class SelectorIndex(Generic[Key]):
                 del by_value[value]
         if not by_value:
             del self._probed[entry.probe.field]
+
+
+def _terms(node: Node) -> Iterator[Node]:
+    """Those that all must be TRUE, also of an AND in parentheses within an AND."""
+    if isinstance(node, All):
+        for term in node.terms:
+            yield from _terms(term)
+    else:
+        yield node
 
 
 def probe_of(node: Node) -> Probe | None:
