@@ -6,7 +6,8 @@ choice:
 
 - An exact number is a long, with or without `L`. One that is no long is refused, also in another
   base than ten, where Java would take some for negative ones. -9223372036854775808 is fine.
-- `f` rounds to a float, as in Java: `0.1f` is not `0.1`. Too large for its type is refused.
+- `f` rounds to a float, as in Java: `0.1f` is not `0.1`. What is too large for its type is refused;
+  what is too small is 0.
 - A name is whatever can name a property.
 """
 
@@ -112,7 +113,7 @@ def _number(written: str, at: int) -> int | float:
     if exact := _EXACT.fullmatch(written):
         for digits, base in zip(exact.groups(), (16, 2, 8, 10), strict=True):
             if digits is not None:
-                return _long(digits.replace("_", ""), base, at)
+                return _long(digits.replace("_", ""), base, written, at)
     if decimal := _DECIMAL.fullmatch(written):
         return _floating(float, decimal, at)
     if hexadecimal := _HEX_FLOAT.fullmatch(written):
@@ -120,11 +121,11 @@ def _number(written: str, at: int) -> int | float:
     wrong(at, f"expected a number as in Java, found {shortened(written)}")
 
 
-def _long(digits: str, base: int, at: int) -> int:
+def _long(digits: str, base: int, written: str, at: int) -> int:
     # Longer ones are too large for certain, and Python does not read decimals of any length.
     value = int(digits, base) if len(digits.lstrip("0")) <= 64 else LONG_MAX + 2
     if value > LONG_MAX + 1:
-        wrong(at, f"expected a number that a long can hold, found {shortened(digits)}")
+        wrong(at, f"expected a number that a long can hold, found {shortened(written)}")
     return value  # LONG_MAX + 1 is for `_Parser.signed` to judge
 
 
