@@ -285,6 +285,8 @@ def test_unlike_types_and_order(text: str, value: bool | None) -> None:
     NOT NOT yes          TRUE
     NOT NOT NOT no       TRUE
     NOT NOT four         UNKNOWN
+    (NOT NOT five) = 5   UNKNOWN
+    (NOT NOT yes) = TRUE TRUE
     yes AND yes          TRUE
     yes AND no           FALSE
     yes AND four         UNKNOWN
@@ -495,6 +497,7 @@ OPERAND = "a name, a number, a string, TRUE, FALSE or '('"
         ("a LIKE 'x!' ESCAPE '!'", 8, "%, _ or ! after each ! of the pattern"),
         ("a LIKE '!x' ESCAPE '!'", 8, "%, _ or ! after each ! of the pattern"),
         ("a + 1 LIKE 'x'", 1, "a name before IN, LIKE or IS, found a number"),
+        ("(NOT NOT a) IS NULL", 1, "a name before IN, LIKE or IS, found a condition"),
         ("5 IS NULL", 1, "a name before IN, LIKE or IS, found a number"),
         ("a IS 5", 6, "NULL, found 5"),
         ("a IS NOT 5", 10, "NULL, found 5"),

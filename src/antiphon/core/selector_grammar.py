@@ -137,8 +137,8 @@ class _Parser:
         if not negations:
             return operand
         self._expect_condition(operand, start)
-        # Two of them are none, also for UNKNOWN.
-        return Not(operand) if negations % 2 else operand
+        # Two more change nothing, but two are not none: what is no boolean, they make UNKNOWN.
+        return Not(operand) if negations % 2 else Not(Not(operand))
 
     def comparison(self) -> Node:
         start = self._next
