@@ -11,9 +11,9 @@ it or counts with it; only `IS NULL` asks for it. UNKNOWN is NULL's twin, and bo
 
 Numbers compare with numbers; if one of two is approximate, both are taken as doubles, as in Java.
 Otherwise unlike types are not equal: `=` is FALSE and `<>` TRUE. (JMS calls every comparison of
-unlike types false, and means to forbid "5" = 5; that `<>` is then TRUE we share with ActiveMQ and
-RabbitMQ.) Strings and booleans have no order: `<` and its like are FALSE on them, and so are
-`BETWEEN` and `NOT BETWEEN`, which JMS defines by them.
+unlike types false. Of `<>` we do not take it by the letter: like other brokers we let it be what
+NOT makes of `=`.) Strings and booleans have no order: `<` and its like are FALSE on them, and so
+are `BETWEEN` and `NOT BETWEEN`, which JMS defines by them.
 
 Where JMS is silent:
 
