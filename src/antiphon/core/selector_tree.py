@@ -1,0 +1,109 @@
+"""A selector as a tree: `selector_grammar.py` makes it of the text, `selectors.py` compiles it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal as OneOf
+
+Operator = OneOf["=", "<>", "<", "<=", ">", ">="]
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    value: bool | int | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """A sign before something that is no literal. `+` too: it makes NULL of what is no number."""
+
+    negative: bool
+    operand: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """From left to right; either only `+` and `-`, or only `*` and `/`."""
+
+    first: Node
+    rest: tuple[tuple[str, Node], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    operator: Operator
+    left: Node
+    right: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    negated: bool
+    value: Node
+    low: Node
+    high: Node
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    negated: bool
+    name: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """Of the pattern each item is a character, `ANY_ONE` or `ANY_MANY`."""
+
+    negated: bool
+    name: str
+    pattern: tuple[str, ...]
+
+
+ANY_ONE, ANY_MANY = "any one", "any many"  # longer than a character, so they are none
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    negated: bool
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    operand: Node
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    terms: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    terms: tuple[Node, ...]
+
+
+Node = (
+    Literal | Name | Sign | Arithmetic | Compare | Between | In | Like | IsNull | Not | All | Either
+)
+
+
+def type_of(node: Node) -> OneOf["a number", "a string", "a condition", "a name"]:
+    """As far as it can be seen without a message; a name may turn out to be anything."""
+    match node:
+        case Name():
+            return "a name"
+        case Literal(value=str()):
+            return "a string"
+        case Sign() | Arithmetic():
+            return "a number"
+        case Literal(value=value) if not isinstance(value, bool):
+            return "a number"
+        case _:
+            return "a condition"
