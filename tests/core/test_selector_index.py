@@ -1,6 +1,5 @@
 """The index of selectors: the same answer as one by one, for less."""
 
-import time
 from random import Random
 from typing import Any
 
@@ -170,21 +169,10 @@ def test_a_term_that_all_share_does_not_gather_them() -> None:
     assert sum(fields.asked.values()) <= 4
 
 
-def test_a_thousand_selectors_cost_less_than_one_by_one() -> None:
-    selectors = [parsed(f"x = {k}") for k in range(1000)]
-    index = index_of(*(selector.text for selector in selectors))
-    started = time.process_time()
-    one_by_one = [[k for k, s in enumerate(selectors) if s.matches({"x": x})] for x in range(50)]
-    between = time.process_time()
-    at_once = [index.matching({"x": x}) for x in range(50)]
-    ended = time.process_time()
-    assert at_once == one_by_one
-    assert ended - between < (between - started) / 10  # about 1/200, when nothing disturbs
-
-
-@given(st.randoms(use_true_random=True))
+@given(st.integers(0, 1 << 32))
 @settings(max_examples=200)
-def test_the_answer_is_that_of_one_by_one(random: Random) -> None:
+def test_the_answer_is_that_of_one_by_one(seed: int) -> None:
+    random = Random(seed)
     index: SelectorIndex[int] = SelectorIndex()
     known: dict[int, Selector | None] = {}
     spellings = ["", *(some_text(random) for _ in range(12))]
