@@ -34,7 +34,7 @@ from antiphon.core import group_spec
 from antiphon.demo_member import GROUP
 from antiphon.errors import IllegalStateError, JMSError
 from antiphon.io.cluster import ClusterStatus, look
-from antiphon.io.local import LocalCluster
+from antiphon.io.local import LocalCluster, undisturbed
 
 MEMBERS = ("replica-1", "replica-2", "replica-3")
 WRITERS = ("writer-1", "writer-2")
@@ -132,7 +132,7 @@ class Members:
 
     def start(self, name: str) -> None:
         arguments = [self._url, name, str(self._folder / TRACES)]
-        with (self._folder / f"{name}.log").open("ab") as log:
+        with undisturbed(), (self._folder / f"{name}.log").open("ab") as log:
             process = self._running[name] = subprocess.Popen(
                 [sys.executable, "-m", "antiphon.demo_member", *arguments],
                 stdin=subprocess.DEVNULL,

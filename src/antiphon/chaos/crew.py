@@ -23,7 +23,7 @@ from antiphon.errors import JMSError
 from antiphon.formats import client_wire as cw
 from antiphon.formats.trace import TraceEvent
 from antiphon.io.client import LogClient
-from antiphon.io.local import LocalCluster, LocalServer
+from antiphon.io.local import LocalCluster, LocalServer, undisturbed
 from antiphon.io.transport import format_address
 
 STATUS_S = 0.5
@@ -141,7 +141,7 @@ class Programs:
         spec = self.specs[name]
         self.specs[name] = msgspec.structs.replace(spec, incarnation=spec.incarnation + 1)
         self._started[name] = time.monotonic()
-        with (self._folder / f"{name}.log").open("ab") as log:
+        with undisturbed(), (self._folder / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
                 [sys.executable, "-m", "antiphon.chaos.program", msgspec.json.encode(spec)],
                 stdin=subprocess.DEVNULL,

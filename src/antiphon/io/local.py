@@ -12,7 +12,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -40,6 +43,27 @@ def free_port() -> int:
             return port
 
 
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Signals that end this program wait until this is done: who ends the processes that it has
+    started must know of the one that is just beginning."""
+    waiting: list[int] = []
+    if threading.current_thread() is threading.main_thread():
+        handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
+    else:
+        handlers = {}  # only the main thread is interrupted
+    for number in (n for n, handler in handlers.items() if callable(handler)):
+        signal.signal(number, lambda n, _: waiting.append(n))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            if callable(handler):
+                signal.signal(number, handler)
+    for n in waiting[:1]:
+        signal.raise_signal(n)
+
+
 class LocalServer:
     """One server process, which may be killed and started again."""
 
@@ -65,7 +89,7 @@ class LocalServer:
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         options = ["--node", str(self.node), "--cluster", cluster]
         options += ["--data", str(self.data), "--storage", storage, *more]
-        with self.log.open("ab") as log:
+        with undisturbed(), self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*COMMAND, "serve", *options],
                 stdin=subprocess.DEVNULL,
