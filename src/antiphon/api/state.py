@@ -29,7 +29,6 @@ class InitialState:
 
     def __init__(self, waits: bool) -> None:
         self.known = Ticket()  # settled when it is there, or it is certain that there is none
-        self.position = 0  # the cut: everything up to here is in it
         self._file: IO[bytes] | None = None
         if not waits:
             self.known.settle()
@@ -44,7 +43,6 @@ class InitialState:
             return event
         elif isinstance(event, Ready) and self._file is not None:
             self._file.seek(0)
-            self.position = event.position
             self.known.settle()
         elif isinstance(event, Missing) and not self.known.done:
             self._discard()

@@ -50,7 +50,8 @@ def _why(b: State, member: Member, connected: bool) -> str:
         return ""
     if member.session == 0 and not member.suspected:
         return "closed in order, or invited and not come yet"
-    reason = "its connection is lost" if member.session else "its session is over, or it never came"
+    gone = "its session is over, it gave up, or it never came"
+    reason = "its connection is lost" if member.session else gone
     if member.suspect_at:
         return f"{reason}; suspected in {_seconds(b, member.suspect_at)}"
     if member.remove_at:
