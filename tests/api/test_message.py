@@ -52,13 +52,21 @@ class Recorder:
 
 
 def delivered(
-    sent: Outgoing, *, deliveries: int = 1, owner: Any = None, flags: int = 0, pickled: bool = False
+    sent: Outgoing,
+    *,
+    deliveries: int = 1,
+    owner: Any = None,
+    flags: int = 0,
+    pickled: bool = False,
+    stamp: int = 0,
 ) -> Message:
     """As it arrives, between two others in its pack."""
     other = outgoing("another", now_ms=NOW - 5)
     body, more = columns.encode([other, sent, other])
     data = pack.encode("topic:Alarms", 3, body, 0xABC, 41, 0, flags | more)
-    return arrived(Columns(data), 1, 1001, deliveries, owner, pickled)
+    arriving = Columns(data)
+    arriving.stamp = stamp
+    return arrived(arriving, 1, 1001, deliveries, owner, pickled)
 
 
 def through(content: Any, **headers: Any) -> Message:
@@ -293,7 +301,10 @@ HEADERS: dict[str, Any] = {
 
 
 def test_headers_arrive() -> None:
-    message = through("Fire!", priority=9, time_to_live=1.5, delivery_delay=0.25, **HEADERS)
+    sent = outgoing(
+        "Fire!", now_ms=NOW, priority=9, time_to_live=1.5, delivery_delay=0.25, **HEADERS
+    )
+    message = delivered(sent, stamp=NOW + 250)
     assert {name: getattr(message, name) for name in HEADERS} == HEADERS
     assert message.priority == 9
     assert message.expiration == (NOW + 1500) / 1000

@@ -612,6 +612,7 @@ class Conversation:
         if receipts is None:
             return  # closed meanwhile; it goes back
         columns = GroupColumns(m.pack, m.view) if m.view else Columns(m.pack)
+        columns.stamp = m.stamp
         if m.position <= 0 or m.deliveries <= 0:
             raise FormatError(f"a message at position {m.position}, delivery {m.deliveries}")
         for first, last in receipts.new(m.position, m.position + columns.count - 1):

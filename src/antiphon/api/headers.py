@@ -41,7 +41,7 @@ class Headers(TypedDict, total=False):
     key: str | None
 
 
-def fields_of(given: Headers, extra: Extra, now_ms: int) -> dict[str, Any]:
+def fields_of(given: Headers, extra: Extra) -> dict[str, Any]:
     """The fields of `Extra` that are given."""
     fields: dict[str, Any] = {}
     value: Any
@@ -55,10 +55,8 @@ def fields_of(given: Headers, extra: Extra, now_ms: int) -> dict[str, Any]:
                 fields[name] = extra.properties | props.checked(value)
             case "priority":
                 fields[name] = _priority(value)
-            case "time_to_live":
-                fields["expiration"] = now_ms + _milliseconds(name, value) if value else 0
-            case "delivery_delay":
-                fields["delivery_time"] = now_ms + _milliseconds(name, value) if value else 0
+            case "time_to_live" | "delivery_delay":
+                fields[name] = _milliseconds(name, value) if value else 0
             case "reply_to":
                 fields[name] = address(value)
             case _:

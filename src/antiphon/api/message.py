@@ -59,6 +59,7 @@ class _Sent(NamedTuple):
     destination: Destination | None
     delivery_mode: DeliveryMode
     view: View | None = None
+    visible: int = 0  # ms; when it could first be delivered, by the servers' clock
 
 
 _NOT_SENT = _Sent(None, 0, None, DeliveryMode.PERSISTENT)
@@ -162,13 +163,14 @@ class Message:
 
     @property
     def expiration(self) -> float:
-        """When it ceases to be of use; 0 means never."""
-        return self._headers().expiration / 1000
+        """When it ceases to be of use, by the servers' clock; 0 means never."""
+        return formats.expires(self._headers(), self._origin().visible) / 1000
 
     @property
     def delivery_time(self) -> float:
         """Before which it is not delivered."""
-        return (self._headers().delivery_time or self._origin().timestamp) / 1000
+        origin = self._origin()
+        return (origin.visible if self._headers().delivery_delay else origin.timestamp) / 1000
 
     @property
     def reply_to(self) -> Destination | None:
@@ -549,6 +551,7 @@ def _sent_as(columns: Columns, i: int) -> _Sent:
         Destination.parse(header.destination),
         mode,
         columns.view if isinstance(columns, GroupColumns) else None,
+        columns.stamp or columns.timestamp(i),
     )
 
 
@@ -576,7 +579,7 @@ def outgoing(
             f"a body of {len(body)} bytes: a message has at most {BODY_MAX}. Nothing was sent."
         )
     if given:
-        extra = replace(extra, **headers.fields_of(given, extra, now_ms))
+        extra = replace(extra, **headers.fields_of(given, extra))
     written = b"" if extra is PLAIN else headers.written(extra)
     # Twice as fast as `Outgoing(...)`, and this is done for every message.
     return tuple.__new__(Outgoing, (kind, body, written, now_ms))
@@ -599,10 +602,11 @@ def sent(
 ) -> None:
     """Tell a message that the application made how it was sent."""
     extra = formats.decode_extra(outgoing.extra)
-    message._sent = _Sent(id, outgoing.timestamp, destination, delivery_mode)
+    visible = outgoing.timestamp + extra.delivery_delay
+    message._sent = _Sent(id, outgoing.timestamp, destination, delivery_mode, visible=visible)
     message._extra = replace(
         message._headers(),
         priority=extra.priority,
-        expiration=extra.expiration,
-        delivery_time=extra.delivery_time,
+        time_to_live=extra.time_to_live,
+        delivery_delay=extra.delivery_delay,
     )

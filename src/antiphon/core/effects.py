@@ -90,7 +90,7 @@ class TakeSnapshot(msgspec.Struct, frozen=True):
 class Accepted(msgspec.Struct, frozen=True):
     """A pack that the state machine accepted: a row for the index."""
 
-    index: int
+    index: int  # the entry with which its messages became visible
     position: int
     count: int
     stamp: int
@@ -99,6 +99,7 @@ class Accepted(msgspec.Struct, frozen=True):
     session: int
     sequence: int
     producer: int = 0
+    source: int = 0  # the earlier entry that holds the pack; 0: it is this one
 
 
 class Applied(msgspec.Struct, frozen=True):

@@ -67,6 +67,12 @@ class Publish(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
     pack: bytes
 
 
+ACK, DEAD, CLAIM, SKIP = range(4)
+"""What is said of messages: they are done with; they cannot be handled, and go to the dead letters;
+this consumer of a queue, which has a selector, wants them; no consumer of this shared subscription
+does. The last two are said by servers."""
+
+
 class AckRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Positions `first` to `last` of one consumer. From a topic, 0 as `first` means: everything
     up to `last`. From a queue, each position in the range was delivered to this consumer."""
@@ -76,6 +82,8 @@ class AckRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     last: int
     event: int = 0  # of a group: its events up to here
     state: int = 0  # and the state that was asked for with this one
+    kind: int = ACK
+    reason: str = ""  # DEAD: why
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
@@ -99,6 +107,9 @@ class OpenConsumer(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False
     selector: str = ""
     no_local: bool = False
     slow: str = "spill"
+    shared: str = ""  # the name of the shared subscription; if it is durable, `durable` is the same
+    browse: bool = False  # look at the messages of a queue, and leave them there
+    exclusive: bool = False  # of a queue: the only one to get messages while it is open
 
 
 class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -192,6 +203,38 @@ class StateDone(msgspec.Struct, frozen=True, array_like=True, tag=13, gc=False):
     serial: int
 
 
+Sent = tuple[int, int, int]  # producer, first and last sequence: whole packs that are staged
+
+
+class Commit(msgspec.Struct, frozen=True, array_like=True, tag=14, gc=False):
+    """End a transaction: at one place in the order, all that was received is acknowledged, and all
+    that was sent becomes visible. The answer's `value` is 1; 0: the token is known, and what was
+    sent is dropped."""
+
+    rows: tuple[AckRow, ...]
+    sent: tuple[Sent, ...]
+    token: str = ""
+    staged: tuple[str, ...] = ()  # handles, of any session
+
+
+class Stage(msgspec.Struct, frozen=True, array_like=True, tag=15, gc=False):
+    """Keep what is staged beyond this session. The answer's `data` is the handle."""
+
+    sent: tuple[Sent, ...]
+
+
+class Discard(msgspec.Struct, frozen=True, array_like=True, tag=16, gc=False):
+    """Forget what is staged."""
+
+    sent: tuple[Sent, ...]
+
+
+class CreateTopic(msgspec.Struct, frozen=True, array_like=True, tag=17, gc=False):
+    """Make this a topic that keeps the last message of each key for those who come later."""
+
+    destination: str
+
+
 Body = (
     OpenConsumer
     | CloseConsumer
@@ -206,6 +249,10 @@ Body = (
     | Leave
     | AskState
     | StateDone
+    | Commit
+    | Stage
+    | Discard
+    | CreateTopic
 )
 
 
@@ -379,6 +426,12 @@ class ConsumerEnded(msgspec.Struct, frozen=True, array_like=True, tag=16, gc=Fal
     text: str
 
 
+class Browsed(msgspec.Struct, frozen=True, array_like=True, tag=22, gc=False):
+    """This browser has been sent all that there was when it was opened."""
+
+    consumer: int
+
+
 class Attached(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
     session: int
     attachment: int  # 1 for a new session, then 2, 3...
@@ -386,6 +439,7 @@ class Attached(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
     refused: tuple[NotPublished, ...]  # among those, lately
     heartbeat_ms: int  # who says nothing for three of these is gone
     pack_max: int
+    deliveries_max: int = 10  # after so many a message goes to the dead letters
 
 
 class Result(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
@@ -409,6 +463,8 @@ class Deliver(msgspec.Struct, frozen=True, array_like=True, tag=12, gc=False):
     deliveries: int  # 1: never delivered before
     pack: bytes
     view: int = 0  # of a group: the one that these messages were ordered in
+    age: int = 0  # ms by which the servers' time is past `stamp`, if some of them may expire
+    reason: str = ""  # of a dead letter: why it is one
 
 
 class Pong(msgspec.Struct, frozen=True, array_like=True, tag=13, gc=False):
@@ -500,6 +556,7 @@ Answer = (
     | Acked
     | Deliver
     | Happened
+    | Browsed
     | ConsumerEnded
     | StateComes
     | StateChunk
@@ -532,7 +589,7 @@ def encode_parts(message: Answer) -> tuple[bytes, ...]:
     if not isinstance(message, Deliver) or len(message.pack) <= 0xFFFF:
         return (_encoder.encode(message),)
     bare = msgspec.structs.replace(message, pack=b"")
-    tail = _encoder.encode(message.view)
+    tail = b"".join(map(_encoder.encode, (message.view, message.age, message.reason)))
     head = _encoder.encode(bare).removesuffix(_NO_BYTES + tail)
     return head + _BYTES_32.pack(0xC6, len(message.pack)), message.pack, tail
 

@@ -84,10 +84,12 @@ class Columns:
         "header",
         "kinds",
         "pack",
+        "stamp",
     )
 
     def __init__(self, pack: bytes) -> None:
         self.pack = pack
+        self.stamp = 0  # of the entry that the messages became visible with, for who knows it
         self.header = header = packs.read_header(pack)
         at = _layout(pack, header)
         self._times, self._bodies, self._extras = at.times, at.bodies, at.extras
@@ -211,8 +213,8 @@ class Extra(msgspec.Struct, array_like=True, frozen=True, gc=False):
     reply_to: str | None = None  # a destination as in `destination.py`
     type: str | None = None
     priority: int = PRIORITY
-    expiration: int = 0  # ms since 1970; 0: never
-    delivery_time: int = 0  # ms since 1970; 0: at once
+    time_to_live: int = 0  # ms from the stamp with which it was accepted; 0: for ever
+    delivery_delay: int = 0  # ms from when it was sent
     tag: str | None = None
     key: str | None = None
 
@@ -233,6 +235,12 @@ def decode_extra(data: bytes) -> Extra:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError(f"not the headers of a message: {error}") from None
+
+
+def expires(extra: Extra, stamp: int) -> int:
+    """The stamp from which on it is not delivered any more; 0: it always is. `stamp`: the one with
+    which it became visible, which was after its delay."""
+    return stamp - extra.delivery_delay + extra.time_to_live if extra.time_to_live else 0
 
 
 def message_id(header: PackHeader, i: int) -> str:

@@ -35,7 +35,16 @@ EXTRAS = 2
 CONTROL = 4
 """The messages are for the group itself (`JMS_remove` and others), and are not delivered."""
 
-FLAGS = NON_PERSISTENT | EXTRAS | CONTROL
+STAGED = 8
+"""Part of a transaction: the messages are stored, and nobody gets them before it is committed."""
+
+SPECIAL = 16
+"""Some message has a priority, a time to live or a `JMSXGroupID`: servers look at the extras."""
+
+DELAYED = 32
+"""Nobody gets the messages before the delivery delay is over, which all of them share."""
+
+FLAGS = NON_PERSISTENT | EXTRAS | CONTROL | STAGED | SPECIAL | DELAYED
 _HEADER = struct.Struct("<IBBHQQII")
 
 
