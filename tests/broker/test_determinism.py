@@ -119,7 +119,11 @@ def test_a_snapshot_has_something_of_everything() -> None:
     rig.close_consumer(2, 2)
     rig.detach(2)
     one = rig.broker
-    assert [(q.waiting_count, q.back.count) for q in one.queues.values()] == [(3, 2), (1, 0)]
+    waiting = [list(q.waiting()) for q in one.queues.values()]
+    assert waiting == [
+        [(2, 2, 0, 4, False), (9, 9, 0, 4, False), (10, 12, 0, 4, True)],
+        [(13, 13, 0, 4, True)],
+    ]
     assert [list(s.acked) for s in one.topics.subscriptions.values()] == [[(5, 5, 1)]]
     assert [list(s.returned) for s in one.topics.subscriptions.values()] == [[(4, 4, 3)]]
     assert [p.last for p in one.producers.values()] == [3]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from antiphon.errors import FormatError, UnknownVersionError
 from antiphon.formats import journal as f
+from antiphon.formats import pack
 from antiphon.formats.entry import (
     Entry,
     Kind,
@@ -23,7 +24,7 @@ from antiphon.formats.entry import (
 )
 from antiphon.io.journal_disk import RamDisk
 from antiphon.io.journal_opening import open_journal
-from tests.formats.values import U32, U64, of_type, with_flipped_bit
+from tests.formats.values import U64, of_type, with_flipped_bit
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 
@@ -32,7 +33,9 @@ entries = st.builds(Entry, u64, u64, u64, st.integers(0, 255), st.binary(max_siz
 promises = st.builds(
     f.Promise, u64, st.none() | st.builds(ReplicaId, st.integers(1, U64), st.integers(0, U64))
 )
-rows = st.builds(f.Row, u64, u64, st.integers(0, U32), u64, u64, u64, st.text(max_size=20))
+rows = st.builds(
+    f.Row, u64, u64, st.integers(0, pack.COUNT_MAX), u64, u64, u64, st.text(max_size=20), u64
+)
 manifests = st.builds(f.Manifest, u64, u64, u64, u64, u64, st.booleans())
 records = st.lists(
     entries.map(f.encode_entry)

@@ -476,9 +476,9 @@ class Stage:
                 self._store_part(server, effect)
             case Install():
                 server.chores.append(self._install(server, effect))
-            case TakeSnapshot(meta, chunks, live):
+            case TakeSnapshot(meta, chunks, live, parked):
                 self._detail(f"{server.name} begins a snapshot at {meta.index}")
-                work = server.journal.store_snapshot(meta, chunks, live)
+                work = server.journal.store_snapshot(meta, chunks, live, parked)
                 server.chores.append(self._take_snapshot(server, meta, work))
             case ReadReady(request, index):
                 outcome = f"reflects {index}" if index >= 0 else "cannot be answered now"

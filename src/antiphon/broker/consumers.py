@@ -5,12 +5,14 @@ A closed consumer stays known while something that its application saw may yet b
 
 from __future__ import annotations
 
+from antiphon.broker import events as ev
 from antiphon.broker import groups
-from antiphon.broker.queues import QueueConsumer
+from antiphon.broker.queues import Queue, QueueConsumer, Taker
 from antiphon.broker.sessions import Consumer, Session
 from antiphon.broker.spans import Span, Spans
 from antiphon.broker.state import State
 from antiphon.broker.topics import Key, Subscription
+from antiphon.core.selectors import parse
 from antiphon.errors import (
     IllegalStateError,
     InvalidDestinationError,
@@ -28,14 +30,18 @@ CONSUMERS_MAX = 10_000
 
 SLOW = ("spill", "disconnect", "drop")
 
+DEAD_LETTERS = "queue:DLQ"
+"""Where messages go that were delivered too often."""
+
+REASON_MAX = 1000
+
 
 def open_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int | tuple[int, bytes]:
     names.parse(m.destination)
     check_new(session, m.consumer, m.prefetch)
     if m.slow not in SLOW:
         raise IllegalStateError(f"slow={m.slow!r} is not one of {', '.join(SLOW)}")
-    if m.selector:
-        raise InvalidSelectorError("this server does not know selectors yet")
+    check_selector(m.selector)
     if m.no_local:
         raise IllegalStateError("this server does not know no_local yet")
     if names.is_temporary(m.destination) and b.owner_of(m.destination) is not session:
@@ -43,11 +49,22 @@ def open_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int | tuple
             f"{m.destination!r} belongs to another connection, or is gone; only the connection "
             "that created it may consume from it"
         )
+    if m.browse:
+        return _open_browser(b, session, m)
     if names.is_queue(m.destination):
         return _open_queue_consumer(b, session, m)
+    if m.shared:
+        return _open_shared_consumer(b, session, m)
     if m.destination in b.groups:
         return _open_member(b, session, m)
     return _open_topic_consumer(b, session, m)
+
+
+def check_selector(text: str) -> None:
+    try:
+        parse(text)
+    except RecursionError:
+        raise InvalidSelectorError("the selector is nested too deeply") from None
 
 
 def check_new(session: Session, consumer: int, prefetch: int) -> None:
@@ -62,7 +79,7 @@ def check_new(session: Session, consumer: int, prefetch: int) -> None:
 def _open_member(b: State, session: Session, m: cw.OpenConsumer) -> tuple[int, bytes]:
     """Subscribing to a group is joining it (table 4.2)."""
     if m.durable:
-        durable_key(b, session, m.durable)  # the classic call needs a client id
+        durable_key(session, m.durable)  # the classic call needs a client id
     durable = bool(m.durable)
     asked = cw.Join(m.consumer, m.destination, m.prefetch, m.durable, durable, takes_state=False)
     return groups.join(b, session, asked)
@@ -78,15 +95,70 @@ def leave(b: State, session: Session, m: cw.Leave) -> int:
 
 
 def _open_queue_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int:
-    if m.durable:
+    if m.durable or m.shared:
         raise InvalidDestinationError(f"{m.destination!r} is a queue: it needs no subscription")
-    session.consumers[m.consumer] = Consumer(
-        session.number, m.consumer, m.destination, m.prefetch, m.slow, None
-    )
-    queue = b.queue(m.destination)
-    queue.takers[session.number, m.consumer] = QueueConsumer(m.prefetch)
-    b.assign(queue)
+    _consume(b, session, m, b.queue(m.destination))
     return 0
+
+
+def _consume(b: State, session: Session, m: cw.OpenConsumer, queue: Queue) -> None:
+    session.consumers[m.consumer] = Consumer(
+        session.number, m.consumer, queue.name, m.prefetch, m.slow, None, m.selector
+    )
+    taker = QueueConsumer(m.prefetch, bool(parse(m.selector)), m.exclusive)
+    queue.open((session.number, m.consumer), taker)
+    b.assign(queue)
+
+
+def _open_browser(b: State, session: Session, m: cw.OpenConsumer) -> int:
+    if not names.is_queue(m.destination):
+        raise InvalidDestinationError(f"{m.destination!r} is no queue: only queues are browsed")
+    session.consumers[m.consumer] = browser = Consumer(
+        session.number, m.consumer, m.destination, m.prefetch, m.slow, None, m.selector
+    )
+    browser.browses = b.position
+    return 0
+
+
+def _open_shared_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int:
+    if m.destination in b.groups:
+        raise InvalidDestinationError(
+            f"{m.destination!r} is a group, whose members are told everything: join it"
+        )
+    name = shared_name(session, m.shared, bool(m.durable))
+    if session.client_id and durable_key(session, m.durable) in b.topics.subscriptions:
+        raise IllegalStateError(
+            f"{m.durable!r} is a durable subscription that is not shared. Choose another name"
+        )
+    queue = b.queues.get(name)
+    if queue is not None and (queue.pattern, queue.selector) != (m.destination, m.selector):
+        if any(not taker.closed for taker in queue.takers.values()):
+            raise IllegalStateError(
+                f"the shared subscription {m.shared!r} is in use with another topic or selector"
+            )
+        b.drop_queue(name)  # re-created, it is a new one
+        _forget_shared(b, name)
+        queue = None
+    if queue is None:
+        queue = b.queue(name)
+        queue.pattern, queue.selector, queue.durable = m.destination, m.selector, bool(m.durable)
+        b.shared_changed()
+    _consume(b, session, m, queue)
+    return 0
+
+
+def shared_name(session: Session, name: str, durable: bool) -> str:
+    """Of the queue: no destination has such a name."""
+    if not 0 < len(name) <= names.NAME_MAX:
+        raise IllegalStateError(f"a subscription's name has 1 to {names.NAME_MAX} characters")
+    return f"{'durable' if durable else 'shared'} {session.client_id} {name}"
+
+
+def _forget_shared(b: State, name: str) -> None:
+    for session in b.sessions.values():
+        for consumer in list(session.consumers.values()):
+            if consumer.closed and consumer.destination == name:
+                del session.consumers[consumer.number]
 
 
 def _open_topic_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int:
@@ -104,7 +176,11 @@ def _open_topic_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int:
 
 
 def _durable(b: State, session: Session, m: cw.OpenConsumer) -> Subscription:
-    key = durable_key(b, session, m.durable)
+    key = durable_key(session, m.durable)
+    if shared_name(session, m.durable, durable=True) in b.queues:
+        raise IllegalStateError(
+            f"{m.durable!r} is a shared durable subscription. Choose another name"
+        )
     known = b.topics.subscriptions.get(key)
     if known is not None and known.consumer is not None:
         raise IllegalStateError(
@@ -118,7 +194,7 @@ def _durable(b: State, session: Session, m: cw.OpenConsumer) -> Subscription:
     return known
 
 
-def durable_key(b: State, session: Session, name: str) -> Key:
+def durable_key(session: Session, name: str) -> Key:
     if not session.client_id:
         raise IllegalStateError(
             f"the durable subscription {name!r} needs a client id: connect(client_id=...)"
@@ -162,9 +238,10 @@ def shut(b: State, session: Session, consumer: Consumer, kept: list[cw.Kept]) ->
             subscription.give_back(list(consumer.kept))
         else:
             b.topics.remove(subscription.key)
-    elif (queue := b.queues.get(consumer.destination)) is not None:
+    elif consumer.browses is None and (queue := b.queues.get(consumer.destination)) is not None:
         taker = queue.takers[session.number, consumer.number]
         taker.closed = True
+        queue.leave((session.number, consumer.number))
         stays = [span for k in kept for span in _counted(k, taker.assigned)]
         queue.give_back([(one, two, d - 1) for one, two, d in taker.assigned.clear()])
         for span in stays:
@@ -193,8 +270,17 @@ def _drop_if_done(b: State, session: Session, consumer: Consumer) -> None:
                 b.assign(queue)
                 return
             del queue.takers[session.number, consumer.number]
-            b.settle(queue)
+            _settle(b, queue)
     del session.consumers[consumer.number]
+
+
+def _settle(b: State, queue: Queue) -> None:
+    """A consumer is gone. A shared subscription that is not durable lasts as long as one is open,
+    or may yet give something back."""
+    if queue.pattern and not queue.durable and not queue.takers:
+        b.drop_queue(queue.name)
+    else:
+        b.settle(queue)
 
 
 def acknowledge(b: State, session: Session, row: cw.AckRow) -> None:
@@ -202,6 +288,8 @@ def acknowledge(b: State, session: Session, row: cw.AckRow) -> None:
     if consumer is None or not 0 <= row.first <= row.last <= b.position:
         return
     subscription = b.subscription(consumer)
+    if row.kind == cw.DEAD:
+        _bury(b, session, consumer, subscription, row)
     if subscription is not None:
         if subscription.consumer not in (None, (session.number, consumer.number)):
             return  # somebody else is served from this cursor now
@@ -211,10 +299,47 @@ def acknowledge(b: State, session: Session, row: cw.AckRow) -> None:
             groups.acknowledge(b, session, consumer, row)
         consumer.kept.take(row.first, row.last)
     elif (queue := b.queues.get(consumer.destination)) is not None:
-        taker = queue.takers.get((session.number, consumer.number))
-        if taker is not None and taker.assigned.take(row.first, row.last):
-            b.assign(queue)
+        _acknowledge_queue(b, queue, (session.number, consumer.number), row)
     _drop_if_done(b, session, consumer)
+
+
+def _acknowledge_queue(b: State, queue: Queue, taker: Taker, row: cw.AckRow) -> None:
+    consumer = queue.takers.get(taker)
+    if consumer is None:
+        return
+    if row.kind == cw.CLAIM:
+        for first, last, deliveries in queue.claim(taker, row.first, row.last):
+            b.events.append(ev.Assigned(*taker, first, last, deliveries))
+    elif row.kind == cw.SKIP:
+        if queue.pattern and queue.selector:
+            queue.skip(row.first, row.last)
+    elif taken := consumer.assigned.take(row.first, row.last):
+        for first, last, _ in taken:
+            queue.forget(first, last)
+        b.assign(queue)
+
+
+def _bury(
+    b: State,
+    session: Session,
+    consumer: Consumer,
+    subscription: Subscription | None,
+    row: cw.AckRow,
+) -> None:
+    """What this consumer cannot handle goes to the dead letters, unless it comes from there. A
+    member of a group skips nothing."""
+    if consumer.destination == DEAD_LETTERS or consumer.destination in b.groups:
+        return
+    if subscription is None:
+        queue = b.queues.get(consumer.destination)
+        taker = queue.takers.get((session.number, consumer.number)) if queue else None
+        spans = taker.assigned.between(row.first, row.last) if taker is not None else []
+    else:
+        spans = [(row.first, row.last, 0)] if row.first > subscription.floor else []
+    if spans:
+        dead = b.queue(DEAD_LETTERS)
+        dead.put_dead(spans, row.reason[:REASON_MAX])
+        b.assign(dead)
 
 
 def return_kept(b: State, session: Session, m: cw.Return) -> int:
@@ -230,27 +355,32 @@ def _give_back(b: State, session: Session, consumer: Consumer, k: cw.Kept) -> No
     if subscription is not None:
         subscription.give_back(_counted(k, consumer.kept))
     elif (queue := b.queues.get(consumer.destination)) is not None:
-        taker = queue.takers[session.number, consumer.number]
-        queue.give_back(_counted(k, taker.assigned))
-        b.assign(queue)
+        taker = queue.takers.get((session.number, consumer.number))
+        if taker is not None:
+            queue.give_back(_counted(k, taker.assigned))
+            b.assign(queue)
     _drop_if_done(b, session, consumer)
 
 
 def let_go(b: State, session: Session, consumer: Consumer) -> None:
     """Whatever a closed consumer still has goes back, and counts as delivered."""
     del session.consumers[consumer.number]
+    key = (session.number, consumer.number)
     queue = b.queues.get(consumer.destination) if consumer.subscription is None else None
-    if queue is not None:
-        taker = queue.takers.pop((session.number, consumer.number))
+    if queue is not None and key in queue.takers:
+        queue.leave(key)
+        taker = queue.takers.pop(key)
         queue.give_back(taker.assigned.clear())
-        b.settle(queue)
+        _settle(b, queue)
 
 
 def unsubscribe(b: State, session: Session, m: cw.Unsubscribe) -> int:
     if group := m.group or _group_with(b, session, m.name):
         groups.unsubscribe(b, group, m.name)
         return 0
-    key = durable_key(b, session, m.name)
+    if _unsubscribe_shared(b, session, m.name):
+        return 0
+    key = durable_key(session, m.name)
     subscription = b.topics.subscriptions.get(key)
     if subscription is None:
         raise InvalidDestinationError(f"there is no durable subscription {m.name!r}")
@@ -261,6 +391,21 @@ def unsubscribe(b: State, session: Session, m: cw.Unsubscribe) -> int:
     b.topics.remove(key)
     _forget_kept(b, key)
     return 0
+
+
+def _unsubscribe_shared(b: State, session: Session, name: str) -> bool:
+    """False: there is no shared durable subscription of this name."""
+    shared = shared_name(session, name, durable=True)
+    queue = b.queues.get(shared)
+    if queue is None:
+        return False
+    if any(not taker.closed for taker in queue.takers.values()):
+        raise IllegalStateError(
+            f"the shared durable subscription {name!r} is active. Close its consumers first"
+        )
+    b.drop_queue(shared)
+    _forget_shared(b, shared)
+    return True
 
 
 def _group_with(b: State, session: Session, name: str) -> str:

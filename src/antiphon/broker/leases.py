@@ -8,11 +8,22 @@ entry of a new leader renews everything: while there was no leader nobody could.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 
-from antiphon.broker import consumers, groups
+from antiphon.broker import consumers, groups, transactions
 from antiphon.broker import events as ev
 from antiphon.broker.sessions import Serving, Session
-from antiphon.broker.state import GRACE_MS, GROUP, PRODUCER, SERVING, SESSION, State
+from antiphon.broker.state import (
+    DELAYED,
+    EXPIRY,
+    GRACE_MS,
+    GROUP,
+    PRODUCER,
+    SERVING,
+    SESSION,
+    STAGED,
+    State,
+)
 from antiphon.formats import client_wire as cw
 from antiphon.formats import command
 from antiphon.formats.destination import NAME_MAX
@@ -146,10 +157,27 @@ def expire(b: State) -> None:
         elif kind == SERVING:
             silent = b.serving.pop(int(key))
             _detach_all(b, silent.node, silent.life)
-        elif kind == GROUP:
-            groups.due(b, str(key))
         else:
-            del b.producers[str(key)]
+            _EXPIRE[kind](b, key)
+
+
+def _expire_messages(b: State, name: int | str) -> None:
+    queue = b.queues[str(name)]
+    queue.expire(b.stamp)
+    b.settle(queue)
+
+
+def _expire_producer(b: State, name: int | str) -> None:
+    del b.producers[str(name)]
+
+
+_EXPIRE: dict[int, Callable[[State, int | str], None]] = {
+    GROUP: lambda b, key: groups.due(b, str(key)),
+    EXPIRY: _expire_messages,
+    DELAYED: lambda b, index: transactions.due(b, int(index)),
+    STAGED: lambda b, handle: transactions.expire(b, str(handle)),
+    PRODUCER: _expire_producer,
+}
 
 
 def close(b: State, session: Session, kept: tuple[cw.Kept, ...]) -> None:
@@ -184,6 +212,7 @@ def lose(b: State, session: Session, why: str) -> None:
 
 
 def _end(b: State, session: Session, code: str, text: str) -> None:
+    transactions.end(b, session)
     for destination in list(session.temporaries):
         drop_temporary(b, session, destination)
     for name in session.names.values():
@@ -210,5 +239,5 @@ def _remember_end(b: State, session: Session) -> None:
 def drop_temporary(b: State, session: Session, destination: str) -> None:
     del session.temporaries[destination]
     b.unsendable.pop(destination, None)
-    b.queues.pop(destination, None)
+    b.drop_queue(destination)
     b.topics.forget(destination)

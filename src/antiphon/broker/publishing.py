@@ -15,7 +15,7 @@ from typing import NamedTuple
 from antiphon.broker.proposing import AGAIN_MAX_MS, AGAIN_MS, RETRY_MS
 from antiphon.errors import FormatError
 from antiphon.formats import client_wire as cw
-from antiphon.formats.pack import NON_PERSISTENT, PackHeader
+from antiphon.formats.pack import NON_PERSISTENT, STAGED, PackHeader
 
 
 class Waiting(NamedTuple):
@@ -84,7 +84,8 @@ class Publisher:
         if header.sequence != stream.last + 1:
             raise FormatError(f"message {header.sequence} after {stream.last}")
         self._arrivals += 1
-        persistent = not header.flags & NON_PERSISTENT
+        # Of a transaction that was committed, every message is there.
+        persistent = header.flags & (NON_PERSISTENT | STAGED) != NON_PERSISTENT
         settled = stream.told
         stream.add(Waiting(self._arrivals, header.last, persistent, pack))
         self._unproposed.append(pack)

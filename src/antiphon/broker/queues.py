@@ -3,25 +3,54 @@
 Every replica makes the same assignments at the same entries, as ranges of packs, so no server asks
 another who has what. A message is for one consumer at a time; it comes back when that consumer
 returns it, closes, or loses its session.
+
+Greater priorities go first, and among equals the message that came first, also if it came back.
+Messages of one group (`JMSXGroupID`) go to one consumer while it is there: what comes for it when
+it has no room is *reserved*. An expired message is dropped, at the latest when it would be
+assigned. An exclusive consumer gets everything while it is open. One with a selector gets what its
+server claims for it (`claim`), for only servers look into messages.
+
+A shared subscription is a queue too, filled by a topic (`pattern`).
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
-from antiphon.broker.spans import Range, Span, Spans
+import msgspec
+
+from antiphon.broker.spans import Range, Ranges, Span, Spans
+from antiphon.formats.columns import PRIORITY
 
 Taker = tuple[int, int]  # session and consumer
+
+
+class Special(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What makes a message one that does not simply wait for its turn."""
+
+    priority: int = PRIORITY
+    expires: int = 0  # a stamp; 0: never
+    group: str = ""
+    closes: bool = False  # it is the last of its group
+
+
+PLAIN = Special()
 
 
 class QueueConsumer:
     """What one consumer of a queue has and has not acknowledged."""
 
-    def __init__(self, prefetch: int) -> None:
+    def __init__(self, prefetch: int, selective: bool = False, exclusive: bool = False) -> None:
         self.prefetch = prefetch
+        self.selective = selective  # it has a selector
+        self.exclusive = exclusive
+        self.opened = 0  # which it was, of all that this queue had
         self.assigned = Spans()
+        self.reserved = Spans()  # of its groups, when it has room
         self.closed = False
 
     @property
@@ -29,86 +58,335 @@ class QueueConsumer:
         return 0 if self.closed else self.prefetch - self.assigned.count
 
 
+class Lane:
+    """The messages of one priority that nobody has."""
+
+    def __init__(self) -> None:
+        self.fresh: deque[Span] = deque()  # plain ones, as they came
+        self.sorted = Spans()  # special ones, and all that came back
+        self.count = 0
+
+    def append(self, first: int, last: int) -> None:
+        """Plain messages, which come after all others."""
+        self.fresh.append((first, last, 0))
+        self.count += last - first + 1
+
+    def add(self, first: int, last: int, deliveries: int) -> None:
+        self.sorted.add(first, last, deliveries)
+        self.count += last - first + 1
+
+    @property
+    def first(self) -> int:
+        """The position that is next. Only if there is one."""
+        if not self.fresh:
+            return self.sorted.first
+        fresh = self.fresh[0][0]
+        return min(fresh, self.sorted.first) if self.sorted else fresh
+
+    def take(self, most: int) -> Span:
+        """The next ones. Only if there are some."""
+        if self.fresh and self.first == self.fresh[0][0]:
+            first, last, deliveries = self.fresh.popleft()
+            upto = min(last, first + most - 1)
+            if upto < last:
+                self.fresh.appendleft((upto + 1, last, deliveries))
+            taken = (first, upto, deliveries)
+        else:
+            found = self.sorted.take_first(most)
+            assert found is not None
+            taken = found
+        self.count -= taken[1] - taken[0] + 1
+        return taken
+
+    def remove(self, first: int, last: int) -> list[Span]:
+        """Those that lie in this range, wherever their turn is."""
+        while self.fresh and self.fresh[0][0] <= last:
+            self.sorted.add(*self.fresh.popleft())
+        taken = self.sorted.take(first, last)
+        self.count -= sum(two - one + 1 for one, two, _ in taken)
+        return taken
+
+    def spans(self) -> Iterator[Span]:
+        yield from self.sorted
+        yield from self.fresh
+
+
 class Queue:
     def __init__(self, name: str) -> None:
         self.name = name
-        self.waiting: deque[Span] = deque()  # as they came
-        self.waiting_count = 0
-        self.back = Spans()  # given back; before all that never was assigned
         self.takers: dict[Taker, QueueConsumer] = {}  # the one whose turn it is comes first
+        self.opened = 0  # consumers so far
+        self.last = 0  # the last position that was put in
+        self.returned = 0  # grows when something comes back; who has looked must look again
+        # Of a shared subscription:
+        self.pattern = ""
+        self.selector = ""
+        self.durable = False
+        self.special: Ranges[Special] = Ranges()  # of messages that are not plain
+        self.reasons: Ranges[str] = Ranges()  # of dead letters
+        self._plain = Lane()
+        self._lanes: dict[int, Lane] = {PRIORITY: self._plain}  # the greatest priority first
+        self._owners: dict[str, Taker] = {}  # by group
+        self._expiring: list[tuple[int, int, int]] = []  # a heap: stamp, positions
+        self.watched: int | None = None  # the expiry that there is a deadline for
 
     @property
     def idle(self) -> bool:
-        return not (self.takers or self.waiting or self.back)
+        return not (self.takers or self.count or self.durable)
 
     @property
     def count(self) -> int:
-        return self.waiting_count + self.back.count
+        """Of messages that nobody has."""
+        return sum(lane.count for lane in self._lanes.values())
 
-    def put(self, first: int, last: int) -> None:
-        self.waiting.append((first, last, 0))
-        self.waiting_count += last - first + 1
+    def _lane(self, priority: int) -> Lane:
+        lane = self._lanes.get(priority)
+        if lane is None:
+            lane = self._lanes[priority] = Lane()
+            self._lanes = dict(sorted(self._lanes.items(), reverse=True))
+        return lane
+
+    # -- In -------------------------------------------------------------------------------------
+
+    def put(self, first: int, last: int, specials: Sequence[Special] = ()) -> None:
+        """`specials`: of each message; empty: they are plain."""
+        self.last = last
+        if not specials:
+            self._plain.append(first, last)
+            return
+        for special, run in groupby(specials):
+            count = len(list(run))
+            self._put(first, first + count - 1, special)
+            first += count
+
+    def _put(self, first: int, last: int, special: Special) -> None:
+        if special == PLAIN:
+            self._plain.append(first, last)
+            return
+        self.special.add(first, last, special)
+        self._wait(first, last, 0, special)
+
+    def put_dead(self, spans: list[Span], reason: str) -> None:
+        """Dead letters: nothing about them is special any more."""
+        for span in spans:
+            self.returned += 1
+            for first, last in self.reasons.gaps(
+                span[0], span[1]
+            ):  # another consumer's may be here
+                self.reasons.add(first, last, reason)
+                self._plain.add(first, last, 0)
 
     def give_back(self, spans: list[Span]) -> None:
-        for span in spans:
-            self.back.add(*span)
+        for first, last, deliveries in spans:
+            self.returned += 1
+            while first <= last:
+                special, end = self.special.run(first)
+                upto = last if end is None else min(end, last)
+                self._wait(first, upto, deliveries, special or PLAIN)
+                first = upto + 1
 
-    def assign(self) -> Iterator[tuple[Taker, Span]]:
+    def _wait(self, first: int, last: int, deliveries: int, special: Special) -> None:
+        self._lane(special.priority).add(first, last, deliveries)
+        if special.expires:
+            heapq.heappush(self._expiring, (special.expires, first, last))
+
+    def open(self, taker: Taker, consumer: QueueConsumer) -> None:
+        self.opened += 1
+        consumer.opened = self.opened
+        self.takers[taker] = consumer
+
+    # -- Out ------------------------------------------------------------------------------------
+
+    def assign(self, stamp: int) -> Iterator[tuple[Taker, Span]]:
         """Divide what waits among those who have room: each in turn gets an equal share, as far as
         its window goes."""
-        able = [taker for taker, consumer in self.takers.items() if consumer.credit > 0]
-        if not able or not self.count:
+        while able := self._able():
+            room = sum(self.takers[taker].credit for taker in able)
+            share = -(-min(self.count, room) // len(able))
+            for taker in able:
+                consumer = self.takers[taker]
+                if not (self.count or consumer.reserved):
+                    continue
+                self.takers[taker] = self.takers.pop(taker)  # its next turn is after all the others
+                yield from ((taker, span) for span in self._take(taker, consumer, share, stamp))
+
+    def _able(self) -> list[Taker]:
+        """Those who could be given something now."""
+        waiting = self.count > 0
+        entitled = [taker for taker, c in self.takers.items() if c.exclusive and not c.closed]
+        # Among several, the one that was there first.
+        entitled = [min(entitled, key=self._opened)] if entitled else list(self.takers)
+        return [
+            taker
+            for taker in entitled
+            if (consumer := self.takers[taker]).credit > 0
+            and ((waiting and not consumer.selective) or consumer.reserved)
+        ]
+
+    def _opened(self, taker: Taker) -> int:
+        return self.takers[taker].opened
+
+    def _take(
+        self, taker: Taker, consumer: QueueConsumer, share: int, stamp: int
+    ) -> Iterator[Span]:
+        while consumer.credit > 0 and consumer.reserved:
+            span = self._within_run(consumer.reserved.first, consumer.credit, consumer.reserved)
+            if not self._dropped(span, stamp):
+                yield self._give(consumer, span)
+        left = 0 if consumer.selective else min(share, consumer.credit)
+        while left > 0 and (lane := self._next_lane()) is not None:
+            span = self._within_run(lane.first, left, lane)
+            if self._dropped(span, stamp) or self._is_others(taker, span):
+                continue
+            left -= span[1] - span[0] + 1
+            yield self._give(consumer, span)
+
+    def _next_lane(self) -> Lane | None:
+        return next((lane for lane in self._lanes.values() if lane.count), None)
+
+    def _within_run(self, first: int, most: int, source: Lane | Spans) -> Span:
+        """The next ones of a lane, or of what is reserved, that have the same about them."""
+        _, end = self.special.run(first)
+        most = most if end is None else min(most, end - first + 1)
+        taken = source.take(most) if isinstance(source, Lane) else source.take_first(most)
+        assert taken is not None
+        return taken
+
+    def _give(self, consumer: QueueConsumer, span: Span) -> Span:
+        first, last, deliveries = span
+        consumer.assigned.add(first, last, deliveries + 1)
+        return first, last, deliveries + 1
+
+    def _dropped(self, span: Span, stamp: int) -> bool:
+        special = self.special.of(span[0])
+        expired = special is not None and 0 < special.expires <= stamp
+        if expired:
+            self.forget(span[0], span[1])
+        return expired
+
+    def _is_others(self, taker: Taker, span: Span) -> bool:
+        """Of a group that another consumer has: it is reserved for that one."""
+        special = self.special.of(span[0])
+        if special is None or not special.group:
+            return False
+        owner = self._owners.setdefault(special.group, taker)
+        if special.closes:
+            del self._owners[special.group]
+        if owner != taker:
+            self.takers[owner].reserved.add(*span)
+        return owner != taker
+
+    def claim(self, taker: Taker, first: int, last: int) -> Iterator[Span]:
+        """For a consumer with a selector: what still waits of these, as far as its window goes."""
+        consumer = self.takers.get(taker)
+        if consumer is None:
             return
-        room = sum(self.takers[taker].credit for taker in able)
-        share = -(-min(self.count, room) // len(able))
-        for taker in able:
-            if not self.count:
-                return
-            consumer = self.takers.pop(taker)
-            self.takers[taker] = consumer  # its next turn is after all the others
-            yield from ((taker, span) for span in self._take(consumer, share))
-        if self.count and any(c.credit > 0 for c in self.takers.values()):
-            yield from self.assign()  # some windows were smaller than a share
+        for lane in self._lanes.values():
+            for one, two, deliveries in lane.remove(first, last):
+                upto = min(two, one + consumer.credit - 1)
+                if one <= upto:
+                    yield self._give(consumer, (one, upto, deliveries))
+                if upto < two:
+                    lane.add(max(one, upto + 1), two, deliveries)
 
-    def _take(self, consumer: QueueConsumer, share: int) -> Iterator[Span]:
-        left = min(share, consumer.credit)
-        while left > 0 and (span := self._first(left)) is not None:
-            first, last, deliveries = span
-            consumer.assigned.add(first, last, deliveries + 1)
-            left -= last - first + 1
-            yield first, last, deliveries + 1
+    def skip(self, first: int, last: int) -> None:
+        """Of a shared subscription: none of its consumers wants these."""
+        for lane in self._lanes.values():
+            for one, two, _ in lane.remove(first, last):
+                self.forget(one, two)
 
-    def _first(self, most: int) -> Span | None:
-        if self.back:
-            return self.back.take_first(most)
-        if not self.waiting:
-            return None
-        first, last, deliveries = self.waiting.popleft()
-        upto = min(last, first + most - 1)
-        if upto < last:
-            self.waiting.appendleft((upto + 1, last, deliveries))
-        self.waiting_count -= upto - first + 1
-        return first, upto, deliveries
+    def forget(self, first: int, last: int) -> None:
+        """Nothing is to be known about these any more."""
+        if self.special:
+            self.special.take(first, last)
+        if self.reasons:
+            self.reasons.take(first, last)
+
+    def leave(self, taker: Taker) -> None:
+        """This consumer gets nothing more; its groups are free."""
+        consumer = self.takers[taker]
+        self._owners = {g: owner for g, owner in self._owners.items() if owner != taker}
+        self.give_back(consumer.reserved.clear())
+
+    # -- Time -----------------------------------------------------------------------------------
+
+    @property
+    def next_expiry(self) -> int | None:
+        """When something that nobody has expires."""
+        return self._expiring[0][0] if self._expiring else None
+
+    def expire(self, stamp: int) -> None:
+        while self._expiring and self._expiring[0][0] <= stamp:
+            expires, first, last = heapq.heappop(self._expiring)
+            for one, two, special in self.special.between(first, last):
+                if special.expires == expires:
+                    self._drop_waiting(one, two, self._lane(special.priority))
+
+    def _drop_waiting(self, first: int, last: int, lane: Lane) -> None:
+        reserved = [c.reserved.take(first, last) for c in self.takers.values() if c.reserved]
+        for one, two, _ in (*lane.remove(first, last), *(s for some in reserved for s in some)):
+            self.forget(one, two)
+
+    # -- All of it ------------------------------------------------------------------------------
+
+    def spans(self) -> Iterator[Span]:
+        """Whatever is in here, in no order."""
+        for lane in self._lanes.values():
+            yield from lane.spans()
+        for consumer in self.takers.values():
+            yield from consumer.assigned
+            yield from consumer.reserved
 
     def live(self) -> Iterator[Range]:
-        for first, last, _ in self.waiting:
-            yield first, last
-        for spans in (self.back, *(taker.assigned for taker in self.takers.values())):
-            for first, last, _ in spans:
-                yield first, last
+        return ((first, last) for first, last, _ in self.spans())
+
+    def waiting(self) -> Iterator[tuple[int, int, int, int, bool]]:
+        """First, last, deliveries, priority, whether they are fresh: for the snapshot."""
+        for priority, lane in self._lanes.items():
+            yield from ((*span, priority, False) for span in lane.sorted)
+            yield from ((*span, priority, True) for span in lane.fresh)
+
+    def restore_waiting(
+        self, first: int, last: int, deliveries: int, priority: int, fresh: bool
+    ) -> None:
+        if fresh:
+            self._lane(priority).append(first, last)
+        else:
+            self._lane(priority).add(first, last, deliveries)
+
+    def restore_special(self, first: int, last: int, special: Special) -> None:
+        self.special.add(first, last, special)
+        if special.expires:
+            heapq.heappush(self._expiring, (special.expires, first, last))
 
     def state(self) -> tuple[Any, ...]:
-        """Without what waits, which may be long (`waiting`)."""
-        takers = [(*t, c.prefetch, c.closed, list(c.assigned)) for t, c in self.takers.items()]
-        return self.name, list(self.back), takers
+        """Without what waits and what is special about it, which may be long."""
+        takers = [
+            (
+                *taker,
+                c.prefetch,
+                c.selective,
+                c.exclusive,
+                c.opened,
+                c.closed,
+                list(c.assigned),
+                list(c.reserved),
+            )
+            for taker, c in self.takers.items()
+        ]
+        owners = [(group, *taker) for group, taker in self._owners.items()]
+        shared = (self.pattern, self.selector, self.durable)
+        return self.name, self.opened, self.last, shared, takers, owners
 
     @classmethod
     def from_state(cls, state: Any) -> Queue:
-        name, back, takers = state
+        name, opened, last, shared, takers, owners = state
         one = cls(name)
-        one.back = Spans(map(tuple, back))
-        for session, number, prefetch, closed, assigned in takers:
-            taker = one.takers[session, number] = QueueConsumer(prefetch)
-            taker.closed = closed
-            taker.assigned = Spans(map(tuple, assigned))
+        one.opened, one.last = opened, last
+        one.pattern, one.selector, one.durable = shared
+        for session, number, prefetch, selective, exclusive, opened, closed, *spans in takers:
+            taker = one.takers[session, number] = QueueConsumer(prefetch, selective, exclusive)
+            taker.opened, taker.closed = opened, closed
+            taker.assigned, taker.reserved = (Spans(map(tuple, some)) for some in spans)
+        one._owners = {group: (session, number) for group, session, number in owners}
         return one

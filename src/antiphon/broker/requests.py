@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from antiphon.broker import consumers, groups, leases, transfers
+from antiphon.broker import consumers, groups, leases, transactions, transfers
 from antiphon.broker.sessions import Producer, Session
 from antiphon.broker.state import State
 from antiphon.errors import (
@@ -107,4 +107,7 @@ _REQUESTS: dict[type, Callable[[State, Session, Any], int | Granted]] = {
     cw.Leave: consumers.leave,
     cw.AskState: transfers.ask_again,
     cw.StateDone: transfers.done,
+    cw.Commit: transactions.commit,
+    cw.Stage: transactions.stage,
+    cw.Discard: transactions.discard,
 }

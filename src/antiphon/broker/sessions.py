@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from antiphon.broker.parked import Parked
 from antiphon.broker.spans import Spans
 from antiphon.broker.topics import Key
 from antiphon.formats.client_wire import NotPublished, Result
@@ -30,6 +31,7 @@ class Consumer:
         prefetch: int,
         slow: str,
         subscription: Key | None,
+        selector: str = "",
     ) -> None:
         self.session = session
         self.number = number
@@ -37,6 +39,8 @@ class Consumer:
         self.prefetch = prefetch
         self.slow = slow
         self.subscription = subscription  # None: of a queue
+        self.selector = selector  # of a queue's
+        self.browses: int | None = None  # only looks at the messages of a queue, up to this one
         self.closed = False
         self.kept = Spans()  # after closing, of a topic: seen, and may yet be acknowledged
 
@@ -49,6 +53,8 @@ class Consumer:
             self.subscription,
             self.closed,
             list(self.kept),
+            self.selector,
+            self.browses,
         )
 
 
@@ -71,6 +77,7 @@ class Session:
         self.result = Result(0)
         self.consumers: dict[int, Consumer] = {}
         self.temporaries: dict[str, None] = {}
+        self.staged: dict[tuple[int, int], Parked] = {}  # by producer and first sequence
 
     @property
     def detached(self) -> bool:
@@ -104,6 +111,7 @@ class Session:
             self.result,
             [consumer.state() for consumer in self.consumers.values()],
             list(self.temporaries),
+            list(self.staged.values()),
         )
 
     @classmethod
@@ -114,13 +122,17 @@ class Session:
         one.refusals = msgspec.convert(state[12], list[NotPublished])
         one.request = state[13]
         one.result = msgspec.convert(state[14], Result)
-        for number, destination, prefetch, slow, key, closed, kept in state[15]:
+        for number, destination, prefetch, slow, key, closed, kept, selector, browses in state[15]:
             subscription = (key[0], key[1]) if key is not None else None
-            consumer = Consumer(one.number, number, destination, prefetch, slow, subscription)
-            consumer.closed = closed
+            consumer = Consumer(
+                one.number, number, destination, prefetch, slow, subscription, selector
+            )
+            consumer.closed, consumer.browses = closed, browses
             consumer.kept = Spans(map(tuple, kept))
             one.consumers[number] = consumer
         one.temporaries = dict.fromkeys(state[16])
+        for parked in msgspec.convert(state[17], list[Parked]):
+            one.staged[parked.header.producer, parked.header.sequence] = parked
         return one
 
 

@@ -1,4 +1,5 @@
-"""Sorted ranges of positions, each with how often its messages were delivered.
+"""Sorted ranges of positions, each with something that is true of all its messages: mostly, how
+often they were delivered.
 
 A range costs the same whether it holds one message or a million, which is why the state machine
 knows ranges and never messages.
@@ -8,19 +9,21 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from typing import Generic, TypeVar
 
 Span = tuple[int, int, int]  # first, last, deliveries
 Range = tuple[int, int]
+Value = TypeVar("Value")
 
 
-class Spans:
+class Ranges(Generic[Value]):
     """Disjoint, ascending. Neighbours that are alike are one: cutting leaves no crumbs."""
 
-    def __init__(self, spans: Iterable[Span] = ()) -> None:
-        self._spans: list[Span] = list(spans)
+    def __init__(self, spans: Iterable[tuple[int, int, Value]] = ()) -> None:
+        self._spans: list[tuple[int, int, Value]] = list(spans)
         self.count = sum(last - first + 1 for first, last, _ in self._spans)  # of messages
 
-    def __iter__(self) -> Iterator[Span]:
+    def __iter__(self) -> Iterator[tuple[int, int, Value]]:
         return iter(self._spans)
 
     def __len__(self) -> int:
@@ -31,81 +34,112 @@ class Spans:
         """The last position in here; 0: there is none."""
         return self._spans[-1][1] if self._spans else 0
 
-    def add(self, first: int, last: int, deliveries: int) -> None:
+    @property
+    def first(self) -> int:
+        """The first position in here; 0: there is none."""
+        return self._spans[0][0] if self._spans else 0
+
+    def add(self, first: int, last: int, value: Value) -> None:
         """A range that is not in here yet."""
         spans = self._spans
         self.count += last - first + 1
-        if spans and spans[-1][1] + 1 == first and spans[-1][2] == deliveries:
-            spans[-1] = (spans[-1][0], last, deliveries)
+        if spans and spans[-1][1] + 1 == first and spans[-1][2] == value:
+            spans[-1] = (spans[-1][0], last, value)
         elif not spans or spans[-1][1] < first:
-            spans.append((first, last, deliveries))
+            spans.append((first, last, value))
         else:
-            self._put(first, last, deliveries)
+            self._put(first, last, value)
 
-    def _put(self, first: int, last: int, deliveries: int) -> None:
+    def _put(self, first: int, last: int, value: Value) -> None:
         """In between, joined with its neighbours if they are alike."""
         spans = self._spans
         begin = end = bisect_right(spans, first, key=lambda span: span[0])
-        if begin > 0 and spans[begin - 1][1:] == (first - 1, deliveries):
+        if begin > 0 and spans[begin - 1][1:] == (first - 1, value):
             begin -= 1
             first = spans[begin][0]
-        if end < len(spans) and (spans[end][0], spans[end][2]) == (last + 1, deliveries):
+        if end < len(spans) and (spans[end][0], spans[end][2]) == (last + 1, value):
             last = spans[end][1]
             end += 1
-        spans[begin:end] = [(first, last, deliveries)]
+        spans[begin:end] = [(first, last, value)]
 
-    def take(self, first: int, last: int) -> list[Span]:
+    def take(self, first: int, last: int) -> list[tuple[int, int, Value]]:
         """Remove whatever lies in this range, and return it."""
         spans = self._spans
         begin = self._at(first)
         end = begin
-        taken: list[Span] = []
-        rest: list[Span] = []
+        taken: list[tuple[int, int, Value]] = []
+        rest: list[tuple[int, int, Value]] = []
         while end < len(spans) and spans[end][0] <= last:
-            one, two, deliveries = spans[end]
-            taken.append((max(one, first), min(two, last), deliveries))
+            one, two, value = spans[end]
+            taken.append((max(one, first), min(two, last), value))
             if one < first:
-                rest.append((one, first - 1, deliveries))
+                rest.append((one, first - 1, value))
             if two > last:
-                rest.append((last + 1, two, deliveries))
+                rest.append((last + 1, two, value))
             end += 1
         if taken:
             spans[begin:end] = rest
             self.count -= sum(two - one + 1 for one, two, _ in taken)
         return taken
 
-    def take_first(self, most: int) -> Span | None:
+    def take_first(self, most: int) -> tuple[int, int, Value] | None:
         """Remove and return a range from the lower end, of `most` messages at most."""
         if not self._spans:
             return None
         first, last, _ = self._spans[0]
         return self.take(first, min(last, first + most - 1))[0]
 
-    def clear(self) -> list[Span]:
+    def clear(self) -> list[tuple[int, int, Value]]:
         spans, self._spans, self.count = self._spans, [], 0
         return spans
 
-    def deliveries(self, position: int) -> int:
-        """Of the range that holds this position; 0: none does."""
+    def of(self, position: int) -> Value | None:
+        """The value of the range that holds this position; None: none does."""
         at = self._at(position)
         if at < len(self._spans) and self._spans[at][0] <= position:
             return self._spans[at][2]
-        return 0
+        return None
 
-    def between(self, first: int, last: int) -> list[Span]:
+    def run(self, position: int) -> tuple[Value | None, int | None]:
+        """The value there, and up to where it is the same; None: no range holds the position, and
+        from there on none does."""
+        at = self._at(position)
+        if at == len(self._spans):
+            return None, None
+        first, last, value = self._spans[at]
+        return (value, last) if first <= position else (None, first - 1)
+
+    def between(self, first: int, last: int) -> list[tuple[int, int, Value]]:
         """The parts that lie in this range."""
         found = []
         for at in range(self._at(first), len(self._spans)):
-            one, two, deliveries = self._spans[at]
+            one, two, value = self._spans[at]
             if one > last:
                 break
-            found.append((max(one, first), min(two, last), deliveries))
+            found.append((max(one, first), min(two, last), value))
         return found
+
+    def gaps(self, first: int, last: int) -> list[Range]:
+        """What of this range is not in here."""
+        found = []
+        for one, two, _ in self.between(first, last):
+            if first < one:
+                found.append((first, one - 1))
+            first = two + 1
+        return [*found, (first, last)] if first <= last else found
 
     def _at(self, position: int) -> int:
         """The first range that ends at or after this position."""
         at = bisect_right(self._spans, position, key=lambda span: span[0])
         return at - 1 if at > 0 and self._spans[at - 1][1] >= position else at
+
+
+class Spans(Ranges[int]):
+    """With how often their messages were delivered."""
+
+    def deliveries(self, position: int) -> int:
+        """0: it is not in here."""
+        return self.of(position) or 0
 
 
 SPANS_MAX = 1024

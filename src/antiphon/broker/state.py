@@ -15,10 +15,12 @@ import msgspec
 
 from antiphon.broker import events as ev
 from antiphon.broker.group_state import Group
-from antiphon.broker.queues import Queue
+from antiphon.broker.parked import Parked, Staged
+from antiphon.broker.queues import Queue, Special
 from antiphon.broker.sessions import Consumer, Producer, Serving, Session
 from antiphon.broker.spans import Span, coarse
 from antiphon.broker.topics import Subscription, Topics
+from antiphon.core.effects import Accepted
 from antiphon.errors import InvalidDestinationError
 from antiphon.formats import destination as names
 
@@ -28,7 +30,9 @@ GRACE_MS = 3000
 ROWS_A_CHUNK = 1024
 
 # What a deadline is about.
-SESSION, SERVING, PRODUCER, GROUP = range(4)
+SESSION, SERVING, PRODUCER, GROUP, EXPIRY, DELAYED, STAGED = range(7)
+
+MATCHES_MAX = 65536
 
 encoder = msgspec.msgpack.Encoder()
 
@@ -44,6 +48,8 @@ class State:
         self.position = 0  # of the last accepted message
         self.digest = 0
         self.stamp = 0
+        self.index = 0  # of the entry that is being applied
+        self.accepted: list[Accepted] = []  # by that entry
         self.sessions: dict[int, Session] = {}
         self.topics = Topics()
         self.queues: dict[str, Queue] = {}
@@ -51,6 +57,11 @@ class State:
         self.client_ids: dict[str, int] = {}  # -> session
         self.ended: dict[int, tuple[int, int]] = {}  # session -> last attempt, remembered until
         self.producers: dict[str, Producer] = {}
+        self.delayed: dict[int, tuple[int, Parked]] = {}  # entry -> due, its pack
+        self.staged: dict[str, Staged] = {}  # by handle
+        self.parked_count = 0  # of packs that are delayed or staged, also by sessions
+        self.tokens: dict[str, int] = {}  # of commits -> remembered until
+        self._shared: dict[str, tuple[Queue, ...]] = {}  # topic -> shared subscriptions; a cache
         self.serving: dict[int, Serving] = {}
         self.events: list[ev.Event] = []
         self.deadlines: list[tuple[int, int, int | str]] = []  # a heap; may hold stale ones
@@ -76,6 +87,13 @@ class State:
             destination, _, name = str(key).partition(" ")
             group = self.groups.get(destination)
             return group.due(name) if group is not None else None
+        if kind == EXPIRY:
+            queue = self.queues.get(str(key))
+            return queue.next_expiry if queue is not None else None
+        if kind == DELAYED:
+            return self.delayed[int(key)][0] if key in self.delayed else None
+        if kind == STAGED:
+            return self.staged[str(key)].expires if key in self.staged else None
         producer = self.producers.get(str(key))
         return producer.expires if producer is not None and not producer.session else None
 
@@ -87,6 +105,12 @@ class State:
         if first <= self.position:
             ranges.append((first, self.position))
         return coarse(ranges)
+
+    def parked(self) -> tuple[int, ...]:
+        """Entries with packs that are not visible yet."""
+        staged = (p for some in self.staged.values() for p in some.packs)
+        own = (p for session in self.sessions.values() for p in session.staged.values())
+        return (*self.delayed, *(p.index for p in staged), *(p.index for p in own))
 
     def last_sequence(self, session: int, producer: int = 0) -> int:
         """Up to where this producer's messages are settled; 0 if it is not known."""
@@ -111,14 +135,42 @@ class State:
         return queue
 
     def assign(self, queue: Queue) -> None:
-        for (session, consumer), (first, last, deliveries) in queue.assign():
+        for (session, consumer), (first, last, deliveries) in queue.assign(self.stamp):
             self.events.append(ev.Assigned(session, consumer, first, last, deliveries))
+        self._watch(queue)
+
+    def _watch(self, queue: Queue) -> None:
+        """See to it that its messages expire in time."""
+        due = queue.next_expiry
+        if due is not None and due != queue.watched:
+            queue.watched = due
+            heapq.heappush(self.deadlines, (due, EXPIRY, queue.name))
+
+    def shared_by(self, destination: str) -> tuple[Queue, ...]:
+        """The shared subscriptions of a topic."""
+        found = self._shared.get(destination)
+        if found is None:
+            if len(self._shared) >= MATCHES_MAX:
+                self._shared.clear()
+            some = (q for q in self.queues.values() if q.pattern)
+            found = tuple(q for q in some if names.matcher(q.pattern)(destination))
+            self._shared[destination] = found
+        return found
+
+    def shared_changed(self) -> None:
+        """A shared subscription has begun or ended."""
+        self._shared.clear()
 
     def settle(self, queue: Queue) -> None:
         """After something came back or somebody left."""
         self.assign(queue)
         if queue.idle:
-            del self.queues[queue.name]
+            self.drop_queue(queue.name)
+
+    def drop_queue(self, name: str) -> None:
+        gone = self.queues.pop(name, None)
+        if gone is not None and gone.pattern:
+            self.shared_changed()
 
     def owner_of(self, temporary: str) -> Session | None:
         try:
@@ -146,7 +198,12 @@ class State:
             ("subscription", (s.state() for s in self.topics.subscriptions.values())),
             ("last", iter(self.topics.last.items())),
             ("queue", (q.state() for q in self.queues.values())),
-            ("waiting", ((q.name, *span) for q in self.queues.values() for span in q.waiting)),
+            ("waiting", ((q.name, *one) for q in self.queues.values() for one in q.waiting())),
+            ("special", ((q.name, *one) for q in self.queues.values() for one in q.special)),
+            ("reason", ((q.name, *one) for q in self.queues.values() for one in q.reasons)),
+            ("delayed", iter(self.delayed.values())),
+            ("staged", iter(self.staged.items())),
+            ("token", iter(self.tokens.items())),
             ("group", (g.state() for g in self.groups.values())),
             ("producer", iter(self.producers.values())),
             ("serving", iter(self.serving.values())),
@@ -165,6 +222,8 @@ class State:
             *((s.expires, SESSION, s.number) for s in self.sessions.values() if s.expires),
             *((s.renewed + GRACE_MS, SERVING, s.node) for s in self.serving.values()),
             *((p.expires, PRODUCER, p.name) for p in self.producers.values() if not p.session),
+            *((due, DELAYED, index) for index, (due, _) in self.delayed.items()),
+            *((some.expires, STAGED, handle) for handle, some in self.staged.items()),
             *(
                 (due, GROUP, f"{g.destination} {name}")
                 for g in self.groups.values()
@@ -173,6 +232,9 @@ class State:
             ),
         ]
         heapq.heapify(self.deadlines)
+        for queue in self.queues.values():
+            self._watch(queue)
+        self.parked_count = len(self.parked())
 
     def _restore_head(self, rows: list[Any]) -> None:
         self.position, self.digest, self.stamp = rows
@@ -195,10 +257,26 @@ class State:
             self.queues[queue.name] = queue
 
     def _restore_waiting(self, rows: list[Any]) -> None:
-        for name, first, last, deliveries in rows:
-            queue = self.queues[name]
-            queue.waiting.append((first, last, deliveries))
-            queue.waiting_count += last - first + 1
+        for name, *waiting in rows:
+            self.queues[name].restore_waiting(*waiting)
+
+    def _restore_special(self, rows: list[Any]) -> None:
+        for name, first, last, special in rows:
+            self.queues[name].restore_special(first, last, msgspec.convert(special, Special))
+
+    def _restore_reasons(self, rows: list[Any]) -> None:
+        for name, first, last, reason in rows:
+            self.queues[name].reasons.add(first, last, reason)
+
+    def _restore_delayed(self, rows: list[Any]) -> None:
+        for due, parked in msgspec.convert(rows, list[tuple[int, Parked]]):
+            self.delayed[parked.index] = (due, parked)
+
+    def _restore_staged(self, rows: list[Any]) -> None:
+        self.staged.update(msgspec.convert(rows, list[tuple[str, Staged]]))
+
+    def _restore_tokens(self, rows: list[Any]) -> None:
+        self.tokens.update(rows)
 
     def _restore_groups(self, rows: list[Any]) -> None:
         for row in rows:
@@ -223,6 +301,11 @@ class State:
         "last": _restore_last,
         "queue": _restore_queues,
         "waiting": _restore_waiting,
+        "special": _restore_special,
+        "reason": _restore_reasons,
+        "delayed": _restore_delayed,
+        "staged": _restore_staged,
+        "token": _restore_tokens,
         "group": _restore_groups,
         "producer": _restore_producers,
         "serving": _restore_serving,

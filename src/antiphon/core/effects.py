@@ -85,6 +85,7 @@ class TakeSnapshot(msgspec.Struct, frozen=True):
     meta: SnapshotMeta
     chunks: Iterator[bytes]
     live: tuple[tuple[int, int], ...]  # positions that somebody may still read
+    parked: tuple[int, ...] = ()  # entries whose packs are stored, and not accepted yet
 
 
 class Accepted(msgspec.Struct, frozen=True):

@@ -43,6 +43,9 @@ class Machine(Protocol):
     def live(self) -> tuple[tuple[int, int], ...]:
         """Ranges of positions (first, last) that somebody may still read."""
 
+    def parked(self) -> tuple[int, ...]:
+        """Entries with packs that have no positions yet, and may get them later."""
+
 
 class PackMachine:
     """Accepts every pack and gives each message its position, dense over the whole log.
@@ -113,6 +116,9 @@ class PackMachine:
         self._sessions = {}
         for chunk in chunks:
             self._sessions.update(msgspec.msgpack.decode(chunk, type=list[tuple[int, int]]))
+
+    def parked(self) -> tuple[int, ...]:
+        return ()
 
     def live(self) -> tuple[tuple[int, int], ...]:
         first = 1 if self._retain is None else max(1, self.position - self._retain + 1)

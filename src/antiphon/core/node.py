@@ -173,4 +173,5 @@ class Node:
         self._bytes_since_snapshot = 0
         membership = r.memberships.at(self.applied)
         meta = SnapshotMeta(self.applied, self._applied_epoch, self._applied_stamp, membership)
-        return [TakeSnapshot(meta, self.machine.snapshot(), self.machine.live())]
+        machine = self.machine
+        return [TakeSnapshot(meta, machine.snapshot(), machine.live(), machine.parked())]

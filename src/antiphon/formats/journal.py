@@ -59,6 +59,8 @@ _ENTRY = struct.Struct("<QQQB")
 _PROMISE = struct.Struct("<QQQ")
 _ROW_HEAD = struct.Struct("<II")
 _ROW = struct.Struct("<QQIQQQ")
+_LATE = 1 << 31  # in a row's count: a source stands before the destination
+_SOURCE = struct.Struct("<Q")
 _CHUNK = struct.Struct("<II")
 _FILE = struct.Struct("<4sI")
 _U32 = struct.Struct("<I")
@@ -92,7 +94,9 @@ class Promise(NamedTuple):
 class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An accepted pack: where it stands in the order and where in its segment.
 
-    A row without messages (`count` 0) is a checkpoint: the index is complete up to `index`.
+    If it was stored before it was accepted (`source`), the row is that of the entry by which it
+    was. A row without messages (`count` 0) is a checkpoint: the index is complete up to `index`;
+    or, if it has a `source`, a pack that is not accepted yet.
     """
 
     index: int
@@ -102,6 +106,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     stamp: int
     view: int
     destination: str
+    source: int = 0  # the entry that has the pack; 0: the one of this row
 
 
 class Batch(NamedTuple):
@@ -241,8 +246,11 @@ def find_batches(data: bytes, start: int) -> Iterator[tuple[int, Batch]]:
 
 
 def encode_row(row: Row) -> bytes:
-    fields = (row.index, row.position, row.count, row.offset, row.stamp, row.view)
-    rest = _ROW.pack(*fields) + row.destination.encode()
+    count, source = row.count, b""
+    if row.source:
+        count, source = count | _LATE, _SOURCE.pack(row.source)
+    fields = _ROW.pack(row.index, row.position, count, row.offset, row.stamp, row.view)
+    rest = fields + source + row.destination.encode()
     head = _U32.pack(len(rest))
     return _U32.pack(crc32c(head + rest)) + head + rest
 
@@ -257,8 +265,13 @@ def decode_rows(data: bytes) -> tuple[list[tuple[Row, int]], int]:
         if length < _ROW.size or end > len(data) or crc32c(data[at + 4 : end]) != crc:
             break
         index, position, count, offset, stamp, view = _ROW.unpack_from(data, at + _ROW_HEAD.size)
-        destination = data[at + _ROW_HEAD.size + _ROW.size : end].decode()
-        rows.append((Row(index, position, count, offset, stamp, view, destination), end))
+        at += _ROW_HEAD.size + _ROW.size
+        source = 0
+        if count & _LATE and at + _SOURCE.size <= end:
+            count, source = count ^ _LATE, _SOURCE.unpack_from(data, at)[0]
+            at += _SOURCE.size
+        destination = data[at:end].decode()
+        rows.append((Row(index, position, count, offset, stamp, view, destination, source), end))
         at = end
     return rows, at
 

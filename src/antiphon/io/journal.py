@@ -80,6 +80,8 @@ class Journal:
         self._opening = 1  # how often this journal was opened
         self._segments: list[Segment] = []
         self._where = array("Q")  # of the entries after the base: segment and place in it
+        # Packs of entries before the base that are not accepted yet: segment and place in it.
+        self._parked: dict[int, tuple[int, int]] = {}
         self._promise = f.Promise(0, None)
         self._pending: list[Entry | f.Promise] = []
         self._pending_tails: list[Tail] = []
@@ -251,12 +253,25 @@ class Journal:
     def _payload(self, segment: Segment, row: f.Row) -> bytes:
         payload = self._cache.get(row.position)
         if payload is None:
-            payload = self._entry(segment.number, row.offset).payload
+            payload = self._entry_of(segment, row).payload
             self._cache_bytes += len(payload)
         self._cache[row.position] = payload
         self._cache.move_to_end(row.position)
         self._bound_cache()
         return payload
+
+    def _entry_of(self, segment: Segment, row: f.Row) -> Entry:
+        """The one that has the pack of this row, which is in this segment's index."""
+        place = self._place_of(row.source) if row.source else (segment.number, row.offset)
+        assert place is not None, f"the pack of {row} is gone"
+        return self._entry(*place)
+
+    def _place_of(self, index: int) -> tuple[int, int] | None:
+        """Segment and place in it of an entry; None: it is gone."""
+        if index <= self._manifest.base_index:
+            return self._parked.get(index)
+        where = self._where[index - self._manifest.base_index - 1]
+        return where >> _OFFSET_BITS, where & _OFFSET_MASK
 
     def _bound_cache(self) -> None:
         while self._cache_bytes > CACHE_BYTES:
@@ -284,9 +299,11 @@ class Journal:
             if a.index > written_to:
                 self._unplaced.append(a)  # its entry is collected, but not written yet
                 continue
+            if a.source and self._place_of(a.source) is None:
+                continue  # nobody needed it when this server was brought up to date
             segment, at = self._place(a.index)
             segment.index.add(
-                f.Row(a.index, a.position, a.count, at, a.stamp, a.view, a.destination)
+                f.Row(a.index, a.position, a.count, at, a.stamp, a.view, a.destination, a.source)
             )
             touched[segment.number] = segment
         for segment in touched.values():
@@ -315,11 +332,16 @@ class Journal:
     # -- Snapshots of the state machine --------------------------------------------------------
 
     def store_snapshot(
-        self, meta: SnapshotMeta, chunks: Iterator[bytes], live: Spans
+        self,
+        meta: SnapshotMeta,
+        chunks: Iterator[bytes],
+        live: Spans,
+        parked: tuple[int, ...] = (),
     ) -> Iterator[tuple[str, ...]]:
-        """Store a snapshot, then let go of the segments that it makes superfluous. Yields names to
-        sync. A crash at any point leaves the old snapshot or the new one. Raises `DiskFullError`,
-        and then the old one stays. To be called before later entries are indexed."""
+        """Store a snapshot, then let go of the segments that it makes superfluous. `parked`: the
+        entries whose packs are not accepted yet, and are needed too. Yields names to sync. A crash
+        at any point leaves the old snapshot or the new one. Raises `DiskFullError`, and then the
+        old one stays. To be called before later entries are indexed."""
         self.flush()  # whatever the snapshot stands for is written, and its rows are known
         if self._pending or self._unplaced:
             raise DiskFullError("the journal has no room for the entries below this snapshot")
@@ -328,10 +350,15 @@ class Journal:
             # At once, so that no row of a later entry stands before the checkpoint: it may be
             # made again after a restart, and point elsewhere.
             self._checkpoint(segment, meta)
-        return self._store_snapshot(meta, chunks, live, due)
+        return self._store_snapshot(meta, chunks, live, parked, due)
 
     def _store_snapshot(
-        self, meta: SnapshotMeta, chunks: Iterator[bytes], live: Spans, due: list[Segment]
+        self,
+        meta: SnapshotMeta,
+        chunks: Iterator[bytes],
+        live: Spans,
+        parked: tuple[int, ...],
+        due: list[Segment],
     ) -> Iterator[tuple[str, ...]]:
         # The index, and the packs it points to, are on disk before the snapshot stands for them:
         # what a majority holds may be committed while our own copy is still unsynced.
@@ -343,20 +370,25 @@ class Journal:
         yield (OWN_SNAPSHOT,)
         self._disk.rename(OWN_SNAPSHOT, snapshot_name(meta.index))
         yield (DIRECTORY,)
-        base_index, base_epoch, first = self._retained(meta, live)
+        base_index, base_epoch, first = self._retained(meta, live, parked)
         yield from self._replace_manifest(
             f.Manifest(self._manifest.incarnation, first, base_index, base_epoch, meta.index)
         )
         while self._segments[0].number < first:
             self._remove_segment(self._segments.pop(0).number)
+        self._parked = {i: place for i, place in self._parked.items() if place[0] >= first}
         self._remove_old_snapshots()
 
-    def _retained(self, meta: SnapshotMeta, live: Spans) -> tuple[int, int, int]:
+    def _retained(
+        self, meta: SnapshotMeta, live: Spans, parked: tuple[int, ...]
+    ) -> tuple[int, int, int]:
         """The log's new base and the first segment to keep: whole segments go, from the oldest on,
         while the snapshot is past them, they hold nothing live, and they are not being written."""
         gone = 0
+        sources = (*parked, *(row.source for row in self._late_rows(live)))
+        holders = {place[0] for place in map(self._place_of, sources) if place is not None}
         for segment in self._segments[:-1]:
-            passed = segment.last_index <= meta.index
+            passed = segment.last_index <= meta.index and segment.number not in holders
             if not passed or any(segment.index.touches(*span) for span in live):
                 break
             gone += 1
@@ -370,6 +402,11 @@ class Journal:
         if base_index == meta.index:
             return base_index, meta.epoch, first
         return base_index, self.entries(base_index, 1)[0].epoch, first
+
+    def _late_rows(self, live: Spans) -> Iterator[f.Row]:
+        """Live ones whose packs are in earlier entries."""
+        for segment in self._segments:
+            yield from (row for row in segment.index.late_rows() if is_live(row, live))
 
     def _replace_manifest(self, manifest: f.Manifest) -> Iterator[tuple[str, ...]]:
         self._disk.write(MANIFEST + ".new", 0, f.encode_manifest(manifest))
@@ -403,28 +440,37 @@ class Journal:
 
     # -- Snapshots for other servers -----------------------------------------------------------
 
-    def part(self, to: Hashable, seq: int, live: Spans) -> tuple[SnapshotMeta | None, bytes, bool]:
+    def part(
+        self, to: Hashable, seq: int, live: Spans, parked: tuple[int, ...] = ()
+    ) -> tuple[SnapshotMeta | None, bytes, bool]:
         """Part `seq` of the newest snapshot and the live packs below it: header, data, whether it
         is the last. Part 0 begins anew; after that, the last part and the next one can be had."""
         reader = self._readers.get(to)
         newest = self._manifest.snapshot
         if seq == 0 and newest and (reader is None or not reader.repeats(newest)):
-            reader = self._readers[to] = PartReader(self, live)
+            reader = self._readers[to] = PartReader(self, live, parked)
         answer = reader.part(seq) if reader is not None else None
         if answer is None:
             self._readers.pop(to, None)
             return None, b"", False
         return answer
 
-    def live_pairs(self, upto: int, live: Spans) -> Iterator[tuple[f.Row, Entry]]:
-        """Live packs up to the entry `upto`, each with its row."""
+    def live_pairs(
+        self, upto: int, live: Spans, parked: tuple[int, ...] = ()
+    ) -> Iterator[tuple[f.Row, Entry]]:
+        """Live packs up to the entry `upto`, each with its row; those that are not accepted yet, or
+        were by later entries, with a row that has only the source."""
+        later = (row.source for row in self._late_rows(live) if row.index > upto)
+        for index in sorted({i for i in (*parked, *later) if i <= upto}):
+            if (place := self._place_of(index)) is not None:
+                yield f.Row(index, 0, 0, 0, 0, 0, "", index), self._entry(*place)
         for segment in list(self._segments):
             for at in range(len(segment.index)):
                 row = segment.index.row(at)
                 if segment.number < self._manifest.first_segment:
                     break  # no longer live, and gone, since this began
                 if row.index <= upto and is_live(row, live):
-                    yield row, self._entry(segment.number, row.offset)
+                    yield row, self._entry_of(segment, row)
 
     def receive_part(self, meta: SnapshotMeta, seq: int, data: bytes) -> None:
         """Keep a part that another server's journal has made."""
@@ -487,6 +533,7 @@ class Journal:
         self._manifest = fresh._manifest
         self._segments = fresh._segments
         self._where = fresh._where
+        self._parked = fresh._parked
         self._promise = fresh._promise
         self._synced = self._end
         self._marked = False
@@ -514,7 +561,11 @@ class Journal:
         self._disk.write(segment_name(segment.number), segment.size, data)
         at = segment.size + f.BATCH_SIZE
         for (row, _), record in zip(pairs, encoded, strict=True):
-            segment.index.add(msgspec.structs.replace(row, offset=at))
+            if row.count:
+                segment.index.add(msgspec.structs.replace(row, offset=at, source=0))
+            else:
+                segment.index.park(msgspec.structs.replace(row, offset=at))
+                self._parked[row.source] = (segment.number, at)
             segment.last_index = max(segment.last_index, row.index)
             at += len(record)
         segment.size += len(data)

@@ -28,6 +28,7 @@ class SegmentIndex:
         self._names: list[str] = []  # destinations in this segment
         self._numbers: dict[str, int] = {}
         self._rows_of: list[array[int]] = []  # by destination: places of its rows
+        self._sources: dict[int, int] = {}  # place -> entry, of packs that were stored earlier
         self.file_size = 0
         self.unwritten: list[bytes] = []
         self.complete_to = 0  # the newest checkpoint
@@ -44,6 +45,10 @@ class SegmentIndex:
         self.load(row)
         self.unwritten.append(encode_row(row))
 
+    def park(self, row: Row) -> None:
+        """A row without messages, for the file alone."""
+        self.unwritten.append(encode_row(row))
+
     def load(self, row: Row) -> None:
         """A row that the file has."""
         number = self._numbers.setdefault(row.destination, len(self._names))
@@ -51,6 +56,8 @@ class SegmentIndex:
             self._names.append(row.destination)
             self._rows_of.append(array("I"))
         self._rows_of[number].append(len(self._positions))
+        if row.source:
+            self._sources[len(self._positions)] = row.source
         self._positions.append(row.position)
         self._counts.append(row.count)
         self._indexes.append(row.index)
@@ -68,7 +75,12 @@ class SegmentIndex:
             self._stamps[at],
             self._views[at],
             self._names[self._destinations[at]],
+            self._sources.get(at, 0),
         )
+
+    def late_rows(self) -> Iterator[Row]:
+        """Those whose packs are in earlier entries."""
+        return map(self.row, self._sources)
 
     def find(self, position: int) -> Row | None:
         """The row of the pack that holds this position."""

@@ -222,6 +222,8 @@ class _Opening:
             for row, _ in rows:
                 if row.count and row.index <= upto and row.position > index.last_position:
                     index.load(row)
+                elif row.source and not row.count:
+                    self._journal._parked[row.source] = (segment.number, row.offset)
 
     def _set_identity(self) -> None:
         """Who cannot vouch for what it promised becomes somebody new, before anything else: an

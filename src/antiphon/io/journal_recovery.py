@@ -218,7 +218,11 @@ def proven_rows(
 ) -> list[tuple[f.Row, int]]:
     """The rows up to the last checkpoint that the snapshot stands for; it must be complete up to
     `complete_to`. Later ones may never have reached the disk, and will be made again."""
-    checkpoints = [n for n, (row, _) in enumerate(rows) if row.count == 0 and row.index <= snapshot]
+    checkpoints = [
+        n
+        for n, (row, _) in enumerate(rows)
+        if row.count == 0 and not row.source and row.index <= snapshot
+    ]
     last = checkpoints[-1] if checkpoints else -1
     reached = rows[last][0].index if checkpoints else 0
     if reached < complete_to:

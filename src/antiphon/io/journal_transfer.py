@@ -28,11 +28,12 @@ Spans = tuple[tuple[int, int], ...]
 class PartReader:
     """The sending side: parts in order, of which the newest can be had again."""
 
-    def __init__(self, journal: Journal, live: Spans) -> None:
+    def __init__(self, journal: Journal, live: Spans, parked: tuple[int, ...]) -> None:
         self.meta, chunks = journal.read_snapshot()
+        pairs = journal.live_pairs(self.meta.index, live, parked)
         parts = chain(
             (f.PART_STATE + chunk for chunk in chunks),
-            (f.encode_live(pairs) for pairs in _gather(journal.live_pairs(self.meta.index, live))),
+            (f.encode_live(some) for some in _gather(pairs)),
         )
         self._parts = parts
         self._ahead: bytes | None = next(parts, None)

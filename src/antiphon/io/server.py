@@ -251,7 +251,9 @@ class Server:
     def _applied(self, effect: Applied) -> None:
         payloads = {entry.index: entry.payload for entry in effect.entries}
         for accepted in effect.accepted:
-            self.journal.remember(accepted.position, payloads[accepted.index])
+            payload = payloads.get(accepted.source or accepted.index)
+            if payload is not None:  # otherwise it came with an earlier step
+                self.journal.remember(accepted.position, payload)
         self._accepted += effect.accepted
         self.home.applied(effect.accepted, effect.events, self.now_ms())
         self.clients.carry_out()
@@ -270,7 +272,8 @@ class Server:
         self._soon(self._read_part_now, effect)
 
     def _read_part_now(self, effect: ReadPart) -> None:
-        meta, data, last = self.journal.part(effect.to.node, effect.seq, self.broker.live())
+        live, parked = self.broker.live(), self.broker.parked()
+        meta, data, last = self.journal.part(effect.to.node, effect.seq, live, parked)
         self._carry_out(self.node.part_read(effect.to, meta, effect.seq, data, last, self.now_ms()))
 
     def _store_part(self, effect: StorePart) -> None:
@@ -293,7 +296,9 @@ class Server:
         try:
             if not self._write():
                 raise DiskFullError("the index is not complete up to this snapshot")
-            work = self.journal.store_snapshot(effect.meta, effect.chunks, effect.live)
+            work = self.journal.store_snapshot(
+                effect.meta, effect.chunks, effect.live, effect.parked
+            )
         except DiskFullError as error:
             self._no_room_for_a_snapshot(error)
         else:

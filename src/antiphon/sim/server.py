@@ -246,7 +246,8 @@ class SimServer:
             entries = self.journal.entries(effect.first, effect.max_bytes)
             return self.node.entries_read(effect.reader, effect.first, entries, self.now_ms())
         elif isinstance(effect, ReadPart):
-            meta, data, last = self.journal.part(effect.to.node, effect.seq, self.machine.live())
+            live, parked = self.machine.live(), self.machine.parked()
+            meta, data, last = self.journal.part(effect.to.node, effect.seq, live, parked)
             return self.node.part_read(effect.to, meta, effect.seq, data, last, self.now_ms())
         elif isinstance(effect, StorePart):
             self._store_part(effect)
@@ -373,7 +374,9 @@ class SimServer:
 
     def _take_snapshot(self, effect: TakeSnapshot) -> None:
         try:
-            work = self.journal.store_snapshot(effect.meta, effect.chunks, effect.live)
+            work = self.journal.store_snapshot(
+                effect.meta, effect.chunks, effect.live, effect.parked
+            )
         except DiskFullError as error:
             self.node.snapshot_failed()
             self._full(error)

@@ -1,0 +1,123 @@
+"""A pack becomes messages: they get their positions, and are for whom they are for.
+
+Mostly that is when the pack is applied; what is staged or delayed (`transactions.py`) gets its
+place in the order later, at the entry that makes it visible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from antiphon.broker.queues import PLAIN, Special
+from antiphon.broker.state import State
+from antiphon.core.effects import Accepted
+from antiphon.errors import FormatError, InvalidDestinationError
+from antiphon.formats import destination as names
+from antiphon.formats import pack
+from antiphon.formats.columns import Columns, Extra, decode_extra
+from antiphon.formats.pack import PackHeader
+
+KNOWN_MAX = 65536
+GROUP_ID, GROUP_SEQUENCE = "JMSXGroupID", "JMSXGroupSeq"
+CLOSES = -1
+"""The sequence number by which a sender says that its group ends."""
+
+
+def accept(b: State, header: PackHeader, specials: Sequence[Special] = (), source: int = 0) -> None:
+    """`source`: the earlier entry that has the pack. `specials` have times to live, which begin
+    with the present entry."""
+    first = b.position + 1
+    b.position += header.count
+    timed = [_until(special, b.stamp) for special in specials]
+    if names.is_queue(header.destination):
+        queue = b.queue(header.destination)
+        queue.put(first, b.position, timed)
+        b.assign(queue)
+    else:
+        b.topics.published(header.destination, b.position)
+        for queue in b.shared_by(header.destination):
+            queue.put(first, b.position, timed)
+            b.assign(queue)
+    group = b.groups.get(header.destination)
+    if group is not None:
+        group.messages += header.count
+    b.accepted.append(
+        Accepted(
+            b.index,
+            first,
+            header.count,
+            b.stamp,
+            group.view if group is not None else 0,
+            header.destination,
+            header.session,
+            header.sequence,
+            header.producer,
+            source,
+        )
+    )
+
+
+def _until(special: Special, stamp: int) -> Special:
+    if not special.expires:
+        return special
+    return msgspec.structs.replace(special, expires=stamp + special.expires)
+
+
+def specials_of(header: PackHeader, payload: bytes) -> list[Special]:
+    """What is special about each message; empty: nothing is about any. `expires` is the time to
+    live beyond the delivery delay."""
+    if not header.flags & pack.SPECIAL:
+        return []
+    return [_special(extra) for extra in _extras(payload)]
+
+
+def delay_of(payload: bytes) -> int:
+    """The delivery delay, which all messages of a pack share."""
+    return max(0, next(iter(_extras(payload))).delivery_delay)
+
+
+def _extras(payload: bytes) -> list[Extra]:
+    """Servers do not check what clients say of a message: what cannot be read is not special."""
+    try:
+        columns = Columns(payload)
+        return [decode_extra(columns.extra(i)) for i in range(columns.count)]
+    except FormatError:
+        return [Extra()] * pack.read_header(payload).count
+
+
+def _special(extra: Extra) -> Special:
+    group = extra.properties.get(GROUP_ID)
+    closes = extra.properties.get(GROUP_SEQUENCE) == CLOSES
+    lives = extra.time_to_live - extra.delivery_delay if extra.time_to_live > 0 else 0
+    special = Special(
+        max(0, min(extra.priority, 9)),
+        # One that dies before it may be delivered is dropped as soon as it could be.
+        max(lives, 1) if extra.time_to_live > 0 else 0,
+        group if isinstance(group, str) else "",
+        closes and isinstance(group, str),
+    )
+    return PLAIN if special == PLAIN else special
+
+
+def why_not(b: State, destination: str) -> str:
+    """Why nothing can be sent there; empty: it can."""
+    wrong = b.unsendable.get(destination)
+    if wrong is None:
+        if len(b.unsendable) >= KNOWN_MAX:
+            b.unsendable.clear()
+        wrong = b.unsendable[destination] = _check_sendable(b, destination)
+    return wrong
+
+
+def _check_sendable(b: State, destination: str) -> str:
+    try:
+        _, name = names.parse(destination)
+    except InvalidDestinationError as error:
+        return str(error)
+    if names.is_pattern(name):
+        return f"{destination!r} has a wildcard: it can be subscribed to, not sent to"
+    if names.is_temporary(destination) and not b.owner_of(destination):
+        return f"{destination!r} does not exist: it was deleted, or its connection has ended"
+    return ""

@@ -1,0 +1,26 @@
+"""Packs that are stored in the log and not visible to anybody yet, as plain data; the rules are in
+`transactions.py`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from antiphon.broker.queues import Special
+from antiphon.formats.pack import PackHeader
+
+
+class Parked(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A pack that is stored and not visible."""
+
+    index: int  # of the entry that has it
+    header: PackHeader
+    specials: tuple[Special, ...]
+    delay: int  # ms from when it is accepted until it is visible
+    payload: bytes  # only of messages for a group itself, which are not delivered
+
+
+class Staged(msgspec.Struct, frozen=True, array_like=True):
+    """Packs that any session may commit."""
+
+    expires: int
+    packs: tuple[Parked, ...]

@@ -1,0 +1,202 @@
+"""Messages that are stored before they are visible: those of transactions, and delayed ones.
+
+Such a pack is *parked*: the state machine knows the entry that has it, and the journal keeps that
+entry. It gets its positions at the entry that makes it visible: a commit, or the one with whose
+stamp its delay is over. So whoever consumes sees it at one place in the order, like any other.
+
+A commit is one entry: at it all that the transaction received is acknowledged and all that it sent
+becomes visible, one message directly after the other, whatever their destinations; or, if something
+is wrong with any of it, nothing happens. Packs may also be staged under a handle, for any session
+to commit. A token makes a second commit of the same thing one that sends nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+
+from antiphon.broker import accepting, consumers, groups
+from antiphon.broker import events as ev
+from antiphon.broker.parked import Parked, Staged
+from antiphon.broker.sessions import Session
+from antiphon.broker.state import DELAYED, STAGED, State
+from antiphon.errors import (
+    IllegalStateError,
+    ResourceAllocationError,
+    TransactionRolledBackError,
+)
+from antiphon.formats import client_wire as cw
+from antiphon.formats import pack
+from antiphon.formats.pack import PackHeader
+
+PARKED_MAX = 1_000_000
+"""Packs of all sessions together that are stored and not visible."""
+
+STAGED_RETENTION_MS = 24 * 3600 * 1000
+"""What nobody commits is forgotten after so long."""
+
+TOKEN_RETENTION_MS = 7 * 24 * 3600 * 1000
+TOKENS_MAX = 1_000_000
+TOKEN_LENGTH_MAX = 1024
+
+
+# -- Packs that are not visible yet ----------------------------------------------------------------
+
+
+def park(b: State, session: Session, header: PackHeader, payload: bytes) -> None:
+    """Raises `ResourceAllocationError` if there are too many."""
+    if b.parked_count >= PARKED_MAX:
+        raise ResourceAllocationError(
+            f"{PARKED_MAX} packs wait for a commit or for their time; no more can be stored"
+        )
+    delay = accepting.delay_of(payload) if header.flags & pack.DELAYED else 0
+    specials = tuple(accepting.specials_of(header, payload))
+    control = payload if header.flags & pack.CONTROL else b""
+    parked = Parked(b.index, header, specials, delay, control)
+    b.parked_count += 1
+    if header.flags & pack.STAGED:
+        session.staged[header.producer, header.sequence] = parked
+    else:
+        _delay(b, parked)
+    b.events.append(ev.Taken(session.number, header.producer))
+
+
+def _delay(b: State, parked: Parked) -> None:
+    due = b.stamp + parked.delay
+    b.delayed[parked.index] = (due, parked)
+    heapq.heappush(b.deadlines, (due, DELAYED, parked.index))
+
+
+def due(b: State, index: int) -> None:
+    """The delay of this pack is over."""
+    _, parked = b.delayed.pop(index)
+    b.parked_count -= 1
+    if not accepting.why_not(b, parked.header.destination):  # it may have been temporary
+        accepting.accept(b, parked.header, parked.specials, parked.index)
+
+
+def drop(b: State, some: Iterable[Parked]) -> None:
+    b.parked_count -= len(list(some))
+
+
+def expire(b: State, handle: str) -> None:
+    drop(b, b.staged.pop(handle).packs)
+
+
+# -- What clients ask for --------------------------------------------------------------------------
+
+
+def has_arrived(session: Session, body: cw.Body) -> bool:
+    """Whether all that this request is about was applied: what a client sends before a request may
+    be ordered after it, if it was lost on its way to the leader."""
+    if not isinstance(body, cw.Commit | cw.Stage | cw.Discard):
+        return True
+    return all(session.streams.get(producer, last) >= last for producer, _, last in body.sent)
+
+
+def commit(b: State, session: Session, m: cw.Commit) -> int:
+    try:
+        packs = [*_own(session, m.sent), *_handed_over(b, m.staged)] if not _known(b, m) else []
+        for parked in packs:
+            _check(b, parked.header)
+        if len(m.token) > TOKEN_LENGTH_MAX:
+            raise IllegalStateError(f"a token has at most {TOKEN_LENGTH_MAX} characters")
+    except (IllegalStateError, TransactionRolledBackError) as error:
+        _forget_own(b, session, m.sent)
+        raise TransactionRolledBackError(f"nothing was committed: {error}") from None
+    fresh = not _known(b, m)
+    _remember(b, m.token)
+    _forget_own(b, session, m.sent)
+    for handle in m.staged:
+        if handle in b.staged:
+            expire(b, handle)
+    for row in m.rows:
+        consumers.acknowledge(b, session, row)
+    for parked in packs:
+        _publish(b, parked)
+    return int(fresh)
+
+
+def _own(session: Session, sent: tuple[cw.Sent, ...]) -> Iterator[Parked]:
+    for producer, first, last in sent:
+        while first <= last:
+            parked = session.staged.get((producer, first))
+            if parked is None:
+                raise TransactionRolledBackError(_why_missing(session, producer, first))
+            yield parked
+            first = parked.header.last + 1
+
+
+def _why_missing(session: Session, producer: int, sequence: int) -> str:
+    for refusal in session.refusals:
+        if refusal.producer == producer and refusal.first <= sequence <= refusal.last:
+            return refusal.text
+    return f"message {sequence} of this transaction is not here"
+
+
+def _handed_over(b: State, handles: tuple[str, ...]) -> Iterator[Parked]:
+    for handle in dict.fromkeys(handles):
+        if handle not in b.staged:
+            raise IllegalStateError(f"nothing is staged as {handle!r}, or not any more")
+        yield from b.staged[handle].packs
+
+
+def _check(b: State, header: PackHeader) -> None:
+    if wrong := accepting.why_not(b, header.destination):
+        raise TransactionRolledBackError(wrong)
+    if header.flags & pack.CONTROL and header.destination not in b.groups:
+        raise TransactionRolledBackError(f"{header.destination!r} is no group")
+
+
+def _known(b: State, m: cw.Commit) -> bool:
+    return bool(m.token) and b.tokens.get(m.token, 0) > b.stamp
+
+
+def _remember(b: State, token: str) -> None:
+    while b.tokens and (len(b.tokens) > TOKENS_MAX or next(iter(b.tokens.values())) <= b.stamp):
+        del b.tokens[next(iter(b.tokens))]
+    if token and token not in b.tokens:
+        b.tokens[token] = b.stamp + TOKEN_RETENTION_MS
+
+
+def _forget_own(b: State, session: Session, sent: tuple[cw.Sent, ...]) -> list[Parked]:
+    """What this session has staged, in these ranges, is its own no longer."""
+    found = [
+        session.staged.pop(key)
+        for key in list(session.staged)
+        if any(producer == key[0] and first <= key[1] <= last for producer, first, last in sent)
+    ]
+    drop(b, found)
+    return found
+
+
+def _publish(b: State, parked: Parked) -> None:
+    header = parked.header
+    if header.flags & pack.CONTROL:
+        groups.control(b, b.groups[header.destination], parked.payload)
+    elif header.flags & pack.DELAYED:
+        b.parked_count += 1
+        _delay(b, parked)
+    else:
+        accepting.accept(b, header, parked.specials, parked.index)
+
+
+def stage(b: State, session: Session, m: cw.Stage) -> tuple[int, bytes]:
+    packs = tuple(_own(session, m.sent))
+    _forget_own(b, session, m.sent)
+    b.parked_count += len(packs)
+    handle = f"{session.number:x}-{session.request}"
+    b.staged[handle] = Staged(b.stamp + STAGED_RETENTION_MS, packs)
+    heapq.heappush(b.deadlines, (b.staged[handle].expires, STAGED, handle))
+    return 0, handle.encode()
+
+
+def discard(b: State, session: Session, m: cw.Discard) -> int:
+    _forget_own(b, session, m.sent)
+    return 0
+
+
+def end(b: State, session: Session) -> None:
+    """A session is over: what it has not committed is as if it had never been sent."""
+    drop(b, session.staged.values())
+    session.staged.clear()
