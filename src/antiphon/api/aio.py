@@ -27,11 +27,12 @@ from typing import IO, Any, Generic, TypeVar, Unpack, cast
 from antiphon.api.connecting import default_url, route_to
 from antiphon.api.connection import Connection, Options, logger
 from antiphon.api.consuming import LISTENER_TURN, BaseConsumer, Slow
-from antiphon.api.context import BaseContext, terms_of
+from antiphon.api.context import BaseContext, check_browsable, terms_of
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.destination import (
     Destination,
     Group,
+    Queue,
     Temporary,
     TemporaryQueue,
     TemporaryTopic,
@@ -314,6 +315,36 @@ class Consumer(BaseConsumer):
         await run(self.leaving(failed=error is not None))
 
 
+class Browser:
+    """The messages of a queue: each iteration shows those that are there when it begins, also those
+    that consumers have and have not acknowledged."""
+
+    def __init__(self, context: Context, queue: Queue, selector: str | None) -> None:
+        self._context = context
+        self.queue = queue
+        self.selector = selector
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        script = self._context.browsing(Consumer, self.queue, self.selector)
+        async with Opening(run(script)) as consumer:
+            async for message in consumer:
+                yield message
+
+    async def close(self) -> None:
+        """There is nothing to be closed; JMS has it."""
+
+    async def __aenter__(self) -> Browser:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
 class Member(BaseMember, Consumer):
     """A member of a group: it gets the group's messages and what happens to the group, in one
     order, the same for all members."""
@@ -395,8 +426,14 @@ class Context(BaseContext):
         no_local: bool = False,
         prefetch: int | None = None,
         slow: Slow | None = None,
+        exclusive: bool = False,
     ) -> Opening[Consumer]:
-        return Opening(run(self.opening(Consumer, destination, selector, no_local, prefetch, slow)))
+        """`exclusive`, of a queue: while it is open, no other consumer gets messages; among several
+        exclusive ones, the one that was opened first."""
+        script = self.opening(
+            Consumer, destination, selector, no_local, prefetch, slow, exclusive=exclusive
+        )
+        return Opening(run(script))
 
     def create_durable_consumer(
         self,
@@ -408,6 +445,41 @@ class Context(BaseContext):
         slow: Slow | None = None,
     ) -> Opening[Consumer]:
         return Opening(run(self.opening(Consumer, topic, selector, no_local, prefetch, slow, name)))
+
+    def create_shared_consumer(
+        self,
+        topic: Topic,
+        name: str,
+        selector: str | None = None,
+        prefetch: int | None = None,
+        slow: Slow | None = None,
+    ) -> Opening[Consumer]:
+        """One of the consumers among which the messages of this subscription are divided. It lasts
+        as long as one of them is open."""
+        script = self.opening_shared(Consumer, topic, name, selector, prefetch, slow, durable=False)
+        return Opening(run(script))
+
+    def create_shared_durable_consumer(
+        self,
+        topic: Topic,
+        name: str,
+        selector: str | None = None,
+        prefetch: int | None = None,
+        slow: Slow | None = None,
+    ) -> Opening[Consumer]:
+        """The same; it lasts until `unsubscribe`."""
+        script = self.opening_shared(Consumer, topic, name, selector, prefetch, slow, durable=True)
+        return Opening(run(script))
+
+    def create_browser(self, queue: Queue, selector: str | None = None) -> Opening[Browser]:
+        """To look at the messages of a queue, and leave them there."""
+        self.check()
+        check_browsable(queue, selector)
+
+        async def opening() -> Browser:
+            return Browser(self, queue, selector)
+
+        return Opening(opening())
 
     async def create_group(
         self,
@@ -452,6 +524,21 @@ class Context(BaseContext):
     async def recover(self) -> None:
         """Have all messages that were delivered and not acknowledged delivered again."""
         await run(self.recovering())
+
+    async def commit(self, token: str | None = None, staged: Iterable[str] = ()) -> bool:
+        """End the transaction: what was received is acknowledged, what was sent becomes visible, at
+        one place in the order; and with it what was staged under these handles. False: a commit
+        with this token has happened before, and what was sent is dropped."""
+        return await run(self.committing(token, staged))
+
+    async def rollback(self) -> None:
+        """End the transaction: what was received comes again, what was sent is dropped."""
+        await run(self.rolling_back())
+
+    async def stage(self) -> str:
+        """Hand what was sent since the last commit to the servers, invisible, for anybody to
+        commit; returns the handle."""
+        return await run(self.staging())
 
     async def stop(self) -> None:
         """Hold deliveries on the whole connection; returns when running listeners have."""

@@ -28,6 +28,7 @@ from antiphon.api.connecting import Route
 from antiphon.api.conversation import (
     AcksDue,
     Arrived,
+    Complete,
     Conversation,
     Dial,
     Dropped,
@@ -66,6 +67,9 @@ class Receiver(Protocol):
     def arrive(self, slice_: Slice) -> None: ...
     def occur(self, event: GroupEvent) -> None:
         """Of a group: after what has arrived before it."""
+
+    def complete(self) -> None:
+        """Of a browser: all has arrived."""
 
     def dropped(self, error: JMSError) -> None:
         """Nothing more comes."""
@@ -186,6 +190,9 @@ class Connection:
                     receiver.arrive(event.slice)
             elif isinstance(event, Settled):
                 event.ticket.tell()
+            elif isinstance(event, Complete):
+                if (receiver := self.receivers.get(event.consumer)) is not None:
+                    receiver.complete()
             elif isinstance(event, Occurred):
                 receiver = self.receivers.get(event.consumer)
                 if receiver is not None:

@@ -27,13 +27,10 @@ from antiphon.api.standing import Standing
 from antiphon.api.waiting import Deadline, Pause, Script, ring
 from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import IllegalStateError, JMSError
-from antiphon.formats.client_wire import RELATION, GroupEvent, Kept
+from antiphon.formats.client_wire import RELATION, AckRow, GroupEvent, Kept
 
 if TYPE_CHECKING:
     from antiphon.api.context import BaseContext
-
-LISTENER_DELIVERIES_MAX = 10
-"""A message whose listener has raised so often is left aside, unacknowledged."""
 
 LISTENER_TURN = 64
 """Messages that a listener gets before the other listeners of its context have their turn."""
@@ -61,6 +58,7 @@ class BaseConsumer(ABC):
             self._automatic and self._trace is None
         )  # loops may take several messages at a time
         self._allow_pickle = context.connection.options.allow_pickle
+        self._complete = False  # of a browser: all is here
         self._bells: set[Ticket] = set()  # of those who wait for a message
         self._looped: int | None = None  # the message in the body of a loop, and
         self._looper: object = None  # whose loop it is
@@ -80,7 +78,11 @@ class BaseConsumer(ABC):
         columns = slice_.columns
         if isinstance(columns, GroupColumns) and columns.view is None:
             columns.view = self.standing.view_of(columns.view_id)
-        self.inbox.arrive(slice_)
+        if self.inbox.divided and (self.inbox.ranked or slice_.is_special):
+            with self._lock:
+                self.inbox.insert(slice_)
+        else:
+            self.inbox.arrive(slice_)
         self.stir()
 
     def occur(self, event: GroupEvent) -> None:
@@ -96,6 +98,15 @@ class BaseConsumer(ABC):
                     relation=event.relation,
                 )
         self.inbox.occur(event)
+        self.stir()
+
+    def only_looks(self) -> None:
+        """Of a browser: whatever the context's mode, there is nothing to acknowledge."""
+        self._automatic = True
+
+    def complete(self) -> None:
+        """Of a browser: nothing more comes."""
+        self._complete = True
         self.stir()
 
     def dropped(self, error: JMSError) -> None:
@@ -117,6 +128,7 @@ class BaseConsumer(ABC):
         if request.data:
             admitted = admission(request.value, request.data)
             self.standing.enter(admitted)
+            self.inbox.deliveries_max = 0  # a member never skips what the others handle
             self._connection.relations.setdefault(self.destination.text, admitted.relation)
             if self._trace is not None:
                 self._trace.joined(self.destination.text, admitted.name, self.durable)
@@ -205,8 +217,9 @@ class BaseConsumer(ABC):
                 # Looked at after the bell was hung up: what comes from now on rings it.
                 if self.closed or (in_loop and self.finished):
                     return None
+                complete = self._complete
                 message = self._take(in_loop)
-                if message is not None:
+                if message is not None or complete:
                     return message
                 if self.must_provide:
                     yield from self.providing()
@@ -282,6 +295,8 @@ class BaseConsumer(ABC):
         self.call_in()
         self._looped = None
         self.inbox.recover()
+        if self.inbox.has_dead:
+            self.report_now()
 
     def report_now(self, patient: bool = True) -> Acknowledgement | None:
         """Still under the lock: who closes this consumer must find what was acknowledged before."""
@@ -293,6 +308,13 @@ class BaseConsumer(ABC):
         if self._trace is not None:
             self._trace.acknowledges(self.destination.text, rows)
         return self._connection.do(lambda c: None if c.over else c.acknowledge(rows, patient))
+
+    def all_done(self) -> list[AckRow]:
+        """All that the application has is acknowledged, once these rows are."""
+        self.call_in()
+        self._looped = None
+        self.inbox.acknowledge_all()
+        return self.inbox.take_rows()
 
     def _acknowledging(self, message: Message) -> Script[None]:
         self._context.check()
@@ -346,7 +368,8 @@ class BaseConsumer(ABC):
 
     def handled(self, message: Message, error: BaseException | None) -> None:
         """The listener has returned, or raised."""
-        again = message.delivery_count < LISTENER_DELIVERIES_MAX
+        limit = self._connection.conversation.deliveries_max
+        again = message.delivery_count < limit
         with self._lock:
             self._running = None
             if not self._automatic:
@@ -358,6 +381,9 @@ class BaseConsumer(ABC):
                 self._context.give_back([self])
             elif again:
                 self.inbox.redeliver(message._key())
+            elif not self.standing.name:
+                self.inbox.bury(message._key(), f"its listener raised {error!r}")
+                self.report_now()
         if error is not None:
             self._complain(message, error, again and self._automatic)
         self._context.rest()
@@ -376,6 +402,8 @@ class BaseConsumer(ABC):
             f"The member {self.standing.name!r} has stopped: it would differ from the others"
             if stops
             else "The message is left unacknowledged"
+            if not self._automatic
+            else "It went to the dead letters, queue:DLQ"
         )
         complaint = IllegalStateError(
             f"the listener of {self.destination} raised {error!r} for message {message.id}, "

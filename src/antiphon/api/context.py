@@ -18,6 +18,7 @@ from antiphon.api.consuming import BaseConsumer
 from antiphon.api.conversation import Conversation, Request, Terms
 from antiphon.api.conversation_inbox import Inbox
 from antiphon.api.conversation_ticket import Ticket
+from antiphon.api.conversation_transaction import Transaction
 from antiphon.api.destination import (
     Destination,
     Group,
@@ -46,6 +47,7 @@ from antiphon.api.standing import Standing
 from antiphon.api.state import StateProvider
 from antiphon.api.waiting import Deadline, Pause, Script, ring
 from antiphon.core.conflicts import ConflictRelation
+from antiphon.core.selectors import parse
 from antiphon.errors import (
     IllegalStateError,
     InvalidDestinationError,
@@ -68,9 +70,11 @@ ExceptionListener = Callable[[JMSError], Any]
 
 class BaseContext(ABC):
     def __init__(self, connection: Connection, mode: SessionMode, owner: bool) -> None:
-        check_mode(mode)
         self.connection = connection
         self.mode = SessionMode(mode)
+        transacted = self.mode is SessionMode.SESSION_TRANSACTED
+        # What was sent since the last commit; None: this context is not transacted.
+        self.transaction = Transaction() if transacted else None
         self.automatic = mode in AUTOMATIC
         self.lock = threading.Lock()
         self.closed = False
@@ -183,23 +187,6 @@ class BaseContext(ABC):
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a {type(self).__name__} cannot be pickled: connect inside the task")
 
-    # -- Not yet ----------------------------------------------------------------------------------
-
-    def commit(self, token: str | None = None, staged: Iterable[str] = ()) -> NoReturn:
-        not_yet("transacted sessions")
-
-    def rollback(self) -> NoReturn:
-        not_yet("transacted sessions")
-
-    def create_browser(self, queue: Queue, selector: str | None = None) -> NoReturn:
-        not_yet("browsers")
-
-    def create_shared_consumer(self, topic: Topic, name: str, **options: Any) -> NoReturn:
-        not_yet("shared subscriptions")
-
-    def create_shared_durable_consumer(self, topic: Topic, name: str, **options: Any) -> NoReturn:
-        not_yet("shared subscriptions")
-
     # -- Usable? ----------------------------------------------------------------------------------
 
     def check(self) -> None:
@@ -245,30 +232,79 @@ class BaseContext(ABC):
         prefetch: int | None,
         slow: str | None,
         durable: str = "",
+        shared: str = "",
+        exclusive: bool = False,
     ) -> Script[ConsumerKind]:
         self.check()
-        check_consumable(destination, selector, no_local)
-        consumer = self._new_consumer(kind, destination, prefetch)
+        check_consumable(destination, selector)
+        divided = isinstance(destination, Queue) or bool(shared)
+        consumer = self._new_consumer(kind, destination, prefetch, divided)
         consumer.durable = bool(durable)
         asked = cw.OpenConsumer(
             consumer.inbox.consumer,
             destination.text,
             consumer.inbox.prefetch,
             durable,
-            slow="spill" if slow is None else slow,
+            selector or "",
+            bool(no_local),
+            "spill" if slow is None else slow,
+            shared,
+            exclusive=exclusive,
+        )
+        yield from self._granting(consumer, lambda c: c.open_consumer(asked))
+        return consumer
+
+    def opening_shared(
+        self,
+        kind: type[ConsumerKind],
+        topic: Topic,
+        name: str,
+        selector: str | None,
+        prefetch: int | None,
+        slow: str | None,
+        durable: bool,
+    ) -> Script[ConsumerKind]:
+        """One of the consumers that divide a subscription."""
+        if not isinstance(topic, Topic):
+            raise InvalidDestinationError(f"{topic!r} is no topic: only topics are subscribed to")
+        if not name:
+            raise IllegalStateError("a shared subscription has a name")
+        kept = name if durable else ""
+        script = self.opening(kind, topic, selector, False, prefetch, slow, kept, name)
+        return (yield from script)
+
+    def browsing(
+        self, kind: type[ConsumerKind], queue: Queue, selector: str | None
+    ) -> Script[ConsumerKind]:
+        """A consumer that gets what is in the queue now, and leaves it there."""
+        self.check()
+        consumer = self._new_consumer(kind, queue, None, False)
+        consumer.only_looks()
+        asked = cw.OpenConsumer(
+            consumer.inbox.consumer,
+            queue.text,
+            consumer.inbox.prefetch,
+            selector=selector or "",
+            browse=True,
         )
         yield from self._granting(consumer, lambda c: c.open_consumer(asked))
         return consumer
 
     def _new_consumer(
-        self, kind: type[ConsumerKind], destination: Destination, prefetch: int | None
+        self,
+        kind: type[ConsumerKind],
+        destination: Destination,
+        prefetch: int | None,
+        divided: bool = False,
     ) -> ConsumerKind:
-        is_queue = isinstance(destination, Queue)
+        """`divided`: other consumers get a part of the messages."""
         if prefetch is None:
-            prefetch = PREFETCH_QUEUE if is_queue else PREFETCH_TOPIC
+            prefetch = PREFETCH_QUEUE if divided else PREFETCH_TOPIC
         with self.connection.lock:
             number = self.connection.conversation.next_consumer()
-        consumer = kind(self, destination, Inbox(number, is_queue, prefetch))
+        inbox = Inbox(number, divided, prefetch)
+        inbox.deliveries_max = self.connection.conversation.deliveries_max
+        consumer = kind(self, destination, inbox)
         with self.lock:
             self.check()
             self._consumers.append(consumer)
@@ -385,7 +421,7 @@ class BaseContext(ABC):
     def acknowledging(self) -> Script[None]:
         """All that this context has delivered."""
         self.check()
-        if self.automatic:
+        if self.automatic or self.transaction is not None:
             return
         with self.lock:
             rows = []
@@ -401,6 +437,11 @@ class BaseContext(ABC):
     def recovering(self) -> Script[None]:
         """All that this context has delivered and that is not acknowledged comes again."""
         self.check()
+        if self.transaction is not None:
+            raise IllegalStateError("a transacted context is rolled back, not recovered")
+        yield from self._starting_over()
+
+    def _starting_over(self) -> Script[None]:
         with self.lock:
             for consumer in self._consumers:
                 consumer.recover()
@@ -410,6 +451,57 @@ class BaseContext(ABC):
         if request is not None:
             yield Pause(request)
             request.outcome()
+
+    # -- Transactions -----------------------------------------------------------------------------
+
+    def _take_transaction(self) -> Transaction:
+        """What was sent since the last commit. What is sent from now on is of the next one."""
+        self.check()
+        with self.connection.lock:
+            transaction = self.transaction
+            if transaction is None:
+                raise IllegalStateError(
+                    "this context is not transacted: connect(session_mode=SESSION_TRANSACTED)"
+                )
+            self.transaction = Transaction()
+        return transaction
+
+    def committing(self, token: str | None, staged: Iterable[str]) -> Script[bool]:
+        """False: this token was committed before, and what was sent since then is dropped."""
+        transaction, handles = self._take_transaction(), tuple(staged)
+        with self.lock:
+            consumers = (*self._consumers, *self._gone)
+            before = [(consumer, consumer.inbox.remember()) for consumer in consumers]
+            rows = [row for consumer in consumers for row in consumer.all_done()]
+        if not (rows or transaction or handles or token):
+            return True
+        request = self.connection.do(
+            lambda c: c.commit(transaction, rows, token or "", handles),
+        )
+        yield Pause(request)
+        try:
+            return bool(request.outcome())
+        except JMSError:
+            with self.lock:
+                for consumer, remembered in before:
+                    consumer.inbox.restore(remembered)
+            if not self.unusable:
+                yield from self._starting_over()
+            raise
+
+    def rolling_back(self) -> Script[None]:
+        transaction = self._take_transaction()
+        if transaction:
+            self.connection.do(lambda c: None if c.over else c.discard(transaction))
+        yield from self._starting_over()
+
+    def staging(self) -> Script[str]:
+        """Until what was sent is kept by the servers."""
+        transaction = self._take_transaction()
+        request = self.connection.do(lambda c: c.stage(transaction))
+        yield Pause(request)
+        request.outcome()
+        return request.data.decode()
 
     # -- Requests ---------------------------------------------------------------------------------
 
@@ -516,6 +608,9 @@ class BaseContext(ABC):
 
     def _going(self) -> Script[None]:
         """One of several contexts: what it has goes back, the connection stays."""
+        if self.transaction:
+            transaction = self.transaction
+            self.connection.do(lambda c: None if c.over else c.discard(transaction))
         for consumer in list(self._consumers):
             yield from consumer.going()
         with self.lock:
@@ -586,26 +681,26 @@ def terms_of(
     connect_timeout: float,
     tls: Any,
 ) -> Terms:
-    check_mode(session_mode)
+    SessionMode(session_mode)
     if tls is not None:
         not_yet("TLS")
     return Terms(client_id or "", user or "", password or "", int(connect_timeout * 1000))
 
 
-def check_mode(mode: SessionMode) -> None:
-    if SessionMode(mode) is SessionMode.SESSION_TRANSACTED:
-        not_yet("transacted sessions")
-
-
-def check_consumable(destination: Destination, selector: str | None, no_local: bool) -> None:
+def check_consumable(destination: Destination, selector: str | None) -> None:
+    """A wrong selector is refused before anything is sent, as the servers would."""
     if not isinstance(destination, Destination):
         raise InvalidDestinationError(
             f"{destination!r} is no destination: create_topic(name) or create_queue(name) makes one"
         )
-    if selector is not None and selector.strip():
-        not_yet("selectors")
-    if no_local:
-        not_yet("no_local")
+    if selector is not None:
+        parse(selector)
+
+
+def check_browsable(queue: Queue, selector: str | None) -> None:
+    if not isinstance(queue, Queue):
+        raise InvalidDestinationError(f"{queue!r} is no queue: only queues are browsed")
+    check_consumable(queue, selector)
 
 
 def not_yet(what: str) -> NoReturn:

@@ -35,6 +35,7 @@ from antiphon.api.conversation_packing import Batch, Outbox, Packing, SelfClocki
 from antiphon.api.conversation_receipts import QueueReceipts, Receipts, TopicReceipts
 from antiphon.api.conversation_state import Handout, StateEvent, States
 from antiphon.api.conversation_ticket import Ticket
+from antiphon.api.conversation_transaction import Transaction
 from antiphon.errors import ConnectionLostError, FormatError, Happened, IllegalStateError, JMSError
 from antiphon.formats import client_wire as cw
 from antiphon.formats.columns import Columns, Outgoing
@@ -106,6 +107,12 @@ class Occurred(msgspec.Struct, frozen=True):
     event: cw.GroupEvent
 
 
+class Complete(msgspec.Struct, frozen=True):
+    """Nothing more comes for this browser."""
+
+    consumer: int
+
+
 class Dropped(msgspec.Struct, frozen=True):
     """Nothing more comes for this consumer, which nobody here has closed."""
 
@@ -123,21 +130,28 @@ class Over(msgspec.Struct, frozen=True):
     error: JMSError | None
 
 
-Event = Dial | HangUp | Settled | Arrived | Occurred | Dropped | StateEvent | AcksDue | Over
+Event = (
+    Dial | HangUp | Settled | Arrived | Occurred | Complete | Dropped | StateEvent | AcksDue | Over
+)
 
 
 class Request(Ticket):
     """A control request. Its value and data are those of the server's `Result`."""
 
-    __slots__ = ("after_ack", "body", "data", "number", "sent")
+    __slots__ = ("after_ack", "body", "data", "number", "sent", "transaction")
 
     def __init__(self, body: cw.Body, number: int, after_ack: int) -> None:
         super().__init__()
         self.body = body
         self.number = number
         self.after_ack = after_ack  # not before this acknowledgement is certain
+        self.transaction: Transaction | None = None  # not before all of it has left
         self.sent = False
         self.data = b""
+
+    @property
+    def may_leave(self) -> bool:
+        return self.transaction is None or all(b.left for b in self.transaction.batches)
 
 
 class Acknowledgement(Ticket):
@@ -176,6 +190,9 @@ class Conversation:
 
         self.idles = False
         """Messages that are sent now could leave: `flush` is worth while."""
+
+        self.deliveries_max = 0
+        """A message that was delivered so often is given up; the servers say so."""
 
         self._named: dict[str, Request] = {}  # openings of named producers
         self._receipts: dict[int, Receipts] = {}  # by consumer
@@ -263,13 +280,37 @@ class Conversation:
         """The session's own."""
         return self._outbox.streams[0]
 
-    def send(self, stream: Stream, destination: str, flags: int, message: Outgoing) -> Batch:
+    def send(
+        self, stream: Stream, destination: str, flags: int, message: Outgoing, key: Any = None
+    ) -> Batch:
         """To be called only while there is room."""
         if self._state is State.OVER:
             raise self.problem()
-        batch = self._outbox.put(stream, destination, flags, message)
+        batch = self._outbox.put(stream, destination, flags, message, key)
         assert batch is not None, "there is no room: wait for it"
         return batch
+
+    def commit(
+        self,
+        transaction: Transaction,
+        rows: Iterable[cw.AckRow],
+        token: str = "",
+        staged: Iterable[str] = (),
+    ) -> Request:
+        """Make all of it visible, and acknowledge these."""
+        body = cw.Commit(tuple(rows), transaction.sent(), token, tuple(staged))
+        return self._after(transaction, self.request(body))
+
+    def stage(self, transaction: Transaction) -> Request:
+        """Keep it at the servers; the answer's data is its handle."""
+        return self._after(transaction, self.request(cw.Stage(transaction.sent())))
+
+    def discard(self, transaction: Transaction) -> Request:
+        return self._after(transaction, self.request(cw.Discard(transaction.sent())))
+
+    def _after(self, transaction: Transaction, request: Request) -> Request:
+        request.transaction = transaction
+        return request
 
     def open_producer(self, name: str) -> Request:
         """When it is done, `opened` gives its stream. Who asks again gets the same."""
@@ -291,8 +332,8 @@ class Conversation:
     def open_consumer(self, asked: cw.OpenConsumer) -> Request:
         request = self.request(asked)
         number = asked.consumer
-        queue = is_queue(asked.destination)
-        self._receipts[number] = QueueReceipts(number) if queue else TopicReceipts(number)
+        divided = (is_queue(asked.destination) or asked.shared) and not asked.browse
+        self._receipts[number] = QueueReceipts(number) if divided else TopicReceipts(number)
         return request
 
     def join(self, asked: cw.Join) -> Request:
@@ -467,8 +508,8 @@ class Conversation:
             acks = self._acks_to_send
             self._out += (cw.encode(cw.Ack(a.number, a.rows, a.patient)) for a in acks)
             self._acks_to_send.clear()
-            self._send_request()
             self._out += (cw.encode(cw.Publish(pack)) for pack in self._outbox.leaving())
+            self._send_request()
         self.idles = self._state is State.ATTACHED and self._outbox.may_leave
         out, self._out = self._out, []
         if out:
@@ -535,6 +576,7 @@ class Conversation:
         self._states.attached(now_ms)
         self._heartbeat_ms = m.heartbeat_ms
         self._outbox.pack_max = min(cw.PACK_MAX, m.pack_max)
+        self.deliveries_max = m.deliveries_max
         for refused in m.refused:
             self._on_not_published(refused, now_ms)
         for producer, sequence in m.published:
@@ -582,6 +624,8 @@ class Conversation:
             self._states.granted(request.body, request.value)
         elif isinstance(request.body, cw.OpenProducer) and request.error is None:
             self._outbox.open(request.body.producer, request.value)
+        elif isinstance(request.body, cw.Commit) and request.error is None:
+            self._acknowledged(request.body.rows)
         elif request is self._closing:
             self._hang_up("closed")
             self._end(None)
@@ -590,7 +634,7 @@ class Conversation:
         if not self._requests or self._requests[0].sent:
             return
         request = self._requests[0]
-        if request.after_ack <= self._acked_number:
+        if request.after_ack <= self._acked_number and request.may_leave:
             request.sent = True
             self._out.append(cw.encode(cw.Control(request.number, request.body)))
 
@@ -600,12 +644,15 @@ class Conversation:
         self._acked_number = max(self._acked_number, m.number)
         while self._acks and self._acks[0].number <= m.number:
             ack = self._acks.popleft()
-            for row in ack.rows:
-                receipts = self._receipts.get(row.consumer)
-                if receipts is not None:
-                    receipts.acknowledged(row.first, row.last)
+            self._acknowledged(ack.rows)
             ack.settle()
             self._events.append(Settled(ack))
+
+    def _acknowledged(self, rows: Iterable[cw.AckRow]) -> None:
+        for row in rows:
+            receipts = self._receipts.get(row.consumer)
+            if receipts is not None:
+                receipts.acknowledged(row.first, row.last)
 
     def _on_deliver(self, m: cw.Deliver, _: int) -> None:
         receipts = self._receipts.get(m.consumer)
@@ -628,6 +675,10 @@ class Conversation:
             raise FormatError(f"consumer {m.consumer} is no member of a group")
         if receipts.new_event(m.event.serial):
             self._events.append(Occurred(m.consumer, m.event))
+
+    def _on_browsed(self, m: cw.Browsed, _: int) -> None:
+        if m.consumer in self._receipts:
+            self._events.append(Complete(m.consumer))
 
     def _on_state_comes(self, m: cw.StateComes, now_ms: int) -> None:
         self._states.comes(m, now_ms)
@@ -706,6 +757,7 @@ class Conversation:
         cw.Acked: _on_acked,
         cw.Deliver: _on_deliver,
         cw.Happened: _on_happened,
+        cw.Browsed: _on_browsed,
         cw.StateComes: _on_state_comes,
         cw.ConsumerEnded: _on_consumer_ended,
         cw.StateChunk: _on_state_chunk,

@@ -1,8 +1,9 @@
 """One consumer's messages here: those that wait for the application, and those that it has and has
 not acknowledged.
 
-Promises: messages are handed out in the order in which they came; `recover` puts what is not
-acknowledged back in front, in that order, with a higher count. Acknowledgements are gathered into
+Promises: messages are handed out in the order in which they came, of a queue those of greater
+priority first; `recover` puts what is not acknowledged back in front, in that order, with a higher
+count, or gives it up if it was handed out too often. Acknowledgements are gathered into
 as few rows as they fit in (`client_wire.AckRow`): for a topic, one number as long as nothing before
 it is open; for a queue, exact ranges.
 
@@ -25,17 +26,24 @@ so it is lent some (`Loan`), and takes them without either.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container
+from collections.abc import Container, Iterator
+from itertools import groupby
+from typing import Any
 
 from antiphon.api.conversation_events import Notice, key
-from antiphon.formats.client_wire import STATE, AckRow, GroupEvent, Kept
-from antiphon.formats.columns import Columns
+from antiphon.errors import FormatError
+from antiphon.formats.client_wire import DEAD, STATE, AckRow, GroupEvent, Kept
+from antiphon.formats.columns import PRIORITY, Columns, decode_extra
+from antiphon.formats.pack import SPECIAL
+
+AGAIN = 10
+"""Instead of a priority: what comes again comes first."""
 
 
 class Slice:
     """Messages `at` to `end - 1` of a pack, delivered together."""
 
-    __slots__ = ("again", "at", "columns", "deliveries", "end", "start")
+    __slots__ = ("again", "at", "columns", "deliveries", "end", "priority", "start")
 
     def __init__(
         self,
@@ -52,6 +60,7 @@ class Slice:
         self.end = end
         self.deliveries = deliveries  # 1: for the first time
         self.again = again  # the application had it, and gets it again
+        self.priority = AGAIN if again else PRIORITY
 
     @property
     def first(self) -> int:
@@ -61,8 +70,15 @@ class Slice:
     def last(self) -> int:
         return self.start + self.end - 1
 
+    @property
+    def is_special(self) -> bool:
+        """Some of the messages may have a priority."""
+        return isinstance(self.columns, Columns) and bool(self.columns.header.flags & SPECIAL)
+
     def part(self, at: int, end: int) -> Slice:
-        return Slice(self.columns, self.start, at, end, self.deliveries, self.again)
+        part = Slice(self.columns, self.start, at, end, self.deliveries, self.again)
+        part.priority = self.priority
+        return part
 
 
 class Loan:
@@ -88,10 +104,12 @@ class Loan:
 
 
 class Inbox:
-    def __init__(self, consumer: int, is_queue: bool, prefetch: int) -> None:
+    def __init__(self, consumer: int, divided: bool, prefetch: int) -> None:
+        """`divided`: other consumers get a part of the messages, as from a queue."""
         self.consumer = consumer
         self.ready: deque[Slice] = deque()
-        self._is_queue = is_queue
+        self.divided = divided
+        self.ranked = False  # some message had a priority: from then on all are put in their place
         self.prefetch = prefetch
         self._enough = max(1, prefetch // 4)  # acknowledgements to be told of without delay
         self._open: list[Slice] = []  # handed out and not acknowledged, as they were handed out
@@ -109,9 +127,22 @@ class Inbox:
         self._state = 0  # which is here, by the event with which it was asked for
         self._state_seen = False  # the application has asked for more since then
         self._state_done = False  # and has acknowledged something since then
+        self.deliveries_max = 0  # a message that was handed out so often is given up; 0: none is
+        self._dead: list[AckRow] = []  # those that were
 
     def arrive(self, slice_: Slice) -> None:
         self.ready.append(slice_)
+
+    def insert(self, slice_: Slice) -> None:
+        """Messages of a queue with priorities: each goes before those of lesser ones."""
+        self.ranked = True
+        for priority, at, end in _by_priority(slice_):
+            part = slice_.part(at, end)
+            part.priority = priority
+            place = len(self.ready)
+            while place > 0 and self.ready[place - 1].priority < priority:
+                place -= 1
+            self.ready.insert(place, part)
 
     def occur(self, event: GroupEvent) -> None:
         notice = Notice(event)
@@ -251,7 +282,7 @@ class Inbox:
         self._count += last - first + 1
         if self._ranges and self._ranges[-1][1] + 1 == first:
             self._ranges[-1] = (self._ranges[-1][0], last)
-        elif self._is_queue or (self._open and self._has_open_before(first)):
+        elif self.divided or (self._open and self._has_open_before(first)):
             self._ranges.append((first, last))
         else:
             self._floor = max(self._floor, last)
@@ -290,7 +321,7 @@ class Inbox:
     def take_rows(self) -> list[AckRow]:
         """What was acknowledged since this was last asked."""
         event, state = self._events_done(), self._take_state()
-        rows = []
+        rows, self._dead = self._dead, []
         if self._floor or event or state:
             rows.append(AckRow(self.consumer, 0, self._floor, event, state))
         rows += [AckRow(self.consumer, first, last) for first, last in self._ranges]
@@ -315,13 +346,29 @@ class Inbox:
         self._told = upto
         return upto
 
+    def remember(self) -> tuple[Any, ...]:
+        """What is acknowledged, and what is not: to be as it was, if that comes to nothing."""
+        settled = (self._floor, self._beyond, self._count, self._event, self._told)
+        state = (self._state, self._state_seen, self._state_done)
+        return list(self._open), list(self._ranges), settled, state
+
+    def restore(self, before: tuple[Any, ...]) -> None:
+        slices, self._ranges, settled, state = before
+        self._open = [*slices, *self._open]
+        self._floor, self._beyond, self._count, self._event, self._told = settled
+        self._state, self._state_seen, self._state_done = state
+
     # -- Again ----------------------------------------------------------------------------------
 
     def recover(self) -> None:
         """Whatever is open is handed out again, before all others."""
         slices, self._open = self._open, []
         self.request = None  # it is no longer the next
-        self.ready.extendleft(_again(slice_) for slice_ in reversed(slices))
+        for slice_ in reversed(slices):
+            if self.is_hopeless(slice_.deliveries):
+                self._give_up(slice_, f"delivered {slice_.deliveries} times, and not acknowledged")
+            else:
+                self.ready.appendleft(_again(slice_))
 
     def redeliver(self, position: int) -> None:
         """This one message is handed out again, next."""
@@ -329,6 +376,24 @@ class Inbox:
         if slice_ is not None:
             self.request = None
             self.ready.appendleft(_again(slice_))
+
+    def is_hopeless(self, deliveries: int) -> bool:
+        return 0 < self.deliveries_max <= deliveries
+
+    def bury(self, position: int, reason: str) -> None:
+        """This one message cannot be handled: it goes to the dead letters."""
+        slice_ = self._remove(position)
+        if slice_ is not None:
+            self._give_up(slice_, reason)
+
+    def _give_up(self, slice_: Slice, reason: str) -> None:
+        if slice_.first > 0:
+            row = AckRow(self.consumer, slice_.first, slice_.last, kind=DEAD, reason=reason)
+            self._dead.append(row)
+
+    @property
+    def has_dead(self) -> bool:
+        return bool(self._dead)
 
     def put_back(self, position: int) -> None:
         """This one was taken, but nobody has seen it."""
@@ -371,6 +436,23 @@ class Inbox:
         kept = [k for k in self.kept() if not any(p in but for p in range(k.first, k.last + 1))]
         self._open = handled
         return kept
+
+
+def _by_priority(slice_: Slice) -> Iterator[tuple[int, int, int]]:
+    """Priority, begin and end of each part that has one."""
+    priorities = (_priority(slice_.columns, i) for i in range(slice_.at, slice_.end))
+    at = slice_.at
+    for priority, run in groupby(priorities):
+        end = at + len(list(run))
+        yield priority, at, end
+        at = end
+
+
+def _priority(columns: Columns | Notice, i: int) -> int:
+    try:
+        return decode_extra(columns.extra(i)).priority if isinstance(columns, Columns) else PRIORITY
+    except FormatError:
+        return PRIORITY
 
 
 def _again(slice_: Slice) -> Slice:

@@ -4,9 +4,10 @@
 otherwise messages gather and leave together when an answer comes. So there is no pause to tune: a
 lone message does not wait, and under load packs grow until the servers keep up.
 
-A pack holds consecutive messages of one producer, for one destination, in one delivery mode. Once
-it has left it never changes: it is sent again as it was. Every message has a number in its stream
-(the session's own, or that of a named producer), from the moment it is put in here.
+A pack holds consecutive messages of one producer, for one destination, in one delivery mode, of one
+transaction or of none. Once it has left it never changes: it is sent again as it was. Every message
+has a number in its stream (the session's own, or that of a named producer), from the moment it is
+put in here.
 
 What is held is bounded: when `has_room` is false, senders wait for `room()`.
 """
@@ -16,13 +17,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from itertools import chain
-from typing import Protocol
+from typing import Any, Protocol
 
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.errors import FormatError, JMSError, ResourceAllocationError
 from antiphon.formats import columns, pack
 from antiphon.formats.client_wire import PACK_MAX
 from antiphon.formats.columns import Outgoing
+from antiphon.formats.pack import SPECIAL
 
 PACKS_IN_FLIGHT = 4
 PACK_BYTES = 256 << 10
@@ -78,6 +80,8 @@ class Batch(Ticket):
         "destination",
         "first",
         "flags",
+        "key",
+        "left",
         "messages",
         "pack",
         "size",
@@ -85,12 +89,14 @@ class Batch(Ticket):
     )
 
     def __init__(
-        self, stream: Stream, destination: str, flags: int, neglected: deque[JMSError]
+        self, stream: Stream, destination: str, flags: int, key: Any, neglected: deque[JMSError]
     ) -> None:
         super().__init__()
         self.stream = stream
         self.destination = destination
         self.flags = flags
+        self.key = key
+        self.left = False  # it is on its way, or there and back
         self.first = stream.sequence + 1
         self.count = 0
         self.size = 0
@@ -111,6 +117,7 @@ class Batch(Ticket):
         """No more messages: from now on it is a pack."""
         body, flags = columns.encode(self.messages)
         self.messages = []
+        self.left = True
         self.pack = pack.encode(
             self.destination,
             self.count,
@@ -150,10 +157,12 @@ class Outbox:
 
     # -- In -------------------------------------------------------------------------------------
 
-    def put(self, stream: Stream, destination: str, flags: int, message: Outgoing) -> Batch | None:
-        """The batch that it is in; None: there is no room. Raises `ResourceAllocationError`, before
-        anything else, on a message that is too big. Called for every message: nothing is done here
-        that could be done for a pack."""
+    def put(
+        self, stream: Stream, destination: str, flags: int, message: Outgoing, key: Any = None
+    ) -> Batch | None:
+        """The batch that it is in, with others of the same `key` only; None: there is no room.
+        Raises `ResourceAllocationError`, before anything else, on a message that is too big. Called
+        for every message: nothing is done here that could be done for a pack."""
         if not self.has_room:
             return None
         _, body, extra, _ = message
@@ -165,11 +174,13 @@ class Outbox:
             or batch.count == self._messages_max
             or batch.destination != destination
             or batch.stream is not stream
-            or batch.flags != flags
+            or (batch.flags ^ flags) & ~SPECIAL
+            or batch.key != key
         ):
             self._check_size(size)
-            batch = self._open = Batch(stream, destination, flags, self.neglected)
+            batch = self._open = Batch(stream, destination, flags, key, self.neglected)
             self._gathering.append(batch)
+        batch.flags |= flags
         batch.messages.append(message)
         batch.count += 1
         batch.size += size
@@ -246,6 +257,7 @@ class Outbox:
             while stream.unanswered:
                 settled.append(self._answered(stream, _copy(sent)))
         for batch in self._gathering:
+            batch.left = True
             batch.finish(_copy(unsent))
             settled.append(batch)
         self._gathering.clear()

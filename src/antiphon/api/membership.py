@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import EllipsisType
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from antiphon.api.consuming import LISTENER_DELIVERIES_MAX, BaseConsumer, Listener
+from antiphon.api.consuming import BaseConsumer, Listener
 from antiphon.api.conversation import Conversation, Request
 from antiphon.api.conversation_events import Notice, admission
 from antiphon.api.conversation_inbox import Inbox
@@ -252,7 +252,8 @@ class BaseMember(BaseConsumer):
 
     def worked(self, item: Item, message: Message, error: BaseException | None) -> None:
         """The listener has returned, or raised, on one of the crew."""
-        again = error is not None and message.delivery_count < LISTENER_DELIVERIES_MAX
+        limit = self._connection.conversation.deliveries_max
+        again = error is not None and message.delivery_count < limit
         with self._lock:
             del self._jobs[message._key()]
             if error is None:

@@ -33,6 +33,7 @@ from antiphon.errors import (
 )
 from antiphon.formats.columns import (
     BYTES,
+    PRIORITY,
     TEXT,
     Extra,
     Outgoing,
@@ -40,7 +41,14 @@ from antiphon.formats.columns import (
     encode_extra,
     message_id,
 )
-from antiphon.formats.pack import CONTROL, NON_PERSISTENT, PackHeader
+from antiphon.formats.pack import (
+    CONTROL,
+    DELAYED,
+    NON_PERSISTENT,
+    SPECIAL,
+    STAGED,
+    PackHeader,
+)
 
 if TYPE_CHECKING:
     from antiphon.api.context import BaseContext
@@ -61,6 +69,7 @@ IN_VIEW = "JMS_in_view"
 
 _FOR_GROUPS = (REMOVE, INVITE, SET_CONFLICT)
 _MARK = b"JMS_"
+_GROUP_ID = b"JMSXGroupID"
 
 
 class Sending(msgspec.Struct, eq=False, gc=False):
@@ -86,10 +95,12 @@ class Ours:
 
     def __init__(self) -> None:
         self.batches: deque[Batch] = deque()  # unanswered
+        self.count = 0  # of messages
         self.settled = 0
         self._counts: deque[int] = deque()  # how many messages of each batch are ours
 
     def add(self, batch: Batch) -> None:
+        self.count += 1
         if self.batches and self.batches[-1] is batch:
             self._counts[-1] += 1
             return
@@ -113,12 +124,18 @@ class BaseProducer:
         self._conversation = context.connection.conversation
         self._try_send = self._conversation.try_send
         self._allow_pickle = context.connection.options.allow_pickle
+        self._transacted = context.transaction is not None
         self._closed = False
         self._checked: Destination | None = None  # the last one that was found good to send to
         self._stream: Stream | None = None  # None: of a named one that is not open yet
         self._opening: Request | None = None
         if name is None:
             self._stream = self._connection.conversation.stream
+        elif self._transacted:
+            raise IllegalStateError(
+                "a named producer counts what was accepted, and a transaction may be rolled back: "
+                "use commit(token=...) instead of a name"
+            )
         else:
             context.check()
             self._opening = self._connection.do(lambda c: c.open_producer(name))
@@ -142,6 +159,8 @@ class BaseProducer:
         headers, and there is room. None: it is not that, and nothing has happened."""
         stream = self._stream
         if destination is not self._checked or stream is None or self._context.unusable:
+            return None
+        if self._transacted:
             return None
         if type(content) is bytes:
             kind, body = BYTES, content
@@ -242,8 +261,19 @@ class BaseProducer:
             properties = decode_extra(message.extra).properties
             if any(name in properties for name in _FOR_GROUPS):
                 flags |= CONTROL
+        if message.extra and _GROUP_ID in message.extra:
+            flags |= SPECIAL
+        delay = decode_extra(message.extra).delivery_delay if flags & DELAYED else None
         with connection.lock:
-            batch = conversation.try_send(stream, destination.text, flags, message)
+            transaction = self._context.transaction
+            if transaction is None:
+                batch = conversation.try_send(stream, destination.text, flags, message, delay)
+            else:
+                key = (transaction, delay)
+                flags |= STAGED
+                batch = conversation.try_send(stream, destination.text, flags, message, key)
+                if batch is not None:
+                    transaction.add(batch)
             sequence = stream.sequence
             if connection.trace is not None and batch is not None and not flags & CONTROL:
                 # Under the lock: it cannot leave before it is written down.
@@ -308,6 +338,8 @@ class BaseProducer:
         batch = self._put(destination, content, flags, message)
         if batch is None:
             batch = yield from self._putting(destination, content, flags, message, deadline)
+        if self._transacted:
+            return  # what becomes of it, the commit says
         if not (yield Pause(batch, deadline.left())):
             raise self._no_answer(batch)
         batch.outcome()
@@ -326,14 +358,15 @@ class BaseProducer:
                     deadline = Deadline(self._timeout)
                     batch = yield from self._putting(destination, content, flags, message, deadline)
                 ours.add(batch)
-            yield from self._settling(ours)
+            if not self._transacted:
+                yield from self._settling(ours)
         except JMSError as error:
             if not isinstance(error, OutcomeUnknownError):
                 with suppress(JMSError):  # the first one counts
                     yield from self._settling(ours)
             vars(error)["sent"] = ours.settled
             raise
-        return ours.settled
+        return ours.count
 
     def _settling(self, ours: Ours) -> Script[None]:
         while ours.batches:
@@ -375,10 +408,11 @@ def split(headers: Headers) -> tuple[int, MessageHeaders]:
     """The pack's flags, and what goes into the message."""
     if not headers:
         return 0, headers
-    for name in ("time_to_live", "delivery_delay"):
-        if headers.get(name):
-            raise IllegalStateError(f"{name}: not supported yet by this release. Nothing was sent")
     mode = DeliveryMode(headers.get("delivery_mode") or DeliveryMode.PERSISTENT)
     flags = NON_PERSISTENT if mode is DeliveryMode.NON_PERSISTENT else 0
+    if headers.get("priority") not in (None, PRIORITY) or headers.get("time_to_live"):
+        flags |= SPECIAL
+    if headers.get("delivery_delay"):
+        flags |= DELAYED
     rest = {name: value for name, value in headers.items() if name != "delivery_mode"}
     return flags, cast(MessageHeaders, rest)

@@ -110,6 +110,15 @@ class Lane:
         yield from self.sorted
         yield from self.fresh
 
+    def after(self, position: int) -> Iterator[Span]:
+        """Those beyond a position, in no order; without looking at all before it."""
+        if self.sorted.last > position:
+            yield from self.sorted.between(position + 1, self.sorted.last)
+        for first, last, deliveries in reversed(self.fresh):
+            if last <= position:
+                return
+            yield max(first, position + 1), last, deliveries
+
 
 class Queue:
     def __init__(self, name: str) -> None:
@@ -288,6 +297,11 @@ class Queue:
                     yield self._give(consumer, (one, upto, deliveries))
                 if upto < two:
                     lane.add(max(one, upto + 1), two, deliveries)
+
+    def waiting_after(self, position: int) -> list[Range]:
+        """What nobody has, beyond a position."""
+        spans = (span for lane in self._lanes.values() for span in lane.after(position))
+        return sorted((first, last) for first, last, _ in spans)
 
     def skip(self, first: int, last: int) -> None:
         """Of a shared subscription: none of its consumers wants these."""
