@@ -1020,8 +1020,6 @@ def test_what_is_not_there_yet_says_so(connect: Connect, backend: Backend) -> No
     context = connect()
     topic, queue = context.create_topic(backend.name()), context.create_queue(backend.name())
     for call in (
-        lambda: context.create_consumer(topic, selector="floor > 3"),
-        lambda: context.create_consumer(topic, no_local=True),
         lambda: context.create_shared_consumer(topic, "s"),
         lambda: context.create_shared_durable_consumer(topic, "s"),
         lambda: context.create_browser(queue),
@@ -1030,7 +1028,6 @@ def test_what_is_not_there_yet_says_so(connect: Connect, backend: Backend) -> No
         context.commit,
         context.rollback,
         lambda: context.create_producer().send(queue, "x", delivery_delay=1),
-        lambda: context.create_producer().send(queue, "x", time_to_live=1),
     ):
         with pytest.raises(IllegalStateError, match="not supported yet"):
             call()

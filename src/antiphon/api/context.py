@@ -13,7 +13,7 @@ from types import EllipsisType
 from typing import Any, NoReturn, TypeVar
 
 from antiphon.api.connecting import look_up
-from antiphon.api.connection import Connection, logger
+from antiphon.api.connection import Connection, logger, now_ms
 from antiphon.api.consuming import BaseConsumer
 from antiphon.api.conversation import Conversation, Request, Terms
 from antiphon.api.conversation_inbox import Inbox
@@ -46,6 +46,7 @@ from antiphon.api.standing import Standing
 from antiphon.api.state import StateProvider
 from antiphon.api.waiting import Deadline, Pause, Script, ring
 from antiphon.core.conflicts import ConflictRelation
+from antiphon.core.selectors import parse
 from antiphon.errors import (
     IllegalStateError,
     InvalidDestinationError,
@@ -247,7 +248,7 @@ class BaseContext(ABC):
         durable: str = "",
     ) -> Script[ConsumerKind]:
         self.check()
-        check_consumable(destination, selector, no_local)
+        check_consumable(destination, selector)
         consumer = self._new_consumer(kind, destination, prefetch)
         consumer.durable = bool(durable)
         asked = cw.OpenConsumer(
@@ -255,7 +256,9 @@ class BaseContext(ABC):
             destination.text,
             consumer.inbox.prefetch,
             durable,
-            slow="spill" if slow is None else slow,
+            selector or "",
+            bool(no_local),
+            "spill" if slow is None else slow,
         )
         yield from self._granting(consumer, lambda c: c.open_consumer(asked))
         return consumer
@@ -268,7 +271,7 @@ class BaseContext(ABC):
             prefetch = PREFETCH_QUEUE if is_queue else PREFETCH_TOPIC
         with self.connection.lock:
             number = self.connection.conversation.next_consumer()
-        consumer = kind(self, destination, Inbox(number, is_queue, prefetch))
+        consumer = kind(self, destination, Inbox(number, is_queue, prefetch, now_ms))
         with self.lock:
             self.check()
             self._consumers.append(consumer)
@@ -430,6 +433,11 @@ class BaseContext(ABC):
         destination = kind(name, self)
         yield from self.asking(cw.CreateTemporary(destination.text))
         return destination
+
+    def creating_last_value_topic(self, name: str) -> Script[Topic]:
+        topic = Topic(name)
+        yield from self.asking(cw.CreateTopic(topic.text))
+        return topic
 
     def deleting_temporary(self, destination: Temporary) -> Script[None]:
         yield from self.asking(cw.DeleteTemporary(destination.text))
@@ -597,15 +605,14 @@ def check_mode(mode: SessionMode) -> None:
         not_yet("transacted sessions")
 
 
-def check_consumable(destination: Destination, selector: str | None, no_local: bool) -> None:
+def check_consumable(destination: Destination, selector: str | None) -> None:
+    """A wrong selector is refused before anything is sent, as the servers would."""
     if not isinstance(destination, Destination):
         raise InvalidDestinationError(
             f"{destination!r} is no destination: create_topic(name) or create_queue(name) makes one"
         )
-    if selector is not None and selector.strip():
-        not_yet("selectors")
-    if no_local:
-        not_yet("no_local")
+    if selector is not None:
+        parse(selector)
 
 
 def not_yet(what: str) -> NoReturn:

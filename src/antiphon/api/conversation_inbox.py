@@ -16,6 +16,8 @@ A member that joins waits for the state of the others, if they have one (`wait_f
 that is known, nothing is handed out. The state is acknowledged with what is acknowledged after it
 was there and the application asked for more.
 
+A message that has expired by the time it would be handed out is not: it counts as acknowledged.
+
 Everything is done by the slice (messages of one pack), never by the message, except to hand one
 out. `arrive` may be called by one thread while another uses the rest; the rest needs a lock. A loop
 over thousands of messages would still pay for that lock and for the bookkeeping with each of them:
@@ -25,9 +27,9 @@ so it is lent some (`Loan`), and takes them without either.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container
+from collections.abc import Callable, Container
 
-from antiphon.api.conversation_events import Notice, key
+from antiphon.api.conversation_events import Notice, PerishableColumns, key
 from antiphon.formats.client_wire import STATE, AckRow, GroupEvent, Kept
 from antiphon.formats.columns import Columns
 
@@ -88,7 +90,10 @@ class Loan:
 
 
 class Inbox:
-    def __init__(self, consumer: int, is_queue: bool, prefetch: int) -> None:
+    def __init__(
+        self, consumer: int, is_queue: bool, prefetch: int, clock: Callable[[], int] = lambda: 0
+    ) -> None:
+        """`clock`: in ms; without one nothing expires here."""
         self.consumer = consumer
         self.ready: deque[Slice] = deque()
         self._is_queue = is_queue
@@ -109,8 +114,13 @@ class Inbox:
         self._state = 0  # which is here, by the event with which it was asked for
         self._state_seen = False  # the application has asked for more since then
         self._state_done = False  # and has acknowledged something since then
+        self._clock = clock
+        self._perishes = False  # there were messages that may expire
+        self.expired = False  # some did, and count as acknowledged: for who asks, and clears it
 
     def arrive(self, slice_: Slice) -> None:
+        if isinstance(slice_.columns, PerishableColumns):
+            self._perishes = True
         self.ready.append(slice_)
 
     def occur(self, event: GroupEvent) -> None:
@@ -151,7 +161,9 @@ class Inbox:
         if not self._may_hand_out():
             return None
         slice_ = self.ready[0]
-        loan = Loan(slice_, slice_.at, min(slice_.at + self._lend, slice_.end))
+        # Those that may expire are looked at one by one.
+        most = 1 if isinstance(slice_.columns, PerishableColumns) else self._lend
+        loan = Loan(slice_, slice_.at, min(slice_.at + most, slice_.end))
         slice_.at = loan.end
         if slice_.at >= slice_.end:
             self.ready.popleft()
@@ -180,6 +192,8 @@ class Inbox:
             self._state_seen = True
         if self._internal:
             self._pass_internal()
+        if self._perishes:
+            self._pass_expired()
         return bool(self.ready) and self.request is None
 
     def _pass_internal(self) -> None:
@@ -195,6 +209,19 @@ class Inbox:
             slice_ = self.ready.popleft()
             self._internal -= 1
             self._settled(slice_.first, slice_.last)
+
+    def _pass_expired(self) -> None:
+        now_ms = self._clock()
+        while self.ready:
+            slice_ = self.ready[0]
+            columns, position = slice_.columns, slice_.first
+            if not isinstance(columns, PerishableColumns) or not columns.is_over(slice_.at, now_ms):
+                return
+            slice_.at += 1
+            if slice_.at >= slice_.end:
+                self.ready.popleft()
+            self._settled(position, position)
+            self.expired = True
 
     def wait_for_state(self) -> None:
         """A member that has joined has no state yet."""

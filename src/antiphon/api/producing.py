@@ -40,7 +40,7 @@ from antiphon.formats.columns import (
     encode_extra,
     message_id,
 )
-from antiphon.formats.pack import CONTROL, NON_PERSISTENT, PackHeader
+from antiphon.formats.pack import CONTROL, NON_PERSISTENT, SPECIAL, PackHeader
 
 if TYPE_CHECKING:
     from antiphon.api.context import BaseContext
@@ -375,10 +375,11 @@ def split(headers: Headers) -> tuple[int, MessageHeaders]:
     """The pack's flags, and what goes into the message."""
     if not headers:
         return 0, headers
-    for name in ("time_to_live", "delivery_delay"):
-        if headers.get(name):
-            raise IllegalStateError(f"{name}: not supported yet by this release. Nothing was sent")
+    if headers.get("delivery_delay"):
+        raise IllegalStateError("delivery_delay: not supported yet by this release")
     mode = DeliveryMode(headers.get("delivery_mode") or DeliveryMode.PERSISTENT)
     flags = NON_PERSISTENT if mode is DeliveryMode.NON_PERSISTENT else 0
+    if headers.get("time_to_live"):
+        flags |= SPECIAL
     rest = {name: value for name, value in headers.items() if name != "delivery_mode"}
     return flags, cast(MessageHeaders, rest)

@@ -17,14 +17,19 @@ from typing import Any
 
 import google_crc32c
 
-from antiphon.broker import consumers, groups, leases, requests
+from antiphon.broker import arrivals, consumers, groups, leases, requests
 from antiphon.broker import events as ev
 from antiphon.broker.group_state import Group
 from antiphon.broker.leases import NUMBER_MAX
 from antiphon.broker.sessions import Session
 from antiphon.broker.state import State, encoder
 from antiphon.core.effects import Accepted
-from antiphon.errors import FormatError, IllegalStateError, InvalidDestinationError
+from antiphon.errors import (
+    FormatError,
+    IllegalStateError,
+    InvalidDestinationError,
+    ResourceAllocationError,
+)
 from antiphon.formats import client_wire as cw
 from antiphon.formats import command, pack
 from antiphon.formats import destination as names
@@ -76,6 +81,9 @@ class Broker(State):
         if wrong:
             self._refuse(session, header, InvalidDestinationError.__name__, wrong)
             return []
+        if full := arrivals.why_not(self, header, entry.payload):
+            self._refuse(session, header, ResourceAllocationError.__name__, full)
+            return []
         group = self.groups.get(header.destination)
         if header.flags & pack.CONTROL:
             self._control(session, header, group, entry.payload)
@@ -87,7 +95,7 @@ class Broker(State):
             queue.put(first, self.position)
             self.assign(queue)
         else:
-            self.topics.published(header.destination, self.position)
+            arrivals.take(self, session, header, entry.payload, first)
         if group is not None:
             group.messages += header.count
         return [

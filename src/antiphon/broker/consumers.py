@@ -11,6 +11,7 @@ from antiphon.broker.sessions import Consumer, Session
 from antiphon.broker.spans import Span, Spans
 from antiphon.broker.state import State
 from antiphon.broker.topics import Key, Subscription
+from antiphon.core import selectors
 from antiphon.errors import (
     IllegalStateError,
     InvalidDestinationError,
@@ -34,10 +35,8 @@ def open_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int | tuple
     check_new(session, m.consumer, m.prefetch)
     if m.slow not in SLOW:
         raise IllegalStateError(f"slow={m.slow!r} is not one of {', '.join(SLOW)}")
-    if m.selector:
-        raise InvalidSelectorError("this server does not know selectors yet")
-    if m.no_local:
-        raise IllegalStateError("this server does not know no_local yet")
+    if m.no_local and names.is_queue(m.destination):
+        raise IllegalStateError(f"no_local is for topics, and {m.destination!r} is a queue")
     if names.is_temporary(m.destination) and b.owner_of(m.destination) is not session:
         raise InvalidDestinationError(
             f"{m.destination!r} belongs to another connection, or is gone; only the connection "
@@ -65,7 +64,29 @@ def _open_member(b: State, session: Session, m: cw.OpenConsumer) -> tuple[int, b
         durable_key(b, session, m.durable)  # the classic call needs a client id
     durable = bool(m.durable)
     asked = cw.Join(m.consumer, m.destination, m.prefetch, m.durable, durable, takes_state=False)
-    return groups.join(b, session, asked)
+    return join(b, session, asked, *_choice(session, m))
+
+
+def join(
+    b: State, session: Session, asked: cw.Join, selector: str, no_local: str
+) -> tuple[int, bytes]:
+    """Messages are selected for a member, what happens to its group is not. One that comes back
+    with another selector is the same member, but what waited for it is gone."""
+    granted = groups.join(b, session, asked)
+    old = b.subscription(session.consumers[asked.consumer])
+    assert old is not None
+    if (old.selector, old.no_local) != (selector, no_local):
+        new = Subscription(old.key, old.durable, old.pattern, selector, b.position, no_local)
+        new.consumer = old.consumer
+        b.topics.add(new)
+    return granted
+
+
+def _choice(session: Session, m: cw.OpenConsumer) -> tuple[str, str]:
+    """Which messages it wants, as a subscription keeps it: `selector` and `no_local`. Selectors
+    that differ in blanks only are the same. Raises `InvalidSelectorError`."""
+    selector = selectors.parse(m.selector)
+    return "" if selector is None else selector.text, session.owner if m.no_local else ""
 
 
 def leave(b: State, session: Session, m: cw.Leave) -> int:
@@ -80,6 +101,8 @@ def leave(b: State, session: Session, m: cw.Leave) -> int:
 def _open_queue_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int:
     if m.durable:
         raise InvalidDestinationError(f"{m.destination!r} is a queue: it needs no subscription")
+    if m.selector:
+        raise InvalidSelectorError("this server does not know selectors of queues yet")
     session.consumers[m.consumer] = Consumer(
         session.number, m.consumer, m.destination, m.prefetch, m.slow, None
     )
@@ -93,9 +116,7 @@ def _open_topic_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int:
     if m.durable:
         subscription = _durable(b, session, m)
     else:
-        key = (f"{session.number:x}", f"{m.consumer:x}")
-        subscription = Subscription(key, False, m.destination, m.selector, b.position)
-        b.topics.add(subscription)
+        subscription = _subscribe(b, session, m, (f"{session.number:x}", f"{m.consumer:x}"))
     subscription.consumer = (session.number, m.consumer)
     session.consumers[m.consumer] = Consumer(
         session.number, m.consumer, m.destination, m.prefetch, m.slow, subscription.key
@@ -110,12 +131,20 @@ def _durable(b: State, session: Session, m: cw.OpenConsumer) -> Subscription:
         raise IllegalStateError(
             f"the durable subscription {m.durable!r} is active. Close its consumer first"
         )
-    if known is None or (known.pattern, known.selector) != (m.destination, m.selector):
-        # Re-created with another topic it is a new one, and the old backlog is gone.
-        known = Subscription(key, True, m.destination, m.selector, b.position)
+    asked = (m.destination, *_choice(session, m))
+    if known is None or (known.pattern, known.selector, known.no_local) != asked:
+        # Re-created with another topic or selector it is a new one: the old backlog is gone.
         _forget_kept(b, key)
-        b.topics.add(known)
+        known = _subscribe(b, session, m, key)
     return known
+
+
+def _subscribe(b: State, session: Session, m: cw.OpenConsumer, key: Key) -> Subscription:
+    selector, no_local = _choice(session, m)
+    new = Subscription(key, bool(m.durable), m.destination, selector, b.position, no_local)
+    new.begin_with(b.last_values.positions(new.matches), b.position)
+    b.topics.add(new)
+    return new
 
 
 def durable_key(b: State, session: Session, name: str) -> Key:
