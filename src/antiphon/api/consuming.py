@@ -148,6 +148,7 @@ class BaseConsumer(ABC):
                 return None
             for_good = self._automatic and not in_loop
             taken = self.inbox.take_for_good() if for_good else self.inbox.take()
+            self._report_expired()
             if taken is None:
                 return None
             slice_, index = taken
@@ -285,6 +286,12 @@ class BaseConsumer(ABC):
         else:
             self._gather()
 
+    def _report_expired(self) -> None:
+        """What expired here fills the window as long as the servers do not know."""
+        if self.inbox.expired:
+            self.inbox.expired = False
+            self._acknowledged()
+
     def _gather(self) -> None:
         """Have `report` called soon."""
         if not self._gathering:
@@ -359,6 +366,7 @@ class BaseConsumer(ABC):
             if listener is None or self.unusable or not self._connection.started:
                 return None
             taken = self.inbox.take()
+            self._report_expired()
             if taken is None:
                 return None
             slice_, index = taken

@@ -40,6 +40,7 @@ BLANKS = " \t\f\r\n"
 _BLANK = re.compile(f"[{BLANKS}]*")
 _SYMBOL = re.compile(r"<>|<=|>=|[=<>+\-*/(),]")
 _STRING = re.compile(r"'(?:[^']|'')*+'")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 # Anything that begins like a number, so that `089` and `1x` are wrong numbers, not two tokens.
 _NUMBER_LIKE = re.compile(
     r"0[xX](?:[\w.]|(?<=[pP])[+-])*+|\.?[0-9](?:[\w.]|(?<=[eE])[+-])*+", re.ASCII
@@ -82,6 +83,8 @@ def _token(text: str, at: int) -> tuple[Token, int]:
     if symbol := _SYMBOL.match(text, at):
         return Token("symbol", symbol[0], at), symbol.end()
     if string := _STRING.match(text, at):
+        if half := _SURROGATE.search(string[0]):
+            wrong(at + half.start(), "expected text, found half of a surrogate pair")
         value = string[0][1:-1].replace("''", "'")
         return Token("string", string[0], at, value), string.end()
     if number := _NUMBER_LIKE.match(text, at):
