@@ -565,7 +565,7 @@ def test_a_property_of_a_derived_type_becomes_that_of_its_base() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["a", "_a", "$a", "a$1", "Zoë", "JMSXGroupID", "JMS_remove", "nota"]
+    "name", ["a", "_a", "$a", "a$1", "Zoë", "€", "JMSXGroupID", "JMS_remove", "nota"]
 )
 def test_these_names_are_allowed(name: str) -> None:
     made = Message()
@@ -576,7 +576,7 @@ def test_these_names_are_allowed(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("", "1a", "a b", "a-b", "a.b", "a\n", 5, None, "JMSXDeliveryCount"),
+        *("", "1a", "a b", "a-b", "a.b", "a\n", 5, None, "JMSXDeliveryCount", "JMSPriority"),
         *("NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"),
         *("null", "Between"),
     ],

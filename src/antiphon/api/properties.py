@@ -177,6 +177,8 @@ def check_name(name: str) -> str:
         )
     if name == DELIVERY_COUNT:
         raise MessageFormatError(f"{DELIVERY_COUNT} is counted by the servers and cannot be set")
+    if name.startswith("JMS") and not name.startswith(("JMSX", "JMS_")):
+        raise MessageFormatError(f"{name!r} cannot name a property: JMS keeps it for headers")
     return str.__str__(name)
 
 
