@@ -635,17 +635,18 @@ def outgoing(
     if given:
         fields = headers.fields_of(given, extra)
         if properties := given.get("properties"):
-            fields["types"] = _types(extra, properties)
+            types = props.types_of(properties)
+            if types or extra.types:
+                fields["types"] = _without(extra.types, properties) | types
         extra = replace(extra, **fields)
     written = b"" if extra is PLAIN else headers.written(extra)
     # Twice as fast as `Outgoing(...)`, and this is done for every message.
     return tuple.__new__(Outgoing, (kind, body, written, now_ms))
 
 
-def _types(extra: Extra, given: Mapping[str, Value]) -> dict[str, int]:
-    """Of the properties that a message has, and of those given, which count more."""
-    own = {name: code for name, code in extra.types.items() if name not in given}
-    return own | props.types_of(given)
+def _without(types: dict[str, int], given: Mapping[str, Value]) -> dict[str, int]:
+    """The types of properties that are not given anew."""
+    return {name: code for name, code in types.items() if name not in given}
 
 
 def _class_for(content: Any) -> type[Message]:

@@ -29,6 +29,7 @@ _STATED: dict[type, tuple[type, Kind]] = {
     Long: (int, "long"),
     Double: (float, "double"),
 }
+_AS_THEY_ARE = {type(None), bool, float, str, *_STATED}
 _BY_CODE = {CODES[cls]: plain_and_kind for cls, plain_and_kind in _STATED.items()}
 
 
@@ -56,8 +57,7 @@ class Properties(MutableMapping[str, Value]):
 
     def apart(self) -> tuple[dict[str, Value], dict[str, int]]:
         """As they are sent: plain values, and the types that were stated."""
-        types = types_of(self._values)
-        return {name: _plain(value) for name, value in self._values.items()}, types
+        return _plain(self._values), types_of(self._values)
 
     def __delitem__(self, name: str) -> None:
         self._check_writeable()
@@ -164,32 +164,35 @@ def _called(name: str) -> str:
 
 def checked(properties: Mapping[str, Value]) -> dict[str, Value]:
     """As they are sent; `types_of` has what was stated of their types."""
-    return {check_name(name): _plain(check_value(name, v)) for name, v in properties.items()}
+    values = {check_name(name): check_value(name, value) for name, value in properties.items()}
+    return values if _STATED.keys().isdisjoint(map(type, values.values())) else _plain(values)
 
 
 def check_name(name: str) -> str:
     if not isinstance(name, str):
         raise MessageFormatError(f"the name of a property is a str, not {name!r}")
-    if not _is_name(name):
-        raise MessageFormatError(
-            f"{name!r} cannot name a property: use letters, digits, _ and $, "
-            f"and none of the selectors' words {', '.join(_RESERVED)}"
-        )
-    if name == DELIVERY_COUNT:
-        raise MessageFormatError(f"{DELIVERY_COUNT} is counted by the servers and cannot be set")
-    if name.startswith("JMS") and not name.startswith(("JMSX", "JMS_")):
-        raise MessageFormatError(f"{name!r} cannot name a property: JMS keeps it for headers")
+    complaint = _complaint_about(name)
+    if complaint:
+        raise MessageFormatError(f"{name!r} cannot name a property: {complaint}")
     return str.__str__(name)
 
 
 @lru_cache(maxsize=1024)
-def _is_name(name: str) -> bool:
-    return is_identifier(name) and name.upper() not in _RESERVED
+def _complaint_about(name: str) -> str:
+    """Empty: it is a good name."""
+    if not is_identifier(name) or name.upper() in _RESERVED:
+        words = ", ".join(_RESERVED)
+        return f"use letters, digits, _ and $, and none of the selectors' words {words}"
+    if name == DELIVERY_COUNT:
+        return "it is counted by the servers and cannot be set"
+    if name.startswith("JMS") and not name.startswith(("JMSX", "JMS_")):
+        return "JMS keeps it for headers"
+    return ""
 
 
 def check_value(name: str, value: Value) -> Value:
     """The value as one of the exact types: an `IntEnum` becomes an int. A stated type is kept."""
-    if value is None or isinstance(value, bool) or type(value) in _STATED:
+    if type(value) in _AS_THEY_ARE:
         return value
     if isinstance(value, int):
         if not fits(value, 64):
@@ -224,8 +227,8 @@ def arrived(values: Mapping[str, Value], types: Mapping[str, int]) -> dict[str, 
     return properties
 
 
-def _plain(value: Value) -> Value:
-    if type(value) not in _STATED:
-        return value
-    plain: Value = _STATED[type(value)][0](value)
-    return plain
+def _plain(properties: Mapping[str, Value]) -> dict[str, Value]:
+    return {
+        name: _STATED[type(value)][0](value) if type(value) in _STATED else value
+        for name, value in properties.items()
+    }
