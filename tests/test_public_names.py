@@ -11,6 +11,7 @@ HEAVY = {"numpy", "pandas", "pyarrow", "pyspark"}
 def test_the_public_names_are_these() -> None:
     assert sorted(antiphon.__all__) == [
         "AUTO_ACKNOWLEDGE",
+        "Browser",
         "BytesMessage",
         "CLIENT_ACKNOWLEDGE",
         "ConflictRelation",

@@ -53,7 +53,7 @@ from antiphon.api.modes import (
     SessionMode,
 )
 from antiphon.api.naming import lookup
-from antiphon.api.sync import Consumer, Context, Member, Producer, SendFuture, connect
+from antiphon.api.sync import Browser, Consumer, Context, Member, Producer, SendFuture, connect
 from antiphon.errors import (
     ConnectionLostError,
     DiskFullError,
@@ -84,6 +84,7 @@ __all__ = [
     "DUPS_OK_ACKNOWLEDGE",
     "INDIVIDUAL_ACKNOWLEDGE",
     "SESSION_TRANSACTED",
+    "Browser",
     "BytesMessage",
     "ConflictRelation",
     "Connection",

@@ -497,6 +497,48 @@ def test_a_durable_subscriber_needs_a_client_id(session: antiphon.Session) -> No
             create(TOPIC, "mine")
 
 
+@pytest.mark.parametrize("durable", [False, True])
+def test_shared_consumers_divide_the_messages(connection: Any, durable: bool) -> None:
+    connection.start()
+    heard: Results[str] = Results()
+    sessions = [connection.create_session() for _ in range(2)]
+    for session in sessions:
+        kind = "create_shared_durable_consumer" if durable else "create_shared_consumer"
+        consumer = getattr(session, kind)(TOPIC, "us")
+        consumer.set_message_listener(lambda message: heard.put(message.text))
+    publisher = sessions[0].create_publisher(TOPIC)
+    bodies = [str(number) for number in range(20)]
+    for body in bodies:
+        publisher.publish(body)
+    assert sorted((heard.get(timeout=PATIENCE_S) for _ in bodies), key=int) == bodies
+    assert heard.empty()
+
+
+def test_a_transacted_session_commits_and_rolls_back(connection: antiphon.Connection) -> None:
+    connection.start()
+    plain, session = connection.create_session(), connection.create_session(True)
+    assert (session.transacted, session.acknowledge_mode) == (True, SessionMode.SESSION_TRANSACTED)
+    orders, bills = antiphon.Queue("orders"), antiphon.Queue("bills")
+    plain.create_producer(orders).send("one piano")
+    consumer, producer = session.create_consumer(orders), session.create_producer(bills)
+    assert text(consumer.receive(PATIENCE_S)) == "one piano"
+    producer.send("too cheap")
+    session.rollback()
+    again = consumer.receive(PATIENCE_S)
+    assert again is not None
+    assert again.redelivered
+    producer.send("right")
+    session.commit()
+    assert text(plain.create_consumer(bills).receive(PATIENCE_S)) == "right"
+    session.close()
+    assert plain.create_consumer(orders).receive(0.1) is None
+    with pytest.raises(IllegalStateError, match="rolled back, not recovered"):
+        connection.create_session(True).recover()
+    for refused in (plain.commit, plain.rollback):
+        with pytest.raises(IllegalStateError, match="not transacted"):
+            refused()
+
+
 # -- Producers and consumers -----------------------------------------------------------------------
 
 
@@ -640,12 +682,12 @@ CALLS: list[tuple[str, tuple[Any, ...], tuple[Any, ...]]] = [
     (
         "create_shared_consumer",
         (TOPIC, "us", "a = 1"),
-        ("create_shared_consumer", TOPIC, "us", {"selector": "a = 1"}),
+        ("create_shared_consumer", TOPIC, "us", "a = 1"),
     ),
     (
         "create_shared_durable_consumer",
         (TOPIC, "us", "a = 1"),
-        ("create_shared_durable_consumer", TOPIC, "us", {"selector": "a = 1"}),
+        ("create_shared_durable_consumer", TOPIC, "us", "a = 1"),
     ),
     (
         "create_consumer",

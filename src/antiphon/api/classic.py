@@ -42,7 +42,7 @@ from antiphon.api.message import (
 )
 from antiphon.api.modes import SessionMode
 from antiphon.api.properties import DELIVERY_COUNT
-from antiphon.api.sync import Consumer, Context, connect
+from antiphon.api.sync import Browser, Context, connect
 from antiphon.errors import IllegalStateError
 
 SessionKind = TypeVar("SessionKind", bound="Session")
@@ -320,16 +320,14 @@ class Session(Closing):
         self, topic: Topic, name: str, selector: str | None = None
     ) -> MessageConsumer:
         self._deal_with(Topic)
-        consumer: Consumer = self._context.create_shared_consumer(topic, name, selector=selector)
+        consumer = self._context.create_shared_consumer(topic, name, selector)
         return MessageConsumer(self._connection, consumer, selector)
 
     def create_shared_durable_consumer(
         self, topic: Topic, name: str, selector: str | None = None
     ) -> MessageConsumer:
         self._deal_with(Topic)
-        consumer: Consumer = self._context.create_shared_durable_consumer(
-            topic, name, selector=selector
-        )
+        consumer = self._context.create_shared_durable_consumer(topic, name, selector)
         return MessageConsumer(self._connection, consumer, selector)
 
     def create_subscriber(
@@ -356,7 +354,7 @@ class Session(Closing):
         consumer = self._context.create_consumer(queue, selector)
         return QueueReceiver(self._connection, consumer, selector, queue)
 
-    def create_browser(self, queue: Queue, selector: str | None = None) -> Any:
+    def create_browser(self, queue: Queue, selector: str | None = None) -> Browser:
         self._deal_with(Queue)
         return self._context.create_browser(queue, selector)
 
@@ -368,9 +366,11 @@ class Session(Closing):
     # -- What was received and sent ---------------------------------------------------------------
 
     def commit(self) -> None:
+        """What was received is acknowledged, what was sent becomes visible."""
         self._context.commit()
 
     def rollback(self) -> None:
+        """What was received comes again, what was sent is dropped."""
         self._context.rollback()
 
     def recover(self) -> None:
