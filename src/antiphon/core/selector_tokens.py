@@ -21,6 +21,7 @@ from typing import Literal as OneOf
 from typing import NamedTuple, NoReturn
 
 from antiphon.errors import InvalidSelectorError
+from antiphon.formats.identifiers import begins, continues
 
 LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -97,19 +98,11 @@ def _token(text: str, at: int) -> tuple[Token, int]:
 
 def _name_end(text: str, at: int) -> int:
     """As in `antiphon.api.properties`: what can name a property can be selected by."""
-    if not _begins_name(text[at]):
+    if not begins(text[at]):
         return at
-    while at < len(text) and _continues_name(text[at]):
+    while at < len(text) and continues(text[at]):
         at += 1
     return at
-
-
-def _begins_name(character: str) -> bool:
-    return character == "$" or character.isidentifier()
-
-
-def _continues_name(character: str) -> bool:
-    return character == "$" or f"_{character}".isidentifier()
 
 
 def _number(written: str, at: int) -> int | float:
@@ -150,7 +143,7 @@ def canonical(parsed: list[Token]) -> str:
     pieces: list[str] = []
     before = " "
     for token in parsed[:-1]:
-        if (_continues_name(before) or before == ".") and _continues_name(token.text[0]):
+        if (continues(before) or before == ".") and continues(token.text[0]):
             pieces.append(" ")
         pieces.append(token.text)
         before = token.text[-1]
