@@ -662,7 +662,7 @@ class Conversation:
         columns = GroupColumns(m.pack, m.view) if m.view else Columns(m.pack)
         if columns.header.flags & SPECIAL and not m.view:
             columns = PerishableColumns(m.pack, now_ms - m.age)
-        columns.stamp = m.stamp
+        columns.stamp, columns.reason = m.stamp, m.reason
         if m.position <= 0 or m.deliveries <= 0:
             raise FormatError(f"a message at position {m.position}, delivery {m.deliveries}")
         for first, last in receipts.new(m.position, m.position + columns.count - 1):

@@ -203,9 +203,10 @@ class Message(PropertyAccess):
     @property
     def properties(self) -> Properties:
         if self._properties is None:
-            own, received = self._headers(), self._columns is not None
+            own, columns = self._headers(), self._columns
             values = props.arrived(own.properties, own.types)
-            self._properties = Properties(values, received, self.delivery_count)
+            reason = columns.reason if columns is not None else ""
+            self._properties = Properties(values, columns is not None, self.delivery_count, reason)
         return self._properties
 
     def clear_properties(self) -> None:

@@ -22,6 +22,9 @@ Value = bool | int | float | str | None
 DELIVERY_COUNT = "JMSXDeliveryCount"
 """Can be read like a property of every received message, but is none that was sent."""
 
+DEAD_REASON = "JMS_dead_reason"
+"""The same of a dead letter: why it is one."""
+
 _RESERVED = ("NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE")
 _STATED: dict[type, tuple[type, Kind]] = {
     Short: (int, "short"),
@@ -34,16 +37,25 @@ _BY_CODE = {CODES[cls]: plain_and_kind for cls, plain_and_kind in _STATED.items(
 
 
 class Properties(MutableMapping[str, Value]):
-    __slots__ = ("_delivery_count", "_values", "read_only")
+    __slots__ = ("_dead_reason", "_delivery_count", "_values", "read_only")
 
-    def __init__(self, values: dict[str, Value], read_only: bool, delivery_count: int) -> None:
+    def __init__(
+        self,
+        values: dict[str, Value],
+        read_only: bool,
+        delivery_count: int,
+        dead_reason: str = "",
+    ) -> None:
         self._values = values
         self.read_only = read_only
         self._delivery_count = delivery_count  # 0: not received
+        self._dead_reason = dead_reason
 
     def __getitem__(self, name: str) -> Value:
         if name == DELIVERY_COUNT and self._delivery_count:
             return Int(self._delivery_count)
+        if name == DEAD_REASON and self._dead_reason:
+            return self._dead_reason
         return self._values[name]
 
     def __setitem__(self, name: str, value: Value) -> None:
@@ -72,8 +84,9 @@ class Properties(MutableMapping[str, Value]):
     def __repr__(self) -> str:
         return repr(self._values)
 
-    def __reduce__(self) -> tuple[type[Properties], tuple[dict[str, Value], bool, int]]:
-        return Properties, (self._values, self.read_only, self._delivery_count)
+    def __reduce__(self) -> tuple[type[Properties], tuple[dict[str, Value], bool, int, str]]:
+        received = (self._delivery_count, self._dead_reason)
+        return Properties, (self._values, self.read_only, *received)
 
     def _check_writeable(self) -> None:
         if self.read_only:

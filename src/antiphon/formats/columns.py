@@ -84,11 +84,13 @@ class Columns:
         "header",
         "kinds",
         "pack",
+        "reason",
         "stamp",
     )
 
     def __init__(self, pack: bytes) -> None:
         self.pack = pack
+        self.reason = ""  # of dead letters: why they are
         self.stamp = 0  # of the entry that the messages became visible with, for who knows it
         self.header = header = packs.read_header(pack)
         at = _layout(pack, header)

@@ -69,6 +69,9 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Messages that stay readable beyond what subscriptions need; without it `RETAIN` in
     files, and `MEMORY_RETAIN` in memory."""
 
+    deliveries: Positive = 10
+    """After so many deliveries in vain a message goes to the dead letters."""
+
     uncommitted_max_bytes: Positive = _DEFAULTS.uncommitted_max_bytes
     cache_max_bytes: Positive = _DEFAULTS.cache_max_bytes
     snapshot_every_bytes: Positive = _DEFAULTS.snapshot_every_bytes
@@ -96,7 +99,7 @@ class ServeOptions(msgspec.Struct, frozen=True):
     @property
     def settings(self) -> Settings:
         chosen = msgspec.structs.asdict(self.limits)
-        del chosen["retain"]
+        del chosen["retain"], chosen["deliveries"]
         return Settings(volatile=self.storage == "memory", **chosen)
 
 
