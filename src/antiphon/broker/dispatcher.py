@@ -137,6 +137,9 @@ class Dispatcher:
         consumers = known.consumers if known is not None else {}
         for number in [n for n in readers if n not in consumers or consumers[n].closed]:
             self._remove(readers.pop(number))
+        for reader in readers.values():
+            if isinstance(reader, TopicReader):
+                self._go_on(reader)  # its window may have been widened
         for number in sorted(consumers.keys() - readers.keys()):
             if not consumers[number].closed:
                 had = (seen or {}).get(number)
