@@ -163,7 +163,7 @@ def expire(b: State) -> None:
 
 def _expire_messages(b: State, name: int | str) -> None:
     queue = b.queues[str(name)]
-    queue.expire(b.stamp)
+    queue.watched = None
     b.settle(queue)
 
 

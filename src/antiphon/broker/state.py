@@ -75,6 +75,8 @@ class State:
             if self._due_of(kind, key) == due:
                 return due
             heapq.heappop(self.deadlines)  # it was moved or is gone
+            if kind == EXPIRY and key in self.queues:
+                self._watch_anew(self.queues[str(key)], due)
         return None
 
     def _due_of(self, kind: int, key: int | str) -> int | None:
@@ -91,7 +93,7 @@ class State:
             return group.due(name) if group is not None else None
         if kind == EXPIRY:
             queue = self.queues.get(str(key))
-            return queue.next_expiry if queue is not None else None
+            return queue.next_expiry() if queue is not None else None
         if kind == DELAYED:
             return self.delayed[int(key)][0] if key in self.delayed else None
         if kind == STAGED:
@@ -143,10 +145,16 @@ class State:
 
     def _watch(self, queue: Queue) -> None:
         """See to it that its messages expire in time."""
-        due = queue.next_expiry
-        if due is not None and due != queue.watched:
+        due = queue.next_expiry()
+        if due is not None and (queue.watched is None or due < queue.watched):
             queue.watched = due
             heapq.heappush(self.deadlines, (due, EXPIRY, queue.name))
+
+    def _watch_anew(self, queue: Queue, passed: int) -> None:
+        """There is no longer a deadline at this stamp."""
+        if queue.watched == passed:
+            queue.watched = None
+            self._watch(queue)
 
     def shared_by(self, destination: str) -> tuple[Queue, ...]:
         """The shared subscriptions of a topic."""
@@ -237,6 +245,7 @@ class State:
         ]
         heapq.heapify(self.deadlines)
         for queue in self.queues.values():
+            queue.expire(self.stamp)  # no message: only what consumers have may have expired
             self._watch(queue)
         self.parked_count = len(self.parked())
 
