@@ -167,6 +167,10 @@ class State:
             self._shared[destination] = found
         return found
 
+    def is_shared(self, destination: str) -> bool:
+        """There is a shared subscription to this very topic."""
+        return any(queue.pattern == destination for queue in self.shared_by(destination))
+
     def shared_changed(self) -> None:
         """A shared subscription has begun or ended."""
         self._shared.clear()
@@ -214,7 +218,9 @@ class State:
             ("special", ((q.name, *one) for q in self.queues.values() for one in q.special)),
             ("reason", ((q.name, *one) for q in self.queues.values() for one in q.reasons)),
             ("delayed", iter(self.delayed.values())),
-            ("staged", iter(self.staged.items())),
+            ("parked", ((s.number, p) for s in self.sessions.values() for p in s.staged.values())),
+            ("staged", ((handle, some.expires) for handle, some in self.staged.items())),
+            ("staged pack", ((handle, p) for handle, s in self.staged.items() for p in s.packs)),
             ("token", iter(self.tokens.items())),
             ("group", (g.state() for g in self.groups.values())),
             ("producer", iter(self.producers.values())),
@@ -291,8 +297,16 @@ class State:
         for due, parked in msgspec.convert(rows, list[tuple[int, Parked]]):
             self.delayed[parked.index] = (due, parked)
 
+    def _restore_parked(self, rows: list[Any]) -> None:
+        for session, parked in msgspec.convert(rows, list[tuple[int, Parked]]):
+            self.sessions[session].stage(parked)
+
     def _restore_staged(self, rows: list[Any]) -> None:
-        self.staged.update(msgspec.convert(rows, list[tuple[str, Staged]]))
+        self.staged.update((handle, Staged(expires, [])) for handle, expires in rows)
+
+    def _restore_staged_packs(self, rows: list[Any]) -> None:
+        for handle, parked in msgspec.convert(rows, list[tuple[str, Parked]]):
+            self.staged[handle].packs.append(parked)
 
     def _restore_tokens(self, rows: list[Any]) -> None:
         self.tokens.update(rows)
@@ -325,7 +339,9 @@ class State:
         "special": _restore_special,
         "reason": _restore_reasons,
         "delayed": _restore_delayed,
+        "parked": _restore_parked,
         "staged": _restore_staged,
+        "staged pack": _restore_staged_packs,
         "token": _restore_tokens,
         "group": _restore_groups,
         "producer": _restore_producers,
