@@ -152,7 +152,9 @@ class _Opening:
                 continue
             rows, _ = f.decode_rows(self._disk.read(name, 0, self._disk.size(name)))
             for row, _ in rows:
-                covered = row.count > 0 and row.index <= self._manifest.snapshot
+                # A row with neither is a checkpoint.
+                has_pack = row.count > 0 or row.source > 0
+                covered = has_pack and row.index <= self._manifest.snapshot
                 if covered and (number > bad.segment or row.offset >= bad.at):
                     return True
         return False
@@ -191,9 +193,13 @@ class _Opening:
                 self._proven = segment.base + record.at
                 self._covered[segment.number] = entry.index
             segment.last_index = max(segment.last_index, entry.index)
-            if record.kind == f.ENTRY and entry.index > self._manifest.base_index:
+            if record.kind == f.LIVE:
+                continue
+            if entry.index > self._manifest.base_index:
                 self._journal._note(entry, segment, record.at)
                 self._remember(entry)
+            else:
+                self._journal._parked[entry.index] = (segment.number, record.at)
 
     def _remember(self, entry: Entry) -> None:
         while self._runs and self._runs[-1][0] >= entry.index:
