@@ -164,7 +164,7 @@ def test_it_is_looked_for_in_the_current_folder(
         ("[destinations]\nalarms = 'Alarms'", "destinations.alarms: 'Alarms' is no destination"),
         ("[destinations]\nalarms = 7", "destinations.alarms: expected a text in quotes"),
         ("destinations = 7", "destinations: expected a table, got a whole number"),
-        ("[factories]\noffice = 'x'", "factories[...]: expected a table"),
+        ("[factories]\noffice = 'x'", "factories.office: expected a table"),
         ("[factories.office]\nuri = 'x'", "no key factories.office.uri; did you mean"),
         ("[factories.office]\nurl = 1", "factories.office.url: expected a text in quotes"),
         ("[factories.office]\nsend_timeout = -1", "factories.office.send_timeout: expected"),

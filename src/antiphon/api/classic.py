@@ -126,7 +126,7 @@ class ConnectionMetaData(NamedTuple):
 def _metadata() -> ConnectionMetaData:
     major, minor = __version__.split(".")[:2]
     ours = ("Antiphon", __version__, int(major), int(minor))
-    return ConnectionMetaData("2.0", 2, 0, *ours, (DELIVERY_COUNT,))
+    return ConnectionMetaData("2.0", 2, 0, *ours, (DELIVERY_COUNT, "JMSXGroupID", "JMSXGroupSeq"))
 
 
 class Connection(Closing):

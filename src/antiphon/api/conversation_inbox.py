@@ -423,6 +423,11 @@ class Inbox:
             self._dead.append(row)
 
     @property
+    def is_full(self) -> bool:
+        """The application has the whole window, and nothing more will come."""
+        return sum(s.end - s.at for s in self._open if s.first > 0) >= self.prefetch
+
+    @property
     def has_dead(self) -> bool:
         return bool(self._dead)
 

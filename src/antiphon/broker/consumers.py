@@ -237,6 +237,24 @@ def _forget_kept(b: State, key: Key) -> None:
                 del session.consumers[consumer.number]
 
 
+def widen(b: State, session: Session, m: cw.Widen) -> int:
+    consumer = session.consumers.get(m.consumer)
+    if consumer is None or consumer.closed:
+        return 0
+    if not consumer.prefetch <= m.prefetch <= PREFETCH_MAX:
+        raise ResourceAllocationError(
+            f"a prefetch of {consumer.prefetch} can be raised up to {PREFETCH_MAX}, not to "
+            f"{m.prefetch}"
+        )
+    consumer.prefetch = m.prefetch
+    queue = b.queues.get(consumer.destination)
+    taker = queue.takers.get((session.number, consumer.number)) if queue is not None else None
+    if queue is not None and taker is not None:
+        taker.prefetch = m.prefetch
+        b.assign(queue)
+    return 0
+
+
 def close_consumer(b: State, session: Session, m: cw.CloseConsumer) -> int:
     consumer = session.consumers.get(m.consumer)
     if consumer is None or consumer.closed:

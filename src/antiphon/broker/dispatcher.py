@@ -84,6 +84,7 @@ class Dispatcher:
         self._tell = tell
         self._delivery_bytes = delivery_bytes
         self._slow_quota = slow_quota
+        self._deliveries_max = deliveries_max
         self._sessions: dict[int, dict[int, Reader]] = {}
         self._outlets: dict[int, Outlet] = {}  # by session
         self._by_link: dict[int, Outlet] = {}
@@ -136,6 +137,9 @@ class Dispatcher:
         consumers = known.consumers if known is not None else {}
         for number in [n for n in readers if n not in consumers or consumers[n].closed]:
             self._remove(readers.pop(number))
+        for reader in readers.values():
+            if isinstance(reader, TopicReader):
+                self._go_on(reader)  # its window may have been widened
         for number in sorted(consumers.keys() - readers.keys()):
             if not consumers[number].closed:
                 had = (seen or {}).get(number)
@@ -301,6 +305,7 @@ class Dispatcher:
         """The state machine knows of the acknowledgement."""
         reader = self._sessions.get(session, {}).get(row.consumer)
         if isinstance(reader, TopicReader):
+            reader.buried = reader.buried and row.kind != cw.ACK
             reader.unsettled.take(max(row.first, 1), row.last)
             reader.acked(max(row.first, 1), row.last)  # it came before these were counted, perhaps
             self._go_on(reader)
@@ -448,12 +453,29 @@ class Dispatcher:
                     if room <= 0 or not self._has_room(reader):
                         reader.next = one
                         return False
+                    if deliveries > self._deliveries_max and self._bury(reader, one, deliveries):
+                        one += 1
+                        continue
                     upto = min(two, one + room - 1)
                     reader.sent(one, upto)
                     size = self._deliver(reader, row, pack, (one, upto, deliveries))
                     reader.unacked_bytes += size
                     one = upto + 1
         reader.next = row.position + row.count
+        return True
+
+    def _bury(self, reader: TopicReader, position: int, deliveries: int) -> bool:
+        """Of a durable subscription: give up a message that was delivered too often, one at a time
+        (`queue_reading.py`). A member of a group skips nothing."""
+        consumer = reader.consumer
+        if reader.buried or not reader.subscription.durable:
+            return False
+        if consumer.destination in self._broker.groups:
+            return False
+        reader.buried = True
+        reason = f"delivered {deliveries - 1} times, and not acknowledged"
+        row = cw.AckRow(consumer.number, position, position, kind=cw.DEAD, reason=reason)
+        self.rows.append((consumer.session, row))
         return True
 
     def _wanted(

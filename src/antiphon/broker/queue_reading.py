@@ -2,9 +2,12 @@
 
 Promises: a consumer gets exactly what the state machine assigned to it, greater priorities first; a
 message that has expired meanwhile, or was delivered too often, is not sent: the log is told so
-(`rows`). For a consumer with a selector its server looks into what waits, and claims what fits;
-what of it somebody else got first is not granted. A browser gets what was in the queue when it was
-opened, as far as it still is, and then is told that this was all.
+(`rows`). Who dies of one message has had the next ones too, and they count as delivered: so of
+several that were delivered too often one is given up, and the others have their chance.
+
+For a consumer with a selector its server looks into what waits, and claims what fits; what of it
+somebody else got first is not granted. A browser gets what was in the queue when it was opened, as
+far as it still is, and then is told that this was all.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ class QueueReader:
         self.looked = 0  # with a selector: what waits up to here was looked at
         self.returned = -1  # as of this state of the queue
         self.claims = 0  # rows on their way into the log
+        self.buried = False  # one was given up since it last acknowledged something
 
 
 class BrowseReader:
@@ -120,27 +124,29 @@ class QueueReading:
             reason, upto = found or "", min(upto, end or upto)
         if queue is not None and queue.special:
             upto = min(upto, queue.special.run(first)[1] or upto)
+        hopeless = deliveries > self._deliveries_max and not reader.buried
+        if hopeless and reader.consumer.destination != DEAD_LETTERS:
+            upto = first
+            self._bury(reader, first, deliveries)
+        elif queue is not None and self._has_expired(queue, first):
+            self.expired += upto - first + 1
+            self._say(reader, first, upto, cw.ACK)
+        else:
+            self._deliver(reader, row, pack, (first, upto, deliveries), reason)
         if upto < last:
             reader.pending[0] = (upto + 1, last, deliveries)
         else:
             del reader.pending[0]
-        if queue is None or not self._is_over(reader, queue, (first, upto, deliveries)):
-            self._deliver(reader, row, pack, (first, upto, deliveries), reason)
 
-    def _is_over(self, reader: QueueReader, queue: Queue, span: Span) -> bool:
-        """It is not to be sent, for its time is over, or it was sent too often."""
-        first, last, deliveries = span
-        special = queue.special.of(first) or PLAIN
-        if 0 < special.expires <= self._time():
-            self.expired += last - first + 1
-            self._say(reader, first, last, cw.ACK)
-            return True
-        if deliveries > self._deliveries_max and queue.name != DEAD_LETTERS:
-            self.dead += last - first + 1
-            reason = f"delivered {deliveries - 1} times, and not acknowledged"
-            self._say(reader, first, last, cw.DEAD, reason)
-            return True
-        return False
+    def _has_expired(self, queue: Queue, position: int) -> bool:
+        special = queue.special.of(position) or PLAIN
+        return 0 < special.expires <= self._time()
+
+    def _bury(self, reader: QueueReader, position: int, deliveries: int) -> None:
+        reader.buried = True
+        self.dead += 1
+        reason = f"delivered {deliveries - 1} times, and not acknowledged"
+        self._say(reader, position, position, cw.DEAD, reason)
 
     def _say(self, reader: QueueReader, first: int, last: int, kind: int, reason: str = "") -> None:
         number = reader.consumer.number
@@ -225,6 +231,8 @@ class QueueReading:
         """The log knows."""
         if row.kind in (cw.CLAIM, cw.SKIP):
             reader.claims -= 1
+        elif row.kind == cw.ACK:
+            reader.buried = False
 
     # -- Browsing --------------------------------------------------------------------------------
 

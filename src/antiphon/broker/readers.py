@@ -51,6 +51,7 @@ class TopicReader:
         self.passed = 0  # the last position that it was not sent, for it was not wanted or over
         self.moved_to = 0  # the floor, when the log knows what was said from here, and
         self.moved_ms = 0  # when that was
+        self.buried = False  # a message was given up since something was acknowledged
         self.event = 0  # of a group: its events up to here were sent
         self.waits = False  # of a member: for its state; so messages wait here
         self.told: cw.StateComes | None = None  # the last that it was told of that

@@ -117,5 +117,6 @@ _REQUESTS: dict[type, Callable[[State, Session, Any], int | Granted]] = {
     cw.Commit: transactions.commit,
     cw.Stage: transactions.stage,
     cw.Discard: transactions.discard,
+    cw.Widen: consumers.widen,
     cw.CreateTopic: _create_topic,
 }

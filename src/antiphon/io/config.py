@@ -134,7 +134,7 @@ class _ClientFile(msgspec.Struct, frozen=True):
 
     url: str = ""
     destinations: dict[str, Any] = {}
-    factories: dict[str, dict[str, Any]] = {}
+    factories: dict[str, Any] = {}
 
 
 class ClientConfig(msgspec.Struct, frozen=True):
@@ -236,8 +236,9 @@ def _destination(path: str, name: str, value: Any) -> str:
     return text
 
 
-def _factory(path: str, name: str, table: dict[str, Any]) -> Factory:
+def _factory(path: str, name: str, value: Any) -> Factory:
     key = f"factories.{name}"
+    table = _converted(path, value, dict[str, Any], key)
     _check_keys(path, f"{key}.", table, _fields(Factory))
     _check_choice(path, f"{key}.domain", table.get("domain"), get_args(Domain))
     return _converted(path, table, Factory, key)
