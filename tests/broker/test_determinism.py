@@ -7,7 +7,7 @@ import pytest
 
 from antiphon.broker.broker import Broker
 from antiphon.formats import client_wire as cw
-from antiphon.formats import command
+from antiphon.formats import command, pack
 from tests.broker.rig import Rig
 
 SESSIONS = range(1, 6)
@@ -128,6 +128,7 @@ def test_a_snapshot_has_something_of_everything() -> None:
     rig.ask(1, cw.CreateTopic("topic:v"))
     rig.ask(1, cw.CreateTopic("topic:w"))
     rig.publish_keys(1, "topic:v", "k", None)
+    rig.publish_keys(1, "topic:v", "k", flags=pack.STAGED)
     rig.ack(1, (1, 0, 3), (1, 5, 5))
     rig.close_consumer(1, 1, cw.Kept(1, 4, 4, 3))
     rig.open(1, 2, "topic:v", durable="e", selector="a = 1", no_local=True)

@@ -158,6 +158,8 @@ def _open_shared_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int
     if queue is None:
         queue = b.queue(name)
         queue.pattern, queue.selector, queue.durable = m.destination, selector, bool(m.durable)
+        for position in b.last_values.positions(names.matcher(m.destination)):
+            queue.put(position, position)
         b.shared_changed()
     _consume(b, session, m, queue)
     return 0
