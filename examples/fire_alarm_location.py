@@ -36,7 +36,7 @@ def main(url: str = "embedded:") -> None:
 def raise_alarm(
     ctx: antiphon.Context, alarms: antiphon.Topic, cause: str, location: str, floor: int
 ) -> None:
-    properties = {"location": location, "floor": floor, "cause": cause}
+    properties: dict[str, str | int] = {"location": location, "floor": floor, "cause": cause}
     ctx.create_producer().send(alarms, cause, properties=properties)
 
 
