@@ -163,7 +163,7 @@ def test_somebody_who_types_sees_each_line_arrive(url: str) -> None:
 def test_priority_expiry_and_delay_are_given_by_hand(url: str) -> None:
     queue = "queue:special"
     for options in (
-        ["late", "--delay", "1"],
+        ["late", "--delay", "1", "--priority", "0"],
         ["low", "--priority", "1"],
         ["high", "--priority", "9"],
     ):
