@@ -29,9 +29,6 @@ CONSUMERS_MAX = 10_000
 
 SLOW = ("spill", "disconnect", "drop")
 
-DEAD_LETTERS = "queue:DLQ"
-"""Where messages go that were delivered too often."""
-
 REASON_MAX = 1000
 
 
@@ -370,7 +367,7 @@ def _bury(
 ) -> None:
     """What this consumer cannot handle goes to the dead letters, unless it comes from there. A
     member of a group skips nothing."""
-    if consumer.destination == DEAD_LETTERS or consumer.destination in b.groups:
+    if consumer.destination == names.DEAD_LETTERS or consumer.destination in b.groups:
         return
     if subscription is None:
         queue = b.queues.get(consumer.destination)
@@ -379,7 +376,7 @@ def _bury(
     else:
         spans = [(row.first, row.last, 0)] if row.first > subscription.floor else []
     if spans:
-        dead = b.queue(DEAD_LETTERS)
+        dead = b.queue(names.DEAD_LETTERS)
         dead.put_dead(spans, row.reason[:REASON_MAX])
         b.assign(dead)
 

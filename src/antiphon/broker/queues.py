@@ -179,6 +179,7 @@ class Queue:
         """Dead letters: nothing about them is special any more."""
         for span in spans:
             self.returned += 1
+            self.last = max(self.last, span[1])
             for first, last in self.reasons.gaps(
                 span[0], span[1]
             ):  # another consumer's may be here
