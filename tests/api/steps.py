@@ -9,6 +9,7 @@ from queue import Queue as Results
 from typing import Any
 
 from antiphon import SessionMode
+from antiphon.errors import InvalidClientIDError
 from tests.api.fronts import PATIENCE_S
 
 Connect = Callable[..., Any]
@@ -104,6 +105,21 @@ def until_waiting(consumer: Any) -> None:
 def inside(consumer: Any) -> Any:
     """The simplified API's consumer, of whichever front."""
     return getattr(consumer, "_consumer", consumer)
+
+
+def connected_soon(connect: Connect, **options: Any) -> Any:
+    """As soon as the servers have noticed that the connection before is lost."""
+    found: list[Any] = []
+
+    def connected() -> bool:
+        try:
+            found.append(connect(**options))
+        except InvalidClientIDError:
+            return False
+        return True
+
+    until(connected)
+    return found[0]
 
 
 class Gate:

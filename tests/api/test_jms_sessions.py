@@ -12,7 +12,7 @@ import pytest
 
 from antiphon import SessionMode
 from antiphon.broker.home import HomeSettings
-from antiphon.errors import IllegalStateError, InvalidClientIDError
+from antiphon.errors import IllegalStateError
 from tests.api import backends
 from tests.api.backends import Backend, abandon, lose_connection
 from tests.api.fronts import PATIENCE_S, every_front
@@ -22,6 +22,7 @@ from tests.api.steps import (
     TRANSACTED,
     Connect,
     FailureError,
+    connected_soon,
     counted,
     dead_letter,
     heard,
@@ -31,7 +32,6 @@ from tests.api.steps import (
     send,
     send_numbers,
     texts,
-    until,
     until_waiting,
 )
 
@@ -242,21 +242,6 @@ def test_after_a_lost_session_all_that_was_sent_to_it_is_flagged(
     abandon(first)
     heir = connected_soon(connect, client_id=client)
     assert counted(consume(heir), 4) == [(str(n), 2) for n in range(1, 5)]
-
-
-def connected_soon(connect: Connect, **options: Any) -> Any:
-    """As soon as the servers have noticed that the connection before is lost."""
-    found: list[Any] = []
-
-    def connected() -> bool:
-        try:
-            found.append(connect(**options))
-        except InvalidClientIDError:
-            return False
-        return True
-
-    until(connected)
-    return found[0]
 
 
 @every_front
