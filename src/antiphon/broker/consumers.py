@@ -419,10 +419,11 @@ def unsubscribe(b: State, session: Session, m: cw.Unsubscribe) -> int:
         return 0
     if _unsubscribe_shared(b, session, m.name):
         return 0
-    key = durable_key(session, m.name)
+    key = (f"{session.client_id} ", m.name)
     subscription = b.topics.subscriptions.get(key)
     if subscription is None:
-        raise InvalidDestinationError(f"there is no durable subscription {m.name!r}")
+        whose = "" if session.client_id else "; an unshared one would belong to a client id"
+        raise InvalidDestinationError(f"there is no durable subscription {m.name!r}{whose}")
     if subscription.consumer is not None:
         raise IllegalStateError(
             f"the durable subscription {m.name!r} is active. Close its consumer first"
