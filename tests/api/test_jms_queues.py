@@ -88,6 +88,7 @@ def test_a_delayed_message_comes_when_its_time_has_come(
     producer = context.create_producer()
     producer.send(destination, "last", delivery_delay=2 * BRIEFLY)
     producer.send(destination, "second", delivery_delay=BRIEFLY)
+    producer.send(destination, "never", delivery_delay=BRIEFLY, time_to_live=BRIEFLY / 2)
     producer.send(destination, "first")
     context.commit()
     messages = [received(consumer) for _ in range(3)]
