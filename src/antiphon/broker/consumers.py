@@ -6,7 +6,7 @@ A closed consumer stays known while something that its application saw may yet b
 from __future__ import annotations
 
 from antiphon.broker import events as ev
-from antiphon.broker import groups
+from antiphon.broker import groups, shared_members
 from antiphon.broker.queues import Queue, QueueConsumer, Taker
 from antiphon.broker.sessions import Consumer, Session
 from antiphon.broker.spans import Span, Spans
@@ -136,10 +136,6 @@ def _open_browser(b: State, session: Session, m: cw.OpenConsumer) -> int:
 
 
 def _open_shared_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int:
-    if m.destination in b.groups:
-        raise InvalidDestinationError(
-            f"{m.destination!r} is a group, whose members are told everything: join it"
-        )
     name = shared_name(session, m.shared, bool(m.durable))
     if session.client_id and durable_key(session, m.durable) in b.topics.subscriptions:
         raise IllegalStateError(
@@ -155,6 +151,8 @@ def _open_shared_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int
         b.drop_queue(name)  # re-created, it is a new one
         _forget_shared(b, name)
         queue = None
+    if (group := b.groups.get(m.destination)) is not None:
+        shared_members.enter(b, group, m.shared, name, bool(m.durable))
     if queue is None:
         queue = b.queue(name)
         queue.pattern, queue.selector, queue.durable = m.destination, selector, bool(m.durable)
@@ -162,6 +160,7 @@ def _open_shared_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int
             queue.put(position, position)
         b.shared_changed()
     _consume(b, session, m, queue)
+    shared_members.review(b, queue)
     return 0
 
 
@@ -284,6 +283,9 @@ def shut(b: State, session: Session, consumer: Consumer, kept: list[cw.Kept]) ->
         taker = queue.takers[session.number, consumer.number]
         taker.closed = True
         queue.leave((session.number, consumer.number))
+        shared_members.review(b, queue)
+        if consumer.number not in session.consumers:
+            return  # it was the last one of a member, which has left its group
         stays = [span for k in kept for span in _counted(k, taker.assigned)]
         queue.give_back([(one, two, d - 1) for one, two, d in taker.assigned.clear()])
         for span in stays:
@@ -404,7 +406,7 @@ def _give_back(b: State, session: Session, consumer: Consumer, k: cw.Kept) -> No
     _drop_if_done(b, session, consumer)
 
 
-def let_go(b: State, session: Session, consumer: Consumer) -> None:
+def let_go(b: State, session: Session, consumer: Consumer, *, lost: bool = False) -> None:
     """Whatever a closed consumer still has goes back, and counts as delivered."""
     del session.consumers[consumer.number]
     key = (session.number, consumer.number)
@@ -413,6 +415,7 @@ def let_go(b: State, session: Session, consumer: Consumer) -> None:
         queue.leave(key)
         taker = queue.takers.pop(key)
         queue.give_back(taker.assigned.clear())
+        shared_members.review(b, queue, lost=lost)
         _settle(b, queue)
 
 
