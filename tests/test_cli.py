@@ -84,6 +84,10 @@ def test_each_help_ends_with_an_example_that_parses(command: str) -> None:
         (f"sub {URL} queue:q --timeout nan", "'nan' is not a number of seconds"),
         (f"sub {URL} topic:t --durable mail", "--durable needs --client-id"),
         (f"sub {URL} queue:q --durable mail --client-id me", "--durable is for topics"),
+        (f"sub {URL} queue:q --shared both", "--shared is for topics"),
+        (f"sub {URL} topic:t --shared s --durable d --client-id me", "not both"),
+        (f"sub {URL} topic:t --browse", "--browse is for queues"),
+        (f"pub {URL} queue:q x --priority 10", "'10' is not a priority"),
     ],
 )
 def test_wrong_usage_exits_2_and_says_why(

@@ -7,6 +7,23 @@ import logging
 
 from antiphon import aio
 from antiphon._version import __version__
+from antiphon.api.classic import Connection, ConnectionFactory, ConnectionMetaData, Session
+from antiphon.api.classic_domains import (
+    QueueConnection,
+    QueueConnectionFactory,
+    QueueSession,
+    TopicConnection,
+    TopicConnectionFactory,
+    TopicSession,
+)
+from antiphon.api.classic_ends import (
+    MessageConsumer,
+    MessageProducer,
+    QueueReceiver,
+    QueueSender,
+    TopicPublisher,
+    TopicSubscriber,
+)
 from antiphon.api.destination import (
     Destination,
     Group,
@@ -35,7 +52,8 @@ from antiphon.api.modes import (
     DeliveryMode,
     SessionMode,
 )
-from antiphon.api.sync import Consumer, Context, Member, Producer, SendFuture, connect
+from antiphon.api.naming import lookup
+from antiphon.api.sync import Browser, Consumer, Context, Member, Producer, SendFuture, connect
 from antiphon.errors import (
     ConnectionLostError,
     DiskFullError,
@@ -66,9 +84,13 @@ __all__ = [
     "DUPS_OK_ACKNOWLEDGE",
     "INDIVIDUAL_ACKNOWLEDGE",
     "SESSION_TRANSACTED",
+    "Browser",
     "BytesMessage",
     "ConflictRelation",
+    "Connection",
+    "ConnectionFactory",
     "ConnectionLostError",
+    "ConnectionMetaData",
     "Consumer",
     "Context",
     "DeliveryMode",
@@ -85,17 +107,25 @@ __all__ = [
     "MapMessage",
     "Member",
     "Message",
+    "MessageConsumer",
     "MessageEOFError",
     "MessageFormatError",
     "MessageNotReadableError",
     "MessageNotWriteableError",
+    "MessageProducer",
     "ObjectMessage",
     "OutcomeUnknownError",
     "Producer",
     "Queue",
+    "QueueConnection",
+    "QueueConnectionFactory",
+    "QueueReceiver",
+    "QueueSender",
+    "QueueSession",
     "ResourceAllocationError",
     "SecurityError",
     "SendFuture",
+    "Session",
     "SessionMode",
     "StorageError",
     "StreamMessage",
@@ -105,6 +135,11 @@ __all__ = [
     "TemporaryTopic",
     "TextMessage",
     "Topic",
+    "TopicConnection",
+    "TopicConnectionFactory",
+    "TopicPublisher",
+    "TopicSession",
+    "TopicSubscriber",
     "TransactionInProgressError",
     "TransactionRolledBackError",
     "UnknownVersionError",
@@ -113,6 +148,7 @@ __all__ = [
     "__version__",
     "aio",
     "connect",
+    "lookup",
 ]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent unless the user asks

@@ -3,6 +3,24 @@
 The public names, re-exported; nothing else lives here.
 """
 
-from antiphon.api.aio import Consumer, Context, Member, Opening, Producer, SendFuture, connect
+from antiphon.api.aio import (
+    Browser,
+    Consumer,
+    Context,
+    Member,
+    Opening,
+    Producer,
+    SendFuture,
+    connect,
+)
 
-__all__ = ["Consumer", "Context", "Member", "Opening", "Producer", "SendFuture", "connect"]
+__all__ = [
+    "Browser",
+    "Consumer",
+    "Context",
+    "Member",
+    "Opening",
+    "Producer",
+    "SendFuture",
+    "connect",
+]

@@ -202,6 +202,9 @@ def _add_pub(commands: Commands) -> None:
         metavar="NAME=VALUE",
         help="a number, true, false or a text; 'NAME=\"4\"' is the text 4",
     )
+    parser.add_argument("--priority", type=_priority, metavar="N", help="0 to 9; 4 is usual")
+    parser.add_argument("--ttl", type=_seconds, metavar="S", help="expires after S seconds")
+    parser.add_argument("--delay", type=_seconds, metavar="S", help="delivered after S seconds")
     _add_json(parser)
 
 
@@ -225,6 +228,12 @@ def _add_sub(commands: Commands) -> None:
     parser.add_argument(
         "--durable", metavar="NAME", help="go on with this subscription; needs --client-id"
     )
+    parser.add_argument(
+        "--shared", metavar="NAME", help="divide this subscription with others who have it"
+    )
+    parser.add_argument(
+        "--browse", action="store_true", help="show what is in the queue, and leave it there"
+    )
     parser.add_argument("--client-id", metavar="ID", help="who this is, to the servers")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     subscribe = _implementation("antiphon.pubsub_cli", "subscribe")
@@ -236,7 +245,19 @@ def _checked_sub(parser: argparse.ArgumentParser, args: argparse.Namespace) -> a
         parser.error("--durable needs --client-id: a durable subscription belongs to a client")
     if args.durable is not None and not args.destination.startswith("topic:"):
         parser.error("--durable is for topics; a queue keeps its messages anyway")
+    if args.shared is not None and not args.destination.startswith("topic:"):
+        parser.error("--shared is for topics; the consumers of a queue divide its messages anyway")
+    if args.shared is not None and args.durable is not None:
+        parser.error("--shared or --durable, not both")
+    if args.browse and not args.destination.startswith("queue:"):
+        parser.error("--browse is for queues")
     return args
+
+
+def _priority(text: str) -> int:
+    if text not in tuple("0123456789"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a priority from 0 to 9")
+    return int(text)
 
 
 def _add_watch_group(commands: Commands) -> None:

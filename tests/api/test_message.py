@@ -19,7 +19,6 @@ from antiphon.api.message import (
     ObjectMessage,
     StreamMessage,
     TextMessage,
-    arrived,
     outgoing,
 )
 from antiphon.api.modes import DeliveryMode
@@ -33,10 +32,10 @@ from antiphon.errors import (
 )
 from antiphon.formats import columns, pack, values
 from antiphon.formats.client_wire import PACK_MAX
-from antiphon.formats.columns import Columns, Outgoing
+from antiphon.formats.columns import Outgoing
 from antiphon.formats.pack import NON_PERSISTENT
+from tests.api.posting import NOW, delivered, through
 
-NOW = 1_700_000_000_123
 REPLIES = TemporaryQueue("5f.1")
 
 
@@ -49,28 +48,6 @@ class Recorder:
     def acknowledge_message(self, message: Message) -> str:
         self.acknowledged.append(message)
         return "done"
-
-
-def delivered(
-    sent: Outgoing,
-    *,
-    deliveries: int = 1,
-    owner: Any = None,
-    flags: int = 0,
-    pickled: bool = False,
-    stamp: int = 0,
-) -> Message:
-    """As it arrives, between two others in its pack."""
-    other = outgoing("another", now_ms=NOW - 5)
-    body, more = columns.encode([other, sent, other])
-    data = pack.encode("topic:Alarms", 3, body, 0xABC, 41, 0, flags | more)
-    arriving = Columns(data)
-    arriving.stamp = stamp
-    return arrived(arriving, 1, 1001, deliveries, owner, pickled)
-
-
-def through(content: Any, **headers: Any) -> Message:
-    return delivered(outgoing(content, now_ms=NOW, **headers))
 
 
 # -- Bodies ----------------------------------------------------------------------------------------
@@ -588,7 +565,7 @@ def test_a_property_of_a_derived_type_becomes_that_of_its_base() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["a", "_a", "$a", "a$1", "Zoë", "JMSXGroupID", "JMS_remove", "nota"]
+    "name", ["a", "_a", "$a", "a$1", "Zoë", "€", "JMSXGroupID", "JMS_remove", "nota"]
 )
 def test_these_names_are_allowed(name: str) -> None:
     made = Message()
@@ -599,7 +576,7 @@ def test_these_names_are_allowed(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("", "1a", "a b", "a-b", "a.b", "a\n", 5, None, "JMSXDeliveryCount"),
+        *("", "1a", "a b", "a-b", "a.b", "a\n", 5, None, "JMSXDeliveryCount", "JMSPriority"),
         *("NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"),
         *("null", "Between"),
     ],
@@ -645,7 +622,8 @@ TABLE = [
     (0.5, "float double string", "0.5"),
     (0.1, "double string", "0.1"),
     (1e300, "double string", "1e+300"),
-    (float("inf"), "float double string", "inf"),
+    (float("inf"), "float double string", "Infinity"),
+    (float("-inf"), "float double string", "-Infinity"),
 ]
 
 

@@ -7,7 +7,7 @@ from antiphon.broker.broker import Broker
 from antiphon.broker.home import Cut, Hold, Home, HomeSettings, Propose, RelayTo, Tell
 from antiphon.formats import client_wire as cw
 from antiphon.formats import columns, command, pack
-from antiphon.formats.columns import Columns, Outgoing
+from antiphon.formats.columns import Columns, Extra, Outgoing
 from antiphon.formats.destination import matcher
 from antiphon.formats.entry import Entry, Kind
 from antiphon.formats.journal import Row
@@ -228,6 +228,18 @@ def publish(
     if not persistent:
         flags |= pack.NON_PERSISTENT
     return cw.Publish(pack.encode(destination, count, body, session, sequence, producer, flags))
+
+
+def publish_each(
+    session: int, sequence: int, *extras: Extra, destination: str = "topic:t", flags: int = 0
+) -> cw.Publish:
+    """A message for each of these, in one pack."""
+    messages = [Outgoing(columns.TEXT, b"x", columns.encode_extra(extra), 0) for extra in extras]
+    body, found = columns.encode(messages)
+    if any(extra.time_to_live for extra in extras):
+        flags |= pack.SPECIAL
+    count = len(extras)
+    return cw.Publish(pack.encode(destination, count, body, session, sequence, 0, flags | found))
 
 
 def open_consumer(number: int, consumer: int, destination: str, **options: Any) -> cw.Control:

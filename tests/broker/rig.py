@@ -6,7 +6,8 @@ from antiphon.broker import events as ev
 from antiphon.broker.broker import Broker
 from antiphon.core.effects import Accepted
 from antiphon.formats import client_wire as cw
-from antiphon.formats import command, pack
+from antiphon.formats import columns, command, pack
+from antiphon.formats.columns import Extra, Outgoing
 from antiphon.formats.entry import Entry, Kind
 
 
@@ -101,10 +102,29 @@ class Rig:
 
     def publish(self, session: int, destination: str, count: int = 1, *, producer: int = 0) -> int:
         """Returns the position of the last message; 0: it was not accepted."""
+        return self._publish(session, destination, count, b"", producer)
+
+    def publish_keys(
+        self, session: int, destination: str, *keys: str | None, flags: int = 0, delay: int = 0
+    ) -> int:
+        """A message with each of these keys, in one pack."""
+        extras = [columns.encode_extra(Extra(key=key, delivery_delay=delay)) for key in keys]
+        body, found = columns.encode([Outgoing(columns.TEXT, b"x", e, 0) for e in extras])
+        return self._publish(session, destination, len(keys), body, flags=flags | found)
+
+    def _publish(
+        self,
+        session: int,
+        destination: str,
+        count: int,
+        body: bytes,
+        producer: int = 0,
+        flags: int = 0,
+    ) -> int:
         key = (session, producer)
         sequence = self._sequences.get(key, 0) + 1
         self._sequences[key] = sequence + count - 1
-        data = pack.encode(destination, count, b"", session, sequence, producer)
+        data = pack.encode(destination, count, body, session, sequence, producer, flags)
         self.entry(Kind.PACK, data)
         return self.accepted[-1].position + count - 1 if self.accepted else 0
 

@@ -1,6 +1,6 @@
 """Acknowledgements that nobody waits for gather; those that somebody waits for do not."""
 
-from antiphon.broker import dispatcher
+from antiphon.broker import readers
 from antiphon.broker.home import ACK_GATHER_MS
 from antiphon.formats import client_wire as cw
 from antiphon.formats import command
@@ -83,7 +83,7 @@ def test_a_queue_knows_at_once() -> None:
 def test_the_window_is_bounded_in_bytes_too() -> None:
     house = House(delivery_bytes=1 << 30)
     client = subscribed(house, A, prefetch=1000)
-    size = dispatcher.WINDOW_BYTES // 4
+    size = readers.WINDOW_BYTES // 4
     for number in range(1, 11):
         client.say(publish(A, number, size=size))
     assert len(client.deliveries()) == 4

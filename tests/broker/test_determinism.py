@@ -7,7 +7,7 @@ import pytest
 
 from antiphon.broker.broker import Broker
 from antiphon.formats import client_wire as cw
-from antiphon.formats import command
+from antiphon.formats import command, pack
 from tests.broker.rig import Rig
 
 SESSIONS = range(1, 6)
@@ -33,8 +33,11 @@ def anything(rig: Rig, draw: random.Random) -> None:
         )
         return
     step = draw.randrange(10)
-    if step < 4:
+    if step < 3:
         rig.publish(session, draw.choice(DESTINATIONS), draw.randrange(1, 20))
+    elif step < 4:
+        keys = draw.choices((None, "k", "l", "m"), k=draw.randrange(1, 6))
+        rig.publish_keys(session, draw.choice(DESTINATIONS), *keys)
     elif step < 6:
         rows = []
         for consumer in list(known.consumers.values())[:3]:
@@ -65,6 +68,15 @@ def a_request(rig: Rig, session: int, draw: random.Random) -> cw.Body:
             cw.OpenConsumer(
                 draw.randrange(1, 9), draw.choice(PATTERNS), 5, durable=draw.choice(("x", "y"))
             ),
+            cw.OpenConsumer(
+                draw.randrange(1, 9),
+                draw.choice(PATTERNS),
+                5,
+                draw.choice(("", "x")),
+                draw.choice(("", "a  = 1", "a = 2", "a =")),
+                no_local=draw.random() < 0.5,
+            ),
+            cw.CreateTopic(draw.choice(DESTINATIONS)),
             cw.CloseConsumer(number, kept),
             cw.Return(kept),
             cw.Unsubscribe("x"),
@@ -113,8 +125,14 @@ def test_a_snapshot_has_something_of_everything() -> None:
     rig.publish(1, "topic:a.b", 6)
     rig.publish(1, "queue:q", 4)
     rig.publish(1, "temp-queue:1.1")
+    rig.ask(1, cw.CreateTopic("topic:v"))
+    rig.ask(1, cw.CreateTopic("topic:w"))
+    rig.publish_keys(1, "topic:v", "k", None)
+    rig.publish_keys(1, "topic:v", "k", flags=pack.STAGED)
     rig.ack(1, (1, 0, 3), (1, 5, 5))
     rig.close_consumer(1, 1, cw.Kept(1, 4, 4, 3))
+    rig.open(1, 2, "topic:v", durable="e", selector="a = 1", no_local=True)
+    assert [s.no_local for s in rig.broker.topics.subscriptions.values()] == ["", "c "]
     rig.open(2, 2, "queue:q", prefetch=2)
     rig.close_consumer(2, 2)
     rig.detach(2)
@@ -124,8 +142,13 @@ def test_a_snapshot_has_something_of_everything() -> None:
         [(2, 2, 0, 4, False), (9, 9, 0, 4, False), (10, 12, 0, 4, True)],
         [(13, 13, 0, 4, True)],
     ]
-    assert [list(s.acked) for s in one.topics.subscriptions.values()] == [[(5, 5, 1)]]
-    assert [list(s.returned) for s in one.topics.subscriptions.values()] == [[(4, 4, 3)]]
+    assert [list(s.acked) for s in one.topics.subscriptions.values()] == [
+        [(5, 5, 1)],
+        [(15, 15, 1)],
+    ]
+    assert [list(s.returned) for s in one.topics.subscriptions.values()] == [[(4, 4, 3)], []]
+    assert list(one.last_values.rows()) == [("topic:v", "k", 14)]
+    assert list(one.last_values.topics()) == ["topic:v", "topic:w"]
     assert [p.last for p in one.producers.values()] == [3]
     assert list(one.ended) == [3]
     assert len(one.sessions[1].refusals) == len(one.sessions[1].temporaries) == 1

@@ -26,8 +26,9 @@ properties = st.dictionaries(
 )
 texts = st.none() | st.text(max_size=10)
 times = st.integers(0, 2**63 - 1)
+types = st.dictionaries(st.text(max_size=10), st.integers(0, 127), max_size=2)
 extras = st.builds(
-    Extra, properties, texts, texts, texts, st.integers(0, 9), times, times, texts, texts
+    Extra, properties, texts, texts, texts, st.integers(0, 9), times, times, texts, texts, types
 )
 plain = st.builds(Outgoing, st.integers(0, 255), st.binary(max_size=30), st.just(b""), U32_MS)
 rich = st.builds(
@@ -204,8 +205,8 @@ def test_garbage_headers_are_refused_and_nothing_worse(garbage: bytes) -> None:
 
 def test_fields_of_a_later_release_are_passed_over() -> None:
     later = columns.encode_extra(Extra({}, "id"))
-    assert later[0] == 0x99
-    assert columns.decode_extra(b"\x9a" + later[1:] + b"\xc3") == Extra({}, "id")
+    assert later[0] == 0x9A
+    assert columns.decode_extra(b"\x9b" + later[1:] + b"\xc3") == Extra({}, "id")
 
 
 def test_fields_of_an_earlier_release_have_their_defaults() -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from antiphon.errors import FormatError, MessageFormatError
 from antiphon.formats import values
+from antiphon.formats.scalars import Char, Double, Int, Long, Short
 from antiphon.formats.values import DEPTH_MAX
 
 zones = st.none() | st.builds(
@@ -35,6 +36,11 @@ atoms = st.one_of(
     st.timedeltas(),
     st.decimals(allow_nan=False),
     st.uuids(),
+    st.integers(-(2**15), 2**15 - 1).map(Short),
+    st.integers(-(2**31), 2**31 - 1).map(Int),
+    st.integers(-(2**63), 2**63 - 1).map(Long),
+    st.floats(allow_nan=False).map(Double),
+    st.characters(max_codepoint=0xFFFF).map(Char),
 )
 hashables = st.recursive(
     atoms, lambda inner: st.lists(inner).map(tuple) | st.lists(inner).map(frozenset), max_leaves=5
@@ -178,6 +184,9 @@ def test_an_altered_byte_is_a_value_or_refused(value: Any, data: st.DataObject) 
         b"\x91" * 100_000 + b"\x00",
         b"\xc7\x00\x0b",  # a UUID of no bytes
         b"\xc7\x01\x63\x00",  # an extension that nobody knows
+        b"\xc7\x03\x0d\x00\x00\x00",  # a short of three bytes
+        b"\xc7\x02\x11ab",  # a char of two characters
+        b"\xc7\x04\x11" + "\N{FIRE}".encode(),  # a char that Java does not have
         b"\xc7\x03\x02\xa2ab",  # a tuple whose items are the letters of a str
         b"\xc7\x02\x0c\x91\x00",  # a dict with half an item
         b"\xc7\x03\x03\x91\x91\x00",  # a list in a set
@@ -190,7 +199,7 @@ def test_an_altered_byte_is_a_value_or_refused(value: Any, data: st.DataObject) 
     ],
 )
 def test_hostile_bytes_are_refused(hostile: bytes) -> None:
-    with pytest.raises(FormatError, match=r"not an encoded value|unknown type|no list"):
+    with pytest.raises(FormatError, match=r"not an encoded value|unknown type|no list|single"):
         values.decode(hostile)
 
 

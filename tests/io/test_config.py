@@ -162,7 +162,15 @@ def test_it_is_looked_for_in_the_current_folder(
         ("uri = 'embedded:'", "no key uri; did you mean url?"),
         ("url = 1", "url: expected a text in quotes"),
         ("[destinations]\nalarms = 'Alarms'", "destinations.alarms: 'Alarms' is no destination"),
-        ("[destinations]\nalarms = 7", "expected a text in quotes"),
+        ("[destinations]\nalarms = 7", "destinations.alarms: expected a text in quotes"),
+        ("destinations = 7", "destinations: expected a table, got a whole number"),
+        ("[factories]\noffice = 'x'", "factories.office: expected a table"),
+        ("[factories.office]\nuri = 'x'", "no key factories.office.uri; did you mean"),
+        ("[factories.office]\nurl = 1", "factories.office.url: expected a text in quotes"),
+        ("[factories.office]\nsend_timeout = -1", "factories.office.send_timeout: expected"),
+        ("[factories.office]\ndomain = 'x'", "factories.office.domain: no 'x'; it is one of topic"),
+        ("[factories.office]\ndomain = 1", "factories.office.domain: expected"),
+        ("[destinations]\na = 'queue:a'\n[factories.a]", "factories.a: a destination has that"),
     ],
 )
 def test_mistakes_in_a_programs_file(tmp_path: Path, text: str, complaint: str) -> None:

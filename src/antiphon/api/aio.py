@@ -504,6 +504,11 @@ class Context(BaseContext):
         its place; a durable one goes on where it was."""
         return Opening(run(self.joining(Member, group, name, durable, workers, state_provider)))
 
+    async def create_last_value_topic(self, name: str) -> Topic:
+        """A topic that keeps the last message of each `key`: who subscribes later begins with
+        these. What was sent before it was first made one is not among them."""
+        return await run(self.creating_last_value_topic(name))
+
     async def create_temporary_topic(self) -> TemporaryTopic:
         return await run(self.creating_temporary(TemporaryTopic))
 

@@ -25,12 +25,16 @@ def write_text(body: str) -> tuple[int, bytes]:
 
 def write_map(body: dict[str, Any]) -> tuple[int, bytes]:
     for name in body:
-        if type(name) is not str or not name:
-            raise MessageFormatError(
-                f"a map message has names that are not empty, not {name!r}: "
-                "send it as an object message"
-            )
+        check_map_name(name)
     return MAP, values.encode(body)
+
+
+def check_map_name(name: Any) -> None:
+    if type(name) is not str or not name:
+        raise MessageFormatError(
+            f"a map message has names that are not empty, not {name!r}: "
+            "send it as an object message"
+        )
 
 
 def write_stream(body: list[Any]) -> tuple[int, bytes]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterable
 from typing import Protocol
 
 from antiphon.api.destination import Destination
@@ -57,11 +58,21 @@ def default_url() -> str:
 
 def look_up(name: str) -> Destination:
     """A destination by its name in `antiphon.toml`."""
-    known = client_config().destinations
-    if name not in known:
-        there = ", ".join(sorted(known)) or "none"
-        raise InvalidDestinationError(f"{CLIENT_FILE} has no destination {name!r}, only: {there}")
-    return Destination.parse(known[name])
+    config = client_config()
+    if name in config.destinations:
+        return Destination.parse(config.destinations[name])
+    path = os.path.abspath(CLIENT_FILE)
+    if name in config.factories:
+        raise InvalidDestinationError(
+            f"{path}: {name!r} is a connection factory, no destination: antiphon.lookup({name!r}) "
+            "gives it"
+        )
+    known = listed(config.destinations)
+    raise InvalidDestinationError(f"{path} has no destination {name!r}, only: {known}")
+
+
+def listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
 
 
 class _Servers:

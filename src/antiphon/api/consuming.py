@@ -27,10 +27,13 @@ from antiphon.api.standing import Standing
 from antiphon.api.waiting import Deadline, Pause, Script, ring
 from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import IllegalStateError, JMSError
-from antiphon.formats.client_wire import RELATION, AckRow, GroupEvent, Kept
+from antiphon.formats.client_wire import RELATION, AckRow, GroupEvent, Kept, Widen
 
 if TYPE_CHECKING:
     from antiphon.api.context import BaseContext
+
+PREFETCH_MAX = 1 << 20
+"""What a server gives at most."""
 
 LISTENER_TURN = 64
 """Messages that a listener gets before the other listeners of its context have their turn."""
@@ -148,6 +151,7 @@ class BaseConsumer(ABC):
                 return None
             for_good = self._automatic and not in_loop
             taken = self.inbox.take_for_good() if for_good else self.inbox.take()
+            self._report_expired()
             if taken is None:
                 return None
             slice_, index = taken
@@ -221,12 +225,25 @@ class BaseConsumer(ABC):
                 message = self._take(in_loop)
                 if message is not None or complete:
                     return message
+                with self._lock:
+                    self._widen_if_full()
                 if self.must_provide:
                     yield from self.providing()
                 elif not (yield Pause(bell, deadline.left())):
                     return None
             finally:
                 self._bells.discard(bell)
+
+    def _widen_if_full(self) -> None:
+        """Whoever acknowledges later, or commits, may take as many messages as it likes. Under the
+        lock."""
+        if self._automatic or not self.inbox.is_full:
+            return
+        wider = min(2 * self.inbox.prefetch, PREFETCH_MAX)
+        if wider > self.inbox.prefetch:
+            self.inbox.prefetch = wider
+            body = Widen(self.inbox.consumer, wider)
+            self._connection.do(lambda c: None if c.over else c.request(body))
 
     @property
     def must_provide(self) -> bool:
@@ -284,6 +301,12 @@ class BaseConsumer(ABC):
             self.report_now()
         else:
             self._gather()
+
+    def _report_expired(self) -> None:
+        """What expired here fills the window as long as the servers do not know."""
+        if self.inbox.expired:
+            self.inbox.expired = False
+            self._acknowledged()
 
     def _gather(self) -> None:
         """Have `report` called soon."""
@@ -359,7 +382,9 @@ class BaseConsumer(ABC):
             if listener is None or self.unusable or not self._connection.started:
                 return None
             taken = self.inbox.take()
+            self._report_expired()
             if taken is None:
+                self._widen_if_full()
                 return None
             slice_, index = taken
             self._running = slice_.start + index

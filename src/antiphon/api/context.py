@@ -13,7 +13,7 @@ from types import EllipsisType
 from typing import Any, NoReturn, TypeVar
 
 from antiphon.api.connecting import look_up
-from antiphon.api.connection import Connection, logger
+from antiphon.api.connection import Connection, logger, now_ms
 from antiphon.api.consuming import BaseConsumer
 from antiphon.api.conversation import Conversation, Request, Terms
 from antiphon.api.conversation_inbox import Inbox
@@ -302,7 +302,7 @@ class BaseContext(ABC):
             prefetch = PREFETCH_QUEUE if divided else PREFETCH_TOPIC
         with self.connection.lock:
             number = self.connection.conversation.next_consumer()
-        inbox = Inbox(number, divided, prefetch)
+        inbox = Inbox(number, divided, prefetch, now_ms)
         inbox.deliveries_max = self.connection.conversation.deliveries_max
         consumer = kind(self, destination, inbox)
         with self.lock:
@@ -522,6 +522,11 @@ class BaseContext(ABC):
         destination = kind(name, self)
         yield from self.asking(cw.CreateTemporary(destination.text))
         return destination
+
+    def creating_last_value_topic(self, name: str) -> Script[Topic]:
+        topic = Topic(name)
+        yield from self.asking(cw.CreateTopic(topic.text))
+        return topic
 
     def deleting_temporary(self, destination: Temporary) -> Script[None]:
         yield from self.asking(cw.DeleteTemporary(destination.text))

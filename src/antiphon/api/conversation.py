@@ -29,7 +29,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from antiphon import errors
-from antiphon.api.conversation_events import GroupColumns
+from antiphon.api.conversation_events import GroupColumns, PerishableColumns
 from antiphon.api.conversation_inbox import Slice
 from antiphon.api.conversation_packing import Batch, Outbox, Packing, SelfClocking, Stream
 from antiphon.api.conversation_receipts import QueueReceipts, Receipts, TopicReceipts
@@ -40,6 +40,7 @@ from antiphon.errors import ConnectionLostError, FormatError, Happened, IllegalS
 from antiphon.formats import client_wire as cw
 from antiphon.formats.columns import Columns, Outgoing
 from antiphon.formats.destination import is_queue
+from antiphon.formats.pack import SPECIAL
 
 LEASE_MS = 30_000
 """How long a session outlives its connection. Longer than the servers need for a new leader; and
@@ -654,12 +655,14 @@ class Conversation:
             if receipts is not None:
                 receipts.acknowledged(row.first, row.last)
 
-    def _on_deliver(self, m: cw.Deliver, _: int) -> None:
+    def _on_deliver(self, m: cw.Deliver, now_ms: int) -> None:
         receipts = self._receipts.get(m.consumer)
         if receipts is None:
             return  # closed meanwhile; it goes back
         columns = GroupColumns(m.pack, m.view) if m.view else Columns(m.pack)
-        columns.stamp = m.stamp
+        if columns.header.flags & SPECIAL and not m.view:
+            columns = PerishableColumns(m.pack, now_ms - m.age)
+        columns.stamp, columns.reason = m.stamp, m.reason
         if m.position <= 0 or m.deliveries <= 0:
             raise FormatError(f"a message at position {m.position}, delivery {m.deliveries}")
         for first, last in receipts.new(m.position, m.position + columns.count - 1):

@@ -1,4 +1,5 @@
-"""What a member of a group is told besides messages, in the form in which messages wait.
+"""What waits in an inbox besides plain packs: messages that may expire, those of a group, and what
+its members are told besides messages.
 
 A group event stands between two messages, so it waits among them in the inbox: as a slice whose
 columns are a `Notice`. Messages are known by their positions, events by their serial numbers; as
@@ -12,8 +13,9 @@ from typing import Any
 import msgspec
 
 from antiphon.core.conflicts import ConflictRelation
+from antiphon.errors import FormatError
 from antiphon.formats.client_wire import RELATION, STATE, GroupEvent
-from antiphon.formats.columns import Columns
+from antiphon.formats.columns import Columns, decode_extra, expires
 
 
 class GroupColumns(Columns):
@@ -25,6 +27,24 @@ class GroupColumns(Columns):
         super().__init__(pack)
         self.view_id = view_id
         self.view: Any = None  # the `View`, for who knows its members
+
+
+class PerishableColumns(Columns):
+    """A pack with messages that may expire while they wait here."""
+
+    __slots__ = ("_visible_ms",)
+
+    def __init__(self, pack: bytes, visible_ms: int) -> None:
+        """`visible_ms`: when they could first be delivered, by the clock here."""
+        super().__init__(pack)
+        self._visible_ms = visible_ms
+
+    def is_over(self, i: int, now_ms: int) -> bool:
+        try:
+            extra = decode_extra(self.extra(i))
+        except FormatError:
+            return False  # who looks at its headers is told
+        return 0 < expires(extra, self._visible_ms) <= now_ms
 
 
 class Notice:

@@ -17,6 +17,8 @@ A member that joins waits for the state of the others, if they have one (`wait_f
 that is known, nothing is handed out. The state is acknowledged with what is acknowledged after it
 was there and the application asked for more.
 
+A message that has expired by the time it would be handed out is not: it counts as acknowledged.
+
 Everything is done by the slice (messages of one pack), never by the message, except to hand one
 out. `arrive` may be called by one thread while another uses the rest; the rest needs a lock. A loop
 over thousands of messages would still pay for that lock and for the bookkeeping with each of them:
@@ -26,11 +28,11 @@ so it is lent some (`Loan`), and takes them without either.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from itertools import groupby
 from typing import Any
 
-from antiphon.api.conversation_events import Notice, key
+from antiphon.api.conversation_events import Notice, PerishableColumns, key
 from antiphon.errors import FormatError
 from antiphon.formats.client_wire import DEAD, STATE, AckRow, GroupEvent, Kept
 from antiphon.formats.columns import PRIORITY, Columns, decode_extra
@@ -104,8 +106,11 @@ class Loan:
 
 
 class Inbox:
-    def __init__(self, consumer: int, divided: bool, prefetch: int) -> None:
-        """`divided`: other consumers get a part of the messages, as from a queue."""
+    def __init__(
+        self, consumer: int, divided: bool, prefetch: int, clock: Callable[[], int] = lambda: 0
+    ) -> None:
+        """`divided`: other consumers get a part of the messages, as from a queue. `clock`: in ms;
+        without one nothing expires here."""
         self.consumer = consumer
         self.ready: deque[Slice] = deque()
         self.divided = divided
@@ -129,13 +134,22 @@ class Inbox:
         self._state_done = False  # and has acknowledged something since then
         self.deliveries_max = 0  # a message that was handed out so often is given up; 0: none is
         self._dead: list[AckRow] = []  # those that were
+        self._clock = clock
+        self._perishes = False  # there were messages that may expire
+        self.expired = False  # some did, and count as acknowledged: for who asks, and clears it
 
     def arrive(self, slice_: Slice) -> None:
+        self._look_at(slice_)
         self.ready.append(slice_)
+
+    def _look_at(self, slice_: Slice) -> None:
+        if isinstance(slice_.columns, PerishableColumns):
+            self._perishes = True
 
     def insert(self, slice_: Slice) -> None:
         """Messages of a queue with priorities: each goes before those of lesser ones."""
         self.ranked = True
+        self._look_at(slice_)
         for priority, at, end in _by_priority(slice_):
             part = slice_.part(at, end)
             part.priority = priority
@@ -182,7 +196,9 @@ class Inbox:
         if not self._may_hand_out():
             return None
         slice_ = self.ready[0]
-        loan = Loan(slice_, slice_.at, min(slice_.at + self._lend, slice_.end))
+        # Those that may expire are looked at one by one.
+        most = 1 if isinstance(slice_.columns, PerishableColumns) else self._lend
+        loan = Loan(slice_, slice_.at, min(slice_.at + most, slice_.end))
         slice_.at = loan.end
         if slice_.at >= slice_.end:
             self.ready.popleft()
@@ -211,6 +227,8 @@ class Inbox:
             self._state_seen = True
         if self._internal:
             self._pass_internal()
+        if self._perishes:
+            self._pass_expired()
         return bool(self.ready) and self.request is None
 
     def _pass_internal(self) -> None:
@@ -226,6 +244,19 @@ class Inbox:
             slice_ = self.ready.popleft()
             self._internal -= 1
             self._settled(slice_.first, slice_.last)
+
+    def _pass_expired(self) -> None:
+        now_ms = self._clock()
+        while self.ready:
+            slice_ = self.ready[0]
+            columns, position = slice_.columns, slice_.first
+            if not isinstance(columns, PerishableColumns) or not columns.is_over(slice_.at, now_ms):
+                return
+            slice_.at += 1
+            if slice_.at >= slice_.end:
+                self.ready.popleft()
+            self._settled(position, position)
+            self.expired = True
 
     def wait_for_state(self) -> None:
         """A member that has joined has no state yet."""
@@ -390,6 +421,11 @@ class Inbox:
         if slice_.first > 0:
             row = AckRow(self.consumer, slice_.first, slice_.last, kind=DEAD, reason=reason)
             self._dead.append(row)
+
+    @property
+    def is_full(self) -> bool:
+        """The application has the whole window, and nothing more will come."""
+        return sum(s.end - s.at for s in self._open if s.first > 0) >= self.prefetch
 
     @property
     def has_dead(self) -> bool:

@@ -14,20 +14,24 @@ from msgspec.structs import replace
 
 from antiphon.api import bodies, headers
 from antiphon.api import properties as props
+from antiphon.api.bytes_access import BytesAccess, Unfinished
 from antiphon.api.conversation_events import GroupColumns
 from antiphon.api.destination import Destination
 from antiphon.api.headers import Headers as Headers
+from antiphon.api.item_access import MapAccess, StreamAccess
 from antiphon.api.modes import DeliveryMode
-from antiphon.api.properties import Properties, Value
+from antiphon.api.properties import Properties, PropertyAccess, Value
 from antiphon.errors import (
     IllegalStateError,
     MessageFormatError,
+    MessageNotReadableError,
     MessageNotWriteableError,
     ResourceAllocationError,
 )
 from antiphon.formats import columns as formats
 from antiphon.formats.columns import BYTES, MESSAGE, PICKLE, PLAIN, Columns, Extra, Outgoing
 from antiphon.formats.pack import NON_PERSISTENT
+from antiphon.formats.read_only import ReadOnlyList
 
 BODY_MAX = 64 << 20
 JMS_VIEW = "JMS_view"
@@ -89,7 +93,7 @@ class _TextHeader:
         )
 
 
-class Message:
+class Message(PropertyAccess):
     """A message without a body, and what all messages have. Times are in seconds since 1970."""
 
     __slots__ = (
@@ -199,48 +203,21 @@ class Message:
     @property
     def properties(self) -> Properties:
         if self._properties is None:
-            received = self._columns is not None
-            self._properties = Properties(
-                dict(self._headers().properties), received, self.delivery_count
-            )
+            own, columns = self._headers(), self._columns
+            values = props.arrived(own.properties, own.types)
+            reason = columns.reason if columns is not None else ""
+            self._properties = Properties(values, columns is not None, self.delivery_count, reason)
         return self._properties
 
     def clear_properties(self) -> None:
         self._properties = Properties({}, False, self.delivery_count)
 
-    def property_exists(self, name: str) -> bool:
-        return name in self.properties
-
-    def get_object_property(self, name: str) -> Value:
-        return self.properties.get(name)
-
     def get_string_property(self, name: str) -> str | None:
-        value = self.properties.get(name)
-        if value is None and name == JMS_VIEW and self.view is not None:
+        text = super().get_string_property(name)
+        if text is None and name == JMS_VIEW and self.view is not None:
             # It answers, but it is no property: otherwise this would look like a view message.
             return str(self.view)
-        return props.as_string(value)
-
-    def get_boolean_property(self, name: str) -> bool:
-        return props.as_boolean(name, self.properties.get(name))
-
-    def get_byte_property(self, name: str) -> int:
-        return props.as_integer(name, self.properties.get(name), "byte")
-
-    def get_short_property(self, name: str) -> int:
-        return props.as_integer(name, self.properties.get(name), "short")
-
-    def get_int_property(self, name: str) -> int:
-        return props.as_integer(name, self.properties.get(name), "int")
-
-    def get_long_property(self, name: str) -> int:
-        return props.as_integer(name, self.properties.get(name), "long")
-
-    def get_float_property(self, name: str) -> float:
-        return props.as_floating(name, self.properties.get(name), "float")
-
-    def get_double_property(self, name: str) -> float:
-        return props.as_floating(name, self.properties.get(name), "double")
+        return text
 
     # -- Body --------------------------------------------------------------------------------------
 
@@ -254,15 +231,20 @@ class Message:
             if kind != BYTES:
                 body = bodies.read(kind, body, self._pickle_allowed)
             self._body = body
+        elif type(body) is Unfinished:
+            body = bytes(body)
         return body
 
     @body.setter
     def body(self, body: Any) -> None:
+        self._check_writeable()
+        self._body = self._checked(body)
+
+    def _check_writeable(self) -> None:
         if self._columns is not None:
             raise MessageNotWriteableError(
                 "the body of a received message is read-only: call clear_body() first"
             )
-        self._body = self._checked(body)
 
     @property
     def text(self) -> str:
@@ -299,13 +281,17 @@ class Message:
         else:
             kind, body = columns.kinds[i], columns.body(i)
         own = self._headers()
+        properties, types = own.properties, own.types
+        if self._properties is not None:
+            properties, types = self._properties.apart()
         extra = Extra(
-            properties=own.properties if self._properties is None else dict(self._properties),
+            properties=properties,
             correlation_id=own.correlation_id,
             reply_to=own.reply_to,
             type=own.type,
             tag=own.tag,
             key=own.key,
+            types=types,
         )
         return kind, body, extra
 
@@ -381,12 +367,77 @@ class TextMessage(Message):
         return bodies.write_text(body)
 
 
-class BytesMessage(Message):
+class _Sequence(Message):
+    """A body that is written from its start to its end, and then read so.
+
+    Being written, it cannot be read item by item; from `reset()` on, or received, it can only be
+    read, until it is cleared. The whole body can be looked at any time.
+    """
+
+    __slots__ = ("_at",)
+
+    # Where the next item is read. Not there while the message is being written, and of a received
+    # one until somebody reads: most are never read so, and there are many.
+    _at: int
+
+    def reset(self) -> None:
+        """Have it read, from the start."""
+        if self._columns is None:
+            self._body = self._finished(self._body)
+        self._at = 0
+
+    def clear_body(self) -> None:
+        super().clear_body()
+        if hasattr(self, "_at"):
+            del self._at
+
+    @staticmethod
+    def _finished(body: Any) -> Any:
+        """The body as one that can only be read."""
+        raise NotImplementedError
+
+    def _check_writeable(self) -> None:
+        super()._check_writeable()
+        if hasattr(self, "_at"):
+            raise MessageNotWriteableError(
+                "the message was reset and can only be read: call clear_body() first"
+            )
+
+    def _place(self) -> int:
+        if hasattr(self, "_at"):
+            return self._at
+        if self._columns is None:
+            raise MessageNotReadableError(
+                "the message is being written: call reset() first, or look at its body"
+            )
+        return 0
+
+    def _go_to(self, place: int) -> None:
+        self._at = place
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        reduced = super().__reduce__()
+        return (*reduced, (None, {"_at": self._at})) if hasattr(self, "_at") else reduced
+
+
+class BytesMessage(_Sequence, BytesAccess):
+    """Bytes; `BytesAccess` has numbers and text in them, as Java writes them."""
+
     __slots__ = ()
 
     def __init__(self, body: bytes | bytearray | memoryview = b"") -> None:
         super().__init__()
         self._body = self._checked(body)
+
+    def _append(self, data: bytes) -> None:
+        self._check_writeable()
+        if type(self._body) is not Unfinished:
+            self._body = Unfinished(self._body)
+        self._body += data
+
+    @staticmethod
+    def _finished(body: Any) -> Any:
+        return bytes(body)
 
     @staticmethod
     def _empty() -> Any:
@@ -405,7 +456,7 @@ class BytesMessage(Message):
         return BYTES, body
 
 
-class MapMessage(Message):
+class MapMessage(Message, MapAccess):
     """Names with values, which keep their types (`formats/values.py`)."""
 
     __slots__ = ()
@@ -431,7 +482,7 @@ class MapMessage(Message):
         return bodies.write_map(body)
 
 
-class StreamMessage(Message):
+class StreamMessage(_Sequence, StreamAccess):
     """A list of values, which keep their types (`formats/values.py`)."""
 
     __slots__ = ()
@@ -439,6 +490,10 @@ class StreamMessage(Message):
     def __init__(self, body: list[Any] | None = None) -> None:
         super().__init__()
         self._body = self._checked([] if body is None else body)
+
+    @staticmethod
+    def _finished(body: Any) -> Any:
+        return ReadOnlyList(body)
 
     @staticmethod
     def _empty() -> Any:
@@ -579,10 +634,20 @@ def outgoing(
             f"a body of {len(body)} bytes: a message has at most {BODY_MAX}. Nothing was sent."
         )
     if given:
-        extra = replace(extra, **headers.fields_of(given, extra))
+        fields = headers.fields_of(given, extra)
+        if properties := given.get("properties"):
+            types = props.types_of(properties)
+            if types or extra.types:
+                fields["types"] = _without(extra.types, properties) | types
+        extra = replace(extra, **fields)
     written = b"" if extra is PLAIN else headers.written(extra)
     # Twice as fast as `Outgoing(...)`, and this is done for every message.
     return tuple.__new__(Outgoing, (kind, body, written, now_ms))
+
+
+def _without(types: dict[str, int], given: Mapping[str, Value]) -> dict[str, int]:
+    """The types of properties that are not given anew."""
+    return {name: code for name, code in types.items() if name not in given}
 
 
 def _class_for(content: Any) -> type[Message]:

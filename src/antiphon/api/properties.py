@@ -1,55 +1,75 @@
-"""The properties of a message: a mapping that checks what is put in, and JMS's ways to read it.
+"""The properties of a message: a mapping that checks what is put in, and JMS's ways to use it.
 
 A name is an identifier as in Java, and no word of the selector language. A value is a bool, an int
-of 64 bits, a float, a str or None. JMS has more numeric types than Python; a number counts as the
-smallest one that holds it. What may be read as what:
-
-    carried as   may be read as
-    boolean      boolean, string
-    byte         byte, short, int, long, string      and so on: a wider type may always be asked for
-    float        float, double, string
-    string       anything that it can be parsed as
-    None         string (None), boolean (False)      an absent property counts as None
-
-Everything else raises `MessageFormatError`.
+of 64 bits, a float, a str or None. What counts as which type of JMS, and what may be read as what,
+is said in `conversion.py`; an absent property counts as None.
 """
 
 from __future__ import annotations
 
-import re
-import struct
 from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import suppress
 from functools import lru_cache
+from typing import Any
 
+from antiphon.api.conversion import Kind, convert, state
 from antiphon.errors import MessageFormatError, MessageNotWriteableError
+from antiphon.formats.identifiers import is_identifier
+from antiphon.formats.scalars import CODES, Double, Int, Long, Short, fits
 
 Value = bool | int | float | str | None
 
 DELIVERY_COUNT = "JMSXDeliveryCount"
 """Can be read like a property of every received message, but is none that was sent."""
 
+DEAD_REASON = "JMS_dead_reason"
+"""The same of a dead letter: why it is one."""
+
 _RESERVED = ("NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE")
-_BITS = {"byte": 8, "short": 16, "int": 32, "long": 64}
-_INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
-_FLOATING = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?Infinity|NaN")
+_STATED: dict[type, tuple[type, Kind]] = {
+    Short: (int, "short"),
+    Int: (int, "int"),
+    Long: (int, "long"),
+    Double: (float, "double"),
+}
+_AS_THEY_ARE = {type(None), bool, float, str, *_STATED}
+_BY_CODE = {CODES[cls]: plain_and_kind for cls, plain_and_kind in _STATED.items()}
 
 
 class Properties(MutableMapping[str, Value]):
-    __slots__ = ("_delivery_count", "_values", "read_only")
+    __slots__ = ("_dead_reason", "_delivery_count", "_values", "read_only")
 
-    def __init__(self, values: dict[str, Value], read_only: bool, delivery_count: int) -> None:
+    def __init__(
+        self,
+        values: dict[str, Value],
+        read_only: bool,
+        delivery_count: int,
+        dead_reason: str = "",
+    ) -> None:
         self._values = values
         self.read_only = read_only
         self._delivery_count = delivery_count  # 0: not received
+        self._dead_reason = dead_reason
 
     def __getitem__(self, name: str) -> Value:
         if name == DELIVERY_COUNT and self._delivery_count:
-            return self._delivery_count
+            return Int(self._delivery_count)
+        if name == DEAD_REASON and self._dead_reason:
+            return self._dead_reason
         return self._values[name]
 
     def __setitem__(self, name: str, value: Value) -> None:
         self._check_writeable()
         self._values[check_name(name)] = check_value(name, value)
+
+    def state(self, name: str, value: Any, kind: Kind) -> None:
+        """Set a value of this type, which it keeps on its way."""
+        self._check_writeable()
+        self._values[check_name(name)] = state(_called(name), value, kind)
+
+    def apart(self) -> tuple[dict[str, Value], dict[str, int]]:
+        """As they are sent: plain values, and the types that were stated."""
+        return _plain(self._values), types_of(self._values)
 
     def __delitem__(self, name: str) -> None:
         self._check_writeable()
@@ -64,8 +84,9 @@ class Properties(MutableMapping[str, Value]):
     def __repr__(self) -> str:
         return repr(self._values)
 
-    def __reduce__(self) -> tuple[type[Properties], tuple[dict[str, Value], bool, int]]:
-        return Properties, (self._values, self.read_only, self._delivery_count)
+    def __reduce__(self) -> tuple[type[Properties], tuple[dict[str, Value], bool, int, str]]:
+        received = (self._delivery_count, self._dead_reason)
+        return Properties, (self._values, self.read_only, *received)
 
     def _check_writeable(self) -> None:
         if self.read_only:
@@ -74,34 +95,120 @@ class Properties(MutableMapping[str, Value]):
             )
 
 
+class PropertyAccess:
+    """JMS's getters and setters. What a setter says of the type counts for the receiver too."""
+
+    __slots__ = ()
+
+    @property
+    def properties(self) -> Properties:
+        raise NotImplementedError
+
+    def property_exists(self, name: str) -> bool:
+        return name in self.properties
+
+    def _property(self, name: str, kind: Kind) -> Any:
+        return convert(_called(name), self.properties.get(name), kind)
+
+    def get_object_property(self, name: str) -> Value:
+        return self.properties.get(name)
+
+    def get_boolean_property(self, name: str) -> bool:
+        return bool(self._property(name, "boolean"))
+
+    def get_byte_property(self, name: str) -> int:
+        return int(self._property(name, "byte"))
+
+    def get_short_property(self, name: str) -> int:
+        return int(self._property(name, "short"))
+
+    def get_int_property(self, name: str) -> int:
+        return int(self._property(name, "int"))
+
+    def get_long_property(self, name: str) -> int:
+        return int(self._property(name, "long"))
+
+    def get_float_property(self, name: str) -> float:
+        return float(self._property(name, "float"))
+
+    def get_double_property(self, name: str) -> float:
+        return float(self._property(name, "double"))
+
+    def get_string_property(self, name: str) -> str | None:
+        text: str | None = self._property(name, "string")
+        return text
+
+    def set_object_property(self, name: str, value: Value) -> None:
+        """Of the smallest type that holds it."""
+        self.properties[name] = value
+
+    def set_boolean_property(self, name: str, value: bool) -> None:
+        self.properties.state(name, value, "boolean")
+
+    def set_byte_property(self, name: str, value: int) -> None:
+        self.properties.state(name, value, "byte")
+
+    def set_short_property(self, name: str, value: int) -> None:
+        self.properties.state(name, value, "short")
+
+    def set_int_property(self, name: str, value: int) -> None:
+        self.properties.state(name, value, "int")
+
+    def set_long_property(self, name: str, value: int) -> None:
+        self.properties.state(name, value, "long")
+
+    def set_float_property(self, name: str, value: float) -> None:
+        """Rounded to what a float of 32 bits can hold."""
+        self.properties.state(name, value, "float")
+
+    def set_double_property(self, name: str, value: float) -> None:
+        self.properties.state(name, value, "double")
+
+    def set_string_property(self, name: str, value: str | None) -> None:
+        self.properties.state(name, value, "string")
+
+
+def _called(name: str) -> str:
+    return f"property {name!r}"
+
+
+# -- Checking --------------------------------------------------------------------------------------
+
+
 def checked(properties: Mapping[str, Value]) -> dict[str, Value]:
-    return {check_name(name): check_value(name, value) for name, value in properties.items()}
+    """As they are sent; `types_of` has what was stated of their types."""
+    values = {check_name(name): check_value(name, value) for name, value in properties.items()}
+    return values if _STATED.keys().isdisjoint(map(type, values.values())) else _plain(values)
 
 
 def check_name(name: str) -> str:
     if not isinstance(name, str):
         raise MessageFormatError(f"the name of a property is a str, not {name!r}")
-    if not _is_name(name):
-        raise MessageFormatError(
-            f"{name!r} cannot name a property: use letters, digits, _ and $, "
-            f"and none of the selectors' words {', '.join(_RESERVED)}"
-        )
-    if name == DELIVERY_COUNT:
-        raise MessageFormatError(f"{DELIVERY_COUNT} is counted by the servers and cannot be set")
+    complaint = _complaint_about(name)
+    if complaint:
+        raise MessageFormatError(f"{name!r} cannot name a property: {complaint}")
     return str.__str__(name)
 
 
 @lru_cache(maxsize=1024)
-def _is_name(name: str) -> bool:
-    return name.replace("$", "_").isidentifier() and name.upper() not in _RESERVED
+def _complaint_about(name: str) -> str:
+    """Empty: it is a good name."""
+    if not is_identifier(name) or name.upper() in _RESERVED:
+        words = ", ".join(_RESERVED)
+        return f"use letters, digits, _ and $, and none of the selectors' words {words}"
+    if name == DELIVERY_COUNT:
+        return "it is counted by the servers and cannot be set"
+    if name.startswith("JMS") and not name.startswith(("JMSX", "JMS_")):
+        return "JMS keeps it for headers"
+    return ""
 
 
 def check_value(name: str, value: Value) -> Value:
-    """The value as one of the exact types: an `IntEnum` becomes an int."""
-    if value is None or isinstance(value, bool):
+    """The value as one of the exact types: an `IntEnum` becomes an int. A stated type is kept."""
+    if type(value) in _AS_THEY_ARE:
         return value
     if isinstance(value, int):
-        if not _fits(value, 64):
+        if not fits(value, 64):
             raise MessageFormatError(f"property {name!r}: {value} has more than 64 bits")
         return int(value)
     if isinstance(value, float):
@@ -114,50 +221,27 @@ def check_value(name: str, value: Value) -> Value:
     )
 
 
-# -- Reading, by JMS's table --------------------------------------------------------------------
+# -- On their way: plain values, and the types that were stated ------------------------------------
 
 
-def as_boolean(name: str, value: Value) -> bool:
-    if isinstance(value, bool):
-        return value
-    if value is None or isinstance(value, str):
-        return value is not None and value.lower() == "true"
-    raise _cannot(name, value, "boolean")
+def types_of(properties: Mapping[str, Value]) -> dict[str, int]:
+    return {name: CODES[type(v)] for name, v in properties.items() if type(v) in _STATED}
 
 
-def as_integer(name: str, value: Value, kind: str) -> int:
-    if isinstance(value, str) and _INTEGER.fullmatch(value):
-        value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and _fits(value, _BITS[kind]):
-        return value
-    raise _cannot(name, value, kind)
+def arrived(values: Mapping[str, Value], types: Mapping[str, int]) -> dict[str, Value]:
+    """Each value as one of the type that was stated; a statement that does not fit is ignored."""
+    properties = dict(values)
+    for name, code in types.items():
+        if code in _BY_CODE:
+            plain, kind = _BY_CODE[code]
+            if type(values.get(name)) is plain:
+                with suppress(MessageFormatError):
+                    properties[name] = state(name, values[name], kind)
+    return properties
 
 
-def as_floating(name: str, value: Value, kind: str) -> float:
-    if isinstance(value, str) and _FLOATING.fullmatch(value):
-        return float(value)
-    if isinstance(value, float) and (kind == "double" or _fits_float(value)):
-        return value
-    raise _cannot(name, value, kind)
-
-
-def as_string(value: Value) -> str | None:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return None if value is None else str(value)
-
-
-def _fits(value: int, bits: int) -> bool:
-    return -(1 << bits - 1) <= value < 1 << bits - 1
-
-
-def _fits_float(value: float) -> bool:
-    try:
-        (single,) = struct.unpack("<f", struct.pack("<f", value))
-    except OverflowError:
-        return False
-    return single == value or value != value
-
-
-def _cannot(name: str, value: Value, kind: str) -> MessageFormatError:
-    return MessageFormatError(f"property {name!r} is {value!r}, which cannot be read as {kind}")
+def _plain(properties: Mapping[str, Value]) -> dict[str, Value]:
+    return {
+        name: _STATED[type(value)][0](value) if type(value) in _STATED else value
+        for name, value in properties.items()
+    }

@@ -6,14 +6,16 @@ place in the order later, at the entry that makes it visible.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
+from antiphon.broker import arrivals
+from antiphon.broker.last_values import keys_in
+from antiphon.broker.parked import Notes
 from antiphon.broker.queues import PLAIN, Special
+from antiphon.broker.sessions import Session
 from antiphon.broker.state import State
 from antiphon.core.effects import Accepted
-from antiphon.errors import FormatError, InvalidDestinationError
+from antiphon.errors import FormatError, InvalidDestinationError, ResourceAllocationError
 from antiphon.formats import destination as names
 from antiphon.formats import pack
 from antiphon.formats.columns import Columns, Extra, decode_extra
@@ -25,18 +27,17 @@ CLOSES = -1
 """The sequence number by which a sender says that its group ends."""
 
 
-def accept(b: State, header: PackHeader, specials: Sequence[Special] = (), source: int = 0) -> None:
-    """`source`: the earlier entry that has the pack. `specials` have times to live, which begin
-    with the present entry."""
+def accept(b: State, header: PackHeader, notes: Notes, source: int = 0) -> None:
+    """`source`: the earlier entry that has the pack. Times to live begin with the present one."""
     first = b.position + 1
     b.position += header.count
-    timed = [_until(special, b.stamp) for special in specials]
+    timed = [_until(special, b.stamp) for special in notes.specials]
     if names.is_queue(header.destination):
         queue = b.queue(header.destination)
         queue.put(first, b.position, timed)
         b.assign(queue)
     else:
-        b.topics.published(header.destination, b.position)
+        arrivals.take(b, notes.owner, header.destination, notes.keys, first, b.position)
         for queue in b.shared_by(header.destination):
             queue.put(first, b.position, timed)
             b.assign(queue)
@@ -65,12 +66,22 @@ def _until(special: Special, stamp: int) -> Special:
     return msgspec.structs.replace(special, expires=stamp + special.expires)
 
 
-def specials_of(header: PackHeader, payload: bytes) -> list[Special]:
-    """What is special about each message; empty: nothing is about any. `expires` is the time to
-    live beyond the delivery delay."""
-    if not header.flags & pack.SPECIAL:
-        return []
-    return [_special(extra) for extra in _extras(payload)]
+def look_into(b: State, session: Session, header: PackHeader, payload: bytes) -> Notes:
+    """What has to be known of the messages when they are accepted. Raises what is wrong with
+    them."""
+    flags = header.flags & (pack.SPECIAL | pack.EXTRAS)
+    if not flags:
+        return Notes(session.owner)
+    keys = keys_in(payload) if header.destination in b.last_values else {}
+    if full := arrivals.why_not(b, header.destination, keys):
+        raise ResourceAllocationError(full)
+    specials = _specials(payload) if flags & pack.SPECIAL else ()
+    return Notes(session.owner, specials, keys)
+
+
+def _specials(payload: bytes) -> tuple[Special, ...]:
+    """Of each message. `expires` is the time to live beyond the delivery delay."""
+    return tuple(_special(extra) for extra in _extras(payload))
 
 
 def delay_of(payload: bytes) -> int:

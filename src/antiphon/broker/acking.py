@@ -4,6 +4,9 @@ One batch is on its way into the log; what comes meanwhile makes the next one, a
 for gathers a while longer. So the more there is to acknowledge, the less each acknowledgement
 costs, and batches are done in the order in which they were gathered: an answer to a client counts
 for all that it acknowledged before.
+
+A server adds rows of its own (`add_own`), about messages that no client was sent. Nobody is
+answered for them.
 """
 
 from __future__ import annotations
@@ -37,17 +40,25 @@ class Acking(Generic[Asker]):
     def add(self, asker: Asker, session: int, ack: cw.Ack, size: int, due_ms: int) -> bool:
         """`size`: the bytes that wait until this is done. True: it is the asker's first of this
         batch."""
+        batch = self._gather(session, ack.rows, due_ms)
+        first = asker not in batch.askers
+        _, before = batch.askers.get(asker, (0, 0))
+        batch.askers[asker] = (ack.number, before + size)
+        return first
+
+    def add_own(self, session: int, rows: tuple[cw.AckRow, ...], due_ms: int) -> None:
+        """What the server itself has to say of a session's messages."""
+        self._gather(session, rows, due_ms)
+
+    def _gather(self, session: int, rows: tuple[cw.AckRow, ...], due_ms: int) -> AckBatch[Asker]:
         if len(self._batches) == self._on_its_way or self._batches[-1].count >= ROWS_MAX:
             self._numbered += 1
             self._batches.append(AckBatch(self._numbered, due_ms))
         batch = self._batches[-1]
         batch.due_ms = min(batch.due_ms, due_ms)
-        batch.rows.append((session, ack.rows))
-        batch.count += len(ack.rows)
-        first = asker not in batch.askers
-        _, before = batch.askers.get(asker, (0, 0))
-        batch.askers[asker] = (ack.number, before + size)
-        return first
+        batch.rows.append((session, rows))
+        batch.count += len(rows)
+        return batch
 
     @property
     def due_ms(self) -> int | None:

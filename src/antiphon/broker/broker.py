@@ -86,7 +86,7 @@ class Broker(State):
             groups.control(self, self.groups[header.destination], payload)
             self.events.append(ev.Taken(session.number, header.producer))
         else:
-            accepting.accept(self, header, accepting.specials_of(header, payload))
+            accepting.accept(self, header, accepting.look_into(self, session, header, payload))
 
     def _refuse(self, session: Session, header: pack.PackHeader, code: str, text: str) -> None:
         refusal = cw.NotPublished(header.producer, header.sequence, header.last, code, text)

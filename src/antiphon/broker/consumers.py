@@ -12,11 +12,10 @@ from antiphon.broker.sessions import Consumer, Session
 from antiphon.broker.spans import Span, Spans
 from antiphon.broker.state import State
 from antiphon.broker.topics import Key, Subscription
-from antiphon.core.selectors import parse
+from antiphon.core import selectors
 from antiphon.errors import (
     IllegalStateError,
     InvalidDestinationError,
-    InvalidSelectorError,
     ResourceAllocationError,
 )
 from antiphon.formats import client_wire as cw
@@ -41,9 +40,8 @@ def open_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int | tuple
     check_new(session, m.consumer, m.prefetch)
     if m.slow not in SLOW:
         raise IllegalStateError(f"slow={m.slow!r} is not one of {', '.join(SLOW)}")
-    check_selector(m.selector)
-    if m.no_local:
-        raise IllegalStateError("this server does not know no_local yet")
+    if m.no_local and (m.shared or names.is_queue(m.destination)):
+        raise IllegalStateError("no_local is for topics, and for subscriptions of one consumer")
     if names.is_temporary(m.destination) and b.owner_of(m.destination) is not session:
         raise InvalidDestinationError(
             f"{m.destination!r} belongs to another connection, or is gone; only the connection "
@@ -58,13 +56,6 @@ def open_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int | tuple
     if m.destination in b.groups:
         return _open_member(b, session, m)
     return _open_topic_consumer(b, session, m)
-
-
-def check_selector(text: str) -> None:
-    try:
-        parse(text)
-    except RecursionError:
-        raise InvalidSelectorError("the selector is nested too deeply") from None
 
 
 def check_new(session: Session, consumer: int, prefetch: int) -> None:
@@ -82,7 +73,29 @@ def _open_member(b: State, session: Session, m: cw.OpenConsumer) -> tuple[int, b
         durable_key(session, m.durable)  # the classic call needs a client id
     durable = bool(m.durable)
     asked = cw.Join(m.consumer, m.destination, m.prefetch, m.durable, durable, takes_state=False)
-    return groups.join(b, session, asked)
+    return join(b, session, asked, *_choice(session, m))
+
+
+def join(
+    b: State, session: Session, asked: cw.Join, selector: str, no_local: str
+) -> tuple[int, bytes]:
+    """Messages are selected for a member, what happens to its group is not. One that comes back
+    with another selector is the same member, but what waited for it is gone."""
+    granted = groups.join(b, session, asked)
+    old = b.subscription(session.consumers[asked.consumer])
+    assert old is not None
+    if (old.selector, old.no_local) != (selector, no_local):
+        new = Subscription(old.key, old.durable, old.pattern, selector, b.position, no_local)
+        new.consumer = old.consumer
+        b.topics.add(new)
+    return granted
+
+
+def _choice(session: Session, m: cw.OpenConsumer) -> tuple[str, str]:
+    """Which messages it wants, as a subscription keeps it: `selector` and `no_local`. Selectors
+    that differ in blanks only are the same. Raises `InvalidSelectorError`."""
+    selector = selectors.parse(m.selector)
+    return "" if selector is None else selector.text, session.owner if m.no_local else ""
 
 
 def leave(b: State, session: Session, m: cw.Leave) -> int:
@@ -102,10 +115,11 @@ def _open_queue_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int:
 
 
 def _consume(b: State, session: Session, m: cw.OpenConsumer, queue: Queue) -> None:
+    selector, _ = _choice(session, m)
     session.consumers[m.consumer] = Consumer(
-        session.number, m.consumer, queue.name, m.prefetch, m.slow, None, m.selector
+        session.number, m.consumer, queue.name, m.prefetch, m.slow, None, selector
     )
-    taker = QueueConsumer(m.prefetch, bool(parse(m.selector)), m.exclusive)
+    taker = QueueConsumer(m.prefetch, bool(selector), m.exclusive)
     queue.open((session.number, m.consumer), taker)
     b.assign(queue)
 
@@ -113,8 +127,9 @@ def _consume(b: State, session: Session, m: cw.OpenConsumer, queue: Queue) -> No
 def _open_browser(b: State, session: Session, m: cw.OpenConsumer) -> int:
     if not names.is_queue(m.destination):
         raise InvalidDestinationError(f"{m.destination!r} is no queue: only queues are browsed")
+    selector, _ = _choice(session, m)
     session.consumers[m.consumer] = browser = Consumer(
-        session.number, m.consumer, m.destination, m.prefetch, m.slow, None, m.selector
+        session.number, m.consumer, m.destination, m.prefetch, m.slow, None, selector
     )
     browser.browses = b.position
     return 0
@@ -130,8 +145,9 @@ def _open_shared_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int
         raise IllegalStateError(
             f"{m.durable!r} is a durable subscription that is not shared. Choose another name"
         )
+    selector, _ = _choice(session, m)
     queue = b.queues.get(name)
-    if queue is not None and (queue.pattern, queue.selector) != (m.destination, m.selector):
+    if queue is not None and (queue.pattern, queue.selector) != (m.destination, selector):
         if any(not taker.closed for taker in queue.takers.values()):
             raise IllegalStateError(
                 f"the shared subscription {m.shared!r} is in use with another topic or selector"
@@ -141,7 +157,9 @@ def _open_shared_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int
         queue = None
     if queue is None:
         queue = b.queue(name)
-        queue.pattern, queue.selector, queue.durable = m.destination, m.selector, bool(m.durable)
+        queue.pattern, queue.selector, queue.durable = m.destination, selector, bool(m.durable)
+        for position in b.last_values.positions(names.matcher(m.destination)):
+            queue.put(position, position)
         b.shared_changed()
     _consume(b, session, m, queue)
     return 0
@@ -165,9 +183,7 @@ def _open_topic_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int:
     if m.durable:
         subscription = _durable(b, session, m)
     else:
-        key = (f"{session.number:x}", f"{m.consumer:x}")
-        subscription = Subscription(key, False, m.destination, m.selector, b.position)
-        b.topics.add(subscription)
+        subscription = _subscribe(b, session, m, (f"{session.number:x}", f"{m.consumer:x}"))
     subscription.consumer = (session.number, m.consumer)
     session.consumers[m.consumer] = Consumer(
         session.number, m.consumer, m.destination, m.prefetch, m.slow, subscription.key
@@ -186,12 +202,20 @@ def _durable(b: State, session: Session, m: cw.OpenConsumer) -> Subscription:
         raise IllegalStateError(
             f"the durable subscription {m.durable!r} is active. Close its consumer first"
         )
-    if known is None or (known.pattern, known.selector) != (m.destination, m.selector):
-        # Re-created with another topic it is a new one, and the old backlog is gone.
-        known = Subscription(key, True, m.destination, m.selector, b.position)
+    asked = (m.destination, *_choice(session, m))
+    if known is None or (known.pattern, known.selector, known.no_local) != asked:
+        # Re-created with another topic or selector it is a new one: the old backlog is gone.
         _forget_kept(b, key)
-        b.topics.add(known)
+        known = _subscribe(b, session, m, key)
     return known
+
+
+def _subscribe(b: State, session: Session, m: cw.OpenConsumer, key: Key) -> Subscription:
+    selector, no_local = _choice(session, m)
+    new = Subscription(key, bool(m.durable), m.destination, selector, b.position, no_local)
+    new.begin_with(b.last_values.positions(new.matches), b.position)
+    b.topics.add(new)
+    return new
 
 
 def durable_key(session: Session, name: str) -> Key:
@@ -211,6 +235,24 @@ def _forget_kept(b: State, key: Key) -> None:
         for consumer in list(session.consumers.values()):
             if consumer.closed and consumer.subscription == key:
                 del session.consumers[consumer.number]
+
+
+def widen(b: State, session: Session, m: cw.Widen) -> int:
+    consumer = session.consumers.get(m.consumer)
+    if consumer is None or consumer.closed:
+        return 0
+    if not consumer.prefetch <= m.prefetch <= PREFETCH_MAX:
+        raise ResourceAllocationError(
+            f"a prefetch of {consumer.prefetch} can be raised up to {PREFETCH_MAX}, not to "
+            f"{m.prefetch}"
+        )
+    consumer.prefetch = m.prefetch
+    queue = b.queues.get(consumer.destination)
+    taker = queue.takers.get((session.number, consumer.number)) if queue is not None else None
+    if queue is not None and taker is not None:
+        taker.prefetch = m.prefetch
+        b.assign(queue)
+    return 0
 
 
 def close_consumer(b: State, session: Session, m: cw.CloseConsumer) -> int:

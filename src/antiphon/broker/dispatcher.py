@@ -3,7 +3,8 @@
 Promises: a consumer of a topic gets every message behind its subscription's floor that matches,
 once and in log order; a consumer of a queue gets exactly what the state machine assigned to it.
 Packs go out as they are in the journal, by reference; they are cut only where a window, an
-acknowledgement or an assignment ends inside one. At most `prefetch` messages of a topic are sent
+acknowledgement or an assignment ends inside one, or a message is not for the consumer: its selector
+does not want it, or its time is over. At most `prefetch` messages of a topic are sent
 and not acknowledged by the client, and at most `RESERVE` times as many beyond what the state
 machine knows to be acknowledged. For one connection at most `delivery_bytes` are on their way; the
 rest follows when it has drained.
@@ -11,6 +12,9 @@ rest follows when it has drained.
 A consumer of a topic that keeps up is *caught up*: new packs are handed to it as they are accepted.
 One that does not *lags*: it costs a number here, and reads from the journal when its window opens.
 Nobody's reading lasts longer than `TURN_BYTES` before everybody else has a turn.
+
+What a consumer of a topic is not sent, its client cannot acknowledge. So that it does not stay in
+the journal for ever, the floor is moved past it from here, now and then (`pass_over`).
 """
 
 from __future__ import annotations
@@ -18,10 +22,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from antiphon.broker.audience import Audience
 from antiphon.broker.broker import Broker
+from antiphon.broker.filtering import Sieve
 from antiphon.broker.group_state import Group
+from antiphon.broker.passing import Passing
+from antiphon.broker.queue_reading import BrowseReader, QueueReader, QueueReading
+from antiphon.broker.readers import Outlet, TopicReader
 from antiphon.broker.sessions import Consumer
-from antiphon.broker.spans import Range, Span, Spans
+from antiphon.broker.spans import Range, Span
 from antiphon.broker.topics import RESERVE, Subscription
 from antiphon.core.effects import Accepted
 from antiphon.formats import client_wire as cw
@@ -32,9 +41,6 @@ from antiphon.formats.journal import Row
 TURN_BYTES = 4 << 20
 """Packs handed out in one turn; then the server looks after other things."""
 
-WINDOW_BYTES = 16 << 20
-"""Sent to one consumer of a topic and not acknowledged by it; what goes beyond that is one pack."""
-
 ALL_DELIVERY_BYTES = 256 << 20
 """On their way to all clients together; beyond that each gets one pack at a time."""
 
@@ -42,6 +48,9 @@ ROWS_A_READ = 64
 ROUTES_MAX = 10_000
 OVERHEAD_BYTES = 64
 """What a delivery costs besides its pack."""
+
+LOOK_BYTES = 1024
+"""A message that is looked at takes the time of so many bytes that are passed on."""
 
 
 class PackSource(Protocol):
@@ -54,90 +63,37 @@ class PackSource(Protocol):
         """Packs for destinations that match, from position `first` on."""
 
 
-class Outlet:
-    """A connection, and what is on its way to its client."""
-
-    def __init__(self, link: int) -> None:
-        self.link = link
-        self.bytes = 0
-        self.blocked: dict[Reader, None] = {}  # to go on when it has drained
-
-
-class TopicReader:
-    """Where one consumer of a topic is."""
-
-    def __init__(self, consumer: Consumer, subscription: Subscription, outlet: Outlet) -> None:
-        self.consumer = consumer
-        self.subscription = subscription
-        self.outlet = outlet
-        self.next = subscription.floor + 1  # the next position to look at
-        self.caught_up = False
-        self.behind = 0  # messages that came while it lagged
-        self.rank = 0  # messages sent since it was opened
-        self.unacked = Spans()  # sent, and not acknowledged by the client
-        self.unacked_bytes = 0  # about
-        self.unsettled = Spans()  # sent, and not known to the state machine as acknowledged
-        self.uncounted: Range | None = None  # the client has it, and it is in neither of these yet
-        self.event = 0  # of a group: its events up to here were sent
-        self.waits = False  # of a member: for its state; so messages wait here
-        self.told: cw.StateComes | None = None  # the last that it was told of that
-
-    @property
-    def room(self) -> int:
-        prefetch = self.consumer.prefetch
-        if self.waits or self.unacked_bytes >= WINDOW_BYTES:
-            return 0
-        return min(prefetch - self.unacked.count, prefetch * RESERVE - self.unsettled.count)
-
-    def acked(self, first: int, last: int) -> None:
-        before = self.unacked.count
-        self.unacked.take(first, last)
-        if before:
-            self.unacked_bytes = self.unacked_bytes * self.unacked.count // before
-
-    def skip(self) -> None:
-        """The floor may have moved by itself: what is in the state that a member takes over is
-        not for it any more, and does not fill its window."""
-        floor = self.subscription.floor
-        self.acked(1, floor)
-        self.unsettled.take(1, floor)
-        self.next = max(self.next, floor + 1)
-
-    def sent(self, first: int, last: int) -> None:
-        self.unacked.add(first, last, 1)
-        self.unsettled.add(first, last, 1)
-        self.rank += last - first + 1
-
-
-class QueueReader:
-    """What one consumer of a queue has been assigned, and was not sent."""
-
-    def __init__(self, consumer: Consumer, outlet: Outlet, pending: list[Span]) -> None:
-        self.consumer = consumer
-        self.outlet = outlet
-        self.pending = pending
-
-
-Reader = TopicReader | QueueReader
+Reader = TopicReader | QueueReader | BrowseReader
 Tell = Callable[[int, cw.Answer], None]
 
 
 class Dispatcher:
     def __init__(
-        self, broker: Broker, packs: PackSource, tell: Tell, delivery_bytes: int, slow_quota: int
+        self,
+        broker: Broker,
+        packs: PackSource,
+        tell: Tell,
+        time: Callable[[], int],
+        delivery_bytes: int,
+        slow_quota: int,
+        deliveries_max: int,
     ) -> None:
+        """`time`: the servers' time, or a little less; never more."""
         self._broker = broker
         self._packs = packs
         self._tell = tell
         self._delivery_bytes = delivery_bytes
         self._slow_quota = slow_quota
+        self._deliveries_max = deliveries_max
         self._sessions: dict[int, dict[int, Reader]] = {}
         self._outlets: dict[int, Outlet] = {}  # by session
         self._by_link: dict[int, Outlet] = {}
         self._ready: dict[Reader, None] = {}  # may have something to send
-        self._exact: dict[str, dict[TopicReader, None]] = {}  # by destination
-        self._wide: dict[TopicReader, None] = {}  # with wildcards
-        self._routes: dict[str, tuple[TopicReader, ...]] = {}  # a cache
+        self._audiences: dict[str, Audience[TopicReader]] = {}  # by pattern
+        self._wide: dict[str, Callable[[str], bool]] = {}  # of these, those with wildcards
+        self._routes: dict[str, tuple[Audience[TopicReader], ...]] = {}  # a cache
+        self._sieve = Sieve(time)
+        self._passing = Passing()
         self._accepted: list[Accepted] = []
         self._dispatched = broker.position  # up to here those who are caught up have been served
         self._turn_bytes = 0
@@ -146,6 +102,13 @@ class Dispatcher:
         self.delivered_bytes = 0
         self.dropped_messages = 0
         self.too_slow: list[tuple[int, str]] = []  # sessions to be ended, and why
+        self.rows: list[tuple[int, cw.AckRow]] = []
+        """What this server itself has to say of sessions and their messages, for the log."""
+
+        self.queues = QueueReading(
+            broker, packs.pack, self._deliver, self.rows, time, deliveries_max
+        )
+        self._seeking = False  # there is more to look at for consumers that choose
 
     # -- Consumers come and go -----------------------------------------------------------------
 
@@ -174,6 +137,9 @@ class Dispatcher:
         consumers = known.consumers if known is not None else {}
         for number in [n for n in readers if n not in consumers or consumers[n].closed]:
             self._remove(readers.pop(number))
+        for reader in readers.values():
+            if isinstance(reader, TopicReader):
+                self._go_on(reader)  # its window may have been widened
         for number in sorted(consumers.keys() - readers.keys()):
             if not consumers[number].closed:
                 had = (seen or {}).get(number)
@@ -182,25 +148,28 @@ class Dispatcher:
     def _reader(self, consumer: Consumer, outlet: Outlet, seen: cw.Seen | None) -> Reader:
         subscription = self._broker.subscription(consumer)
         if subscription is None:
-            pending = Spans(self._broker.assigned(consumer))
-            for first, last in seen.held if seen is not None else ():
-                pending.take(first, last)
-            queue_reader = QueueReader(consumer, outlet, list(pending))
-            self._ready[queue_reader] = None
-            return queue_reader
-        reader = TopicReader(consumer, subscription, outlet)
+            looks = consumer.browses is not None
+            opened = self.queues.browse if looks else self.queues.open
+            divided: QueueReader | BrowseReader = opened(consumer, outlet, seen)
+            self._ready[divided] = None
+            return divided
+        reader = TopicReader(consumer, subscription, outlet, self._audience(subscription))
+        reader.audience.add(reader, reader.selector)
+        if reader.selector is not None:
+            self._passing.add(reader)
         if seen is not None and seen.position >= reader.next:
             had = min(seen.position, self._broker.position)
             reader.uncounted = (reader.next, had)
             reader.next = had + 1
-        self._add_route(reader)
         reader.caught_up = reader.next > self._dispatched
         group = self._broker.groups.get(consumer.destination)
         if group is not None:
             acked = group.acked_by(consumer.session, consumer.number)
             reader.event = max(acked, seen.event if seen is not None else 0)
             self._look_after_state(reader, group)
-        if not reader.caught_up or group is not None:
+        # Floors are moved only for those of whom all is counted.
+        counts = reader.selector is not None and reader.uncounted is not None
+        if not reader.caught_up or group is not None or counts:
             self._ready[reader] = None
         return reader
 
@@ -208,51 +177,73 @@ class Dispatcher:
         text = "another member has taken its place in the group, or it was removed"
         self._tell(link, cw.ConsumerEnded(consumer, "IllegalStateError", text))
 
-    def _recount(self, reader: TopicReader, position: int, upto: int) -> None:
-        """The client has all of this, of which this server has sent nothing itself. Not before it
-        is sent something more: the journal may not have the rows of what was just applied."""
-        reader.uncounted = None
+    def _recount(self, reader: TopicReader) -> bool:
+        """The client has messages of which this server has sent none itself. Not before it is sent
+        something more: the journal may not have the rows of what was just applied. False: there is
+        more to count, in another turn or when the window opens."""
+        if reader.uncounted is None:
+            return True
+        position, upto = reader.uncounted
         limit = reader.consumer.prefetch * RESERVE
-        while position <= upto and reader.unsettled.count < limit:
-            rows = self._packs.rows_for(reader.subscription.pattern, position, ROWS_A_READ)
-            for row in rows:
-                first = max(row.position, position)
-                last = min(row.position + row.count - 1, upto)
-                if first <= last:
-                    for one, two, _ in reader.subscription.runs(first, last, 0):
-                        reader.sent(one, two)
-            if len(rows) < ROWS_A_READ:
+        rows = self._packs.rows_for(reader.subscription.pattern, position, ROWS_A_READ)
+        rows = [row for row in rows if row.position <= upto]
+        for row in rows:
+            if reader.unsettled.count >= limit or self._turn_bytes >= TURN_BYTES:
                 break
-            position = rows[-1].position + rows[-1].count
+            for first, last in self._had(reader, row, max(row.position, position)):
+                for one, two, _ in reader.subscription.runs(first, min(last, upto), 0):
+                    reader.sent(one, two)
+            position = row.position + row.count
+        else:
+            if len(rows) < ROWS_A_READ:
+                reader.uncounted = None
+                return True
+        reader.uncounted = (position, upto)
+        if reader.room > 0:
+            self._ready[reader] = None
+        return False
+
+    def _had(self, reader: TopicReader, row: Row, first: int) -> list[Range]:
+        """What the client was sent of a pack, from this position on, or a little more: what had
+        expired by then counts too, and is not worth reading every pack for."""
+        if reader.selector is None:
+            return [(first, row.position + row.count - 1)]
+        self._turn_bytes += row.count * LOOK_BYTES
+        return self._wanted(reader, row, self._pack(row.position)[1], first)
 
     def _remove(self, reader: Reader) -> None:
         self._ready.pop(reader, None)
         reader.outlet.blocked.pop(reader, None)
         if isinstance(reader, TopicReader):
-            pattern = reader.subscription.pattern
-            self._wide.pop(reader, None)
-            exact = self._exact.get(pattern)
-            if exact is not None:
-                exact.pop(reader, None)
-                if not exact:
-                    del self._exact[pattern]
+            self._passing.remove(reader)
+            reader.audience.remove(reader)
+            if not reader.audience:
+                pattern = reader.subscription.pattern
+                del self._audiences[pattern]
+                self._wide.pop(pattern, None)
+                self._routes.clear()
+        elif isinstance(reader, QueueReader):
+            self.queues.close(reader)
+
+    def _audience(self, subscription: Subscription) -> Audience[TopicReader]:
+        pattern = subscription.pattern
+        audience = self._audiences.get(pattern)
+        if audience is None:
+            audience = self._audiences[pattern] = Audience()
+            if is_pattern(pattern.partition(":")[2]):
+                self._wide[pattern] = subscription.matches
             self._routes.clear()
+        return audience
 
-    def _add_route(self, reader: TopicReader) -> None:
-        pattern = reader.subscription.pattern
-        if is_pattern(pattern.partition(":")[2]):
-            self._wide[reader] = None
-        else:
-            self._exact.setdefault(pattern, {})[reader] = None
-        self._routes.clear()
-
-    def _route(self, destination: str) -> tuple[TopicReader, ...]:
+    def _route(self, destination: str) -> tuple[Audience[TopicReader], ...]:
         route = self._routes.get(destination)
         if route is None:
             if len(self._routes) >= ROUTES_MAX:
                 self._routes.clear()
-            wide = (r for r in self._wide if r.subscription.matches(destination))
-            route = self._routes[destination] = (*self._exact.get(destination, ()), *wide)
+            patterns = [p for p, matches in self._wide.items() if matches(destination)]
+            if destination in self._audiences:
+                patterns.insert(0, destination)
+            route = self._routes[destination] = tuple(self._audiences[p] for p in patterns)
         return route
 
     # -- What happens --------------------------------------------------------------------------
@@ -262,7 +253,7 @@ class Dispatcher:
 
     def group_changed(self, destination: str) -> None:
         """There is something that its members do not know yet."""
-        for reader in list(self._exact.get(destination, ())):
+        for reader in list(self._audiences.get(destination, ())):
             session, number = reader.consumer.session, reader.consumer.number
             known = self._broker.sessions.get(session)
             if known is None or known.consumers.get(number) is not reader.consumer:
@@ -300,6 +291,10 @@ class Dispatcher:
         """The client acknowledged; the log will know later. True: it should know soon, for
         deliveries will wait for it."""
         reader = self._sessions.get(session, {}).get(row.consumer)
+        if isinstance(reader, BrowseReader):
+            reader.unacked.take(row.first, row.last)
+            self._ready[reader] = None
+            return False
         if not isinstance(reader, TopicReader):
             return True  # a queue assigns more only when it knows
         reader.acked(max(row.first, 1), row.last)
@@ -310,9 +305,12 @@ class Dispatcher:
         """The state machine knows of the acknowledgement."""
         reader = self._sessions.get(session, {}).get(row.consumer)
         if isinstance(reader, TopicReader):
+            reader.buried = reader.buried and row.kind != cw.ACK
             reader.unsettled.take(max(row.first, 1), row.last)
             reader.acked(max(row.first, 1), row.last)  # it came before these were counted, perhaps
             self._go_on(reader)
+        elif isinstance(reader, QueueReader):
+            self.queues.settled(reader, row)
 
     def drained(self, link: int, left: int) -> bool:
         """So many bytes have not left yet. True: somebody has waited for that."""
@@ -340,7 +338,7 @@ class Dispatcher:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._ready)
+        return bool(self._ready or self._seeking)
 
     def dispatch(self) -> None:
         """Hand out what is new to those who are caught up, and a turn's worth to those who lag.
@@ -350,6 +348,7 @@ class Dispatcher:
             self._dispatched = one.position + one.count - 1
             if route := self._route(one.destination):
                 self._hand_out(one, route)
+        self._seeking = self.queues.seek()
         self._turn_bytes = 0  # those who lag have a turn of their own
         for _ in range(len(self._ready)):
             if self._turn_bytes >= TURN_BYTES:
@@ -358,26 +357,49 @@ class Dispatcher:
             del self._ready[reader]  # if it has more to do, it comes after the others
             if isinstance(reader, TopicReader):
                 self._read_topic(reader)
-            else:
+            elif isinstance(reader, QueueReader):
                 self._read_queue(reader)
+            else:
+                self._browse(reader)
 
-    def _hand_out(self, one: Accepted, route: tuple[TopicReader, ...]) -> None:
+    def _hand_out(self, one: Accepted, route: tuple[Audience[TopicReader], ...]) -> None:
         found: tuple[Row, bytes] | None = None
-        for reader in route:
-            if one.position + one.count <= reader.next:
+        for audience in route:
+            for reader in audience.plain:
+                if one.position + one.count <= reader.next:
+                    continue
+                if reader.caught_up:
+                    found = found or self._pack(one.position)
+                    reader.caught_up = self._send_from(reader, *found)
+                if not reader.caught_up:
+                    self._fell_behind(reader, one.count)
+            if audience.selects:
+                found = found or self._pack(one.position)
+                self._hand_out_by_selectors(audience, *found)
+
+    def _hand_out_by_selectors(
+        self, audience: Audience[TopicReader], row: Row, pack: bytes
+    ) -> None:
+        for reader, matched in audience.wanted(self._sieve.look_into(row, pack)).items():
+            if row.position + row.count <= reader.next:
                 continue
             if reader.caught_up:
-                found = found or self._pack(one.position)
-                reader.caught_up = self._send_from(reader, *found)
+                reader.caught_up = self._send_from(reader, row, pack, matched)
             if not reader.caught_up:
-                self._fell_behind(reader, one.count)
+                self._fell_behind(reader, sum(last - first + 1 for first, last in matched))
+        audience.passed = row.position + row.count - 1
 
     def _read_topic(self, reader: TopicReader) -> None:
+        if reader.caught_up:  # it is not here for messages
+            reader.next = max(reader.next, self._dispatched + 1)
+        reader.caught_up = False
+        if not self._recount(reader):
+            return
         rows = self._packs.rows_for(reader.subscription.pattern, reader.next, ROWS_A_READ)
         for row in rows:
             if row.position > self._dispatched:
                 break
-            if not self._send_from(reader, *self._pack(row.position)):
+            if not self._read_row(reader, row):
                 return
             if self._turn_bytes >= TURN_BYTES:
                 self._ready[reader] = None
@@ -390,6 +412,15 @@ class Dispatcher:
         reader.caught_up = True
         reader.behind = 0
         self._send_events(reader, reader.next)
+
+    def _read_row(self, reader: TopicReader, row: Row) -> bool:
+        last = row.position + row.count - 1
+        if reader.subscription.is_done(row.position, last):  # the pack need not be read
+            reader.next = last + 1
+            return True
+        if reader.selector is not None:
+            self._turn_bytes += row.count * LOOK_BYTES
+        return self._send_from(reader, *self._pack(row.position))
 
     def _send_events(self, reader: TopicReader, before: int) -> None:
         """Of a group: what happened before the message at this position, and was not sent."""
@@ -405,25 +436,67 @@ class Dispatcher:
             if group.concerns(event, consumer.session, consumer.number):
                 self._tell(reader.outlet.link, cw.Happened(consumer.number, event))
 
-    def _send_from(self, reader: TopicReader, row: Row, pack: bytes) -> bool:
-        """Send what of this pack is for the reader; False: its window or its outlet is full."""
-        if reader.uncounted is not None:
-            self._recount(reader, *reader.uncounted)
-        last = row.position + row.count - 1
+    def _send_from(
+        self, reader: TopicReader, row: Row, pack: bytes, matched: list[Range] | None = None
+    ) -> bool:
+        """Send what of this pack is for the reader; False: its window or its outlet is full.
+        `matched`: what its selector wants, by the index in the pack, if that is known."""
         first = max(row.position, reader.next)
+        if not self._recount(reader):
+            reader.next = first
+            return False
         self._send_events(reader, first)
-        for one, two, deliveries in reader.subscription.runs(first, last, reader.rank):
-            while one <= two:
-                room = reader.room
-                if room <= 0 or not self._has_room(reader):
-                    reader.next = one
-                    return False
-                upto = min(two, one + room - 1)
-                reader.sent(one, upto)
-                reader.unacked_bytes += self._deliver(reader, row, pack, (one, upto, deliveries))
-                one = upto + 1
-        reader.next = last + 1
+        for wanted in self._wanted(reader, row, pack, first, matched):
+            for one, two, deliveries in reader.subscription.runs(*wanted, reader.rank):
+                while one <= two:
+                    room = reader.room
+                    if room <= 0 or not self._has_room(reader):
+                        reader.next = one
+                        return False
+                    if deliveries > self._deliveries_max and self._bury(reader, one, deliveries):
+                        one += 1
+                        continue
+                    upto = min(two, one + room - 1)
+                    reader.sent(one, upto)
+                    size = self._deliver(reader, row, pack, (one, upto, deliveries))
+                    reader.unacked_bytes += size
+                    one = upto + 1
+        reader.next = row.position + row.count
         return True
+
+    def _bury(self, reader: TopicReader, position: int, deliveries: int) -> bool:
+        """Of a durable subscription: give up a message that was delivered too often, one at a time
+        (`queue_reading.py`). A member of a group skips nothing."""
+        consumer = reader.consumer
+        if reader.buried or not reader.subscription.durable:
+            return False
+        if consumer.destination in self._broker.groups:
+            return False
+        reader.buried = True
+        reason = f"delivered {deliveries - 1} times, and not acknowledged"
+        row = cw.AckRow(consumer.number, position, position, kind=cw.DEAD, reason=reason)
+        self.rows.append((consumer.session, row))
+        return True
+
+    def _wanted(
+        self,
+        reader: TopicReader,
+        row: Row,
+        pack: bytes,
+        first: int,
+        matched: list[Range] | None = None,
+    ) -> list[Range]:
+        """What is for the reader, from this position on."""
+        wanted = self._sieve.wanted(reader.selector, row, pack, first, matched)
+        last = row.position + row.count - 1
+        if wanted != [(first, last)]:
+            reader.passed = last
+            self._passing.add(reader)
+        return wanted
+
+    def pass_over(self, now_ms: int) -> None:
+        """Have floors moved past what was not sent, where it is worth a row."""
+        self.rows += self._passing.rows(self._dispatched, now_ms)
 
     def _read_queue(self, reader: QueueReader) -> None:
         while reader.pending:
@@ -432,14 +505,18 @@ class Dispatcher:
             if self._turn_bytes >= TURN_BYTES:
                 self._ready[reader] = None
                 return
-            first, last, deliveries = reader.pending[0]
-            row, pack = self._pack(first)
-            upto = min(last, row.position + row.count - 1)
-            self._deliver(reader, row, pack, (first, upto, deliveries))
-            if upto < last:
-                reader.pending[0] = (upto + 1, last, deliveries)
-            else:
-                del reader.pending[0]
+            self.queues.send(reader)
+
+    def _browse(self, reader: BrowseReader) -> None:
+        while self._has_room(reader):
+            if self._turn_bytes >= TURN_BYTES:
+                self._ready[reader] = None
+                return
+            if not self.queues.send_to_browser(reader):
+                break
+        if reader.done and not reader.told:
+            reader.told = True
+            self._tell(reader.outlet.link, cw.Browsed(reader.consumer.number))
 
     def _pack(self, position: int) -> tuple[Row, bytes]:
         found = self._packs.pack(position)
@@ -453,14 +530,14 @@ class Dispatcher:
         reader.outlet.blocked[reader] = None
         return False
 
-    def _deliver(self, reader: Reader, row: Row, pack: bytes, span: Span) -> int:
+    def _deliver(self, reader: Reader, row: Row, pack: bytes, span: Span, reason: str = "") -> int:
         """Returns how many bytes that were."""
         first, last, deliveries = span
         data = columns.cut(pack, first - row.position, last - first + 1)
         number = reader.consumer.number
-        self._tell(
-            reader.outlet.link, cw.Deliver(number, first, row.stamp, deliveries, data, row.view)
-        )
+        age = self._sieve.age(row, pack)
+        answer = cw.Deliver(number, first, row.stamp, deliveries, data, row.view, age, reason)
+        self._tell(reader.outlet.link, answer)
         size = len(data) + OVERHEAD_BYTES
         reader.outlet.bytes += size
         self._on_the_way += size
@@ -500,4 +577,6 @@ class Dispatcher:
             "delivered_packs": self.delivered_packs,
             "delivered_bytes": self.delivered_bytes,
             "dropped_messages": self.dropped_messages,
+            "expired_messages": self.queues.expired,
+            "dead_letters": self.queues.dead,
         }

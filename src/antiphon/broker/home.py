@@ -35,6 +35,7 @@ from antiphon.broker.relay import Relay
 from antiphon.broker.sessions import Session
 from antiphon.broker.state import GRACE_MS
 from antiphon.core.effects import Accepted
+from antiphon.core.stamps import SLEW
 from antiphon.errors import FormatError
 from antiphon.formats import client_wire as cw
 from antiphon.formats import columns, command, pack
@@ -47,6 +48,9 @@ LOOK_MS = 250
 
 ACK_GATHER_MS = 20
 """So long acknowledgements gather that nobody waits for: each batch is an entry of the log."""
+
+PASS_OVER_MS = 1000
+"""How often a home looks for messages that its clients are not sent (`Dispatcher.pass_over`)."""
 
 ACK_ROW_BYTES = 32
 CLIENT_ID_MAX = 1024
@@ -74,6 +78,9 @@ class HomeSettings(msgspec.Struct, frozen=True):
 
     slow_quota: int = 100_000
     """Messages by which a consumer may be behind, unless it spills to the journal."""
+
+    deliveries_max: int = 10
+    """After so many deliveries in vain a message goes to the dead letters."""
 
 
 # -- Effects ---------------------------------------------------------------------------------------
@@ -134,7 +141,13 @@ class Home:
         self._sessions: dict[int, Served] = {}
         self._proposals = Proposals()
         self.dispatcher = Dispatcher(
-            broker, packs, self._tell, settings.delivery_bytes, settings.slow_quota
+            broker,
+            packs,
+            self._tell,
+            self._time,
+            settings.delivery_bytes,
+            settings.slow_quota,
+            settings.deliveries_max,
         )
         self._relay = Relay(broker, self._tell_session, self._pass_on)
         self._due: dict[Served, None] = {}  # have packs to propose
@@ -145,6 +158,9 @@ class Home:
         self._looked_ms = now_ms
         self._checked_ms = now_ms
         self._renewed_ms = now_ms
+        self._passed_over_ms = now_ms
+        self._now_ms = now_ms
+        self._stamped = (now_ms, broker.stamp)  # when a stamp was first seen; the last one
         self._known = (now_ms, -1)  # when the others last heard of this server; the stamp of it
         self._published = 0  # packs
         self._refused = 0
@@ -292,6 +308,7 @@ class Home:
                 tuple(session.refusals),
                 self.settings.heartbeat_ms,
                 cw.PACK_MAX,
+                self.settings.deliveries_max,
             ),
         )
         self.dispatcher.open(served.session, served.link.number, seen)
@@ -412,6 +429,9 @@ class Home:
         self._links.waits_more(link, size)
 
     def _send_acks(self, now_ms: int) -> None:
+        for session, row in self.dispatcher.rows:
+            self._acking.add_own(session, (row,), now_ms)
+        self.dispatcher.rows.clear()
         if (batch := self._acking.due(now_ms)) is not None:
             rows = tuple(batch.rows)
             self._proposals.want("acks", command.Acks(self._node, self._life, batch.number, rows))
@@ -525,6 +545,8 @@ class Home:
         if groups_changed and self._relay:
             self._relay.review()
         self._look_at_renewal(now_ms)
+        if self._broker.stamp > self._stamped[1]:
+            self._stamped = (now_ms, self._broker.stamp)
 
     def _look_at_renewal(self, now_ms: int) -> None:
         serving = self._broker.serving.get(self._node)
@@ -578,6 +600,7 @@ class Home:
 
     def flush(self, now_ms: int) -> None:
         """Propose what has come in."""
+        self._now_ms = now_ms
         if self._reign is None:
             return
         due, self._due = self._due, {}
@@ -596,7 +619,8 @@ class Home:
                 self._tell(served.link.number, cw.Ended("ResourceAllocationError", why))
                 self._cut(served.link, why)
         self.dispatcher.too_slow.clear()
-        return self.dispatcher.has_work
+        says = bool(self.dispatcher.rows) and self._reign is not None
+        return self.dispatcher.has_work or says
 
     # -- Time ----------------------------------------------------------------------------------
 
@@ -620,6 +644,15 @@ class Home:
         if now_ms - self._renewed_ms >= self.settings.renew_ms:
             self._renewed_ms = now_ms
             self._renew()
+        if now_ms - self._passed_over_ms >= PASS_OVER_MS:
+            self._passed_over_ms = now_ms
+            self.dispatcher.pass_over(now_ms)
+
+    def _time(self) -> int:
+        """The servers' time: the last stamp, and what has passed here since. The leader's time may
+        be slewed, and nothing is to expire early: so it is counted as slowly as that allows."""
+        then_ms, stamp = self._stamped
+        return stamp + max(0, self._now_ms - then_ms) * (SLEW - 1) // SLEW
 
     def _renew(self) -> None:
         if self._sessions:

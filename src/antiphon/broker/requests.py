@@ -90,7 +90,14 @@ def _create_group(b: State, session: Session, m: cw.CreateGroup) -> Granted:
 
 def _join(b: State, session: Session, m: cw.Join) -> Granted:
     consumers.check_new(session, m.consumer, m.prefetch)
-    return groups.join(b, session, m)
+    return consumers.join(b, session, m, "", "")
+
+
+def _create_topic(b: State, session: Session, m: cw.CreateTopic) -> int:
+    if m.destination in b.groups:
+        raise InvalidDestinationError(f"{m.destination!r} is a group, and keeps no last values")
+    b.last_values.declare(m.destination)
+    return 0
 
 
 _REQUESTS: dict[type, Callable[[State, Session, Any], int | Granted]] = {
@@ -110,4 +117,6 @@ _REQUESTS: dict[type, Callable[[State, Session, Any], int | Granted]] = {
     cw.Commit: transactions.commit,
     cw.Stage: transactions.stage,
     cw.Discard: transactions.discard,
+    cw.Widen: consumers.widen,
+    cw.CreateTopic: _create_topic,
 }

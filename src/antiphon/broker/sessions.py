@@ -84,6 +84,12 @@ class Session:
         return self.expires is not None
 
     @property
+    def owner(self) -> str:
+        """By which its messages are its own: its client id, or if it has none, itself. A blank
+        cannot be in the number of a session: the two kinds do not meet."""
+        return f"{self.client_id} " if self.client_id else f"{self.number:x}"
+
+    @property
     def place(self) -> tuple[int, int, int, int]:
         """Which connection this session has."""
         return self.attempt, self.node, self.life, self.link

@@ -15,6 +15,7 @@ import msgspec
 
 from antiphon.broker import events as ev
 from antiphon.broker.group_state import Group
+from antiphon.broker.last_values import LastValues
 from antiphon.broker.parked import Parked, Staged
 from antiphon.broker.queues import Queue, Special
 from antiphon.broker.sessions import Consumer, Producer, Serving, Session
@@ -52,6 +53,7 @@ class State:
         self.accepted: list[Accepted] = []  # by that entry
         self.sessions: dict[int, Session] = {}
         self.topics = Topics()
+        self.last_values = LastValues()
         self.queues: dict[str, Queue] = {}
         self.groups: dict[str, Group] = {}
         self.client_ids: dict[str, int] = {}  # -> session
@@ -98,7 +100,7 @@ class State:
         return producer.expires if producer is not None and not producer.session else None
 
     def live(self) -> tuple[tuple[int, int], ...]:
-        ranges = [*self.topics.live()]
+        ranges = [*self.topics.live(), *self.last_values.live()]
         for queue in self.queues.values():
             ranges += queue.live()
         first = 1 if self._retain is None else max(1, self.position - self._retain + 1)
@@ -197,6 +199,8 @@ class State:
             ("session", (s.state() for s in self.sessions.values())),
             ("subscription", (s.state() for s in self.topics.subscriptions.values())),
             ("last", iter(self.topics.last.items())),
+            ("last value topic", self.last_values.topics()),
+            ("last value", self.last_values.rows()),
             ("queue", (q.state() for q in self.queues.values())),
             ("waiting", ((q.name, *one) for q in self.queues.values() for one in q.waiting())),
             ("special", ((q.name, *one) for q in self.queues.values() for one in q.special)),
@@ -251,6 +255,12 @@ class State:
     def _restore_last(self, rows: list[Any]) -> None:
         self.topics.last.update(rows)
 
+    def _restore_last_value_topics(self, rows: list[Any]) -> None:
+        self.last_values.restore_topics(rows)
+
+    def _restore_last_values(self, rows: list[Any]) -> None:
+        self.last_values.restore_rows(rows)
+
     def _restore_queues(self, rows: list[Any]) -> None:
         for row in rows:
             queue = Queue.from_state(row)
@@ -299,6 +309,8 @@ class State:
         "session": _restore_sessions,
         "subscription": _restore_subscriptions,
         "last": _restore_last,
+        "last value topic": _restore_last_value_topics,
+        "last value": _restore_last_values,
         "queue": _restore_queues,
         "waiting": _restore_waiting,
         "special": _restore_special,

@@ -9,6 +9,7 @@ journal.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from antiphon.broker.spans import Range, Span, Spans
@@ -25,11 +26,20 @@ Key = tuple[str, str]
 class Subscription:
     """One cursor. Durable ones are known by client id and name, others by their consumer."""
 
-    def __init__(self, key: Key, durable: bool, pattern: str, selector: str, floor: int) -> None:
+    def __init__(
+        self,
+        key: Key,
+        durable: bool,
+        pattern: str,
+        selector: str,
+        floor: int,
+        no_local: str = "",
+    ) -> None:
         self.key = key
         self.durable = durable
         self.pattern = pattern
-        self.selector = selector
+        self.selector = selector  # what it does not want is passed over where messages are sent
+        self.no_local = no_local  # whose messages are not for it (`Session.owner`); empty: nobody's
         self.matches = matcher(pattern)
         self.floor = floor  # everything up to here is acknowledged, or was never for us
         self.acked = Spans()  # above the floor, out of order
@@ -62,6 +72,20 @@ class Subscription:
         while (span := next(iter(self.acked), None)) is not None and span[0] == self.floor + 1:
             self.floor = span[1]
             self.acked.take(1, self.floor)
+
+    def pass_over(self, after: int, last: int) -> None:
+        """Nothing of this is for it. `after`: the last message that was; so there is one range for
+        many messages that it passes over, whatever else stands between them in the order."""
+        self.acknowledge(max(after, self.floor) + 1, last)
+
+    def begin_with(self, positions: list[int], upto: int) -> None:
+        """Of all messages up to here, these and no others are to be delivered. They ascend."""
+        if not positions:
+            return
+        self.floor = positions[0] - 1
+        for one, two in pairwise([*positions, upto + 1]):
+            if one + 1 < two:
+                self.acked.add(one + 1, two - 1, 1)
 
     def take_over(self, cut: int) -> None:
         """What is up to here is in the state that a member has got."""
@@ -102,12 +126,32 @@ class Subscription:
         if first > max(self.floor, self.acked.last, self.returned.last, self.lost[0]):
             return [(first, last, 1)]
         found: list[Span] = []
-        for position in range(max(first, self.floor + 1), last + 1):
-            if self.acked.deliveries(position):
-                continue
+        for one, two in self._unacknowledged(first, last):
+            found += self._flagged(one, two, rank)
+            rank += two - one + 1
+        return found
+
+    def is_done(self, first: int, last: int) -> bool:
+        """All of these messages are acknowledged."""
+        return next(self._unacknowledged(first, last), None) is None
+
+    def _unacknowledged(self, first: int, last: int) -> Iterator[Range]:
+        first = max(first, self.floor + 1)
+        for one, two, _ in self.acked.between(first, last):
+            if first < one:
+                yield first, one - 1
+            first = two + 1
+        if first <= last:
+            yield first, last
+
+    def _flagged(self, first: int, last: int, rank: int) -> list[Span]:
+        if first > max(self.returned.last, self.lost[0]):
+            return [(first, last, 1)]
+        found: list[Span] = []
+        for position in range(first, last + 1):
             deliveries = self._deliveries(position, rank)
             rank += 1
-            if found and found[-1][1] + 1 == position and found[-1][2] == deliveries:
+            if found and found[-1][2] == deliveries:
                 found[-1] = (found[-1][0], position, deliveries)
             else:
                 found.append((position, position, deliveries))
@@ -131,17 +175,18 @@ class Subscription:
             self.consumer,
             self.ends,
             self.base,
+            self.no_local,
         )
 
     @classmethod
     def from_state(cls, state: Any) -> Subscription:
         key, durable, pattern, selector, floor, acked, returned, lost, consumer = state[:9]
-        one = cls((key[0], key[1]), durable, pattern, selector, floor)
+        one = cls((key[0], key[1]), durable, pattern, selector, floor, state[11])
         one.acked = Spans(map(tuple, acked))
         one.returned = Spans(map(tuple, returned))
         one.lost = tuple(lost)
         one.consumer = tuple(consumer) if consumer is not None else None
-        one.ends, one.base = state[9:]
+        one.ends, one.base = state[9:11]
         return one
 
 
@@ -152,11 +197,14 @@ class Topics:
         self._exact: dict[str, int] = {}  # pattern without wildcards -> subscriptions
         self._wide: dict[Key, Subscription] = {}  # those with wildcards
         self._wide_matches: dict[str, bool] = {}  # a cache
+        self.no_local: dict[str, dict[Key, Subscription]] = {}  # by whose messages are not for them
 
     def add(self, subscription: Subscription) -> None:
         if subscription.key in self.subscriptions:
             self.remove(subscription.key)
         self.subscriptions[subscription.key] = subscription
+        if subscription.no_local:
+            self.no_local.setdefault(subscription.no_local, {})[subscription.key] = subscription
         if is_pattern(subscription.pattern.partition(":")[2]):
             self._wide[subscription.key] = subscription
             self._wide_matches.clear()
@@ -165,6 +213,7 @@ class Topics:
 
     def remove(self, key: Key) -> None:
         gone = self.subscriptions.pop(key)
+        self._forget_no_local(gone, key)
         if key in self._wide:
             del self._wide[key]
             self._wide_matches.clear()
@@ -176,10 +225,19 @@ class Topics:
             if not self._wanted(gone.pattern):
                 self.last.pop(gone.pattern, None)
 
+    def _forget_no_local(self, subscription: Subscription, key: Key) -> None:
+        if subscription.no_local:
+            own = self.no_local[subscription.no_local]
+            del own[key]
+            if not own:
+                del self.no_local[subscription.no_local]
+
     def rename(self, old: Key, new: Key) -> Subscription:
-        """The same subscription; the old key is free."""
+        """The same subscription; the old key is free. It takes no more messages, so that whose
+        they are does not matter."""
         subscription = self.subscriptions[new] = self.subscriptions.pop(old)
-        subscription.key = new
+        self._forget_no_local(subscription, old)
+        subscription.key, subscription.no_local = new, ""
         if old in self._wide:
             self._wide[new] = self._wide.pop(old)
         return subscription
@@ -217,14 +275,15 @@ class Topics:
     def live(self) -> Iterator[Range]:
         """What subscriptions may still read: from the lowest floor with something behind it."""
         for subscription in self.subscriptions.values():
-            last = self._last_for(subscription)
+            last = self.last_for(subscription)
             if subscription.ends is not None:
                 last = min(last, subscription.ends)
             floor = subscription.floor if subscription.base is None else subscription.base
             if last > floor:
                 yield floor + 1, last
 
-    def _last_for(self, subscription: Subscription) -> int:
+    def last_for(self, subscription: Subscription) -> int:
+        """The last message that matches its pattern; 0: there was none, as far as is known."""
         if subscription.key not in self._wide:
             return self.last.get(subscription.pattern, 0)
         return max((p for d, p in self.last.items() if subscription.matches(d)), default=0)

@@ -50,9 +50,9 @@ def park(b: State, session: Session, header: PackHeader, payload: bytes) -> None
             f"{PARKED_MAX} packs wait for a commit or for their time; no more can be stored"
         )
     delay = accepting.delay_of(payload) if header.flags & pack.DELAYED else 0
-    specials = tuple(accepting.specials_of(header, payload))
+    notes = accepting.look_into(b, session, header, payload)
     control = payload if header.flags & pack.CONTROL else b""
-    parked = Parked(b.index, header, specials, delay, control)
+    parked = Parked(b.index, header, notes, delay, control)
     b.parked_count += 1
     if header.flags & pack.STAGED:
         session.staged[header.producer, header.sequence] = parked
@@ -72,7 +72,7 @@ def due(b: State, index: int) -> None:
     _, parked = b.delayed.pop(index)
     b.parked_count -= 1
     if not accepting.why_not(b, parked.header.destination):  # it may have been temporary
-        accepting.accept(b, parked.header, parked.specials, parked.index)
+        accepting.accept(b, parked.header, parked.notes, parked.index)
 
 
 def drop(b: State, some: Iterable[Parked]) -> None:
@@ -178,7 +178,7 @@ def _publish(b: State, parked: Parked) -> None:
         b.parked_count += 1
         _delay(b, parked)
     else:
-        accepting.accept(b, header, parked.specials, parked.index)
+        accepting.accept(b, header, parked.notes, parked.index)
 
 
 def stage(b: State, session: Session, m: cw.Stage) -> tuple[int, bytes]:

@@ -21,6 +21,7 @@ from typing import Literal as OneOf
 from typing import NamedTuple, NoReturn
 
 from antiphon.errors import InvalidSelectorError
+from antiphon.formats.identifiers import begins, continues
 
 LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -40,6 +41,7 @@ BLANKS = " \t\f\r\n"
 _BLANK = re.compile(f"[{BLANKS}]*")
 _SYMBOL = re.compile(r"<>|<=|>=|[=<>+\-*/(),]")
 _STRING = re.compile(r"'(?:[^']|'')*+'")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 # Anything that begins like a number, so that `089` and `1x` are wrong numbers, not two tokens.
 _NUMBER_LIKE = re.compile(
     r"0[xX](?:[\w.]|(?<=[pP])[+-])*+|\.?[0-9](?:[\w.]|(?<=[eE])[+-])*+", re.ASCII
@@ -82,6 +84,8 @@ def _token(text: str, at: int) -> tuple[Token, int]:
     if symbol := _SYMBOL.match(text, at):
         return Token("symbol", symbol[0], at), symbol.end()
     if string := _STRING.match(text, at):
+        if half := _SURROGATE.search(string[0]):
+            wrong(at + half.start(), "expected text, found half of a surrogate pair")
         value = string[0][1:-1].replace("''", "'")
         return Token("string", string[0], at, value), string.end()
     if number := _NUMBER_LIKE.match(text, at):
@@ -94,19 +98,11 @@ def _token(text: str, at: int) -> tuple[Token, int]:
 
 def _name_end(text: str, at: int) -> int:
     """As in `antiphon.api.properties`: what can name a property can be selected by."""
-    if not _begins_name(text[at]):
+    if not begins(text[at]):
         return at
-    while at < len(text) and _continues_name(text[at]):
+    while at < len(text) and continues(text[at]):
         at += 1
     return at
-
-
-def _begins_name(character: str) -> bool:
-    return character == "$" or character.isidentifier()
-
-
-def _continues_name(character: str) -> bool:
-    return character == "$" or f"_{character}".isidentifier()
 
 
 def _number(written: str, at: int) -> int | float:
@@ -147,7 +143,7 @@ def canonical(parsed: list[Token]) -> str:
     pieces: list[str] = []
     before = " "
     for token in parsed[:-1]:
-        if (_continues_name(before) or before == ".") and _continues_name(token.text[0]):
+        if (continues(before) or before == ".") and continues(token.text[0]):
             pieces.append(" ")
         pieces.append(token.text)
         before = token.text[-1]

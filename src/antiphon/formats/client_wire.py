@@ -235,6 +235,14 @@ class CreateTopic(msgspec.Struct, frozen=True, array_like=True, tag=17, gc=False
     destination: str
 
 
+class Widen(msgspec.Struct, frozen=True, array_like=True, tag=18, gc=False):
+    """Give a consumer a larger window: its session has not acknowledged all that is in it, and
+    wants more."""
+
+    consumer: int
+    prefetch: int
+
+
 Body = (
     OpenConsumer
     | CloseConsumer
@@ -253,6 +261,7 @@ Body = (
     | Stage
     | Discard
     | CreateTopic
+    | Widen
 )
 
 

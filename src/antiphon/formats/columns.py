@@ -84,11 +84,13 @@ class Columns:
         "header",
         "kinds",
         "pack",
+        "reason",
         "stamp",
     )
 
     def __init__(self, pack: bytes) -> None:
         self.pack = pack
+        self.reason = ""  # of dead letters: why they are
         self.stamp = 0  # of the entry that the messages became visible with, for who knows it
         self.header = header = packs.read_header(pack)
         at = _layout(pack, header)
@@ -217,6 +219,7 @@ class Extra(msgspec.Struct, array_like=True, frozen=True, gc=False):
     delivery_delay: int = 0  # ms from when it was sent
     tag: str | None = None
     key: str | None = None
+    types: dict[str, int] = {}  # of properties that were stated: codes as in `scalars.py`
 
 
 PLAIN = Extra()

@@ -97,6 +97,11 @@ def read_header(pack: bytes) -> PackHeader:
     return PackHeader(destination, count, session, sequence, producer, flags)
 
 
+def flags_of(pack: bytes) -> int:
+    """Of a pack whose header is good."""
+    return pack[5]
+
+
 def check(pack: bytes) -> PackHeader:
     """The header of a pack that came from outside: everything about it is verified."""
     header = read_header(pack)

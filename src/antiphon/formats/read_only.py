@@ -1,4 +1,5 @@
-"""The bodies of received map and stream messages: a dict and a list that refuse to be changed."""
+"""The bodies of map and stream messages that can only be read: a dict and a list that refuse to be
+changed."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from antiphon.errors import MessageNotWriteableError
 
 def _refuse(self: object, *args: Any, **kwargs: Any) -> NoReturn:
     raise MessageNotWriteableError(
-        "the body of a received message is read-only: change a copy, or call clear_body() first"
+        "the body of a message that was received, or reset, is read-only: change a copy, or call "
+        "clear_body() first"
     )
 
 

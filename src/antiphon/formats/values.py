@@ -9,9 +9,13 @@ list, dict. The rest are extensions of msgpack, by these codes:
     4  frozenset         a list                      10  Decimal     as text
     5  complex           two f64, little-endian      11  UUID        16 bytes
     6  datetime          as in ISO 8601              12  dict        a list: key, value, key...
+   13  Short             i16, little-endian          16  Double      f64, little-endian
+   14  Int               i32                         17  Char        UTF-8
+   15  Long              i64
 
-The last is for dicts with keys that are extensions. A time zone becomes its offset from UTC, and
-`fold` is not kept. Subclasses are refused, since they would come back as something else.
+12 is for dicts with keys that are extensions, 13 to 17 are the types of `scalars.py`. A time zone
+becomes its offset from UTC, and `fold` is not kept. Other subclasses are refused, since they would
+come back as something else.
 
 `encode` raises `MessageFormatError`, `decode` raises `FormatError`.
 """
@@ -30,11 +34,21 @@ from msgspec.msgpack import Ext
 
 from antiphon.errors import FormatError, MessageFormatError
 from antiphon.formats.read_only import ReadOnlyDict, ReadOnlyList
+from antiphon.formats.scalars import CODES, Char, Double, Int, Long, Short, is_char
+
+Atom = tuple[int, Callable[[Any], bytes], Callable[[bytes], Any]]
+"""Its code, to bytes, from bytes."""
 
 DEPTH_MAX = 64
 """Containers within containers. A value that contains itself ends here too."""
 
 _COMPLEX = struct.Struct("<dd")
+_SCALARS = {
+    Short: struct.Struct("<h"),
+    Int: struct.Struct("<i"),
+    Long: struct.Struct("<q"),
+    Double: struct.Struct("<d"),
+}
 _encode = msgspec.msgpack.Encoder().encode
 _PLAIN = {type(None), bool, float, str, bytes}
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 64) - 1
@@ -129,7 +143,18 @@ def _dict(data: bytes) -> dict[Any, Any]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-_ATOMS: dict[type, tuple[int, Callable[[Any], bytes], Callable[[bytes], Any]]] = {
+def _char(data: bytes) -> Char:
+    text = data.decode()
+    if not is_char(text):
+        raise FormatError(f"{text!r} is no single character")
+    return Char(text)
+
+
+def _scalar(kind: type, form: struct.Struct) -> Atom:
+    return CODES[kind], form.pack, lambda data: kind(*form.unpack(data))
+
+
+_ATOMS: dict[type, Atom] = {
     complex: (
         5,
         lambda value: _COMPLEX.pack(value.real, value.imag),
@@ -145,6 +170,8 @@ _ATOMS: dict[type, tuple[int, Callable[[Any], bytes], Callable[[bytes], Any]]] =
     ),
     Decimal: (10, lambda value: str(value).encode(), lambda data: Decimal(data.decode())),
     UUID: (11, lambda value: value.bytes, lambda data: UUID(bytes=data)),
+    **{kind: _scalar(kind, form) for kind, form in _SCALARS.items()},
+    Char: (CODES[Char], str.encode, _char),
 }
 _COLLECTIONS: dict[type, int] = {tuple: 2, set: 3, frozenset: 4}
 _FROM_BYTES: dict[int, Callable[[bytes], Any]] = {

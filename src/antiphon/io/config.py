@@ -22,8 +22,18 @@ A program's file::
 
     url = "antiphon://10.0.0.1:7470,10.0.0.2:7470"
 
-    [destinations]                   # for `ctx.lookup("alarms")`
+    [destinations]                   # for `ctx.lookup("alarms")`, `antiphon.lookup("alarms")`
     alarms = "topic:Alarms"
+
+    [factories.office]               # for `antiphon.lookup("office")`; each key may be left out
+    url = "antiphon://10.0.0.1:7470" # default: as above
+    domain = "topic"                 # or "queue"; default: for both
+    client_id = "porter"
+    user = "anna"
+    password = "secret"
+    connect_timeout = 10.0           # seconds, like the next two: as in `connect`
+    send_timeout = 5.0
+    close_timeout = 10.0
 
 Whatever is wrong raises `FormatError` that names the file, the key, and what is allowed there.
 """
@@ -48,7 +58,9 @@ _DEFAULTS = Settings()
 
 Storage = Literal["durable", "memory"]
 Contexts = Literal["replicated", "local"]
+Domain = Literal["topic", "queue"]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
 Read = TypeVar("Read")
 
 
@@ -56,6 +68,9 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retain: Annotated[int, msgspec.Meta(ge=0)] | msgspec.UnsetType = msgspec.UNSET
     """Messages that stay readable beyond what subscriptions need; without it `RETAIN` in
     files, and `MEMORY_RETAIN` in memory."""
+
+    deliveries: Positive = 10
+    """After so many deliveries in vain a message goes to the dead letters."""
 
     uncommitted_max_bytes: Positive = _DEFAULTS.uncommitted_max_bytes
     cache_max_bytes: Positive = _DEFAULTS.cache_max_bytes
@@ -84,7 +99,7 @@ class ServeOptions(msgspec.Struct, frozen=True):
     @property
     def settings(self) -> Settings:
         chosen = msgspec.structs.asdict(self.limits)
-        del chosen["retain"]
+        del chosen["retain"], chosen["deliveries"]
         return Settings(volatile=self.storage == "memory", **chosen)
 
 
@@ -101,11 +116,33 @@ class _ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limits: Limits = Limits()
 
 
-class ClientConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Factory(msgspec.Struct, frozen=True):
+    """A connection factory; what is absent is `UNSET`."""
+
+    url: str | msgspec.UnsetType = msgspec.UNSET
+    domain: Domain | msgspec.UnsetType = msgspec.UNSET
+    client_id: str | msgspec.UnsetType = msgspec.UNSET
+    user: str | msgspec.UnsetType = msgspec.UNSET
+    password: str | msgspec.UnsetType = msgspec.UNSET
+    connect_timeout: Seconds | msgspec.UnsetType = msgspec.UNSET
+    send_timeout: Seconds | msgspec.UnsetType = msgspec.UNSET
+    close_timeout: Seconds | msgspec.UnsetType = msgspec.UNSET
+
+
+class _ClientFile(msgspec.Struct, frozen=True):
+    """As written by people; what is in the tables is not checked yet."""
+
+    url: str = ""
+    destinations: dict[str, Any] = {}
+    factories: dict[str, Any] = {}
+
+
+class ClientConfig(msgspec.Struct, frozen=True):
     """What `antiphon.toml` says."""
 
     url: str = ""
     destinations: dict[str, str] = {}
+    factories: dict[str, Factory] = {}
 
 
 # -- Servers ---------------------------------------------------------------------------------------
@@ -173,15 +210,38 @@ def client_config(folder: str | os.PathLike[str] = "") -> ClientConfig:
     """What `antiphon.toml` in the folder says, by default in the current one; nothing, if there
     is no such file."""
     path = os.path.join(folder, CLIENT_FILE)
-    if not os.path.exists(path):
-        return ClientConfig()
-    config = _read(path, ClientConfig)
-    for name, text in config.destinations.items():
-        try:
-            destination.parse(text)
-        except InvalidDestinationError as error:
-            raise FormatError(f"{path}: destinations.{name}: {error}") from None
+    return client_file(path) if os.path.exists(path) else ClientConfig()
+
+
+def client_file(path: str) -> ClientConfig:
+    told = _read(path, _ClientFile)
+    config = ClientConfig(
+        told.url,
+        {name: _destination(path, name, text) for name, text in told.destinations.items()},
+        {name: _factory(path, name, table) for name, table in told.factories.items()},
+    )
+    for name in config.factories:
+        if name in config.destinations:
+            raise FormatError(f"{path}: factories.{name}: a destination has that name, too")
     return config
+
+
+def _destination(path: str, name: str, value: Any) -> str:
+    key = f"destinations.{name}"
+    text = _converted(path, value, str, key)
+    try:
+        destination.parse(text)
+    except InvalidDestinationError as error:
+        raise FormatError(f"{path}: {key}: {error}") from None
+    return text
+
+
+def _factory(path: str, name: str, value: Any) -> Factory:
+    key = f"factories.{name}"
+    table = _converted(path, value, dict[str, Any], key)
+    _check_keys(path, f"{key}.", table, _fields(Factory))
+    _check_choice(path, f"{key}.domain", table.get("domain"), get_args(Domain))
+    return _converted(path, table, Factory, key)
 
 
 # -- Reading ---------------------------------------------------------------------------------------
@@ -201,12 +261,21 @@ def _read(path: str, kind: type[Read]) -> Read:
     if isinstance(limits := table.get("limits"), dict):
         _check_keys(path, "limits.", limits, _fields(Limits))
     for key, choices in (("storage", get_args(Storage)), ("contexts", get_args(Contexts))):
-        if isinstance(choice := table.get(key), str) and choice not in choices:
-            raise FormatError(f"{path}: {key}: no {choice!r}; it is one of {_listed(choices)}")
+        _check_choice(path, key, table.get(key), choices)
+    return _converted(path, table, kind)
+
+
+def _converted(path: str, value: Any, kind: type[Read], key: str = "") -> Read:
+    """`key`: where in the file it stands; empty: it is the whole."""
     try:
-        return msgspec.convert(table, kind)
+        return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise FormatError(f"{path}: {_where(str(error))}") from None
+        raise FormatError(f"{path}: {_where(key, str(error))}") from None
+
+
+def _check_choice(path: str, key: str, choice: Any, choices: tuple[str, ...]) -> None:
+    if isinstance(choice, str) and choice not in choices:
+        raise FormatError(f"{path}: {key}: no {choice!r}; it is one of {_listed(choices)}")
 
 
 def _fields(kind: type[Any]) -> tuple[str, ...]:
@@ -234,12 +303,13 @@ _PLAIN_WORDS = {
 }
 
 
-def _where(complaint: str) -> str:
+def _where(key: str, complaint: str) -> str:
     """msgspec's words made plain, the key in front: `node: expected a whole number, got a list`."""
     what, _, place = complaint.partition(" - at `$.")
     for word, plain in _PLAIN_WORDS.items():
         what = what.replace(word, plain)
-    return f"{place.removesuffix('`')}: {what[0].lower()}{what[1:]}"
+    keys = ".".join(part for part in (key, place.removesuffix("`")) if part)
+    return f"{keys}: {what[0].lower()}{what[1:]}"
 
 
 def _listed(names: Iterable[object]) -> str:

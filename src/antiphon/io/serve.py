@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
+from antiphon.broker.home import HomeSettings
 from antiphon.errors import IllegalStateError, JMSError
 from antiphon.io.config import ServeOptions
 from antiphon.io.files import FileDisk
@@ -60,7 +61,8 @@ def _new_event_loop() -> asyncio.AbstractEventLoop:
 
 async def _serve(options: ServeOptions, disk: FileDisk | RamDisk) -> int:
     listed = options.cluster or {1: options.listen}
-    server = Server(options.node, listed, disk, options.settings, options.retain)
+    home = HomeSettings(deliveries_max=options.limits.deliveries)
+    server = Server(options.node, listed, disk, options.settings, options.retain, home)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -1,0 +1,175 @@
+"""Numbers and text in the body of a bytes message, as JMS reads and writes them.
+
+They are laid out as Java's `DataOutputStream` has them, the greatest byte first, so that programs
+in Java and Python read each other's. Nothing in the body says what is in it: who reads must know
+what was written. A read that fails leaves the place as it was, and can be tried otherwise.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from antiphon.api.conversion import Kind, state
+from antiphon.errors import FormatError, MessageEOFError, MessageFormatError
+from antiphon.formats import modified_utf8
+
+UTF_MAX = 0xFFFF
+"""Bytes of one text: its length is written in two."""
+
+_BYTE, _UNSIGNED_BYTE = struct.Struct(">b"), struct.Struct(">B")
+_SHORT, _UNSIGNED_SHORT = struct.Struct(">h"), struct.Struct(">H")
+_INT, _LONG = struct.Struct(">i"), struct.Struct(">q")
+_FLOAT, _DOUBLE = struct.Struct(">f"), struct.Struct(">d")
+
+
+class Unfinished(bytearray):
+    """The body of a bytes message that is being written."""
+
+
+class BytesAccess:
+    """What `BytesMessage` has of this; it says itself where it is and what it may."""
+
+    __slots__ = ()
+
+    # -- From the message -------------------------------------------------------------------------
+
+    @property
+    def body(self) -> Any:
+        raise NotImplementedError
+
+    def _place(self) -> int:
+        """Where the next read begins; raises if the message is being written."""
+        raise NotImplementedError
+
+    def _go_to(self, place: int) -> None:
+        raise NotImplementedError
+
+    def _append(self, data: bytes) -> None:
+        """Raises if the message can only be read."""
+        raise NotImplementedError
+
+    # -- Reading ----------------------------------------------------------------------------------
+
+    @property
+    def body_length(self) -> int:
+        self._place()
+        return len(self.body)
+
+    def read_boolean(self) -> bool:
+        return self._number(_BYTE) != 0
+
+    def read_byte(self) -> int:
+        return int(self._number(_BYTE))
+
+    def read_unsigned_byte(self) -> int:
+        return int(self._number(_UNSIGNED_BYTE))
+
+    def read_short(self) -> int:
+        return int(self._number(_SHORT))
+
+    def read_unsigned_short(self) -> int:
+        return int(self._number(_UNSIGNED_SHORT))
+
+    def read_char(self) -> str:
+        return chr(int(self._number(_UNSIGNED_SHORT)))
+
+    def read_int(self) -> int:
+        return int(self._number(_INT))
+
+    def read_long(self) -> int:
+        return int(self._number(_LONG))
+
+    def read_float(self) -> float:
+        return self._number(_FLOAT)
+
+    def read_double(self) -> float:
+        return self._number(_DOUBLE)
+
+    def read_utf(self) -> str:
+        place = self._place()
+        (length,) = _UNSIGNED_SHORT.unpack(self._part(place, _UNSIGNED_SHORT.size))
+        begin = place + _UNSIGNED_SHORT.size
+        try:
+            text = modified_utf8.decode(self._part(begin, length))
+        except FormatError as error:
+            raise MessageFormatError(f"at byte {place} there is no text: {error}") from None
+        self._go_to(begin + length)
+        return text
+
+    def read_bytes(self, count: int) -> bytes:
+        """The next ones, fewer if there are no more: at the end none."""
+        if count < 0:
+            raise ValueError(f"a number of bytes is not negative: {count}")
+        place = self._place()
+        data: bytes = self.body[place : place + count]
+        self._go_to(place + len(data))
+        return data
+
+    def _number(self, form: struct.Struct) -> int | float:
+        place = self._place()
+        number: int | float
+        (number,) = form.unpack(self._part(place, form.size))
+        self._go_to(place + form.size)
+        return number
+
+    def _part(self, place: int, size: int) -> bytes:
+        data: bytes = self.body[place : place + size]
+        if len(data) < size:
+            raise MessageEOFError(
+                f"{size} bytes at byte {place}: the body has only {len(self.body)}"
+            )
+        return data
+
+    # -- Writing ----------------------------------------------------------------------------------
+
+    def write_boolean(self, value: bool) -> None:
+        self._put(_BYTE, value, "boolean")
+
+    def write_byte(self, value: int) -> None:
+        self._put(_BYTE, value, "byte")
+
+    def write_short(self, value: int) -> None:
+        self._put(_SHORT, value, "short")
+
+    def write_char(self, value: str) -> None:
+        self._append(_UNSIGNED_SHORT.pack(ord(_stated(value, "char"))))
+
+    def write_int(self, value: int) -> None:
+        self._put(_INT, value, "int")
+
+    def write_long(self, value: int) -> None:
+        self._put(_LONG, value, "long")
+
+    def write_float(self, value: float) -> None:
+        self._put(_FLOAT, value, "float")
+
+    def write_double(self, value: float) -> None:
+        self._put(_DOUBLE, value, "double")
+
+    def write_utf(self, value: str) -> None:
+        text = modified_utf8.encode(_text(value))
+        if len(text) > UTF_MAX:
+            raise MessageFormatError(
+                f"a text of {len(text)} bytes: write_utf takes at most {UTF_MAX}; send a text "
+                "message, or write_bytes"
+            )
+        self._append(_UNSIGNED_SHORT.pack(len(text)) + text)
+
+    def write_bytes(self, value: bytes | bytearray | memoryview) -> None:
+        if value is None:
+            raise MessageFormatError("None has no bytes to be written")
+        self._append(_stated(value, "bytes"))
+
+    def _put(self, form: struct.Struct, value: Any, kind: Kind) -> None:
+        self._append(form.pack(_stated(value, kind)))
+
+
+def _stated(value: Any, kind: Kind) -> Any:
+    return state("the body", value, kind)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise MessageFormatError(f"a text is a str, not a {type(value).__name__}")
+    return value

@@ -1,0 +1,227 @@
+"""The values in map and stream messages, as JMS reads and writes them: by type.
+
+`conversion.py` says which type a value has, and as which it may be read. What is written here keeps
+its type on its way; what was put into the body in Python's way has the smallest type that holds it.
+A body that can only be read refuses to be changed by itself (`formats/read_only.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from antiphon.api.bodies import check_map_name
+from antiphon.api.conversion import Kind, convert, state
+from antiphon.errors import MessageEOFError
+
+
+class StreamAccess:
+    """What `StreamMessage` has of this; it says itself where it is. A read that fails leaves the
+    place as it was, and can be tried as another type."""
+
+    __slots__ = ()
+
+    # -- From the message -------------------------------------------------------------------------
+
+    @property
+    def body(self) -> Any:
+        raise NotImplementedError
+
+    def _place(self) -> int:
+        """Which item is read next; raises if the message is being written."""
+        raise NotImplementedError
+
+    def _go_to(self, place: int) -> None:
+        raise NotImplementedError
+
+    # -- Reading ----------------------------------------------------------------------------------
+
+    def read_boolean(self) -> bool:
+        return bool(self._read("boolean"))
+
+    def read_byte(self) -> int:
+        return int(self._read("byte"))
+
+    def read_short(self) -> int:
+        return int(self._read("short"))
+
+    def read_char(self) -> str:
+        return str(self._read("char"))
+
+    def read_int(self) -> int:
+        return int(self._read("int"))
+
+    def read_long(self) -> int:
+        return int(self._read("long"))
+
+    def read_float(self) -> float:
+        return float(self._read("float"))
+
+    def read_double(self) -> float:
+        return float(self._read("double"))
+
+    def read_string(self) -> str | None:
+        text: str | None = self._read("string")
+        return text
+
+    def read_bytes(self) -> bytes | None:
+        """All bytes of the next item."""
+        data: bytes | None = self._read("bytes")
+        return data
+
+    def read_object(self) -> Any:
+        """The next item, whatever it is."""
+        place = self._place()
+        item = self._item(place)
+        self._go_to(place + 1)
+        return item
+
+    def _read(self, kind: Kind) -> Any:
+        place = self._place()
+        value = convert(f"item {place + 1}", self._item(place), kind)
+        self._go_to(place + 1)
+        return value
+
+    def _item(self, place: int) -> Any:
+        if place >= len(self.body):
+            raise MessageEOFError(f"the stream has only {len(self.body)} items")
+        return self.body[place]
+
+    # -- Writing ----------------------------------------------------------------------------------
+
+    def write_boolean(self, value: bool) -> None:
+        self._write(value, "boolean")
+
+    def write_byte(self, value: int) -> None:
+        self._write(value, "byte")
+
+    def write_short(self, value: int) -> None:
+        self._write(value, "short")
+
+    def write_char(self, value: str) -> None:
+        self._write(value, "char")
+
+    def write_int(self, value: int) -> None:
+        self._write(value, "int")
+
+    def write_long(self, value: int) -> None:
+        self._write(value, "long")
+
+    def write_float(self, value: float) -> None:
+        """Rounded to what a float of 32 bits can hold."""
+        self._write(value, "float")
+
+    def write_double(self, value: float) -> None:
+        self._write(value, "double")
+
+    def write_string(self, value: str | None) -> None:
+        self._write(value, "string")
+
+    def write_bytes(self, value: bytes | bytearray | memoryview | None) -> None:
+        self._write(value, "bytes")
+
+    def write_object(self, value: Any) -> None:
+        """Of the smallest type that holds it."""
+        self.body.append(value)
+
+    def _write(self, value: Any, kind: Kind) -> None:
+        self.body.append(state(f"item {len(self.body) + 1}", value, kind))
+
+
+class MapAccess:
+    """What `MapMessage` has of this. It can be read at any time; what is not there is None."""
+
+    __slots__ = ()
+
+    @property
+    def body(self) -> Any:
+        """From the message."""
+        raise NotImplementedError
+
+    @property
+    def map_names(self) -> tuple[str, ...]:
+        return tuple(self.body)
+
+    def item_exists(self, name: str) -> bool:
+        return name in self.body
+
+    # -- Reading ----------------------------------------------------------------------------------
+
+    def get_boolean(self, name: str) -> bool:
+        return bool(self._get(name, "boolean"))
+
+    def get_byte(self, name: str) -> int:
+        return int(self._get(name, "byte"))
+
+    def get_short(self, name: str) -> int:
+        return int(self._get(name, "short"))
+
+    def get_char(self, name: str) -> str:
+        return str(self._get(name, "char"))
+
+    def get_int(self, name: str) -> int:
+        return int(self._get(name, "int"))
+
+    def get_long(self, name: str) -> int:
+        return int(self._get(name, "long"))
+
+    def get_float(self, name: str) -> float:
+        return float(self._get(name, "float"))
+
+    def get_double(self, name: str) -> float:
+        return float(self._get(name, "double"))
+
+    def get_string(self, name: str) -> str | None:
+        text: str | None = self._get(name, "string")
+        return text
+
+    def get_bytes(self, name: str) -> bytes | None:
+        data: bytes | None = self._get(name, "bytes")
+        return data
+
+    def get_object(self, name: str) -> Any:
+        return self.body.get(name)
+
+    def _get(self, name: str, kind: Kind) -> Any:
+        return convert(repr(name), self.body.get(name), kind)
+
+    # -- Writing ----------------------------------------------------------------------------------
+
+    def set_boolean(self, name: str, value: bool) -> None:
+        self._set(name, value, "boolean")
+
+    def set_byte(self, name: str, value: int) -> None:
+        self._set(name, value, "byte")
+
+    def set_short(self, name: str, value: int) -> None:
+        self._set(name, value, "short")
+
+    def set_char(self, name: str, value: str) -> None:
+        self._set(name, value, "char")
+
+    def set_int(self, name: str, value: int) -> None:
+        self._set(name, value, "int")
+
+    def set_long(self, name: str, value: int) -> None:
+        self._set(name, value, "long")
+
+    def set_float(self, name: str, value: float) -> None:
+        """Rounded to what a float of 32 bits can hold."""
+        self._set(name, value, "float")
+
+    def set_double(self, name: str, value: float) -> None:
+        self._set(name, value, "double")
+
+    def set_string(self, name: str, value: str | None) -> None:
+        self._set(name, value, "string")
+
+    def set_bytes(self, name: str, value: bytes | bytearray | memoryview | None) -> None:
+        self._set(name, value, "bytes")
+
+    def set_object(self, name: str, value: Any) -> None:
+        """Of the smallest type that holds it."""
+        check_map_name(name)
+        self.body[name] = value
+
+    def _set(self, name: str, value: Any, kind: Kind) -> None:
+        check_map_name(name)
+        self.body[name] = state(repr(name), value, kind)

@@ -1,0 +1,44 @@
+"""Destinations and connection factories by name: what JMS programs get from a directory.
+
+The names are those of `antiphon.toml` (`io/config.py`), so that a program need not know where its
+servers are, nor what its topics and queues are called there.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+
+from antiphon.api.classic import ConnectionFactory
+from antiphon.api.classic_domains import QueueConnectionFactory, TopicConnectionFactory
+from antiphon.api.connecting import listed
+from antiphon.api.destination import Destination
+from antiphon.errors import InvalidDestinationError
+from antiphon.io.config import CLIENT_FILE, ClientConfig, Factory, client_config, client_file
+
+_KINDS = {"topic": TopicConnectionFactory, "queue": QueueConnectionFactory}
+
+
+def lookup(name: str, config: str | os.PathLike[str] | None = None) -> Any:
+    """The destination or the connection factory of this name in `antiphon.toml`, in the current
+    folder or in the file given as `config`. What it is, the file says."""
+    told = client_config() if config is None else client_file(os.fspath(config))
+    if name in told.destinations:
+        return Destination.parse(told.destinations[name])
+    if name in told.factories:
+        return _made(told.factories[name], told)
+    path = os.path.abspath(CLIENT_FILE if config is None else config)
+    raise InvalidDestinationError(
+        f"{path} has nothing that is called {name!r}. Destinations: {listed(told.destinations)}; "
+        f"factories: {listed(told.factories)}"
+    )
+
+
+def _made(factory: Factory, told: ClientConfig) -> ConnectionFactory:
+    values = msgspec.structs.asdict(factory)
+    given = {key: value for key, value in values.items() if value is not msgspec.UNSET}
+    kind = _KINDS.get(given.pop("domain", ""), ConnectionFactory)
+    url = given.pop("url", told.url) or None
+    return kind(url, **given)

@@ -1,0 +1,24 @@
+"""Identifiers as in Java: what can name a property, and stand for it in a selector.
+
+They begin with a letter, `_`, `$` or another sign of currency or connection, and go on with these,
+digits and marks. Java takes invisible characters too, which nobody could tell apart: not here.
+"""
+
+from __future__ import annotations
+
+from unicodedata import category
+
+_BEGINNING = frozenset(("Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Sc", "Pc"))
+_INSIDE = _BEGINNING | {"Nd", "Mn", "Mc"}
+
+
+def begins(character: str) -> bool:
+    return category(character) in _BEGINNING
+
+
+def continues(character: str) -> bool:
+    return category(character) in _INSIDE
+
+
+def is_identifier(name: str) -> bool:
+    return name != "" and begins(name[0]) and all(map(continues, name))
