@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from antiphon.broker import events as ev
 from antiphon.broker.broker import Broker
 from antiphon.broker.home import Cut, Effect, Hold, Home, Propose, RelayTo, Tell
-from antiphon.core.effects import Applied, Rejected
+from antiphon.core.effects import Accepted, Applied, Rejected
 from antiphon.formats import client_wire as cw
+from antiphon.formats.entry import Entry
 from antiphon.sim.disk import SimDisk
 from antiphon.sim.links import SimLink
 from antiphon.sim.server import SimServer
 
 if TYPE_CHECKING:
     from antiphon.sim.messaging import MessagingWorld
+
+
+class WatchedBroker(Broker):
+    """Tells of each entry with the state right after it; a server applies several at a time."""
+
+    def __init__(
+        self, retain: int, observe: Callable[[Broker, Entry, list[ev.Event]], None]
+    ) -> None:
+        super().__init__(retain)
+        self._observe = observe
+
+    def apply(self, entry: Entry) -> list[Accepted]:
+        told = len(self.events)
+        accepted = super().apply(entry)
+        self._observe(self, entry, self.events[told:])
+        return accepted
 
 
 class SimHome(SimServer):
@@ -25,7 +44,7 @@ class SimHome(SimServer):
         self._last_link = 0
 
     def make_machine(self) -> Broker:
-        return Broker(self.world.plan.retain or 0)
+        return WatchedBroker(self.world.plan.retain or 0, self.world.entry_applied)
 
     @property
     def broker(self) -> Broker:
