@@ -5,6 +5,7 @@ import pytest
 from antiphon.broker.home import HomeSettings
 from antiphon.formats import client_wire as cw
 from antiphon.formats import command, pack
+from antiphon.formats.entry import Kind
 from tests.broker.house import TOKEN, House, open_consumer, publish
 
 A, B = 0xA, 0xB
@@ -396,6 +397,44 @@ def test_a_consumer_is_closed_behind_the_acknowledgements_that_came_before() -> 
     house.settle()
     assert client.heard[-3:] == [cw.Acked(1), cw.Acked(2), cw.Result(2)]
     assert house.servers[1].broker.queues["queue:q"].count == 1
+
+
+def test_a_commit_opens_the_window() -> None:
+    house = House()
+    client = house.attached(A)
+    client.say(open_consumer(1, 1, "topic:t", prefetch=2))
+    client.say(publish(A, 1, 5))
+    client.say(cw.Control(2, cw.Commit((cw.AckRow(1, 0, 2),), ())))
+    assert client.deliveries() == [(1, 1, 2, 1), (1, 3, 4, 1)]
+
+
+def test_a_refused_commit_does_not_open_the_window() -> None:
+    house = House()
+    client = house.attached(A)
+    client.say(open_consumer(1, 1, "topic:t", prefetch=2))
+    client.say(publish(A, 1, 5))
+    commit = cw.Commit((cw.AckRow(1, 0, 2),), (), staged=("nothing",))
+    (result,) = client.say(cw.Control(2, commit))
+    assert isinstance(result, cw.Result)
+    assert result.code == "TransactionRolledBackError"
+    assert client.deliveries() == [(1, 1, 2, 1)]
+
+
+def test_a_commit_opens_the_window_when_its_client_asks_for_the_answer_again() -> None:
+    """It was made through another connection, and came into the log behind the new one."""
+    house = House()
+    client = house.attached(A)
+    client.say(open_consumer(1, 1, "topic:t", prefetch=2))
+    client.say(publish(A, 1, 5))
+    again = house.connect()
+    again.attach(A, attempt=2, sequences=((0, 6),), seen=(cw.Seen(1, 2, ()),))
+    commit = cw.Commit((cw.AckRow(1, 0, 2),), ())
+    house.append(Kind.PACK, command.encode([command.Request(A, 2, commit)]))
+    house.settle()
+    assert again.deliveries() == []
+    again.say(cw.Control(2, commit))
+    assert again.told(cw.Result) == [cw.Result(2, value=1)]
+    assert again.deliveries() == [(1, 3, 4, 1)]
 
 
 def test_lost_acknowledgements_are_proposed_again() -> None:

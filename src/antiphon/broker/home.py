@@ -379,8 +379,7 @@ class Home:
             raise FormatError(f"request {m.number} before {served.request.number} is answered")
         session = self._broker.sessions.get(served.session)
         if session is not None and m.number == session.request:
-            self._tell(link.number, session.result)  # asked again
-            self._follow_session(served)
+            self._answer(served, m.body, session.result)  # asked again
             return
         if session is not None and m.number != session.request + 1:
             raise FormatError(f"request {m.number} after {session.request}")
@@ -401,9 +400,15 @@ class Home:
         served = self._sessions.get(e.session)
         if served is None or served.request is None or served.request.number != e.result.number:
             return
-        served.request = None
+        body, served.request = served.request.body, None
         self._proposals.done(("request", served.session))
-        self._tell(served.link.number, e.result)
+        self._answer(served, body, e.result)
+
+    def _answer(self, served: Served, body: cw.Body, result: cw.Result) -> None:
+        self._tell(served.link.number, result)
+        if isinstance(body, cw.Commit) and not result.code:
+            for row in body.rows:
+                self.dispatcher.settled(served.session, row)
         self._follow_session(served)
 
     def _follow_session(self, served: Served) -> None:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from antiphon.sim.programs import SimProgram
 
 
+MS = 1000
+
+
 class SimConsumer:
     def __init__(
         self, program: SimProgram, conversation: Conversation, destination: str, durable: str
@@ -41,7 +44,8 @@ class SimConsumer:
         self._random = program.random
         self._shared = role.shares and not queue and not is_temporary(destination)
         self._durable = durable
-        self._inbox = Inbox(self.number, queue or self._shared, role.prefetch)
+        divided = queue or self._shared
+        self._inbox = Inbox(self.number, divided, role.prefetch, self._now_ms)
         self._inbox.deliveries_max = conversation.deliveries_max
         self._window = Window(role.prefetch)
         self._open: list[int] = []  # handled and not acknowledged, as they were handed out
@@ -119,6 +123,9 @@ class SimConsumer:
         """What it must still get, or somebody acknowledge."""
         return self.reading.missing(self._after) if self.reading is not None else []
 
+    def _now_ms(self) -> int:
+        return self._world.now_us // MS
+
     # -- Handling ------------------------------------------------------------------------------
 
     def arrived(self, slice_: Slice) -> None:
@@ -145,7 +152,11 @@ class SimConsumer:
             self.go_on()
             return
         taken = self._inbox.take()
+        if self._inbox.expired:
+            self._inbox.expired = False
+            self._acknowledged_something()
         if taken is None or self.reading is None:
+            self._program.step()
             return
         slice_, index = taken
         position = slice_.start + index
@@ -157,6 +168,7 @@ class SimConsumer:
         if self._program.transactor is not None:
             self._open.append(position)
             self._program.transactor.received(self, position, body)
+            self._widen_if_full()
         elif self._now_and_then(0.03):
             self._raises(position, slice_.deliveries)
         else:
@@ -189,6 +201,9 @@ class SimConsumer:
             self._acknowledge_some()
         else:
             self._acknowledge_all()
+        self._acknowledged_something()
+
+    def _acknowledged_something(self) -> None:
         if self._inbox.enough:
             self.report()
         else:
@@ -239,7 +254,6 @@ class SimConsumer:
             if position in self._again:
                 self._again.remove(position)
             self._done(position)
-            self._world.ledger.gives_up(self._name, position)
 
     def _acknowledged(self, ack: Acknowledgement, reading: Reading | None) -> None:
         ack.looked_at = True
@@ -247,8 +261,6 @@ class SimConsumer:
             return
         for row in ack.rows:
             reading.acknowledged(row.first, row.last)
-            if row.kind == cw.DEAD:
-                self._world.ledger.given_up(self._name, row.first, row.last)
 
     def finish(self) -> None:
         """Leave nothing unacknowledged."""
@@ -265,6 +277,13 @@ class SimConsumer:
             self.report()
 
     # -- In transactions -----------------------------------------------------------------------
+
+    def _widen_if_full(self) -> None:
+        """Now and then: a transaction may receive more than a window has."""
+        if self._open and self._inbox.is_full and self._now_and_then(0.5):
+            self._inbox.prefetch *= 2
+            self._window.widen(self._inbox.prefetch)
+            self._conversation.request(cw.Widen(self.number, self._inbox.prefetch))
 
     def all_done(self) -> list[cw.AckRow]:
         """All that the application has is acknowledged, once these rows are."""

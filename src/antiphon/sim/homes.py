@@ -10,6 +10,7 @@ from antiphon.broker.broker import Broker
 from antiphon.broker.home import Cut, Effect, Hold, Home, Propose, RelayTo, Tell
 from antiphon.core.effects import Accepted, Applied, Rejected
 from antiphon.formats import client_wire as cw
+from antiphon.formats import pack
 from antiphon.formats.entry import Entry
 from antiphon.sim.disk import SimDisk
 from antiphon.sim.links import SimLink
@@ -106,12 +107,18 @@ class SimHome(SimServer):
         elif (link := self.links.get(effect.link)) is None:
             return  # it has left meanwhile
         elif isinstance(effect, Tell):
+            if isinstance(effect.answer, cw.Deliver) and not effect.answer.reason:
+                self._look_at(effect.answer)
             link.to_client(effect.answer)
         elif isinstance(effect, Hold):
             link.hold(effect.hold)
         elif isinstance(effect, Cut):
             del self.links[effect.link]
             link.closed_by_server()
+
+    def _look_at(self, deliver: cw.Deliver) -> None:
+        count = pack.read_header(deliver.pack).count
+        self.world.ledger.sent(deliver.position, count, self.broker.stamp)
 
     def propose_waiting(self) -> None:
         replica = self.node.replica
@@ -120,7 +127,11 @@ class SimHome(SimServer):
         self._carry_out_home()
 
     def dispatch(self) -> None:
-        if self.home.dispatch():
+        more = self.home.dispatch()
+        for session, row in self.home.dispatcher.rows:
+            if row.kind == cw.DEAD:
+                self.world.ledger.gives_up((session, row.consumer), row.first)
+        if more:
             self.world.at(1, self.world.on_server, self, self.lives, self._nothing)
         self._carry_out_home()
 

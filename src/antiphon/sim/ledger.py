@@ -35,7 +35,7 @@ Reader = tuple[int, int]
 """A consumer: its session, and its number there."""
 
 FAST = 1.25
-"""Faster than any clock of the servers."""
+"""Faster than any clock, even if its time is caught up with another's."""
 
 
 class Reading:
@@ -53,6 +53,7 @@ class Reading:
         # -> the last position it was handed; of a queue, of each priority
         self._handed: dict[tuple[Reader, int], int] = {}
         self._held: dict[int, Reader] = {}  # of a queue: who has the message
+        self._given_up: set[int] = set()  # by a server; the log may not know yet
         self._ledger = ledger
         self._matches = matcher(pattern)
 
@@ -115,12 +116,17 @@ class Reading:
     def _is_in_order(self, rank: tuple[Reader, int], position: int, deliveries: int) -> None:
         last = self._handed.get(rank, 0)
         if not self.queue and position > last:
-            missed = [p for p in self.expected(last, position) if p not in self.seen]
+            expected = self.expected(last, position)
+            missed = [p for p in expected if p not in self.seen and p not in self._given_up]
             if missed:
                 raise ViolationError(f"{self.name} got {position} and not {missed} before it")
         came_back = self.name in self._ledger.came_back
         if deliveries == 1 and position < last and not came_back:
             raise ViolationError(f"{self.name} got {position} after {last}")
+
+    def gives_up(self, position: int) -> None:
+        """A server does not send this message, which was delivered too often."""
+        self._given_up.add(position)
 
     def done(self, position: int) -> None:
         """An application acknowledges; its word may be lost with its session."""
@@ -132,30 +138,25 @@ class Reading:
 
 
 class DeadLetters(Reading):
-    """What consumers have given up, in the queue for that. Whoever gave a message up put it there:
-    one that several subscriptions have may come there more than once, and in no order."""
+    """What consumers have given up, or their servers. One that several subscriptions have may come
+    here more than once, and they come in no order."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(ledger, DEAD_LETTERS, DEAD_LETTERS, 0, queue=True)
-        self._given_up: set[int] = set()
-        self._certain: set[int] = set()  # given up, and the client knows that the servers know
+        self._put: set[int] = set()
 
-    def gives_up(self, position: int) -> None:
-        """An application does; its word may be lost with its session."""
-        self._given_up.add(position)
+    def put(self, position: int) -> None:
+        self._put.add(position)
         self.seen.discard(position)
+        self._done.discard(position)
         self._confirmed.discard(position)
 
-    def given_up(self, first: int, last: int) -> None:
-        """It is certain now."""
-        self._certain.update(range(first, last + 1))
-
     def expected(self, after: int, before: int) -> list[int]:
-        return [p for p in sorted(self._certain) if after < p < before]
+        return [p for p in sorted(self._put) if after < p < before]
 
     def _is_for_it(self, position: int, body: bytes) -> None:
-        if position not in self._given_up or body != self._ledger.bodies[position]:
-            raise ViolationError(f"{body!r} at {position} is a dead letter, and nobody gave it up")
+        if position not in self._put or body != self._ledger.bodies[position]:
+            raise ViolationError(f"{body!r} at {position} is a dead letter that nobody has made")
 
     def _is_in_order(self, rank: tuple[Reader, int], position: int, deliveries: int) -> None:
         pass
@@ -179,7 +180,8 @@ class Ledger:
 
         self.deliveries = 0
         self._clock_us = clock_us
-        self._stamp, self._stamped_us = 0, 0  # of the last entry, and when it was applied
+        self._stamp = 0  # of the last entry
+        self._latest, self._latest_us = 0.0, 0  # the latest that it can be by any clock, and when
         self._traits: dict[int, Traits] = {}  # of special messages
         self._delayed: dict[bytes, tuple[int, str]] = {}  # -> when it is due, its destination
         self._accepted: dict[bytes, int] = {}  # body -> position
@@ -195,13 +197,22 @@ class Ledger:
 
     def applied(self, stamp: int) -> None:
         """The next entry was, for the first time."""
-        self._stamp, self._stamped_us = stamp, self._clock_us()
+        self._stamp = stamp
+        self._latest, self._latest_us = max(stamp, self._at_latest()), self._clock_us()
+
+    def _at_latest(self) -> float:
+        """Servers and clients know how much time has passed since an entry, by their own clocks."""
+        return self._latest + (self._clock_us() - self._latest_us) * FAST / 1000
 
     def may_have_expired(self, position: int) -> bool:
-        """Servers know how much time has passed since the last entry, by their own clocks."""
         expires = self.traits(position).expires
-        since_us = self._clock_us() - self._stamped_us
-        return 0 < expires <= self._stamp + since_us * FAST // 1000
+        return expires > 0 and expires <= self._at_latest()
+
+    def sent(self, first: int, count: int, stamp: int) -> None:
+        """A server with this stamp sends these messages to a consumer."""
+        for position in range(first, first + count):
+            if 0 < (expires := self.traits(position).expires) <= stamp:
+                raise ViolationError(f"{position} is sent at {stamp}, and has expired at {expires}")
 
     def traits(self, position: int) -> Traits:
         return self._traits.get(position, PLAIN)
@@ -306,15 +317,19 @@ class Ledger:
         self._closed.add(reader)
         self.came_back.add(self._opened[reader])
 
-    def gives_up(self, name: str, position: int) -> None:
-        """An application cannot handle this message of a reading; dead letters are just gone."""
-        if name != DEAD_LETTERS:
-            self.dead_letters.gives_up(position)
+    def gives_up(self, reader: Reader, position: int) -> None:
+        """A server does."""
+        if (reading := self.readings.get(self._opened[reader])) is not None:
+            reading.gives_up(position)
 
-    def given_up(self, name: str, first: int, last: int) -> None:
-        """And the servers know that."""
-        if name != DEAD_LETTERS:
-            self.dead_letters.given_up(first, last)
+    def buried(self, reader: Reader, position: int) -> None:
+        """The state machine has made a dead letter of a message that this consumer had."""
+        name = self._opened[reader]
+        if name in self.readings:
+            self.readings[name].done(position)
+            self.readings[name].acknowledged(position, position)
+        if name != DEAD_LETTERS:  # otherwise it is just gone
+            self.dead_letters.put(position)
 
     def has_let_go(self, reader: Reader) -> bool:
         return reader in self._closed or reader[0] in self._gone
@@ -347,6 +362,9 @@ class Window:
     def __init__(self, prefetch: int) -> None:
         self._prefetch = prefetch
         self._open: set[int] = set()
+
+    def widen(self, prefetch: int) -> None:
+        self._prefetch = prefetch
 
     def arrived(self, first: int, last: int) -> None:
         self._open.update(range(first, last + 1))

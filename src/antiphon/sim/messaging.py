@@ -11,6 +11,7 @@ from typing import Any
 
 from antiphon.broker import events as ev
 from antiphon.broker.broker import Broker
+from antiphon.broker.consumers import DEAD_LETTERS
 from antiphon.broker.home import RelayTo
 from antiphon.broker.queues import Queue
 from antiphon.broker.topics import Key, Subscription
@@ -200,10 +201,26 @@ class MessagingWorld(World):
             if isinstance(event, ev.Assigned):
                 ledger.division.assigned(event, entry.stamp)
 
+    def _look_for_dead(self, broker: Broker, payload: bytes) -> None:
+        """Which dead letters were made, if they are there."""
+        for one in command.decode(payload):
+            for session, rows in one.rows if isinstance(one, command.Acks) else ():
+                for row in rows:
+                    if row.kind == cw.DEAD and session in broker.sessions:
+                        self._look_for_letters((session, row.consumer), row)
+
+    def _look_for_letters(self, reader: tuple[int, int], row: cw.AckRow) -> None:
+        for position in range(row.first, row.last + 1):
+            if not self.is_over(DEAD_LETTERS, position):
+                self.ledger.buried(reader, position)
+
     def _look_into(self, entry: Entry, events: list[ev.Event]) -> None:
         """What is for a group itself, or not visible yet, has numbers in its session, and no
         position."""
-        if entry.kind != EntryKind.PACK or command.is_command(entry.payload):
+        if entry.kind != EntryKind.PACK:
+            return
+        if command.is_command(entry.payload):
+            self._look_for_dead(self._broker, entry.payload)
             return
         try:
             header = pack.read_header(entry.payload)
