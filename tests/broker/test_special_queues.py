@@ -367,9 +367,9 @@ def test_a_commit_goes_to_those_who_share_and_what_is_special_about_it_counts() 
     rig.close_consumer(B, 1)
     share(rig, A, 2, durable=True, prefetch=1)
     rig.commit(C, *sent)
-    assert rig.holds(A, 2) == [(1, 1, 1)]  # each pack finds those who are there
-    rig.ack(A, (2, 1, 1))
-    assert rig.holds(A, 2) == [(2, 2, 1)]
+    assert rig.holds(A, 2) == [(2, 2, 1)]  # all of it is there before any of it is handed out
+    rig.ack(A, (2, 2, 2))
+    assert rig.holds(A, 2) == [(1, 1, 1)]
 
 
 # -- Snapshots -------------------------------------------------------------------------------------

@@ -29,9 +29,6 @@ CONSUMERS_MAX = 10_000
 
 SLOW = ("spill", "disconnect", "drop")
 
-DEAD_LETTERS = "queue:DLQ"
-"""Where messages go that were delivered too often."""
-
 REASON_MAX = 1000
 
 
@@ -369,7 +366,7 @@ def _acknowledge_queue(b: State, queue: Queue, taker: Taker, row: cw.AckRow) -> 
 def _bury(b: State, consumer: Consumer, subscription: Subscription | None, row: cw.AckRow) -> None:
     """What this consumer cannot handle goes to the dead letters, unless it comes from there. A
     member of a group skips nothing. Only what it has not acknowledged, and the journal has."""
-    if consumer.destination == DEAD_LETTERS or consumer.destination in b.groups:
+    if consumer.destination == names.DEAD_LETTERS or consumer.destination in b.groups:
         return
     if subscription is None:
         queue = b.queues.get(consumer.destination)
@@ -379,7 +376,7 @@ def _bury(b: State, consumer: Consumer, subscription: Subscription | None, row: 
         upto = min(row.last, b.topics.last_for(subscription))
         spans = subscription.runs(row.first, upto, 0) if row.first else []
     if spans:
-        dead = b.queue(DEAD_LETTERS)
+        dead = b.queue(names.DEAD_LETTERS)
         dead.put_dead(spans, row.reason[:REASON_MAX])
         b.assign(dead)
 
@@ -402,16 +399,6 @@ def _give_back(b: State, session: Session, consumer: Consumer, k: cw.Kept) -> No
             queue.give_back(_counted(k, taker.assigned))
             b.assign(queue)
     _drop_if_done(b, session, consumer)
-
-
-def stop(b: State, session: Session) -> None:
-    """Nothing more is for the consumers of this session, which ends: what one of them gives back
-    must not go through the hands of the others, and count as delivered with each."""
-    for consumer in session.consumers.values():
-        queue = b.queues.get(consumer.destination)
-        taker = queue.takers.get((session.number, consumer.number)) if queue else None
-        if taker is not None:
-            taker.closed = True
 
 
 def let_go(b: State, session: Session, consumer: Consumer, *, lost: bool = False) -> None:

@@ -184,18 +184,27 @@ _EXPIRE: dict[int, Callable[[State, int | str], None]] = {
 
 def close(b: State, session: Session, kept: tuple[cw.Kept, ...]) -> None:
     """In order: only what the application saw and did not acknowledge is flagged."""
-    consumers.stop(b, session)
+    with b.together():
+        _close_consumers(b, session, kept)
+    _end(b, session, "", "")
+
+
+def _close_consumers(b: State, session: Session, kept: tuple[cw.Kept, ...]) -> None:
     for consumer in list(session.consumers.values()):
         if not consumer.closed:
             consumers.shut(b, session, consumer, [k for k in kept if k.consumer == consumer.number])
     for consumer in list(session.consumers.values()):
         consumers.let_go(b, session, consumer)
-    _end(b, session, "", "")
 
 
 def lose(b: State, session: Session, why: str) -> None:
     """Without a word from the client: whatever was sent to it may have been seen."""
-    consumers.stop(b, session)
+    with b.together():
+        _lose_consumers(b, session)
+    _end(b, session, "ConnectionLostError", why)
+
+
+def _lose_consumers(b: State, session: Session) -> None:
     for consumer in list(session.consumers.values()):
         subscription = b.subscription(consumer)
         if consumer.destination in b.groups:
@@ -212,7 +221,6 @@ def lose(b: State, session: Session, why: str) -> None:
             else:
                 b.topics.remove(subscription.key)
             del session.consumers[consumer.number]
-    _end(b, session, "ConnectionLostError", why)
 
 
 def _end(b: State, session: Session, code: str, text: str) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from antiphon.broker.broker import Broker
-from antiphon.broker.consumers import DEAD_LETTERS
 from antiphon.broker.filtering import Contents, matching
 from antiphon.broker.queues import PLAIN, Queue
 from antiphon.broker.readers import Outlet
@@ -23,6 +22,7 @@ from antiphon.broker.sessions import Consumer
 from antiphon.broker.spans import Range, Span, Spans
 from antiphon.core.selectors import Selector, parse
 from antiphon.formats import client_wire as cw
+from antiphon.formats.destination import DEAD_LETTERS
 from antiphon.formats.journal import Row
 
 TURN_MESSAGES = 4096

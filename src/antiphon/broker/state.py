@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -67,6 +68,7 @@ class State:
         self.serving: dict[int, Serving] = {}
         self.events: list[ev.Event] = []
         self.deadlines: list[tuple[int, int, int | str]] = []  # a heap; may hold stale ones
+        self._later: dict[str, None] | None = None  # queues to be assigned from `together`
         self.unsendable: dict[str, str] = {}  # destination -> why nobody can send there; a cache
 
     def next_deadline(self) -> int | None:
@@ -139,9 +141,26 @@ class State:
         return queue
 
     def assign(self, queue: Queue) -> None:
+        if self._later is not None:
+            self._later[queue.name] = None
+            return
         for (session, consumer), (first, last, deliveries) in queue.assign(self.stamp):
             self.events.append(ev.Assigned(session, consumer, first, last, deliveries))
         self._watch(queue)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What comes, or comes back, meanwhile is handed out at the end, in its order: what was seen
+        before what was not, greater priorities first, whoever had it."""
+        later: dict[str, None] = {}
+        self._later = later
+        try:
+            yield
+        finally:
+            self._later = None
+        for name in later:
+            if name in self.queues:
+                self.settle(self.queues[name])
 
     def _watch(self, queue: Queue) -> None:
         """See to it that its messages expire in time."""

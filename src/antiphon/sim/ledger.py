@@ -20,11 +20,10 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 from antiphon.broker import events as ev
-from antiphon.broker.consumers import DEAD_LETTERS
 from antiphon.core.effects import Accepted
 from antiphon.formats.client_wire import AckRow
 from antiphon.formats.columns import PRIORITY, Columns, decode_extra
-from antiphon.formats.destination import is_temporary, matcher
+from antiphon.formats.destination import DEAD_LETTERS, is_temporary, matcher
 from antiphon.formats.pack import EXTRAS, NON_PERSISTENT
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.deals import Deals

@@ -11,7 +11,6 @@ from typing import Any
 
 from antiphon.broker import events as ev
 from antiphon.broker.broker import Broker
-from antiphon.broker.consumers import DEAD_LETTERS
 from antiphon.broker.home import RelayTo
 from antiphon.broker.queues import Queue
 from antiphon.broker.topics import Key, Subscription
@@ -19,7 +18,7 @@ from antiphon.core import group_spec
 from antiphon.errors import FormatError
 from antiphon.formats import client_wire as cw
 from antiphon.formats import command, pack
-from antiphon.formats.destination import is_queue, is_temporary
+from antiphon.formats.destination import DEAD_LETTERS, is_queue, is_temporary
 from antiphon.formats.entry import Entry
 from antiphon.formats.entry import Kind as EntryKind
 from antiphon.formats.trace import Kind, TraceEvent

@@ -10,9 +10,9 @@ from random import Random
 
 import msgspec
 
-from antiphon.broker.consumers import DEAD_LETTERS
 from antiphon.broker.home import HomeSettings
 from antiphon.core.settings import Settings
+from antiphon.formats.destination import DEAD_LETTERS
 from antiphon.sim.draws import stream
 from antiphon.sim.members import Membership
 from antiphon.sim.programs import MAILBOX, Role
