@@ -68,7 +68,8 @@ def _new(b: State, destination: str, relation: str, remove_after_ms: int) -> Gro
     kind, name = names.parse(destination)
     if kind != names.TOPIC or names.is_pattern(name):
         raise InvalidDestinationError(f"{destination!r} cannot be a group: a group is a topic")
-    if b.topics.is_used(destination) or destination in b.last_values:
+    used = b.topics.is_used(destination) or b.is_shared(destination)
+    if used or destination in b.last_values:
         raise InvalidDestinationError(
             f"{destination!r} is in use as a plain topic, and what a name is, is fixed"
         )

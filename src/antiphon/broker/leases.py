@@ -163,7 +163,7 @@ def expire(b: State) -> None:
 
 def _expire_messages(b: State, name: int | str) -> None:
     queue = b.queues[str(name)]
-    queue.expire(b.stamp)
+    queue.watched = None
     b.settle(queue)
 
 
@@ -182,6 +182,7 @@ _EXPIRE: dict[int, Callable[[State, int | str], None]] = {
 
 def close(b: State, session: Session, kept: tuple[cw.Kept, ...]) -> None:
     """In order: only what the application saw and did not acknowledge is flagged."""
+    consumers.stop(b, session)
     for consumer in list(session.consumers.values()):
         if not consumer.closed:
             consumers.shut(b, session, consumer, [k for k in kept if k.consumer == consumer.number])
@@ -192,6 +193,7 @@ def close(b: State, session: Session, kept: tuple[cw.Kept, ...]) -> None:
 
 def lose(b: State, session: Session, why: str) -> None:
     """Without a word from the client: whatever was sent to it may have been seen."""
+    consumers.stop(b, session)
     for consumer in list(session.consumers.values()):
         subscription = b.subscription(consumer)
         if consumer.destination in b.groups:
