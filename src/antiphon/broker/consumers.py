@@ -347,6 +347,17 @@ def acknowledge(b: State, session: Session, row: cw.AckRow) -> None:
     _drop_if_done(b, session, consumer)
 
 
+def taken_over(b: State, session: Session, row: cw.AckRow) -> Subscription | None:
+    """The subscription that a later consumer has: what this row would acknowledge goes to that
+    one. None: there is no such thing."""
+    consumer = session.consumers.get(row.consumer)
+    subscription = b.subscription(consumer) if consumer is not None else None
+    if subscription is None or row.last <= subscription.floor:
+        return None
+    mine = subscription.consumer in (None, (session.number, row.consumer))
+    return None if mine else subscription
+
+
 def _acknowledge_queue(b: State, queue: Queue, taker: Taker, row: cw.AckRow) -> None:
     consumer = queue.takers.get(taker)
     if consumer is None:

@@ -59,7 +59,8 @@ class SimConsumer:
         self._name = self._name_of_reading()
         exclusive = role.exclusive and queue
         self._world.ledger.opens(self._reader, self._name, exclusive)
-        self._asked_at = self._world.ledger.last
+        if self._shared:
+            self._shares(self._world.ledger)
         asked = cw.OpenConsumer(
             self.number,
             destination,
@@ -111,10 +112,13 @@ class SimConsumer:
             self._world.mailboxes[self.destination] = None
         self.go_on()  # messages may have come before the answer
 
+    def _shares(self, ledger: Ledger) -> Reading:
+        """A shared subscription begins at some time after it was first asked for."""
+        return ledger.reading(self._name, self.destination, ledger.last, queue=True)
+
     def _opened_shared(self, ledger: Ledger) -> None:
-        """It began between question and answer, or before; one that is not durable, perhaps anew:
-        but as long as this consumer is there it lasts."""
-        self.reading = ledger.reading(self._name, self.destination, self._asked_at, queue=True)
+        """And it lasts as long as this consumer is there, or if it is durable, for ever."""
+        self.reading = self._shares(ledger)
         if self._durable:
             self.reading.begun = self.reading.begun or ledger.last
         self._after = self.reading.begun or ledger.last

@@ -43,7 +43,7 @@ class Deal:
         self.inputs: list[Input] = []
         self.token = ""
         self.handles: tuple[str, ...] = ()
-        self.is_risky = False  # it sends to a place that may be gone
+        self.is_risky = False  # it may be refused: something that it needs may be gone
         self.stages = False  # it is not committed: it is left with the servers
         self.on_commit: Callable[[], None] = lambda: None
         self.result: Result | None = None  # what the state machine said

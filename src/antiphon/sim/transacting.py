@@ -102,8 +102,9 @@ class Transactor:
         return special
 
     def closed(self, consumer: SimConsumer) -> None:
-        """What it has is still part of the transaction."""
+        """What it has is still part of the transaction, unless its place is taken by another."""
         self._gone.append(consumer)
+        self._deal.is_risky = self._deal.is_risky or isinstance(consumer.where, tuple)
 
     # -- The end -------------------------------------------------------------------------------
 
