@@ -150,8 +150,8 @@ class State:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What comes, or comes back, meanwhile is handed out at the end, in its order: what was seen
-        before what was not, greater priorities first, whoever had it."""
+        """What comes, or comes back, meanwhile is handed out at the end, in its order: what was
+        seen before what was not, greater priorities first, whoever had it."""
         later: dict[str, None] = {}
         self._later = later
         try:
