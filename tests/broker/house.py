@@ -161,7 +161,7 @@ class House:
         # A journal has the rows only now: a home must not count on them before.
         for a in accepted:
             row = Row(a.index, a.position, a.count, 0, a.stamp, a.view, a.destination)
-            server.shelf.put(row, self.log[a.index - 1].payload)
+            server.shelf.put(row, self.log[(a.source or a.index) - 1].payload)
         more = home.dispatch()
         self.carry_out(server)
         for (node, link), client in self._clients.items():

@@ -7,7 +7,7 @@ from antiphon.broker.broker import Broker
 from antiphon.core.effects import Accepted
 from antiphon.formats import client_wire as cw
 from antiphon.formats import columns, command, pack
-from antiphon.formats.columns import Extra, Outgoing
+from antiphon.formats.columns import PLAIN, PRIORITY, Extra, Outgoing
 from antiphon.formats.entry import Entry, Kind
 
 
@@ -112,6 +112,25 @@ class Rig:
         body, found = columns.encode([Outgoing(columns.TEXT, b"x", e, 0) for e in extras])
         return self._publish(session, destination, len(keys), body, flags=flags | found)
 
+    def publish_each(self, session: int, destination: str, *extras: Extra, flags: int = 0) -> int:
+        """A message with each of these headers, in one pack, flagged as clients do."""
+        messages = [Outgoing(columns.TEXT, b"x", columns.encode_extra(e), 0) for e in extras]
+        body, found = columns.encode(messages)
+        if any(e.priority != PRIORITY or e.time_to_live or e.properties for e in extras):
+            found |= pack.SPECIAL
+        if extras[0].delivery_delay:
+            found |= pack.DELAYED
+        return self._publish(session, destination, len(extras), body, flags=flags | found)
+
+    def stage(self, session: int, destination: str, *extras: Extra, flags: int = 0) -> cw.Sent:
+        """Part of a transaction: what its commit lists."""
+        self.publish_each(session, destination, *(extras or (PLAIN,)), flags=pack.STAGED | flags)
+        last = self._sequences[session, 0]
+        return 0, last - max(len(extras), 1) + 1, last
+
+    def commit(self, session: int, *sent: cw.Sent, **more: Any) -> cw.Result:
+        return self.ask(session, cw.Commit(more.pop("rows", ()), sent, **more))
+
     def _publish(
         self,
         session: int,
@@ -128,8 +147,8 @@ class Rig:
         self.entry(Kind.PACK, data)
         return self.accepted[-1].position + count - 1 if self.accepted else 0
 
-    def ack(self, session: int, *rows: tuple[int, int, int]) -> tuple[ev.Event, ...]:
-        acks = tuple(cw.AckRow(*row) for row in rows)
+    def ack(self, session: int, *rows: tuple[int, int, int] | cw.AckRow) -> tuple[ev.Event, ...]:
+        acks = tuple(row if isinstance(row, cw.AckRow) else cw.AckRow(*row) for row in rows)
         return self.command(command.Acks(1, 1, 1, ((session, acks),)))
 
     def assigned(self) -> list[tuple[int, int, int, int, int]]:

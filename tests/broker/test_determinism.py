@@ -8,11 +8,12 @@ import pytest
 from antiphon.broker.broker import Broker
 from antiphon.formats import client_wire as cw
 from antiphon.formats import command, pack
+from antiphon.formats.columns import PRIORITY, Extra
 from tests.broker.rig import Rig
 
 SESSIONS = range(1, 6)
 DESTINATIONS = ("topic:a", "topic:a.b", "queue:q", "queue:r", "temp-queue:1.1", "temp-topic:2.1")
-PATTERNS = (*DESTINATIONS, "topic:>", "topic:a.*")
+PATTERNS = (*DESTINATIONS, "queue:DLQ", "topic:>", "topic:a.*")
 
 
 def anything(rig: Rig, draw: random.Random) -> None:
@@ -33,20 +34,15 @@ def anything(rig: Rig, draw: random.Random) -> None:
         )
         return
     step = draw.randrange(10)
-    if step < 3:
+    if step < 2:
         rig.publish(session, draw.choice(DESTINATIONS), draw.randrange(1, 20))
+    elif step < 3:
+        some_pack(rig, session, draw)
     elif step < 4:
         keys = draw.choices((None, "k", "l", "m"), k=draw.randrange(1, 6))
         rig.publish_keys(session, draw.choice(DESTINATIONS), *keys)
     elif step < 6:
-        rows = []
-        for consumer in list(known.consumers.values())[:3]:
-            spans = rig.broker.assigned(consumer)
-            upto = draw.randrange(rig.broker.position + 1)
-            rows += [(consumer.number, *span[:2]) for span in spans[:2]] or [
-                (consumer.number, 0, upto)
-            ]
-        rig.ack(session, *rows)
+        rig.ack(session, *some_rows(rig, session, draw))
     elif step < 9:
         rig.ask(session, a_request(rig, session, draw))
     elif draw.random() < 0.3:
@@ -57,7 +53,53 @@ def anything(rig: Rig, draw: random.Random) -> None:
         rig.wait(draw.choice((10, 1000, 6000)))
 
 
+def some_pack(rig: Rig, session: int, draw: random.Random) -> None:
+    """With something special about its messages, or staged, or both."""
+    delay = draw.choice((0, 0, 50, 3000))
+    groups = ({}, {}, {"JMSXGroupID": "g"}, {"JMSXGroupID": "h", "JMSXGroupSeq": -1})
+    extras = [
+        Extra(
+            draw.choice(groups),
+            priority=draw.choice((1, PRIORITY, 9)),
+            time_to_live=draw.choice((0, 40, 4000)),
+            delivery_delay=delay,
+        )
+        for _ in range(draw.randrange(1, 6))
+    ]
+    flags = draw.choice((0, pack.STAGED))
+    destination = draw.choice(("queue:q", *DESTINATIONS))
+    rig.publish_each(session, destination, *extras, flags=flags)
+
+
+def some_rows(rig: Rig, session: int, draw: random.Random) -> list[cw.AckRow]:
+    rows = []
+    for consumer in list(rig.broker.sessions[session].consumers.values())[:3]:
+        spans = rig.broker.assigned(consumer)
+        kind = draw.choice((cw.ACK, cw.ACK, cw.ACK, cw.DEAD))
+        rows += [cw.AckRow(consumer.number, *span[:2], kind=kind) for span in spans[:2]]
+        upto = draw.randrange(rig.broker.position + 1)
+        first = draw.choice((0, max(0, upto - 3)))
+        rows += [] if spans else [cw.AckRow(consumer.number, first, upto, kind=kind)]
+        kind = draw.choice((cw.CLAIM, cw.CLAIM, cw.SKIP))
+        rows.append(cw.AckRow(consumer.number, first, upto, kind=kind))
+    return rows
+
+
+def a_transaction(rig: Rig, session: int, draw: random.Random) -> cw.Body:
+    """About some of what is staged."""
+    own = rig.broker.sessions[session].staged.values()
+    sent = [(p.header.producer, p.header.sequence, p.header.last) for p in own]
+    some = tuple(draw.sample(sent, draw.randrange(len(sent) + 1)))
+    handles = tuple(draw.sample(list(rig.broker.staged), min(1, len(rig.broker.staged))))
+    rows = [row for row in some_rows(rig, session, draw) if row.kind in (cw.ACK, cw.DEAD)]
+    token = draw.choice(("", "", "t", "u"))
+    commit = cw.Commit(tuple(rows), some, token, draw.choice(((), handles)))
+    return draw.choice((commit, commit, cw.Stage(some), cw.Discard(some)))
+
+
 def a_request(rig: Rig, session: int, draw: random.Random) -> cw.Body:
+    if draw.random() < 0.25:
+        return a_transaction(rig, session, draw)
     consumers = list(rig.broker.sessions[session].consumers) or [1]
     number = draw.choice(consumers)
     first = draw.randrange(1, rig.broker.position + 2)
@@ -76,6 +118,20 @@ def a_request(rig: Rig, session: int, draw: random.Random) -> cw.Body:
                 draw.choice(("", "a  = 1", "a = 2", "a =")),
                 no_local=draw.random() < 0.5,
             ),
+            cw.OpenConsumer(
+                draw.randrange(1, 9),
+                draw.choice(PATTERNS),
+                draw.randrange(1, 6),
+                selector=draw.choice(("", "a = 1")),
+                shared=draw.choice(("", "s")),
+                browse=draw.random() < 0.2,
+                exclusive=draw.random() < 0.2,
+            ),
+            cw.OpenConsumer(
+                draw.randrange(1, 9), draw.choice(PATTERNS), 5, durable="x", shared="x"
+            ),
+            cw.OpenConsumer(draw.randrange(1, 9), "queue:q", draw.randrange(1, 4)),
+            cw.Widen(number, draw.randrange(1, 60)),
             cw.CreateTopic(draw.choice(DESTINATIONS)),
             cw.CloseConsumer(number, kept),
             cw.Return(kept),
@@ -108,6 +164,7 @@ def test_every_way_to_a_state_gives_the_same_bytes(seed: int) -> None:
         assert list(other.snapshot()) == final
         assert (other.digest, other.live()) == (rig.broker.digest, live)
         assert other.next_deadline() == rig.broker.next_deadline()
+        assert (other.parked(), other.parked_count) == (rig.broker.parked(), len(other.parked()))
 
 
 def test_a_snapshot_has_something_of_everything() -> None:

@@ -1,11 +1,15 @@
 """What a home does for its clients, on a log that is a list."""
 
+from typing import Any
+
 import pytest
 
 from antiphon.broker.home import HomeSettings
 from antiphon.formats import client_wire as cw
 from antiphon.formats import command, pack
-from tests.broker.house import TOKEN, House, open_consumer, publish
+from antiphon.formats.columns import PLAIN
+from antiphon.formats.entry import Kind
+from tests.broker.house import TOKEN, House, open_consumer, publish, publish_each
 
 A, B = 0xA, 0xB
 
@@ -398,6 +402,44 @@ def test_a_consumer_is_closed_behind_the_acknowledgements_that_came_before() -> 
     assert house.servers[1].broker.queues["queue:q"].count == 1
 
 
+def test_a_commit_opens_the_window() -> None:
+    house = House()
+    client = house.attached(A)
+    client.say(open_consumer(1, 1, "topic:t", prefetch=2))
+    client.say(publish(A, 1, 5))
+    client.say(cw.Control(2, cw.Commit((cw.AckRow(1, 0, 2),), ())))
+    assert client.deliveries() == [(1, 1, 2, 1), (1, 3, 4, 1)]
+
+
+def test_a_refused_commit_does_not_open_the_window() -> None:
+    house = House()
+    client = house.attached(A)
+    client.say(open_consumer(1, 1, "topic:t", prefetch=2))
+    client.say(publish(A, 1, 5))
+    commit = cw.Commit((cw.AckRow(1, 0, 2),), (), staged=("nothing",))
+    (result,) = client.say(cw.Control(2, commit))
+    assert isinstance(result, cw.Result)
+    assert result.code == "TransactionRolledBackError"
+    assert client.deliveries() == [(1, 1, 2, 1)]
+
+
+def test_a_commit_opens_the_window_when_its_client_asks_for_the_answer_again() -> None:
+    """It was made through another connection, and came into the log behind the new one."""
+    house = House()
+    client = house.attached(A)
+    client.say(open_consumer(1, 1, "topic:t", prefetch=2))
+    client.say(publish(A, 1, 5))
+    again = house.connect()
+    again.attach(A, attempt=2, sequences=((0, 6),), seen=(cw.Seen(1, 2, ()),))
+    commit = cw.Commit((cw.AckRow(1, 0, 2),), ())
+    house.append(Kind.PACK, command.encode([command.Request(A, 2, commit)]))
+    house.settle()
+    assert again.deliveries() == []
+    again.say(cw.Control(2, commit))
+    assert again.told(cw.Result) == [cw.Result(2, value=1)]
+    assert again.deliveries() == [(1, 3, 4, 1)]
+
+
 def test_lost_acknowledgements_are_proposed_again() -> None:
     house = House(servers=2)
     client = house.attached(A, node=2)
@@ -422,6 +464,95 @@ def test_many_acknowledgements_are_bounded_by_holding_the_client_back() -> None:
     assert client.heard[-1] == cw.Acked(4)
 
 
+# -- Transactions ----------------------------------------------------------------------------------
+
+
+def staged(session: int, sequence: int, destination: str = "queue:q") -> cw.Publish:
+    return publish_each(session, sequence, PLAIN, destination=destination, flags=pack.STAGED)
+
+
+def commit(number: int, first: int, last: int, **more: Any) -> cw.Control:
+    return cw.Control(number, cw.Commit((), ((0, first, last),), **more))
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_commit_that_was_ordered_before_its_packs_is_proposed_again_behind_them(
+    leads: bool,
+) -> None:
+    house = House(servers=2)
+    client = house.attached(A, node=1 if leads else 2)
+    house.lose_proposal = lambda payload: not command.is_command(payload)
+    client.say(staged(A, 1), staged(A, 2), commit(1, 1, 2))
+    assert len(house.commands(command.Request)) == 1
+    assert client.told(cw.Result) == []
+    for sequence in (1, 2):  # they were on their way all the time
+        house.append(Kind.PACK, staged(A, sequence).pack)
+        house.settle()
+    assert client.told(cw.Result) == [cw.Result(1, value=1)]
+    assert all(server.broker.position == 2 for server in house.servers.values())
+    house.wait(5000)
+    assert len(house.commands(command.Request)) == 3  # too early twice
+
+
+def test_a_commit_that_comes_behind_its_packs_is_proposed_once() -> None:
+    house = House()
+    client = house.attached(A)
+    house.paused = True
+    client.say(staged(A, 1), commit(1, 1, 1))
+    house.paused = False
+    client.say(cw.Ping())
+    assert client.told(cw.Result) == [cw.Result(1, value=1)]
+    assert client.told(cw.Published) == [cw.Published(0, 1)]
+    house.wait(5000)
+    assert len(house.commands(command.Request)) == 1
+
+
+def test_only_the_request_that_came_too_early_is_proposed_again() -> None:
+    house = House()
+    client, other = house.attached(A), house.attached(B)
+    client.say(staged(A, 1), staged(A, 2))
+    # Another server's copy of what was answered long ago.
+    house.append(Kind.PACK, command.encode([command.Request(A, 1, cw.Discard(((0, 9, 9),)))]))
+    other.say(publish(B, 1))
+    client.say(staged(A, 3), commit(1, 1, 3))
+    assert client.told(cw.Result) == [cw.Result(1, value=1)]
+    assert len(house.commands(command.Request)) == 2
+
+
+def test_what_is_committed_is_delivered_and_what_was_staged_is_answered_like_any_message() -> None:
+    house = House()
+    reader, client = house.attached(B), house.attached(A)
+    reader.say(open_consumer(1, 1, "queue:q"))
+    reader.say(open_consumer(2, 2, "topic:t"))
+    assert client.say(staged(A, 1), staged(A, 2, "topic:t")) == [cw.Published(0, 2)]
+    assert reader.deliveries() == []
+    client.say(commit(1, 1, 2))
+    assert sorted(reader.deliveries()) == [(1, 1, 1, 1), (2, 2, 2, 1)]
+
+
+def test_a_client_that_comes_again_in_the_middle_of_a_commit_gets_its_answer() -> None:
+    house = House(servers=2)
+    client = house.attached(A)
+    client.say(staged(A, 1))
+    house.paused = True
+    client.say(commit(1, 1, 1))
+    client.lose()
+    house.paused = False
+    again = house.attached(A, node=2, attempt=2, sequences=((0, 2),))
+    assert again.say(commit(1, 1, 1)) == [cw.Result(1, value=1)]
+    assert house.servers[1].broker.position == 1
+
+
+def test_a_refused_pack_is_told_and_its_commit_is_rolled_back() -> None:
+    house = House()
+    client = house.attached(A)
+    client.say(staged(A, 1), staged(A, 2, "temp-queue:b.1"))
+    (result,) = client.say(commit(1, 1, 2))
+    assert isinstance(result, cw.Result)
+    assert result.code == "TransactionRolledBackError"
+    assert "does not exist" in result.text
+
+
 # -- Nonsense --------------------------------------------------------------------------------------
 
 
@@ -434,6 +565,8 @@ def test_many_acknowledgements_are_bounded_by_holding_the_client_back() -> None:
         (publish(A, 5), "message 5 after 0"),
         (cw.Control(9, cw.CloseSession()), "request 9 after 0"),
         (cw.Ack(1, (cw.AckRow(1, 5, 4),)), "no range of positions"),
+        (cw.Ack(1, (cw.AckRow(1, 1, 2, kind=cw.CLAIM),)), "only servers choose"),
+        (cw.Ack(1, (cw.AckRow(1, 1, 2, kind=cw.SKIP),)), "only servers choose"),
         (cw.Attach(A, TOKEN, False, 1, "", 1000, (), ()), "attached once"),
         (cw.AskStatus(), "AskStatus is no request of a session"),
     ],

@@ -101,13 +101,6 @@ def test_a_good_history_passes(history: History, topic: Reading) -> None:
 # -- Sending ---------------------------------------------------------------------------------------
 
 
-def test_the_same_pack_by_another_server(history: History) -> None:
-    history.accept(1)
-    history._position = 0
-    history.accept(1)
-    assert history.ledger.positions == [1]
-
-
 def test_accepted_twice(history: History) -> None:
     history.accept(1)
     with pytest.raises(ViolationError, match="accepted twice"):

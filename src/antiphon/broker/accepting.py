@@ -26,6 +26,10 @@ GROUP_ID, GROUP_SEQUENCE = "JMSXGroupID", "JMSXGroupSeq"
 CLOSES = -1
 """The sequence number by which a sender says that its group ends."""
 
+TIME_MAX = 1 << 50
+"""Milliseconds that a message may wait or live: more than anybody will, and stamps beyond that fit
+the formats."""
+
 
 def accept(b: State, header: PackHeader, notes: Notes, source: int = 0) -> None:
     """`source`: the earlier entry that has the pack. Times to live begin with the present one."""
@@ -80,13 +84,18 @@ def look_into(b: State, session: Session, header: PackHeader, payload: bytes) ->
 
 
 def _specials(payload: bytes) -> tuple[Special, ...]:
-    """Of each message. `expires` is the time to live beyond the delivery delay."""
+    """Of each message. `expires` is the time to live beyond the delivery delay. Raises
+    `ResourceAllocationError`."""
     return tuple(_special(extra) for extra in _extras(payload))
 
 
 def delay_of(payload: bytes) -> int:
     """The delivery delay, which all messages of a pack share."""
-    return max(0, next(iter(_extras(payload))).delivery_delay)
+    return _bounded(next(iter(_extras(payload))).delivery_delay)
+
+
+def _bounded(time_ms: int) -> int:
+    return max(0, min(time_ms, TIME_MAX))
 
 
 def _extras(payload: bytes) -> list[Extra]:
@@ -99,15 +108,18 @@ def _extras(payload: bytes) -> list[Extra]:
 
 
 def _special(extra: Extra) -> Special:
-    group = extra.properties.get(GROUP_ID)
+    found = extra.properties.get(GROUP_ID)
+    group = found if isinstance(found, str) else ""
+    if len(group) > names.NAME_MAX:
+        raise ResourceAllocationError(f"a {GROUP_ID} has at most {names.NAME_MAX} characters")
     closes = extra.properties.get(GROUP_SEQUENCE) == CLOSES
-    lives = extra.time_to_live - extra.delivery_delay if extra.time_to_live > 0 else 0
+    lives = _bounded(extra.time_to_live) - _bounded(extra.delivery_delay)
     special = Special(
         max(0, min(extra.priority, 9)),
         # One that dies before it may be delivered is dropped as soon as it could be.
         max(lives, 1) if extra.time_to_live > 0 else 0,
-        group if isinstance(group, str) else "",
-        closes and isinstance(group, str),
+        group,
+        closes and bool(group),
     )
     return PLAIN if special == PLAIN else special
 

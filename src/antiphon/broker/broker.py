@@ -119,7 +119,8 @@ class Broker(State):
         if session is None or m.number not in (session.request, session.request + 1):
             return
         if not transactions.has_arrived(session, m.body):
-            return  # as if it had been lost: it is proposed again, behind what it is about
+            self.events.append(ev.Early(session.number, m.number))
+            return
         if m.number == session.request + 1:
             session.request = m.number
             session.result = requests.answer(self, session, m)

@@ -6,7 +6,7 @@ A closed consumer stays known while something that its application saw may yet b
 from __future__ import annotations
 
 from antiphon.broker import events as ev
-from antiphon.broker import groups
+from antiphon.broker import groups, shared_members
 from antiphon.broker.queues import Queue, QueueConsumer, Taker
 from antiphon.broker.sessions import Consumer, Session
 from antiphon.broker.spans import Span, Spans
@@ -133,10 +133,8 @@ def _open_browser(b: State, session: Session, m: cw.OpenConsumer) -> int:
 
 
 def _open_shared_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int:
-    if m.destination in b.groups:
-        raise InvalidDestinationError(
-            f"{m.destination!r} is a group, whose members are told everything: join it"
-        )
+    if m.durable not in ("", m.shared):
+        raise IllegalStateError(f"{m.shared!r} cannot be durable under the name {m.durable!r}")
     name = shared_name(session, m.shared, bool(m.durable))
     if session.client_id and durable_key(session, m.durable) in b.topics.subscriptions:
         raise IllegalStateError(
@@ -152,6 +150,8 @@ def _open_shared_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int
         b.drop_queue(name)  # re-created, it is a new one
         _forget_shared(b, name)
         queue = None
+    if (group := b.groups.get(m.destination)) is not None:
+        shared_members.enter(b, group, m.shared, name, bool(m.durable))
     if queue is None:
         queue = b.queue(name)
         queue.pattern, queue.selector, queue.durable = m.destination, selector, bool(m.durable)
@@ -159,6 +159,7 @@ def _open_shared_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int
             queue.put(position, position)
         b.shared_changed()
     _consume(b, session, m, queue)
+    shared_members.review(b, queue)
     return 0
 
 
@@ -166,7 +167,7 @@ def shared_name(session: Session, name: str, durable: bool) -> str:
     """Of the queue: no destination has such a name."""
     if not 0 < len(name) <= names.NAME_MAX:
         raise IllegalStateError(f"a subscription's name has 1 to {names.NAME_MAX} characters")
-    return f"{'durable' if durable else 'shared'} {session.client_id} {name}"
+    return f"{'durable' if durable else 'shared'} {session.client_id!r} {name}"
 
 
 def _forget_shared(b: State, name: str) -> None:
@@ -281,6 +282,9 @@ def shut(b: State, session: Session, consumer: Consumer, kept: list[cw.Kept]) ->
         taker = queue.takers[session.number, consumer.number]
         taker.closed = True
         queue.leave((session.number, consumer.number))
+        shared_members.review(b, queue)
+        if consumer.number not in session.consumers:
+            return  # it was the last one of a member, which has left its group
         stays = [span for k in kept for span in _counted(k, taker.assigned)]
         queue.give_back([(one, two, d - 1) for one, two, d in taker.assigned.clear()])
         for span in stays:
@@ -327,19 +331,31 @@ def acknowledge(b: State, session: Session, row: cw.AckRow) -> None:
     if consumer is None or not 0 <= row.first <= row.last <= b.position:
         return
     subscription = b.subscription(consumer)
+    key = (session.number, consumer.number)
+    if subscription is not None and subscription.consumer not in (None, key):
+        return  # somebody else is served from this cursor now
     if row.kind == cw.DEAD:
-        _bury(b, session, consumer, subscription, row)
+        _bury(b, consumer, subscription, row)
     if subscription is not None:
-        if subscription.consumer not in (None, (session.number, consumer.number)):
-            return  # somebody else is served from this cursor now
         had_state = subscription.base is not None
         subscription.acknowledge(row.first, row.last)
         if row.event or had_state:
             groups.acknowledge(b, session, consumer, row)
         consumer.kept.take(row.first, row.last)
     elif (queue := b.queues.get(consumer.destination)) is not None:
-        _acknowledge_queue(b, queue, (session.number, consumer.number), row)
+        _acknowledge_queue(b, queue, key, row)
     _drop_if_done(b, session, consumer)
+
+
+def taken_over(b: State, session: Session, row: cw.AckRow) -> Subscription | None:
+    """The subscription that a later consumer has: what this row would acknowledge goes to that
+    one. None: there is no such thing."""
+    consumer = session.consumers.get(row.consumer)
+    subscription = b.subscription(consumer) if consumer is not None else None
+    if subscription is None or row.last <= subscription.floor:
+        return None
+    mine = subscription.consumer in (None, (session.number, row.consumer))
+    return None if mine else subscription
 
 
 def _acknowledge_queue(b: State, queue: Queue, taker: Taker, row: cw.AckRow) -> None:
@@ -358,23 +374,18 @@ def _acknowledge_queue(b: State, queue: Queue, taker: Taker, row: cw.AckRow) -> 
         b.assign(queue)
 
 
-def _bury(
-    b: State,
-    session: Session,
-    consumer: Consumer,
-    subscription: Subscription | None,
-    row: cw.AckRow,
-) -> None:
+def _bury(b: State, consumer: Consumer, subscription: Subscription | None, row: cw.AckRow) -> None:
     """What this consumer cannot handle goes to the dead letters, unless it comes from there. A
-    member of a group skips nothing."""
+    member of a group skips nothing. Only what it has not acknowledged, and the journal has."""
     if consumer.destination == names.DEAD_LETTERS or consumer.destination in b.groups:
         return
     if subscription is None:
         queue = b.queues.get(consumer.destination)
-        taker = queue.takers.get((session.number, consumer.number)) if queue else None
+        taker = queue.takers.get((consumer.session, consumer.number)) if queue else None
         spans = taker.assigned.between(row.first, row.last) if taker is not None else []
     else:
-        spans = [(row.first, row.last, 0)] if row.first > subscription.floor else []
+        upto = min(row.last, b.topics.last_for(subscription))
+        spans = subscription.runs(row.first, upto, 0) if row.first else []
     if spans:
         dead = b.queue(names.DEAD_LETTERS)
         dead.put_dead(spans, row.reason[:REASON_MAX])
@@ -401,7 +412,7 @@ def _give_back(b: State, session: Session, consumer: Consumer, k: cw.Kept) -> No
     _drop_if_done(b, session, consumer)
 
 
-def let_go(b: State, session: Session, consumer: Consumer) -> None:
+def let_go(b: State, session: Session, consumer: Consumer, *, lost: bool = False) -> None:
     """Whatever a closed consumer still has goes back, and counts as delivered."""
     del session.consumers[consumer.number]
     key = (session.number, consumer.number)
@@ -410,6 +421,7 @@ def let_go(b: State, session: Session, consumer: Consumer) -> None:
         queue.leave(key)
         taker = queue.takers.pop(key)
         queue.give_back(taker.assigned.clear())
+        shared_members.review(b, queue, lost=lost)
         _settle(b, queue)
 
 

@@ -62,8 +62,17 @@ class AcksDone(msgspec.Struct, frozen=True, array_like=True, tag=7, gc=False):
     batch: int
 
 
+class Early(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
+    """A request was ordered before packs that it is about, and nothing was done: it has to be
+    proposed again, behind them."""
+
+    session: int
+    number: int
+
+
 class Taken(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
-    """Messages for a group itself are done: they have no position, but their sender is answered."""
+    """A pack was dealt with and its messages have no positions, or none yet: they are for a group
+    itself, or parked. Their sender is answered."""
 
     session: int
     producer: int
@@ -84,5 +93,6 @@ Event = (
     | SessionEnded
     | AcksDone
     | GroupChanged
+    | Early
     | Taken
 )

@@ -358,6 +358,8 @@ class Home:
                     self._tell(served.link.number, answer)
                 if freed:
                     self._links.waits_less(served.link, freed)
+                    if served.early:
+                        self._propose_request(served)
 
     def _on_pack_refused(self, e: ev.PackRefused) -> None:
         served = self._sessions.get(e.session)
@@ -379,8 +381,7 @@ class Home:
             raise FormatError(f"request {m.number} before {served.request.number} is answered")
         session = self._broker.sessions.get(served.session)
         if session is not None and m.number == session.request:
-            self._tell(link.number, session.result)  # asked again
-            self._follow_session(served)
+            self._answer(served, m.body, session.result)  # asked again
             return
         if session is not None and m.number != session.request + 1:
             raise FormatError(f"request {m.number} after {session.request}")
@@ -393,17 +394,29 @@ class Home:
         messages unacknowledged that the client has acknowledged."""
         if served.request is not None:
             m = served.request
+            served.early = False
             self._proposals.want(
                 ("request", served.session), command.Request(served.session, m.number, m.body)
             )
+
+    def _on_early(self, e: ev.Early) -> None:
+        served = self._sessions.get(e.session)
+        if served is not None and served.request is not None:
+            served.early = served.request.number == e.number
 
     def _on_answered(self, e: ev.Answered) -> None:
         served = self._sessions.get(e.session)
         if served is None or served.request is None or served.request.number != e.result.number:
             return
-        served.request = None
+        body, served.request, served.early = served.request.body, None, False
         self._proposals.done(("request", served.session))
-        self._tell(served.link.number, e.result)
+        self._answer(served, body, e.result)
+
+    def _answer(self, served: Served, body: cw.Body, result: cw.Result) -> None:
+        self._tell(served.link.number, result)
+        if isinstance(body, cw.Commit) and not result.code:
+            for row in body.rows:
+                self.dispatcher.settled(served.session, row)
         self._follow_session(served)
 
     def _follow_session(self, served: Served) -> None:
@@ -420,6 +433,8 @@ class Home:
         for row in m.rows:
             if not 0 <= row.first <= row.last:
                 raise FormatError(f"{row} is no range of positions")
+            if row.kind not in (cw.ACK, cw.DEAD):
+                raise FormatError("only servers choose messages for a consumer")
         # All of them are handed on, whatever the first ones say.
         pressing = [self.dispatcher.acked(served.session, row) for row in m.rows]
         patient = m.patient and not any(pressing)
@@ -556,6 +571,7 @@ class Home:
     _EVENTS: ClassVar[dict[type, Callable[[Home, Any], None]]] = {
         ev.AttachRefused: _on_attach_refused,
         ev.Answered: _on_answered,
+        ev.Early: _on_early,
         ev.PackRefused: _on_pack_refused,
         ev.SessionEnded: _on_session_ended,
         ev.AcksDone: _on_acks_done,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
-from antiphon.broker import consumers, groups, transactions
+from antiphon.broker import consumers, groups, shared_members, transactions
 from antiphon.broker import events as ev
 from antiphon.broker.sessions import Serving, Session
 from antiphon.broker.state import (
@@ -67,6 +67,7 @@ def attach(b: State, m: command.Attach) -> None:
     session.attempt, session.node, session.life, session.link = m.attempt, m.node, m.life, m.link
     session.expires = None
     groups.attached(b, session)
+    shared_members.review_all(b, session)
     for producer, sequence in m.sequences:
         if producer in session.streams:
             # What was answered early and then lost does not come again (non-persistent).
@@ -119,6 +120,7 @@ def _begin_lease(b: State, session: Session) -> None:
     session.expires = b.stamp + session.lease_ms
     heapq.heappush(b.deadlines, (session.expires, SESSION, session.number))
     groups.detached(b, session)
+    shared_members.review_all(b, session)
 
 
 def renew(b: State, m: command.Renew) -> None:
@@ -163,7 +165,7 @@ def expire(b: State) -> None:
 
 def _expire_messages(b: State, name: int | str) -> None:
     queue = b.queues[str(name)]
-    queue.expire(b.stamp)
+    queue.watched = None
     b.settle(queue)
 
 
@@ -209,7 +211,7 @@ def _lose_consumers(b: State, session: Session) -> None:
             groups.lost(b, session, consumer)
         elif subscription is None:
             consumer.closed = True
-            consumers.let_go(b, session, consumer)
+            consumers.let_go(b, session, consumer, lost=True)
         elif consumer.closed:
             del session.consumers[consumer.number]
         else:

@@ -39,6 +39,7 @@ class Served:
         self.link = link
         self.publisher = Publisher({})
         self.request: cw.Control | None = None  # not answered
+        self.early = False  # that was ordered before packs that it is about
         self.ack_batches = 0  # not done, with acknowledgements of this session
 
 

@@ -27,8 +27,8 @@ class Parked(msgspec.Struct, frozen=True, array_like=True, gc=False):
     payload: bytes  # only of messages for a group itself, which are not delivered
 
 
-class Staged(msgspec.Struct, frozen=True, array_like=True):
+class Staged(msgspec.Struct, frozen=True):
     """Packs that any session may commit."""
 
     expires: int
-    packs: tuple[Parked, ...]
+    packs: list[Parked]

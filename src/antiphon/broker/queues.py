@@ -6,9 +6,10 @@ returns it, closes, or loses its session.
 
 Greater priorities go first, and among equals the message that came first, also if it came back.
 Messages of one group (`JMSXGroupID`) go to one consumer while it is there: what comes for it when
-it has no room is *reserved*. An expired message is dropped, at the latest when it would be
-assigned. An exclusive consumer gets everything while it is open. One with a selector gets what its
-server claims for it (`claim`), for only servers look into messages.
+it has no room is *reserved*, and goes to it before all others. An expired message that nobody has
+is dropped. An exclusive consumer gets everything while it is open. One with a selector gets what
+its server claims for it (`claim`), for only servers look into messages; it has no groups, since
+nobody here knows which of their messages it wants, but leaves those alone that another one has.
 
 A shared subscription is a queue too, filled by a topic (`pattern`).
 """
@@ -18,7 +19,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 import msgspec
@@ -27,6 +28,14 @@ from antiphon.broker.spans import Range, Ranges, Span, Spans
 from antiphon.formats.columns import PRIORITY
 
 Taker = tuple[int, int]  # session and consumer
+
+GROUPS_MAX = 100_000
+"""Groups of one queue whose consumer is known. Beyond that the one that began first is forgotten:
+what comes of it later may go to another consumer."""
+
+STALE_MAX = 64
+"""Beyond so many, and as many as there are messages that may expire, what is said of expiry about
+messages that are done with is cleaned up."""
 
 
 class Special(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -102,6 +111,10 @@ class Lane:
         """Those that lie in this range, wherever their turn is."""
         while self.fresh and self.fresh[0][0] <= last:
             self.sorted.add(*self.fresh.popleft())
+        return self.remove_special(first, last)
+
+    def remove_special(self, first: int, last: int) -> list[Span]:
+        """The same of messages that are special."""
         taken = self.sorted.take(first, last)
         self.count -= sum(two - one + 1 for one, two, _ in taken)
         return taken
@@ -136,8 +149,9 @@ class Queue:
         self._plain = Lane()
         self._lanes: dict[int, Lane] = {PRIORITY: self._plain}  # the greatest priority first
         self._owners: dict[str, Taker] = {}  # by group
-        self._expiring: list[tuple[int, int, int]] = []  # a heap: stamp, positions
-        self.watched: int | None = None  # the expiry that there is a deadline for
+        # A heap: stamp, positions. All that may expire is in it, and some that is done with.
+        self._expiring: list[tuple[int, int, int]] = []
+        self.watched: int | None = None  # the first expiry that there is a deadline for
 
     @property
     def idle(self) -> bool:
@@ -177,39 +191,46 @@ class Queue:
 
     def put_dead(self, spans: list[Span], reason: str) -> None:
         """Dead letters: nothing about them is special any more."""
-        for span in spans:
+        for begin, end, _ in spans:
             self.returned += 1
-            self.last = max(self.last, span[1])
-            for first, last in self.reasons.gaps(
-                span[0], span[1]
-            ):  # another consumer's may be here
+            self.last = max(self.last, end)
+            for first, last in self.reasons.gaps(begin, end):  # another consumer's may be here
                 self.reasons.add(first, last, reason)
                 self._plain.add(first, last, 0)
 
     def give_back(self, spans: list[Span]) -> None:
         for first, last, deliveries in spans:
             self.returned += 1
-            while first <= last:
-                special, end = self.special.run(first)
-                upto = last if end is None else min(end, last)
-                self._wait(first, upto, deliveries, special or PLAIN)
-                first = upto + 1
+            for one, two, special in self._runs(first, last):
+                self._wait(one, two, deliveries, special)
+
+    def _runs(self, first: int, last: int) -> Iterator[tuple[int, int, Special]]:
+        """This range, in parts of which the same is true."""
+        while first <= last:
+            special, end = self.special.run(first)
+            upto = last if end is None else min(end, last)
+            yield first, upto, special or PLAIN
+            first = upto + 1
 
     def _wait(self, first: int, last: int, deliveries: int, special: Special) -> None:
         self._lane(special.priority).add(first, last, deliveries)
-        if special.expires:
-            heapq.heappush(self._expiring, (special.expires, first, last))
+        self._note_expiry(first, last, special)
 
     def open(self, taker: Taker, consumer: QueueConsumer) -> None:
         self.opened += 1
         consumer.opened = self.opened
         self.takers[taker] = consumer
+        if consumer.exclusive:  # it gets everything, also what is reserved for others
+            self._owners.clear()
+            for other in self.takers.values():
+                self.give_back(other.reserved.clear())
 
     # -- Out ------------------------------------------------------------------------------------
 
     def assign(self, stamp: int) -> Iterator[tuple[Taker, Span]]:
-        """Divide what waits among those who have room: each in turn gets an equal share, as far as
-        its window goes."""
+        """Divide what waits and has not expired among those who have room: each in turn gets an
+        equal share, as far as its window goes."""
+        self.expire(stamp)
         while able := self._able():
             room = sum(self.takers[taker].credit for taker in able)
             share = -(-min(self.count, room) // len(able))
@@ -218,35 +239,33 @@ class Queue:
                 if not (self.count or consumer.reserved):
                     continue
                 self.takers[taker] = self.takers.pop(taker)  # its next turn is after all the others
-                yield from ((taker, span) for span in self._take(taker, consumer, share, stamp))
+                yield from ((taker, span) for span in self._take(taker, consumer, share))
 
     def _able(self) -> list[Taker]:
         """Those who could be given something now."""
         waiting = self.count > 0
-        entitled = [taker for taker, c in self.takers.items() if c.exclusive and not c.closed]
-        # Among several, the one that was there first.
-        entitled = [min(entitled, key=self._opened)] if entitled else list(self.takers)
         return [
             taker
-            for taker in entitled
+            for taker in self._entitled()
             if (consumer := self.takers[taker]).credit > 0
             and ((waiting and not consumer.selective) or consumer.reserved)
         ]
 
+    def _entitled(self) -> list[Taker]:
+        """Those who may get something: all, or of the exclusive ones the one that came first."""
+        exclusive = [taker for taker, c in self.takers.items() if c.exclusive and not c.closed]
+        return [min(exclusive, key=self._opened)] if exclusive else list(self.takers)
+
     def _opened(self, taker: Taker) -> int:
         return self.takers[taker].opened
 
-    def _take(
-        self, taker: Taker, consumer: QueueConsumer, share: int, stamp: int
-    ) -> Iterator[Span]:
-        while consumer.credit > 0 and consumer.reserved:
-            span = self._within_run(consumer.reserved.first, consumer.credit, consumer.reserved)
-            if not self._dropped(span, stamp):
-                yield self._give(consumer, span)
+    def _take(self, taker: Taker, consumer: QueueConsumer, share: int) -> Iterator[Span]:
+        while consumer.credit > 0 and (own := consumer.reserved.take_first(consumer.credit)):
+            yield self._give(consumer, own)
         left = 0 if consumer.selective else min(share, consumer.credit)
         while left > 0 and (lane := self._next_lane()) is not None:
-            span = self._within_run(lane.first, left, lane)
-            if self._dropped(span, stamp) or self._is_others(taker, span):
+            span = self._within_run(lane, left)
+            if self._is_others(taker, span):
                 continue
             left -= span[1] - span[0] + 1
             yield self._give(consumer, span)
@@ -254,25 +273,15 @@ class Queue:
     def _next_lane(self) -> Lane | None:
         return next((lane for lane in self._lanes.values() if lane.count), None)
 
-    def _within_run(self, first: int, most: int, source: Lane | Spans) -> Span:
-        """The next ones of a lane, or of what is reserved, that have the same about them."""
-        _, end = self.special.run(first)
-        most = most if end is None else min(most, end - first + 1)
-        taken = source.take(most) if isinstance(source, Lane) else source.take_first(most)
-        assert taken is not None
-        return taken
+    def _within_run(self, lane: Lane, most: int) -> Span:
+        """The next ones of a lane that have the same about them."""
+        _, end = self.special.run(lane.first)
+        return lane.take(most if end is None else min(most, end - lane.first + 1))
 
     def _give(self, consumer: QueueConsumer, span: Span) -> Span:
         first, last, deliveries = span
         consumer.assigned.add(first, last, deliveries + 1)
         return first, last, deliveries + 1
-
-    def _dropped(self, span: Span, stamp: int) -> bool:
-        special = self.special.of(span[0])
-        expired = special is not None and 0 < special.expires <= stamp
-        if expired:
-            self.forget(span[0], span[1])
-        return expired
 
     def _is_others(self, taker: Taker, span: Span) -> bool:
         """Of a group that another consumer has: it is reserved for that one."""
@@ -282,22 +291,31 @@ class Queue:
         owner = self._owners.setdefault(special.group, taker)
         if special.closes:
             del self._owners[special.group]
+        elif len(self._owners) > GROUPS_MAX:
+            del self._owners[next(iter(self._owners))]
         if owner != taker:
             self.takers[owner].reserved.add(*span)
         return owner != taker
 
     def claim(self, taker: Taker, first: int, last: int) -> Iterator[Span]:
-        """For a consumer with a selector: what still waits of these, as far as its window goes."""
-        consumer = self.takers.get(taker)
-        if consumer is None:
+        """For a consumer with a selector: what still waits of these and is nobody else's, as far
+        as its window goes."""
+        if taker not in self._entitled():
             return
         for lane in self._lanes.values():
-            for one, two, deliveries in lane.remove(first, last):
-                upto = min(two, one + consumer.credit - 1)
-                if one <= upto:
-                    yield self._give(consumer, (one, upto, deliveries))
-                if upto < two:
-                    lane.add(max(one, upto + 1), two, deliveries)
+            for span in lane.remove(first, last):
+                yield from self._grant(taker, lane, span)
+
+    def _grant(self, taker: Taker, lane: Lane, span: Span) -> Iterator[Span]:
+        """What it cannot have of this goes on waiting."""
+        consumer = self.takers[taker]
+        for first, last, special in self._runs(span[0], span[1]):
+            theirs = self._owners.get(special.group, taker) != taker
+            upto = first - 1 if theirs else min(last, first + consumer.credit - 1)
+            if first <= upto:
+                yield self._give(consumer, (first, upto, span[2]))
+            if upto < last:
+                lane.add(upto + 1, last, span[2])
 
     def waiting_after(self, position: int) -> list[Range]:
         """What nobody has, beyond a position."""
@@ -318,19 +336,33 @@ class Queue:
             self.reasons.take(first, last)
 
     def leave(self, taker: Taker) -> None:
-        """This consumer gets nothing more; its groups are free."""
+        """This consumer gets nothing more; its groups are free, and what it had alone."""
         consumer = self.takers[taker]
+        self.returned += 1
         self._owners = {g: owner for g, owner in self._owners.items() if owner != taker}
         self.give_back(consumer.reserved.clear())
 
     # -- Time -----------------------------------------------------------------------------------
 
-    @property
+    def _note_expiry(self, first: int, last: int, special: Special) -> None:
+        if not special.expires:
+            return
+        heapq.heappush(self._expiring, (special.expires, first, last))
+        if len(self._expiring) > 2 * len(self.special) + STALE_MAX:
+            self._expiring = [(s.expires, one, two) for one, two, s in self.special if s.expires]
+            heapq.heapify(self._expiring)
+
     def next_expiry(self) -> int | None:
-        """When something that nobody has expires."""
-        return self._expiring[0][0] if self._expiring else None
+        """When something expires that is here; None: never."""
+        while self._expiring:
+            expires, first, last = self._expiring[0]
+            if any(s.expires == expires for _, _, s in self.special.between(first, last)):
+                return expires
+            heapq.heappop(self._expiring)  # it is done with
+        return None
 
     def expire(self, stamp: int) -> None:
+        """Drop what nobody has and should have had by now."""
         while self._expiring and self._expiring[0][0] <= stamp:
             expires, first, last = heapq.heappop(self._expiring)
             for one, two, special in self.special.between(first, last):
@@ -338,8 +370,8 @@ class Queue:
                     self._drop_waiting(one, two, self._lane(special.priority))
 
     def _drop_waiting(self, first: int, last: int, lane: Lane) -> None:
-        reserved = [c.reserved.take(first, last) for c in self.takers.values() if c.reserved]
-        for one, two, _ in (*lane.remove(first, last), *(s for some in reserved for s in some)):
+        reserved = (c.reserved.take(first, last) for c in self.takers.values() if c.reserved)
+        for one, two, _ in chain(lane.remove_special(first, last), *reserved):
             self.forget(one, two)
 
     # -- All of it ------------------------------------------------------------------------------
@@ -371,8 +403,7 @@ class Queue:
 
     def restore_special(self, first: int, last: int, special: Special) -> None:
         self.special.add(first, last, special)
-        if special.expires:
-            heapq.heappush(self._expiring, (special.expires, first, last))
+        self._note_expiry(first, last, special)
 
     def state(self) -> tuple[Any, ...]:
         """Without what waits and what is special about it, which may be long."""

@@ -99,6 +99,7 @@ class Session:
         del self.refusals[:-REFUSALS_MAX]
 
     def state(self) -> tuple[Any, ...]:
+        """Without what is staged, which may be long."""
         return (
             self.number,
             self.token,
@@ -117,7 +118,6 @@ class Session:
             self.result,
             [consumer.state() for consumer in self.consumers.values()],
             list(self.temporaries),
-            list(self.staged.values()),
         )
 
     @classmethod
@@ -137,9 +137,10 @@ class Session:
             consumer.kept = Spans(map(tuple, kept))
             one.consumers[number] = consumer
         one.temporaries = dict.fromkeys(state[16])
-        for parked in msgspec.convert(state[17], list[Parked]):
-            one.staged[parked.header.producer, parked.header.sequence] = parked
         return one
+
+    def stage(self, parked: Parked) -> None:
+        self.staged[parked.header.producer, parked.header.sequence] = parked
 
 
 class Producer(msgspec.Struct, array_like=True):

@@ -77,6 +77,8 @@ class State:
             if self._due_of(kind, key) == due:
                 return due
             heapq.heappop(self.deadlines)  # it was moved or is gone
+            if kind == EXPIRY and key in self.queues:
+                self._watch_anew(self.queues[str(key)], due)
         return None
 
     def _due_of(self, kind: int, key: int | str) -> int | None:
@@ -93,7 +95,7 @@ class State:
             return group.due(name) if group is not None else None
         if kind == EXPIRY:
             queue = self.queues.get(str(key))
-            return queue.next_expiry if queue is not None else None
+            return queue.next_expiry() if queue is not None else None
         if kind == DELAYED:
             return self.delayed[int(key)][0] if key in self.delayed else None
         if kind == STAGED:
@@ -148,22 +150,30 @@ class State:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What comes back meanwhile is handed out at the end: what was seen before what was not,
-        whoever had it."""
+        """What comes, or comes back, meanwhile is handed out at the end, in its order: what was
+        seen before what was not, greater priorities first, whoever had it."""
         later: dict[str, None] = {}
         self._later = later
-        yield
-        self._later = None
+        try:
+            yield
+        finally:
+            self._later = None
         for name in later:
             if name in self.queues:
                 self.settle(self.queues[name])
 
     def _watch(self, queue: Queue) -> None:
         """See to it that its messages expire in time."""
-        due = queue.next_expiry
-        if due is not None and due != queue.watched:
+        due = queue.next_expiry()
+        if due is not None and (queue.watched is None or due < queue.watched):
             queue.watched = due
             heapq.heappush(self.deadlines, (due, EXPIRY, queue.name))
+
+    def _watch_anew(self, queue: Queue, passed: int) -> None:
+        """There is no longer a deadline at this stamp."""
+        if queue.watched == passed:
+            queue.watched = None
+            self._watch(queue)
 
     def shared_by(self, destination: str) -> tuple[Queue, ...]:
         """The shared subscriptions of a topic."""
@@ -175,6 +185,10 @@ class State:
             found = tuple(q for q in some if names.matcher(q.pattern)(destination))
             self._shared[destination] = found
         return found
+
+    def is_shared(self, destination: str) -> bool:
+        """There is a shared subscription to this very topic."""
+        return any(queue.pattern == destination for queue in self.shared_by(destination))
 
     def shared_changed(self) -> None:
         """A shared subscription has begun or ended."""
@@ -223,7 +237,9 @@ class State:
             ("special", ((q.name, *one) for q in self.queues.values() for one in q.special)),
             ("reason", ((q.name, *one) for q in self.queues.values() for one in q.reasons)),
             ("delayed", iter(self.delayed.values())),
-            ("staged", iter(self.staged.items())),
+            ("parked", ((s.number, p) for s in self.sessions.values() for p in s.staged.values())),
+            ("staged", ((handle, some.expires) for handle, some in self.staged.items())),
+            ("staged pack", ((handle, p) for handle, s in self.staged.items() for p in s.packs)),
             ("token", iter(self.tokens.items())),
             ("group", (g.state() for g in self.groups.values())),
             ("producer", iter(self.producers.values())),
@@ -254,6 +270,7 @@ class State:
         ]
         heapq.heapify(self.deadlines)
         for queue in self.queues.values():
+            queue.expire(self.stamp)  # no message: only what consumers have may have expired
             self._watch(queue)
         self.parked_count = len(self.parked())
 
@@ -299,8 +316,16 @@ class State:
         for due, parked in msgspec.convert(rows, list[tuple[int, Parked]]):
             self.delayed[parked.index] = (due, parked)
 
+    def _restore_parked(self, rows: list[Any]) -> None:
+        for session, parked in msgspec.convert(rows, list[tuple[int, Parked]]):
+            self.sessions[session].stage(parked)
+
     def _restore_staged(self, rows: list[Any]) -> None:
-        self.staged.update(msgspec.convert(rows, list[tuple[str, Staged]]))
+        self.staged.update((handle, Staged(expires, [])) for handle, expires in rows)
+
+    def _restore_staged_packs(self, rows: list[Any]) -> None:
+        for handle, parked in msgspec.convert(rows, list[tuple[str, Parked]]):
+            self.staged[handle].packs.append(parked)
 
     def _restore_tokens(self, rows: list[Any]) -> None:
         self.tokens.update(rows)
@@ -333,7 +358,9 @@ class State:
         "special": _restore_special,
         "reason": _restore_reasons,
         "delayed": _restore_delayed,
+        "parked": _restore_parked,
         "staged": _restore_staged,
+        "staged pack": _restore_staged_packs,
         "token": _restore_tokens,
         "group": _restore_groups,
         "producer": _restore_producers,

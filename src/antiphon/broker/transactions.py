@@ -13,7 +13,7 @@ to commit. A token makes a second commit of the same thing one that sends nothin
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from antiphon.broker import accepting, consumers, groups
 from antiphon.broker import events as ev
@@ -27,6 +27,7 @@ from antiphon.errors import (
 )
 from antiphon.formats import client_wire as cw
 from antiphon.formats import pack
+from antiphon.formats.columns import Columns, decode_extra
 from antiphon.formats.pack import PackHeader
 
 PARKED_MAX = 1_000_000
@@ -39,26 +40,41 @@ TOKEN_RETENTION_MS = 7 * 24 * 3600 * 1000
 TOKENS_MAX = 1_000_000
 TOKEN_LENGTH_MAX = 1024
 
+CONTROL_MAX = 64 << 10
+"""Bytes of a pack for a group itself: it is kept here as it is until its time comes."""
+
 
 # -- Packs that are not visible yet ----------------------------------------------------------------
 
 
 def park(b: State, session: Session, header: PackHeader, payload: bytes) -> None:
-    """Raises `ResourceAllocationError` if there are too many."""
+    """Raises what is wrong with it: at its commit, or when its time has come, nothing may be."""
     if b.parked_count >= PARKED_MAX:
         raise ResourceAllocationError(
             f"{PARKED_MAX} packs wait for a commit or for their time; no more can be stored"
         )
     delay = accepting.delay_of(payload) if header.flags & pack.DELAYED else 0
     notes = accepting.look_into(b, session, header, payload)
-    control = payload if header.flags & pack.CONTROL else b""
+    control = _checked_control(payload) if header.flags & pack.CONTROL else b""
     parked = Parked(b.index, header, notes, delay, control)
     b.parked_count += 1
     if header.flags & pack.STAGED:
-        session.staged[header.producer, header.sequence] = parked
+        session.stage(parked)
     else:
         _delay(b, parked)
     b.events.append(ev.Taken(session.number, header.producer))
+
+
+def _checked_control(payload: bytes) -> bytes:
+    if len(payload) > CONTROL_MAX:
+        raise ResourceAllocationError(
+            f"messages for a group itself have at most {CONTROL_MAX} bytes, not {len(payload)}, if "
+            "they are sent in a transaction or with a delay"
+        )
+    columns = Columns(payload)
+    for i in range(columns.count):
+        decode_extra(columns.extra(i))
+    return payload
 
 
 def _delay(b: State, parked: Parked) -> None:
@@ -72,7 +88,15 @@ def due(b: State, index: int) -> None:
     _, parked = b.delayed.pop(index)
     b.parked_count -= 1
     if not accepting.why_not(b, parked.header.destination):  # it may have been temporary
-        accepting.accept(b, parked.header, parked.notes, parked.index)
+        _appear(b, parked)
+
+
+def _appear(b: State, parked: Parked) -> None:
+    header = parked.header
+    if header.flags & pack.CONTROL:
+        groups.control(b, b.groups[header.destination], parked.payload)
+    else:
+        accepting.accept(b, header, parked.notes, parked.index)
 
 
 def drop(b: State, some: Iterable[Parked]) -> None:
@@ -95,36 +119,63 @@ def has_arrived(session: Session, body: cw.Body) -> bool:
 
 
 def commit(b: State, session: Session, m: cw.Commit) -> int:
+    fresh = not _known(b, m.token)
     try:
-        packs = [*_own(session, m.sent), *_handed_over(b, m.staged)] if not _known(b, m) else []
-        for parked in packs:
-            _check(b, parked.header)
-        if len(m.token) > TOKEN_LENGTH_MAX:
-            raise IllegalStateError(f"a token has at most {TOKEN_LENGTH_MAX} characters")
+        _check(b, session, m)
+        packs = _listed(b, session, m) if fresh else []
     except (IllegalStateError, TransactionRolledBackError) as error:
         _forget_own(b, session, m.sent)
         raise TransactionRolledBackError(f"nothing was committed: {error}") from None
-    fresh = not _known(b, m)
     _remember(b, m.token)
     _forget_own(b, session, m.sent)
     for handle in m.staged:
         if handle in b.staged:
             expire(b, handle)
-    for row in m.rows:
-        consumers.acknowledge(b, session, row)
-    for parked in packs:
-        _publish(b, parked)
+    with b.together():
+        for row in m.rows:
+            consumers.acknowledge(b, session, row)
+        for parked in packs:
+            _publish(b, parked)
     return int(fresh)
 
 
-def _own(session: Session, sent: tuple[cw.Sent, ...]) -> Iterator[Parked]:
+def _check(b: State, session: Session, m: cw.Commit) -> None:
+    if len(m.token) > TOKEN_LENGTH_MAX:
+        raise IllegalStateError(f"a token has at most {TOKEN_LENGTH_MAX} characters")
+    if any(row.kind not in (cw.ACK, cw.DEAD) for row in m.rows):
+        raise IllegalStateError("only servers choose messages for a consumer")
+    for row in m.rows:
+        if subscription := consumers.taken_over(b, session, row):
+            raise IllegalStateError(
+                f"what was received from {subscription.pattern!r} goes to the consumer that was "
+                "opened since then"
+            )
+
+
+def _listed(b: State, session: Session, m: cw.Commit) -> list[Parked]:
+    """What becomes visible, in this order; raises if anything is wrong with any of it."""
+    packs = _own(session, m.sent)
+    for handle in dict.fromkeys(m.staged):
+        if handle not in b.staged:
+            raise IllegalStateError(f"nothing is staged as {handle!r}, or not any more")
+        packs += b.staged[handle].packs
+    for parked in packs:
+        if wrong := accepting.why_not(b, parked.header.destination):
+            raise TransactionRolledBackError(wrong)
+    return packs
+
+
+def _own(session: Session, sent: tuple[cw.Sent, ...]) -> list[Parked]:
+    """Raises `TransactionRolledBackError` if something is missing."""
+    found: dict[int, Parked] = {}  # by entry: each pack once, whatever a client lists
     for producer, first, last in sent:
         while first <= last:
             parked = session.staged.get((producer, first))
             if parked is None:
                 raise TransactionRolledBackError(_why_missing(session, producer, first))
-            yield parked
+            found[parked.index] = parked
             first = parked.header.last + 1
+    return list(found.values())
 
 
 def _why_missing(session: Session, producer: int, sequence: int) -> str:
@@ -134,32 +185,19 @@ def _why_missing(session: Session, producer: int, sequence: int) -> str:
     return f"message {sequence} of this transaction is not here"
 
 
-def _handed_over(b: State, handles: tuple[str, ...]) -> Iterator[Parked]:
-    for handle in dict.fromkeys(handles):
-        if handle not in b.staged:
-            raise IllegalStateError(f"nothing is staged as {handle!r}, or not any more")
-        yield from b.staged[handle].packs
-
-
-def _check(b: State, header: PackHeader) -> None:
-    if wrong := accepting.why_not(b, header.destination):
-        raise TransactionRolledBackError(wrong)
-    if header.flags & pack.CONTROL and header.destination not in b.groups:
-        raise TransactionRolledBackError(f"{header.destination!r} is no group")
-
-
-def _known(b: State, m: cw.Commit) -> bool:
-    return bool(m.token) and b.tokens.get(m.token, 0) > b.stamp
+def _known(b: State, token: str) -> bool:
+    return bool(token) and b.tokens.get(token, 0) > b.stamp
 
 
 def _remember(b: State, token: str) -> None:
-    while b.tokens and (len(b.tokens) > TOKENS_MAX or next(iter(b.tokens.values())) <= b.stamp):
+    if not token or _known(b, token):
+        return
+    while b.tokens and (len(b.tokens) >= TOKENS_MAX or next(iter(b.tokens.values())) <= b.stamp):
         del b.tokens[next(iter(b.tokens))]
-    if token and token not in b.tokens:
-        b.tokens[token] = b.stamp + TOKEN_RETENTION_MS
+    b.tokens[token] = b.stamp + TOKEN_RETENTION_MS
 
 
-def _forget_own(b: State, session: Session, sent: tuple[cw.Sent, ...]) -> list[Parked]:
+def _forget_own(b: State, session: Session, sent: tuple[cw.Sent, ...]) -> None:
     """What this session has staged, in these ranges, is its own no longer."""
     found = [
         session.staged.pop(key)
@@ -167,25 +205,23 @@ def _forget_own(b: State, session: Session, sent: tuple[cw.Sent, ...]) -> list[P
         if any(producer == key[0] and first <= key[1] <= last for producer, first, last in sent)
     ]
     drop(b, found)
-    return found
 
 
 def _publish(b: State, parked: Parked) -> None:
-    header = parked.header
-    if header.flags & pack.CONTROL:
-        groups.control(b, b.groups[header.destination], parked.payload)
-    elif header.flags & pack.DELAYED:
+    if parked.header.flags & pack.DELAYED:
         b.parked_count += 1
         _delay(b, parked)
     else:
-        accepting.accept(b, header, parked.notes, parked.index)
+        _appear(b, parked)
 
 
 def stage(b: State, session: Session, m: cw.Stage) -> tuple[int, bytes]:
-    packs = tuple(_own(session, m.sent))
-    _forget_own(b, session, m.sent)
+    try:
+        packs = _own(session, m.sent)
+    finally:
+        _forget_own(b, session, m.sent)
     b.parked_count += len(packs)
-    handle = f"{session.number:x}-{session.request}"
+    handle = f"{session.number:x}-{b.index}-{session.request}"  # nobody ever had or has this one
     b.staged[handle] = Staged(b.stamp + STAGED_RETENTION_MS, packs)
     heapq.heappush(b.deadlines, (b.staged[handle].expires, STAGED, handle))
     return 0, handle.encode()

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from antiphon.broker import events as ev
 from antiphon.broker.broker import Broker
 from antiphon.broker.home import Cut, Effect, Hold, Home, Propose, RelayTo, Tell
-from antiphon.core.effects import Applied, Rejected
+from antiphon.core.effects import Accepted, Applied, Rejected
 from antiphon.formats import client_wire as cw
+from antiphon.formats import pack
+from antiphon.formats.entry import Entry
 from antiphon.sim.disk import SimDisk
 from antiphon.sim.links import SimLink
 from antiphon.sim.server import SimServer
 
 if TYPE_CHECKING:
     from antiphon.sim.messaging import MessagingWorld
+
+
+class WatchedBroker(Broker):
+    """Tells of each entry with the state right after it; a server applies several at a time."""
+
+    def __init__(
+        self, retain: int, observe: Callable[[Broker, Entry, list[ev.Event]], None]
+    ) -> None:
+        super().__init__(retain)
+        self._observe = observe
+
+    def apply(self, entry: Entry) -> list[Accepted]:
+        told = len(self.events)
+        accepted = super().apply(entry)
+        self._observe(self, entry, self.events[told:])
+        return accepted
 
 
 class SimHome(SimServer):
@@ -25,7 +45,7 @@ class SimHome(SimServer):
         self._last_link = 0
 
     def make_machine(self) -> Broker:
-        return Broker(self.world.plan.retain or 0)
+        return WatchedBroker(self.world.plan.retain or 0, self.world.entry_applied)
 
     @property
     def broker(self) -> Broker:
@@ -87,12 +107,18 @@ class SimHome(SimServer):
         elif (link := self.links.get(effect.link)) is None:
             return  # it has left meanwhile
         elif isinstance(effect, Tell):
+            if isinstance(effect.answer, cw.Deliver) and not effect.answer.reason:
+                self._look_at(effect.answer)
             link.to_client(effect.answer)
         elif isinstance(effect, Hold):
             link.hold(effect.hold)
         elif isinstance(effect, Cut):
             del self.links[effect.link]
             link.closed_by_server()
+
+    def _look_at(self, deliver: cw.Deliver) -> None:
+        count = pack.read_header(deliver.pack).count
+        self.world.ledger.sent(deliver.position, count, self.broker.stamp)
 
     def propose_waiting(self) -> None:
         replica = self.node.replica
@@ -101,7 +127,11 @@ class SimHome(SimServer):
         self._carry_out_home()
 
     def dispatch(self) -> None:
-        if self.home.dispatch():
+        more = self.home.dispatch()
+        for session, row in self.home.dispatcher.rows:
+            if row.kind == cw.DEAD:
+                self.world.ledger.gives_up((session, row.consumer), row.first)
+        if more:
             self.world.at(1, self.world.on_server, self, self.lives, self._nothing)
         self._carry_out_home()
 

@@ -12,9 +12,12 @@ import msgspec
 
 from antiphon.broker.home import HomeSettings
 from antiphon.core.settings import Settings
+from antiphon.formats.destination import DEAD_LETTERS
 from antiphon.sim.draws import stream
 from antiphon.sim.members import Membership
 from antiphon.sim.programs import MAILBOX, Role
+from antiphon.sim.special import Flavour
+from antiphon.sim.transacting import Transacting
 
 LEADER = 0
 """A fault's target: whoever leads when it strikes."""
@@ -110,6 +113,12 @@ def draw_plan(seed: int) -> Plan:
     random = stream(seed, "groups")
     if random.random() < 0.5:
         messaging = _with_groups(random, messaging, plan.duration_us)
+    random = stream(seed, "kinds")
+    if random.random() < 0.5:
+        messaging = _with_kinds(random, messaging)
+    random = stream(seed, "transactions")
+    if random.random() < 0.5:
+        messaging = _with_transactions(random, messaging, plan.duration_us)
     return msgspec.structs.replace(plan, messaging=messaging)
 
 
@@ -193,6 +202,84 @@ def _draw_member(random: Random, groups: tuple[str, ...]) -> Role:
             changes=random.choice((0.0, 0.0, 0.05)),
             provides=random.random() < 0.6,
             fails=random.choice((0.0, 0.0, 0.3)),
+        ),
+    )
+
+
+def _with_kinds(random: Random, m: Messaging) -> Messaging:
+    """The same programs, with special messages, and other kinds of consumers."""
+    flavour = Flavour(
+        ranked=random.choice((0.0, 0.3, 0.8)),
+        mortal=random.choice((0.0, 0.1, 0.5)),
+        delayed=random.choice((0.0, 0.1, 0.5)),
+        grouped=random.choice((0.0, 0.3, 1.0)),
+    )
+    exclusive, shares = random.choice((0.0, 0.2)), random.choice((0.0, 0.5, 1.0))
+    roles = [
+        msgspec.structs.replace(
+            role,
+            flavour=flavour if random.random() < 0.7 else Flavour(),
+            exclusive=random.random() < exclusive,
+            shares=random.random() < shares,
+        )
+        for role in m.roles
+    ]
+    home = m.home
+    if random.random() < 0.4:
+        home = msgspec.structs.replace(home, deliveries_max=random.choice((1, 2, 3)))
+        undertaker = _draw_role(random, publishes=False)
+        roles.append(msgspec.structs.replace(undertaker, consumes=(DEAD_LETTERS,)))
+    return msgspec.structs.replace(m, roles=tuple(roles), home=home)
+
+
+SOURCES = ("queue:in", "queue:jn", "topic:in")
+
+
+def _with_transactions(random: Random, m: Messaging, duration_us: int) -> Messaging:
+    """More programs: some that feed queues and a topic, some that turn what they find there into
+    something else, one message into one, and somebody who gets that."""
+    first = len(m.roles)
+    sources = random.sample(SOURCES, random.choice((1, 2, 2)))
+    flavour = m.roles[0].flavour
+    feeder = msgspec.structs.replace(
+        _draw_role(random, publishes=True),
+        to=tuple(sources),
+        persistent=True,
+        consumes=(),
+        flavour=msgspec.structs.replace(flavour, mortal=0.0),
+    )
+    to = ("queue:out", "topic:out", *m.groups)
+    transactors = [
+        msgspec.structs.replace(_draw_transactor(random, sources, to), flavour=flavour)
+        for _ in range(random.choice((1, 2, 3)))
+    ]
+    getter = msgspec.structs.replace(
+        _draw_role(random, publishes=False), consumes=("queue:out", "topic:out")
+    )
+    roles = (*m.roles, feeder, *transactors, getter)
+    faults = _draw_program_faults(random, range(first + 1, len(roles) - 1), duration_us)
+    return msgspec.structs.replace(
+        m,
+        roles=roles,
+        faults=tuple(sorted([*m.faults, *faults], key=lambda f: f.at_us)),
+    )
+
+
+def _draw_transactor(random: Random, sources: list[str], to: tuple[str, ...]) -> Role:
+    role = _draw_role(random, publishes=random.random() < 0.3)
+    return msgspec.structs.replace(
+        role,
+        publishes=min(role.publishes, 5),
+        to=(*to, MAILBOX) if random.random() < 0.2 else to,
+        named=False,
+        consumes=tuple(random.sample(sources, random.randrange(1, len(sources) + 1))),
+        durable=True,
+        transacts=Transacting(
+            size=random.choice((1, 3, 10)),
+            rolls_back=random.choice((0.0, 0.1, 0.5)),
+            stages=random.choice((0.0, 0.1, 0.5)),
+            tokens=random.choice((0.0, 0.5)),
+            gives=random.choice((0.0, 0.1)),
         ),
     )
 
