@@ -43,7 +43,7 @@ class SimConsumer:
         self._conversation = conversation
         self._random = program.random
         self._shared = role.shares and not queue and not is_temporary(destination)
-        self._durable = durable
+        self._durable = destination if durable and self._shared else durable
         divided = queue or self._shared
         self._inbox = Inbox(self.number, divided, role.prefetch, self._now_ms)
         self._inbox.deliveries_max = conversation.deliveries_max
@@ -65,7 +65,7 @@ class SimConsumer:
             self.number,
             destination,
             role.prefetch,
-            durable,
+            self._durable,
             slow=role.slow,
             shared=destination if self._shared else "",
             exclusive=exclusive,

@@ -16,6 +16,7 @@ What a program is told of its commit is what happened.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -64,7 +65,7 @@ class Deals:
         self._staged: dict[str, Deal] = {}  # by handle
         self._tokens: set[str] = set()
         self._outputs: dict[tuple[str, int], Deal] = {}  # of each input
-        self.committed = 0
+        self.outcomes: Counter[str] = Counter()
 
     # -- What programs do ----------------------------------------------------------------------
 
@@ -95,10 +96,13 @@ class Deals:
             return
         deal.result = result = event.result
         if result.code:
+            self.outcomes["refused"] += 1
             self._is_refused_rightly(deal, result)
         elif deal.stages:
+            self.outcomes["staged"] += 1
             self._staged[result.data.decode()] = deal
         else:
+            self.outcomes["committed" if result.value else "void"] += 1
             self._commit(deal, result.value)
 
     def _is_refused_rightly(self, deal: Deal, result: Result) -> None:
@@ -121,7 +125,6 @@ class Deals:
         self._tokens.add(deal.token)
         handed_over = [self._staged.pop(h, None) for h in dict.fromkeys(deal.handles)]
         if value:
-            self.committed += 1
             self._due += [deal, *(staged for staged in handed_over if staged is not None)]
         for one in deal.inputs:
             self._is_used_once(deal, one)

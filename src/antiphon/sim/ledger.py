@@ -17,6 +17,7 @@ in `tests/simulation/test_ledger.py` that fails it:
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable
 
 from antiphon.broker import events as ev
@@ -52,7 +53,8 @@ class Reading:
         # -> the last position it was handed; of a queue, of each priority
         self._handed: dict[tuple[Reader, int], int] = {}
         self._held: dict[int, Reader] = {}  # of a queue: who has the message
-        self._given_up: set[int] = set()  # by a server; the log may not know yet
+        self._given_up = ledger.given_up[name]
+        self._buried = ledger.buried[name]
         self._ledger = ledger
         self._matches = matcher(pattern)
 
@@ -71,7 +73,8 @@ class Reading:
 
     def missing(self, after: int = 0) -> list[int]:
         """What nobody has seen, or nobody acknowledged."""
-        return [p for p in self.expected(after, 1 << 62) if p not in self._done]
+        over = self._done | self._buried
+        return [p for p in self.expected(after, 1 << 62) if p not in over]
 
     def awaits(self, reader: Reader) -> bool:
         """Of a topic: there is more that this consumer must get."""
@@ -99,7 +102,7 @@ class Reading:
             raise ViolationError(f"{self.name} got another body at {position}")
 
     def _is_flagged_rightly(self, position: int, deliveries: int) -> None:
-        if position in self._confirmed:
+        if position in self._confirmed or position in self._buried:
             raise ViolationError(f"{self.name} got {position} again, which it had acknowledged")
         if deliveries == 1 and position in self.seen:
             raise ViolationError(f"{self.name} got {position} twice, and it is not flagged")
@@ -123,10 +126,6 @@ class Reading:
         if deliveries == 1 and position < last and not came_back:
             raise ViolationError(f"{self.name} got {position} after {last}")
 
-    def gives_up(self, position: int) -> None:
-        """A server does not send this message, which was delivered too often."""
-        self._given_up.add(position)
-
     def done(self, position: int) -> None:
         """An application acknowledges; its word may be lost with its session."""
         self._done.add(position)
@@ -149,6 +148,7 @@ class DeadLetters(Reading):
         self.seen.discard(position)
         self._done.discard(position)
         self._confirmed.discard(position)
+        self._buried.discard(position)
 
     def expected(self, after: int, before: int) -> list[int]:
         return [p for p in sorted(self._put) if after < p < before]
@@ -163,6 +163,8 @@ class DeadLetters(Reading):
 
 class Ledger:
     def __init__(self, clock_us: Callable[[], int] = lambda: 0) -> None:
+        self.given_up: dict[str, set[int]] = defaultdict(set)  # by servers; by reading
+        self.buried: dict[str, set[int]] = defaultdict(set)  # dead letters, by reading
         self.deals = Deals()
         self.division = Division(self.traits, self.has_let_go)
         self.dead_letters = DeadLetters(self)
@@ -317,16 +319,13 @@ class Ledger:
         self.came_back.add(self._opened[reader])
 
     def gives_up(self, reader: Reader, position: int) -> None:
-        """A server does."""
-        if (reading := self.readings.get(self._opened[reader])) is not None:
-            reading.gives_up(position)
+        """A server does not send this message, which was delivered too often."""
+        self.given_up[self._opened[reader]].add(position)
 
-    def buried(self, reader: Reader, position: int) -> None:
-        """The state machine has made a dead letter of a message that this consumer had."""
+    def buries(self, reader: Reader, position: int) -> None:
+        """The state machine makes a dead letter of a message that this consumer had."""
         name = self._opened[reader]
-        if name in self.readings:
-            self.readings[name].done(position)
-            self.readings[name].acknowledged(position, position)
+        self.buried[name].add(position)
         if name != DEAD_LETTERS:  # otherwise it is just gone
             self.dead_letters.put(position)
 

@@ -211,7 +211,7 @@ class MessagingWorld(World):
     def _look_for_letters(self, reader: tuple[int, int], row: cw.AckRow) -> None:
         for position in range(row.first, row.last + 1):
             if not self.is_over(DEAD_LETTERS, position):
-                self.ledger.buried(reader, position)
+                self.ledger.buries(reader, position)
 
     def _look_into(self, entry: Entry, events: list[ev.Event]) -> None:
         """What is for a group itself, or not visible yet, has numbers in its session, and no
