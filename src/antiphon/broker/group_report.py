@@ -56,6 +56,8 @@ def _why(b: State, member: Member, connected: bool) -> str:
         return "closed in order, or invited and not come yet"
     gone = "its session is over, it gave up, or it never came"
     reason = "its connection is lost" if member.session else gone
+    if (session := b.sessions.get(member.session)) is not None and session.held:
+        reason = f"its server {session.node} is away"
     if member.suspect_at:
         return f"{reason}; suspected in {_seconds(b, member.suspect_at)}"
     if member.remove_at:

@@ -100,12 +100,24 @@ def join(b: State, session: Session, m: cw.Join) -> tuple[int, bytes]:
             "was changed. Choose another name, or close that member first"
         )
     if old is not None and old.durable and m.durable:
+        _check_home(b, group, old)
         _resume(b, group, old, session, m)
     else:
         _enter(b, group, name, old, session, m)
     waits = group.members[name].needs_state
     data = (name, group.relation, tuple(group.members), waits)
     return group.view, msgspec.msgpack.encode(data)
+
+
+def _check_home(b: State, group: Group, old: Member) -> None:
+    """With local contexts: its server alone knows how far it was."""
+    before = b.sessions.get(old.session)
+    if before is not None and before.held:
+        raise IllegalStateError(
+            f"cannot join {group.destination!r} as {old.name!r}: server {before.node} alone knows "
+            "how far that member was, and is away. Nothing was changed. Wait until it is back, or "
+            "remove it from the cluster"
+        )
 
 
 def _check_name(name: str) -> None:
