@@ -69,7 +69,6 @@ def test_each_help_ends_with_an_example_that_parses(command: str) -> None:
         ("serve --node 1 --cluster 1=a:1,1=b:2", "lists a node twice"),
         ("serve --storage tape", "invalid choice"),
         ("serve --contexts global", "invalid choice"),
-        ("serve --contexts local", "does not exist yet"),
         ("serve --contexts local --storage memory", "needs storage = durable"),
         ("serve --metrics 9470", "not HOST:PORT"),
         ("serve --config missing.toml", "missing.toml cannot be read"),
@@ -84,6 +83,10 @@ def test_each_help_ends_with_an_example_that_parses(command: str) -> None:
         (f"sub {URL} queue:q --timeout nan", "'nan' is not a number of seconds"),
         (f"sub {URL} topic:t --durable mail", "--durable needs --client-id"),
         (f"sub {URL} queue:q --durable mail --client-id me", "--durable is for topics"),
+        (f"sub {URL} queue:q --shared both", "--shared is for topics"),
+        (f"sub {URL} topic:t --shared s --durable d --client-id me", "not both"),
+        (f"sub {URL} topic:t --browse", "--browse is for queues"),
+        (f"pub {URL} queue:q x --priority 10", "'10' is not a priority"),
     ],
 )
 def test_wrong_usage_exits_2_and_says_why(

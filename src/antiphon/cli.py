@@ -102,12 +102,7 @@ def _add_serve(commands: Commands) -> None:
         "--data", metavar="DIR", help="journal, if durable (default: ./antiphon-data)"
     )
     _add_storage(parser, default=None)
-    parser.add_argument(
-        "--contexts",
-        choices=("replicated", "local"),
-        help="who keeps what the servers know of a client: all, or its own (default: replicated; "
-        "local does not exist yet)",
-    )
+    _add_contexts(parser, default=None)
     parser.add_argument(
         "--metrics",
         type=_address,
@@ -143,6 +138,7 @@ def _add_cluster(commands: Commands) -> None:
     up.add_argument("servers", type=_positive, metavar="N", help="how many servers")
     up.add_argument("--data", metavar="DIR", help="keep the journals here (default: temporary)")
     _add_storage(up)
+    _add_contexts(up)
     status = _add_command(
         cluster,
         "status",
@@ -202,6 +198,9 @@ def _add_pub(commands: Commands) -> None:
         metavar="NAME=VALUE",
         help="a number, true, false or a text; 'NAME=\"4\"' is the text 4",
     )
+    parser.add_argument("--priority", type=_priority, metavar="N", help="0 to 9; 4 is usual")
+    parser.add_argument("--ttl", type=_seconds, metavar="S", help="expires after S seconds")
+    parser.add_argument("--delay", type=_seconds, metavar="S", help="delivered after S seconds")
     _add_json(parser)
 
 
@@ -225,6 +224,12 @@ def _add_sub(commands: Commands) -> None:
     parser.add_argument(
         "--durable", metavar="NAME", help="go on with this subscription; needs --client-id"
     )
+    parser.add_argument(
+        "--shared", metavar="NAME", help="divide this subscription with others who have it"
+    )
+    parser.add_argument(
+        "--browse", action="store_true", help="show what is in the queue, and leave it there"
+    )
     parser.add_argument("--client-id", metavar="ID", help="who this is, to the servers")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     subscribe = _implementation("antiphon.pubsub_cli", "subscribe")
@@ -236,7 +241,19 @@ def _checked_sub(parser: argparse.ArgumentParser, args: argparse.Namespace) -> a
         parser.error("--durable needs --client-id: a durable subscription belongs to a client")
     if args.durable is not None and not args.destination.startswith("topic:"):
         parser.error("--durable is for topics; a queue keeps its messages anyway")
+    if args.shared is not None and not args.destination.startswith("topic:"):
+        parser.error("--shared is for topics; the consumers of a queue divide its messages anyway")
+    if args.shared is not None and args.durable is not None:
+        parser.error("--shared or --durable, not both")
+    if args.browse and not args.destination.startswith("queue:"):
+        parser.error("--browse is for queues")
     return args
+
+
+def _priority(text: str) -> int:
+    if text not in tuple("0123456789"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a priority from 0 to 9")
+    return int(text)
 
 
 def _add_watch_group(commands: Commands) -> None:
@@ -317,6 +334,7 @@ def _add_chaos(commands: Commands) -> None:
         "--servers", type=_positive, default=3, metavar="N", help="servers (default: %(default)s)"
     )
     _add_storage(parser)
+    _add_contexts(parser)
     parser.add_argument("--trace", metavar="DIR", help="keep the traces and logs here")
     _add_json(parser)
 
@@ -462,6 +480,15 @@ def _add_storage(parser: argparse.ArgumentParser, default: str | None = "durable
         choices=("durable", "memory"),
         default=default,
         help="whether an entry counts once synced to disk, or once in memory (default: durable)",
+    )
+
+
+def _add_contexts(parser: argparse.ArgumentParser, default: str | None = "replicated") -> None:
+    parser.add_argument(
+        "--contexts",
+        choices=("replicated", "local"),
+        default=default,
+        help="which servers know how far a subscriber is: all, or its own (default: replicated)",
     )
 
 

@@ -13,10 +13,12 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from types import FrameType
 from typing import Any
 
 import antiphon
+from antiphon.api.properties import DEAD_REASON
 
 ACKNOWLEDGE_EVERY = 256
 """Messages shown; with nothing more to show, those shown so far are acknowledged at once."""
@@ -30,12 +32,17 @@ IN_FLIGHT_MAX = 4096
 def publish(args: argparse.Namespace) -> int:
     """1 if not everything was sent."""
     bodies = _lines() if args.body == "-" else [args.body]
-    properties = dict(args.properties)
+    headers = {
+        "properties": dict(args.properties),
+        "priority": args.priority,
+        "time_to_live": args.ttl,
+        "delivery_delay": args.delay,
+    }
     sent = _Sent()
     try:
         with antiphon.connect(args.url) as ctx:
             destination = antiphon.Destination.parse(args.destination)
-            _send_all(ctx.create_producer(), destination, bodies, properties, sent)
+            _send_all(ctx.create_producer(), destination, bodies, headers, sent)
     except antiphon.JMSError as error:
         _report(args, sent.count, str(error))
         raise
@@ -62,14 +69,14 @@ def _send_all(
     producer: antiphon.Producer,
     destination: antiphon.Destination,
     bodies: Iterable[str],
-    properties: dict[str, Any],
+    headers: dict[str, Any],
     sent: _Sent,
 ) -> None:
     """Each line leaves as it is read, for somebody may be typing; the answers come meanwhile."""
     waiting: deque[antiphon.SendFuture] = deque()
     try:
         for body in bodies:
-            waiting.append(producer.send_async(destination, body, properties=properties))
+            waiting.append(producer.send_async(destination, body, **headers))
             while waiting and (waiting[0].done() or len(waiting) > IN_FLIGHT_MAX):
                 _settle(waiting, sent)
     finally:  # whatever ends the input, what was sent before it counts
@@ -100,7 +107,7 @@ def subscribe(args: argparse.Namespace) -> int:
         with antiphon.connect(
             args.url, client_id=args.client_id, session_mode=antiphon.CLIENT_ACKNOWLEDGE
         ) as ctx:
-            seen = _show_all(ctx, _open(ctx, args), args)
+            seen = _browse(ctx, args) if args.browse else _show_all(ctx, _open(ctx, args), args)
     except KeyboardInterrupt:
         return 0
     return 1 if args.count is not None and seen < args.count else 0
@@ -115,7 +122,20 @@ def _open(ctx: antiphon.Context, args: argparse.Namespace) -> antiphon.Consumer:
     if args.durable is not None:
         assert isinstance(destination, antiphon.Topic)  # the command line has seen to it
         return ctx.create_durable_consumer(destination, args.durable, selector=args.selector)
+    if args.shared is not None:
+        assert isinstance(destination, antiphon.Topic)
+        return ctx.create_shared_consumer(destination, args.shared, selector=args.selector)
     return ctx.create_consumer(destination, selector=args.selector)
+
+
+def _browse(ctx: antiphon.Context, args: argparse.Namespace) -> int:
+    queue = antiphon.Destination.parse(args.destination)
+    assert isinstance(queue, antiphon.Queue)
+    seen = 0
+    for message in islice(ctx.create_browser(queue, args.selector), args.count):
+        _show(message, args)
+        seen += 1
+    return seen
 
 
 def _show_all(ctx: antiphon.Context, consumer: antiphon.Consumer, args: argparse.Namespace) -> int:
@@ -128,7 +148,7 @@ def _show_all(ctx: antiphon.Context, consumer: antiphon.Consumer, args: argparse
             message = consumer.receive(timeout=args.timeout)
         if message is None:
             break
-        print(_as_json(message) if args.json else _as_text(message))
+        _show(message, args)
         seen += 1
         if seen % ACKNOWLEDGE_EVERY == 0:
             _acknowledge(ctx)
@@ -141,11 +161,17 @@ def _acknowledge(ctx: antiphon.Context) -> None:
     ctx.acknowledge()
 
 
+def _show(message: antiphon.Message, args: argparse.Namespace) -> None:
+    print(_as_json(message) if args.json else _as_text(message))
+
+
 def _as_text(message: antiphon.Message) -> str:
     body = message.body if isinstance(message.body, str) else repr(message.body)
     properties = [f"{name}={value!r}" for name, value in message.properties.items()]
     again = ["(redelivered)"] if message.redelivered else []
-    return "  ".join([body, *properties, *again])
+    reason = message.get_string_property(DEAD_REASON)
+    dead = [f"({message.destination}: {reason})"] if reason is not None else []
+    return "  ".join([body, *properties, *again, *dead])
 
 
 def _as_json(message: antiphon.Message) -> str:
@@ -162,6 +188,7 @@ def _as_json(message: antiphon.Message) -> str:
         "correlation_id": message.correlation_id,
         "reply_to": str(message.reply_to) if message.reply_to is not None else None,
         "type": message.type,
+        "dead_reason": message.get_string_property(DEAD_REASON),
     }
     report |= {name: value for name, value in optional.items() if value is not None}
     return json.dumps(report, default=_plain, ensure_ascii=False)

@@ -104,11 +104,13 @@ class Rig:
         """Returns the position of the last message; 0: it was not accepted."""
         return self._publish(session, destination, count, b"", producer)
 
-    def publish_keys(self, session: int, destination: str, *keys: str | None) -> int:
+    def publish_keys(
+        self, session: int, destination: str, *keys: str | None, flags: int = 0, delay: int = 0
+    ) -> int:
         """A message with each of these keys, in one pack."""
-        extras = [columns.encode_extra(Extra(key=key)) for key in keys]
-        body, flags = columns.encode([Outgoing(columns.TEXT, b"x", e, 0) for e in extras])
-        return self._publish(session, destination, len(keys), body, flags=flags)
+        extras = [columns.encode_extra(Extra(key=key, delivery_delay=delay)) for key in keys]
+        body, found = columns.encode([Outgoing(columns.TEXT, b"x", e, 0) for e in extras])
+        return self._publish(session, destination, len(keys), body, flags=flags | found)
 
     def publish_each(self, session: int, destination: str, *extras: Extra, flags: int = 0) -> int:
         """A message with each of these headers, in one pack, flagged as clients do."""

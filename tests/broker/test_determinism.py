@@ -185,6 +185,7 @@ def test_a_snapshot_has_something_of_everything() -> None:
     rig.ask(1, cw.CreateTopic("topic:v"))
     rig.ask(1, cw.CreateTopic("topic:w"))
     rig.publish_keys(1, "topic:v", "k", None)
+    rig.publish_keys(1, "topic:v", "k", flags=pack.STAGED)
     rig.ack(1, (1, 0, 3), (1, 5, 5))
     rig.close_consumer(1, 1, cw.Kept(1, 4, 4, 3))
     rig.open(1, 2, "topic:v", durable="e", selector="a = 1", no_local=True)

@@ -198,6 +198,20 @@ def test_who_left_before_the_state_jumped_past_its_attachment_is_not_held_to_be_
     house.attached(B, client_id="a")
 
 
+def test_who_leaves_after_the_state_jumped_past_its_attachment_is_not_held_to_be_there() -> None:
+    house = House(2)
+    behind = house.servers[2]
+    behind.lags = True
+    client = house.connect(2)
+    client.attach(A, client_id="a")
+    behind.broker.restore(house.servers[1].broker.snapshot())
+    behind.applied = len(house.log)
+    behind.lags = False
+    behind.home.restored()
+    client.lose()
+    assert house.commands(command.Detach) == [command.Detach(A, 1)]
+
+
 # -- Publishing ------------------------------------------------------------------------------------
 
 
@@ -400,6 +414,44 @@ def test_a_consumer_is_closed_behind_the_acknowledgements_that_came_before() -> 
     house.settle()
     assert client.heard[-3:] == [cw.Acked(1), cw.Acked(2), cw.Result(2)]
     assert house.servers[1].broker.queues["queue:q"].count == 1
+
+
+def test_a_commit_opens_the_window() -> None:
+    house = House()
+    client = house.attached(A)
+    client.say(open_consumer(1, 1, "topic:t", prefetch=2))
+    client.say(publish(A, 1, 5))
+    client.say(cw.Control(2, cw.Commit((cw.AckRow(1, 0, 2),), ())))
+    assert client.deliveries() == [(1, 1, 2, 1), (1, 3, 4, 1)]
+
+
+def test_a_refused_commit_does_not_open_the_window() -> None:
+    house = House()
+    client = house.attached(A)
+    client.say(open_consumer(1, 1, "topic:t", prefetch=2))
+    client.say(publish(A, 1, 5))
+    commit = cw.Commit((cw.AckRow(1, 0, 2),), (), staged=("nothing",))
+    (result,) = client.say(cw.Control(2, commit))
+    assert isinstance(result, cw.Result)
+    assert result.code == "TransactionRolledBackError"
+    assert client.deliveries() == [(1, 1, 2, 1)]
+
+
+def test_a_commit_opens_the_window_when_its_client_asks_for_the_answer_again() -> None:
+    """It was made through another connection, and came into the log behind the new one."""
+    house = House()
+    client = house.attached(A)
+    client.say(open_consumer(1, 1, "topic:t", prefetch=2))
+    client.say(publish(A, 1, 5))
+    again = house.connect()
+    again.attach(A, attempt=2, sequences=((0, 6),), seen=(cw.Seen(1, 2, ()),))
+    commit = cw.Commit((cw.AckRow(1, 0, 2),), ())
+    house.append(Kind.PACK, command.encode([command.Request(A, 2, commit)]))
+    house.settle()
+    assert again.deliveries() == []
+    again.say(cw.Control(2, commit))
+    assert again.told(cw.Result) == [cw.Result(2, value=1)]
+    assert again.deliveries() == [(1, 3, 4, 1)]
 
 
 def test_lost_acknowledgements_are_proposed_again() -> None:

@@ -93,6 +93,41 @@ def test_a_durable_subscription_begins_so_once() -> None:
     assert r.subscription(B, 2).runs(1, 3, 0) == [(2, 3, 1)]
 
 
+def test_a_shared_subscription_begins_so_too() -> None:
+    r = rig("topic:t")
+    r.publish_keys(A, "topic:t", "k", None, "l")
+    r.open(B, 1, "topic:t", shared="s")
+    assert r.holds(B, 1) == [(1, 1, 1), (3, 3, 1)]
+    r.publish_keys(A, "topic:t", "k")
+    assert r.holds(B, 1) == [(1, 1, 1), (3, 4, 1)]
+    r.open(B, 2, "topic:t", shared="s")
+    assert r.holds(B, 2) == []
+
+
+def test_what_becomes_visible_later_is_the_last_then() -> None:
+    r = rig("topic:t")
+    r.publish_keys(A, "topic:t", "k", flags=pack.STAGED)
+    r.publish_keys(A, "topic:t", "l", flags=pack.DELAYED, delay=5000)
+    r.publish_keys(A, "topic:t", "k", "l")
+    assert r.broker.live() == ((1, 2),)
+    assert r.ask(A, cw.Commit((), ((0, 1, 1),))).value == 1
+    assert list(r.broker.last_values.rows()) == [("topic:t", "k", 3), ("topic:t", "l", 2)]
+    r.wait(6000)
+    assert list(r.broker.last_values.rows()) == [("topic:t", "k", 3), ("topic:t", "l", 4)]
+
+
+def test_what_was_stored_earlier_is_delivered_but_not_kept_when_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(last_values, "KEYS_MAX", 1)
+    r = rig("topic:t")
+    r.publish_keys(A, "topic:t", "k", flags=pack.STAGED)
+    r.publish_keys(A, "topic:t", "l")
+    assert r.ask(A, cw.Commit((), ((0, 1, 1),))).value == 1
+    assert r.broker.position == 2
+    assert list(r.broker.last_values.rows()) == [("topic:t", "l", 1)]
+
+
 def test_a_resumed_consumer_goes_on_among_the_last_values() -> None:
     house = House(servers=2)
     client, sender = house.attached(A), house.attached(B)

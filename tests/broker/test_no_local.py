@@ -4,6 +4,7 @@ import pytest
 
 from antiphon.broker.broker import Broker
 from antiphon.formats import client_wire as cw
+from antiphon.formats import pack
 from tests.broker.house import House, open_consumer, publish
 from tests.broker.rig import Rig
 
@@ -119,6 +120,22 @@ def test_it_is_in_the_snapshot() -> None:
     r.publish(A, "topic:t", 2)
     other.apply(r.entries[-1])
     assert [s.floor for s in other.topics.subscriptions.values()] == [2]
+
+
+def test_a_transaction_and_a_delay_do_not_hide_whose_messages_they_are() -> None:
+    """[31]"""
+    r = rig(a="c")
+    r.open(B, 1, "topic:t")
+    r.open(A, 1, "topic:t", durable="s", no_local=True)
+    r.publish_keys(A, "topic:t", None, None, flags=pack.STAGED)
+    handle = r.ask(A, cw.Stage(((0, 1, 2),))).data.decode()
+    r.publish_keys(A, "topic:t", None, flags=pack.DELAYED, delay=5000)
+    r.close(A)
+    r.ask(B, cw.Commit((), (), staged=(handle,)))
+    r.wait(6000)
+    assert r.broker.position == 3
+    (subscription,) = (s for s in r.broker.topics.subscriptions.values() if s.durable)
+    assert subscription.floor == 3
 
 
 def test_a_member_of_a_group_is_not_told_what_it_said() -> None:

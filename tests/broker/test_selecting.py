@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.broker import dispatcher, passing
+from antiphon.broker.readers import TopicReader
 from antiphon.formats import client_wire as cw
 from antiphon.formats import command
 from antiphon.formats.columns import Columns, Extra
@@ -285,21 +286,42 @@ def test_a_row_of_the_old_home_comes_late_and_does_no_harm(
     assert floor_of(house, node=2) == 2
 
 
-def test_a_member_that_waits_for_its_state_says_itself_what_it_has() -> None:
+def reader_of(house: House, session: int) -> TopicReader:
+    (reader,) = house.servers[1].home.dispatcher._sessions[session].values()
+    assert isinstance(reader, TopicReader)
+    return reader
+
+
+def test_a_member_that_takes_over_a_state_says_itself_what_it_has() -> None:
     house = patient_house()
     client, provider = house.attached(A), house.attached(B)
     provider.say(cw.Control(1, cw.CreateGroup("topic:g")))
     provider.say(cw.Control(2, cw.Join(1, "topic:g", 10, "one", provides=True)))
-    client.say(cw.Control(1, cw.Join(1, "topic:g", 10, "two", durable=True)))
     provider.say(publish_each(B, 1, *floors(1, 1), destination="topic:g"))
-    (reader,) = house.servers[1].home.dispatcher._sessions[A].values()
-    assert isinstance(reader, dispatcher.TopicReader)
+    client.say(cw.Control(1, cw.Join(1, "topic:g", 10, "two", durable=True)))
+    provider.say(publish(B, 3, destination="topic:other"))
+    reader = reader_of(house, A)
     assert reader.waits
-    assert reader.done_to(2) == 0
+    assert reader.done_to(3) == 0
     member = house.servers[1].broker.groups["topic:g"].members["two"]
     client.say(cw.Control(2, cw.StateDone(1, member.request)))
-    assert reader.subscription.base == 0
-    assert reader.done_to(2) == 0
+    assert not reader.waits
+    assert reader.subscription.base == 2
+    assert reader.done_to(3) == 0
+    client.say(cw.Ack(1, (cw.AckRow(1, 0, 0, 1, member.took),)))
+    assert reader.done_to(3) == 3
+
+
+def test_nothing_is_said_of_who_is_not_counted_yet() -> None:
+    house = patient_house()
+    client, sender = house.attached(A), house.attached(B)
+    client.say(open_consumer(1, 1, "topic:t", selector="floor = 4"))
+    sender.say(publish_each(B, 1, *floors(1, 4, 1)))
+    client.say(ack(1, 1, 2))
+    reader = reader_of(house, A)
+    assert reader.done_to(3) == 3
+    reader.uncounted = (2, 2)
+    assert reader.done_to(3) == 0
 
 
 # -- Expiry ----------------------------------------------------------------------------------------

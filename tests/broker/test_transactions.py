@@ -72,6 +72,25 @@ def test_a_commit_acknowledges_what_was_received() -> None:
     assert [d for d, *_ in accepted(rig)] == ["queue:r"]
 
 
+def test_a_commit_is_refused_if_another_consumer_gets_what_was_received() -> None:
+    """The consumer of a durable subscription was closed in the transaction, and opened again: what
+    the first one received comes to the second one. Committed, it would be handled twice."""
+    rig = Rig()
+    rig.attach(A, client_id="c")
+    rig.open(A, 1, "topic:t", durable="d")
+    rig.publish(A, "topic:t", 2)
+    rig.close_consumer(A, 1, cw.Kept(1, 1, 1, 1))
+    rig.open(A, 2, "topic:t", durable="d")
+    result = rig.commit(A, rig.stage(A, "queue:q"), rows=(cw.AckRow(1, 0, 1),))
+    assert result.code == "TransactionRolledBackError"
+    assert "goes to the consumer that was opened since then" in result.text
+    assert (rig.accepted, rig.broker.parked_count) == ([], 0)
+    # The second one has handled it; what the first one had is part of that.
+    rows = (cw.AckRow(2, 0, 2), cw.AckRow(1, 0, 1))
+    assert rig.commit(A, rows=rows[:1]).code == ""
+    assert rig.commit(A, rows=rows).code == ""
+
+
 def test_what_a_commit_gives_up_goes_to_the_dead_letters() -> None:
     rig = rig_with_sessions()
     rig.open(A, 1, "queue:q")

@@ -453,6 +453,7 @@ OPERAND = "a name, a number, a string, TRUE, FALSE or '('"
 @pytest.mark.parametrize(
     ("text", "position", "expected"),
     [
+        ("a = 'x\ud800'", 7, "text, found half of a surrogate pair"),
         ("five >", 7, f"{OPERAND}, found the end"),
         ("five > AND", 8, f"{OPERAND}, found AND"),
         ("a b", 3, "an operator or the end, found b"),

@@ -158,3 +158,38 @@ def test_somebody_who_types_sees_each_line_arrive(url: str) -> None:
         out, err = typing.communicate(timeout=30)
         assert (typing.returncode, err) == (1, "")
         assert json.loads(out)["error"] == "interrupted"
+
+
+def test_priority_expiry_and_delay_are_given_by_hand(url: str) -> None:
+    queue = "queue:special"
+    for options in (
+        ["late", "--delay", "1", "--priority", "0"],
+        ["low", "--priority", "1"],
+        ["high", "--priority", "9"],
+    ):
+        assert antiphon("pub", url, queue, *options).returncode == 0
+    assert antiphon("pub", url, queue, "gone", "--ttl", "0.001").returncode == 0
+    seen = antiphon("sub", url, queue, "--count", "3", "--timeout", "20")
+    assert seen.stdout.splitlines() == ["high", "low", "late"]
+
+
+def test_browsing_leaves_the_messages(url: str) -> None:
+    for body in ("1", "2", "3"):
+        antiphon("pub", url, "queue:browsed", body, "-p", f"n={body}")
+    for _ in range(2):
+        seen = antiphon("sub", url, "queue:browsed", "--browse", "--selector", "n > 1")
+        assert seen.stdout.splitlines() == ["2  n=2", "3  n=3"]
+    few = antiphon("sub", url, "queue:browsed", "--browse", "--count", "1")
+    assert (few.returncode, few.stdout) == (0, "1  n=1\n")
+    assert antiphon("sub", url, "queue:browsed", "--browse", "--count", "4").returncode == 1
+
+
+def test_a_shared_subscription_is_divided(url: str) -> None:
+    shared = ("sub", url, "topic:divided", "--shared", "both", "--count", "1")
+    with running(*shared) as one, running(*shared) as two:
+        # Nobody is told when they have begun: so until both have one, more is sent.
+        while one.poll() is None or two.poll() is None:
+            antiphon("pub", url, "topic:divided", "x")
+        assert one.stdout is not None
+        assert two.stdout is not None
+        assert one.stdout.read() == two.stdout.read() == "x\n"

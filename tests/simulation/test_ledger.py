@@ -7,19 +7,21 @@ from antiphon.broker import events as ev
 from antiphon.core.effects import Accepted
 from antiphon.formats import columns, pack
 from antiphon.formats.client_wire import AckRow, NotPublished
-from antiphon.formats.columns import Outgoing
+from antiphon.formats.columns import Extra, Outgoing, encode_extra
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.ledger import Ledger, Reading, Window
 
 SENDER = 7
 ONE, OTHER = (1, 1), (2, 1)  # consumers
+RANKED, MORTAL = (encode_extra(e) for e in (Extra(priority=9), Extra(time_to_live=100)))
 
 
 class History:
     """Packs that are accepted one after the other, and what consumers get of them."""
 
     def __init__(self) -> None:
-        self.ledger = Ledger()
+        self.now_us = 0
+        self.ledger = Ledger(lambda: self.now_us)
         self._position = 0
 
     def accept(
@@ -29,17 +31,27 @@ class History:
         sequence: int | None = None,
         persistent: bool = True,
         sender: str = "p1",
+        extras: list[bytes] | None = None,
+        source: int = 0,
     ) -> None:
         """Messages with these numbers of their sender, as one pack."""
         bodies = [f"{sender}#{number}".encode() for number in numbers]
-        body, flags = columns.encode([Outgoing(columns.BYTES, b, b"", 0) for b in bodies])
+        chosen = extras or [b""] * len(numbers)
+        messages = [Outgoing(columns.BYTES, b, e, 0) for b, e in zip(bodies, chosen, strict=True)]
+        body, flags = columns.encode(messages)
         flags |= 0 if persistent else pack.NON_PERSISTENT
         first = numbers[0] if sequence is None else sequence
         payload = pack.encode(to, len(numbers), body, SENDER, first, 0, flags)
         index, position = self._position + 1, self._position + 1
-        one = Accepted(index, position, len(numbers), 0, 0, to, SENDER, first)
+        one = Accepted(index, position, len(numbers), 0, 0, to, SENDER, first, source=source)
         self._position += len(numbers)
         self.ledger.accepted(one, payload)
+
+    def park(self, number: int) -> None:
+        """A message that is delayed by 100 ms."""
+        extra = encode_extra(Extra(delivery_delay=100))
+        message, flags = columns.encode([Outgoing(columns.BYTES, body(number), extra, 0)])
+        self.ledger.parked(pack.encode("topic:t", 1, message, SENDER, number, 0, flags))
 
     def refuse(self, first: int, last: int) -> None:
         refusal = NotPublished(0, first, last, "InvalidDestinationError", "")
@@ -99,13 +111,6 @@ def test_a_good_history_passes(history: History, topic: Reading) -> None:
 
 
 # -- Sending ---------------------------------------------------------------------------------------
-
-
-def test_the_same_pack_by_another_server(history: History) -> None:
-    history.accept(1)
-    history._position = 0
-    history.accept(1)
-    assert history.ledger.positions == [1]
 
 
 def test_accepted_twice(history: History) -> None:
@@ -279,3 +284,136 @@ def test_more_than_a_window() -> None:
     window.arrived(7, 7)
     with pytest.raises(ViolationError, match="4 messages in a window of 3"):
         window.arrived(8, 8)
+
+
+# -- Special messages ------------------------------------------------------------------------------
+
+
+def test_priorities_have_orders_of_their_own(history: History) -> None:
+    queue = history.subscribe("queue:q", queue=True)
+    history.accept(1, 2, 3, 4, to="queue:q", extras=[RANKED, b"", b"", RANKED])
+    for position in (1, 4, 2):
+        deliver(queue, position)
+    deliver(queue, 3)
+    history.accept(5, 6, to="queue:q", extras=[RANKED, RANKED])
+    deliver(queue, 6)
+    with pytest.raises(ViolationError, match="got 5 after 6"):
+        deliver(queue, 5)
+
+
+def test_topics_know_no_priorities(history: History) -> None:
+    topic = history.subscribe()
+    history.accept(1, 2, extras=[b"", RANKED])
+    with pytest.raises(ViolationError, match=r"got 2 and not \[1\]"):
+        deliver(topic, 2)
+
+
+def test_what_has_expired_is_not_missed(history: History) -> None:
+    topic = history.subscribe()
+    history.accept(1, 2, 3, extras=[b"", MORTAL, b""])
+    history.ledger.applied(99)
+    assert topic.missing() == [1, 2, 3]
+    history.ledger.applied(100)
+    assert topic.missing() == [1, 3]
+    deliver(topic, 1)
+    deliver(topic, 3)
+
+
+def test_clocks_may_run_fast(history: History) -> None:
+    topic = history.subscribe()
+    history.accept(1, extras=[MORTAL])
+    history.now_us = 79_000
+    assert topic.missing() == [1]
+    history.now_us = 80_000
+    assert topic.missing() == []
+
+
+def test_what_has_expired_is_sent(history: History) -> None:
+    history.accept(1, 2, extras=[b"", MORTAL])
+    history.ledger.sent(1, 2, 99)
+    with pytest.raises(ViolationError, match="2 is sent at 100"):
+        history.ledger.sent(1, 2, 100)
+
+
+def test_delayed_messages(history: History) -> None:
+    history.ledger.applied(10)
+    history.park(1)
+    history.ledger.answered(body(1))
+    assert history.ledger.overdue() == [body(1)]
+    history.ledger.applied(110)
+    history.accept(1, source=1)
+    assert history.ledger.overdue() == []
+
+
+def test_visible_before_its_delay_is_over(history: History) -> None:
+    history.ledger.applied(10)
+    history.park(1)
+    history.ledger.applied(109)
+    with pytest.raises(ViolationError, match="is delayed to 110"):
+        history.accept(1, source=1)
+
+
+def test_what_comes_late_is_no_gap(history: History) -> None:
+    history.accept(1)
+    history.ledger.not_a_message(SENDER, 0, 2, 2)
+    history.accept(3)
+    history.accept(2, sender="p1.late", source=1)
+
+
+# -- Dead letters ----------------------------------------------------------------------------------
+
+
+def test_a_dead_letter(history: History, topic: Reading) -> None:
+    dead = history.ledger.dead_letters
+    with pytest.raises(ViolationError, match="a dead letter that nobody has made"):
+        deliver(dead, 2)
+    history.ledger.gives_up(ONE, 2)
+    deliver(topic, 1)
+    deliver(topic, 3)  # the second is not waited for
+    assert topic.missing() == [1, 2, 3, 4, 5]
+    history.ledger.buries(ONE, 2)
+    assert topic.missing() == [1, 3, 4, 5]
+    assert dead.missing() == [2]
+    deliver(dead, 2)
+    dead.done(2)
+    assert dead.missing() == []
+    with pytest.raises(ViolationError, match="had acknowledged"):
+        deliver(topic, 2, deliveries=2)
+
+
+def test_a_dead_letter_of_two_subscriptions(history: History, topic: Reading) -> None:
+    dead = history.ledger.dead_letters
+    for reader in (ONE, OTHER):
+        history.ledger.buries(reader, 2)
+        deliver(dead, 2)
+        dead.done(2)
+        dead.acknowledged(2, 2)
+    with pytest.raises(ViolationError, match="had acknowledged"):
+        deliver(dead, 2, deliveries=2)
+
+
+def test_dead_letters_that_are_given_up_are_gone(history: History, topic: Reading) -> None:
+    dead = history.ledger.dead_letters
+    history.ledger.opens((3, 1), dead.name)
+    history.ledger.buries(ONE, 2)
+    history.ledger.buries((3, 1), 2)
+    assert dead.missing() == []
+
+
+# -- Shared subscriptions --------------------------------------------------------------------------
+
+
+def test_a_shared_subscription_is_owed_what_came_after_it_was_open(history: History) -> None:
+    history.accept(1)
+    shared = history.subscribe(queue=True)
+    history.accept(2, 3)
+    deliver(shared, 2, reader=OTHER)  # it may have begun then
+    assert shared.missing(after=2) == [3]
+
+
+def test_a_window_grows() -> None:
+    window = Window(1)
+    window.widen(2)
+    window.arrived(1, 2)
+    with pytest.raises(ViolationError, match="3 messages in a window of 2"):
+        window.arrived(3, 3)

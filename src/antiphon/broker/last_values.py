@@ -59,7 +59,10 @@ class LastValues:
     def take(self, destination: str, keys: Keys, first: int) -> None:
         """`first`: the position of the pack's first message."""
         known = self._topics[destination]
-        known.update((key, first + i) for key, i in keys.items())
+        for key, i in keys.items():
+            # What was stored before it became visible cannot be refused any more.
+            if key in known or len(known) < KEYS_MAX:
+                known[key] = first + i
 
     def positions(self, matches: Callable[[str], bool]) -> list[int]:
         """Of all last messages in topics that match, in their order."""

@@ -121,7 +121,7 @@ def has_arrived(session: Session, body: cw.Body) -> bool:
 def commit(b: State, session: Session, m: cw.Commit) -> int:
     fresh = not _known(b, m.token)
     try:
-        _check(m)
+        _check(b, session, m)
         packs = _listed(b, session, m) if fresh else []
     except (IllegalStateError, TransactionRolledBackError) as error:
         _forget_own(b, session, m.sent)
@@ -131,18 +131,25 @@ def commit(b: State, session: Session, m: cw.Commit) -> int:
     for handle in m.staged:
         if handle in b.staged:
             expire(b, handle)
-    for row in m.rows:
-        consumers.acknowledge(b, session, row)
-    for parked in packs:
-        _publish(b, parked)
+    with b.together():
+        for row in m.rows:
+            consumers.acknowledge(b, session, row)
+        for parked in packs:
+            _publish(b, parked)
     return int(fresh)
 
 
-def _check(m: cw.Commit) -> None:
+def _check(b: State, session: Session, m: cw.Commit) -> None:
     if len(m.token) > TOKEN_LENGTH_MAX:
         raise IllegalStateError(f"a token has at most {TOKEN_LENGTH_MAX} characters")
     if any(row.kind not in (cw.ACK, cw.DEAD) for row in m.rows):
         raise IllegalStateError("only servers choose messages for a consumer")
+    for row in m.rows:
+        if subscription := consumers.taken_over(b, session, row):
+            raise IllegalStateError(
+                f"what was received from {subscription.pattern!r} goes to the consumer that was "
+                "opened since then"
+            )
 
 
 def _listed(b: State, session: Session, m: cw.Commit) -> list[Parked]:

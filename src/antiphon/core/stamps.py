@@ -20,8 +20,9 @@ class StampClock:
         self._at_ms: int | None = None  # when `_time_us` was true; None: before this start
 
     def saw(self, stamp: int, now_ms: int) -> None:
-        """An entry with this stamp came from a leader just now."""
-        if stamp >= self.last:
+        """An entry with this stamp came from a leader just now. The first one of all has 0: all
+        founders write the same, whatever their clocks say, so that it tells no time."""
+        if stamp and stamp >= self.last:
             self.last = stamp
             self._time_us = stamp * 1000
             self._at_ms = now_ms

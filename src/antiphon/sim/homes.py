@@ -2,18 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from antiphon.broker import events as ev
 from antiphon.broker.broker import Broker
-from antiphon.broker.home import Cut, Effect, Hold, Home, Propose, RelayTo, Tell
-from antiphon.core.effects import Applied, Rejected
+from antiphon.broker.home import (
+    Cut,
+    Effect,
+    Hold,
+    Home,
+    OwnJournal,
+    Propose,
+    Redirect,
+    RelayTo,
+    Store,
+    Tell,
+)
+from antiphon.core.effects import Accepted, Applied, LocalStored, Rejected
 from antiphon.formats import client_wire as cw
+from antiphon.formats import pack
+from antiphon.formats.entry import Entry
 from antiphon.sim.disk import SimDisk
 from antiphon.sim.links import SimLink
 from antiphon.sim.server import SimServer
 
 if TYPE_CHECKING:
     from antiphon.sim.messaging import MessagingWorld
+
+
+class WatchedBroker(Broker):
+    """Tells of each entry with the state right after it; a server applies several at a time."""
+
+    def __init__(
+        self, retain: int, observe: Callable[[Broker, Entry, list[ev.Event]], None]
+    ) -> None:
+        super().__init__(retain)
+        self._observe = observe
+
+    def apply(self, entry: Entry) -> list[Accepted]:
+        told = len(self.events)
+        accepted = super().apply(entry)
+        self._observe(self, entry, self.events[told:])
+        return accepted
 
 
 class SimHome(SimServer):
@@ -25,7 +56,7 @@ class SimHome(SimServer):
         self._last_link = 0
 
     def make_machine(self) -> Broker:
-        return Broker(self.world.plan.retain or 0)
+        return WatchedBroker(self.world.plan.retain or 0, self.world.entry_applied)
 
     @property
     def broker(self) -> Broker:
@@ -37,7 +68,17 @@ class SimHome(SimServer):
         life = self._random.getrandbits(62)
         settings = self.world.plan.messaging.home
         self.links = {}
-        self.home = Home(self.number, life, self.broker, self.journal, settings, self.now_ms())
+        own = OwnJournal(self.id.incarnation, self.journal.opening, self.journal.found_local)
+        self.home = Home(
+            self.number,
+            life,
+            self.broker,
+            self.journal,
+            settings,
+            self.now_ms(),
+            own if self.world.plan.local else None,
+        )
+        self.journal.local = self.home.kept
 
     def end(self, power: bool) -> None:
         for link in self.links.values():
@@ -66,6 +107,10 @@ class SimHome(SimServer):
     def drained(self, link: SimLink) -> None:
         self.home.drained(link.number)
 
+    def remove(self, node: int) -> None:
+        """As an operator does with a server that does not come back."""
+        self.carry_out(self.node.change(node, self.now_ms()))
+
     def link_lost(self, link: SimLink) -> None:
         if self.links.pop(link.number, None) is not None:
             self.home.lost(link.number)
@@ -84,15 +129,26 @@ class SimHome(SimServer):
             self.carry_out(self.node.propose(effect.payloads, self.now_ms()))
         elif isinstance(effect, RelayTo):
             self.world.relay(self, effect)
+        elif isinstance(effect, Store):
+            self.journal.append((effect.record,), (LocalStored(effect.batch),))
+            self.node.wrote_besides(len(effect.record.data))
         elif (link := self.links.get(effect.link)) is None:
             return  # it has left meanwhile
         elif isinstance(effect, Tell):
+            if isinstance(effect.answer, cw.Deliver) and not effect.answer.reason:
+                self._look_at(effect.answer)
             link.to_client(effect.answer)
+        elif isinstance(effect, Redirect):
+            link.to_client(cw.Redirect(effect.node, self.world.address_of(effect.node)))
         elif isinstance(effect, Hold):
             link.hold(effect.hold)
         elif isinstance(effect, Cut):
             del self.links[effect.link]
             link.closed_by_server()
+
+    def _look_at(self, deliver: cw.Deliver) -> None:
+        count = pack.read_header(deliver.pack).count
+        self.world.ledger.sent(deliver.position, count, self.broker.stamp)
 
     def propose_waiting(self) -> None:
         replica = self.node.replica
@@ -101,7 +157,11 @@ class SimHome(SimServer):
         self._carry_out_home()
 
     def dispatch(self) -> None:
-        if self.home.dispatch():
+        more = self.home.dispatch()
+        for session, row in self.home.dispatcher.rows:
+            if row.kind == cw.DEAD:
+                self.world.ledger.gives_up((session, row.consumer), row.first)
+        if more:
             self.world.at(1, self.world.on_server, self, self.lives, self._nothing)
         self._carry_out_home()
 
@@ -113,6 +173,10 @@ class SimHome(SimServer):
 
     def rejected(self, effect: Rejected) -> None:
         self.home.rejected(effect.packs, self.now_ms())
+
+    def stored(self, tail: LocalStored) -> None:
+        self.home.stored(tail.batch)
+        self._carry_out_home()
 
     def restored(self) -> None:
         self.home.restored()

@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from antiphon.broker import events as ev
+from antiphon.broker.broker import Broker
 from antiphon.broker.home import RelayTo
-from antiphon.broker.topics import Subscription
+from antiphon.broker.queues import Queue
+from antiphon.broker.topics import Key, Subscription
 from antiphon.core import group_spec
-from antiphon.core.effects import Applied
 from antiphon.errors import FormatError
 from antiphon.formats import client_wire as cw
 from antiphon.formats import command, pack
-from antiphon.formats.destination import is_queue, is_temporary
+from antiphon.formats.destination import DEAD_LETTERS, is_queue, is_temporary
+from antiphon.formats.entry import Entry
 from antiphon.formats.entry import Kind as EntryKind
 from antiphon.formats.trace import Kind, TraceEvent
 from antiphon.sim.checks import ViolationError
@@ -30,19 +33,26 @@ from antiphon.sim.programs import SimProgram
 from antiphon.sim.server import SimServer
 from antiphon.sim.world import CALM_US, World
 
+REMOVE_US = 200_000
+
 
 class MessagingWorld(World):
     def __init__(self, plan: Plan, story: list[tuple[int, int, str]] | None = None) -> None:
         assert plan.messaging is not None
         self._messaging = plan.messaging
-        self.ledger = Ledger()
+        self.ledger = Ledger(lambda: self.now_us)
         self.programs: list[SimProgram] = []
+        self.handles: list[str] = []  # of what programs have staged for others
+        self.sessions: dict[int, SimProgram] = {}  # whose each is, ever
         self.mailboxes: dict[str, None] = {}  # temporary destinations with a consumer
         self.sessions_lost = 0
         self.lost_while_leaving: set[str] = set()  # programs; their groups only suspect them
         self.traces: list[TraceEvent] = []  # what programs saw of groups
         self._views: dict[tuple[str, int], cw.GroupEvent] = {}
+        self._judged = 0  # the last entry that the ledger knows, and
+        self._broker: Broker  # the state machine right after it
         self._leaving = False
+        self._remove_us = 0  # when to remove the next server
         self._chance = stream(plan.seed, "links")
         super().__init__(plan, story)
         self.programs = [SimProgram(self, n + 1, r) for n, r in enumerate(self._messaging.roles)]
@@ -58,10 +68,17 @@ class MessagingWorld(World):
 
     # -- Connections ---------------------------------------------------------------------------
 
-    def dial(self, program: SimProgram, connected: Callable[[int, SimLink | None], None]) -> None:
-        """Connect to any server, if it is there."""
+    def dial(
+        self,
+        program: SimProgram,
+        connected: Callable[[int, SimLink | None], None],
+        address: str,
+    ) -> None:
+        """Connect to the server at this address, or to any, if it is there."""
         life = program.lives
         server = self.some_server(self._chance)
+        if address:
+            server = next(s for n, s in self.servers.items() if self.address_of(n) == address)
         self.at(self.link_delay_us(), self._arrive_at, program, life, server, connected)
 
     def _arrive_at(
@@ -78,6 +95,9 @@ class MessagingWorld(World):
         link = SimLink(self, program, server, server.next_link())
         self.on_server(server, server.lives, server.accept, link)
         self.at(self.link_delay_us(), connected, life, link)
+
+    def address_of(self, node: int) -> str:
+        return f"node-{node}"
 
     def link_delay_us(self) -> int:
         delay = self._chance.randrange(*self.plan.delay_us)
@@ -126,10 +146,23 @@ class MessagingWorld(World):
             program.cut()
         elif fault.kind == "program-dead-line":
             program.die_line()
+        elif fault.kind == "home-kill":
+            self._kill_home(program, fault)
         else:
             for each in self.programs:
                 if fault.detail >> each.number & 1:
                     each.cut()
+
+    def _kill_home(self, program: SimProgram, fault: Fault) -> None:
+        """The server that it is connected to dies, and perhaps the program with it."""
+        server = program.home
+        if server is None or server.node.replica.stored == 0:
+            return
+        server.crash(power=fault.detail % 2 == 0)
+        self.at(fault.for_us, server.start)
+        if fault.detail % 3 == 0:
+            program.kill(silently=True)
+            self.at(fault.for_us // 2, program.start)
 
     def calm(self) -> None:
         for program in self.programs:
@@ -176,32 +209,73 @@ class MessagingWorld(World):
 
     # -- What servers report -------------------------------------------------------------------
 
-    def accepted(self, effect: Applied) -> None:
-        for event in effect.events:
-            self.ledger.happened(event)
-        if self._messaging.groups:
-            for entry in effect.entries:
-                self._look_for_control(entry.kind, entry.payload)
-        payloads = {entry.index: entry.payload for entry in effect.entries}
-        for one in effect.accepted:
-            self.ledger.accepted(one, payloads[one.index])
+    def entry_applied(self, broker: Broker, entry: Entry, events: list[ev.Event]) -> None:
+        """At some server; only the first time tells something new."""
+        if entry.index <= self._judged:
+            return
+        self._judged, self._broker = entry.index, broker
+        ledger = self.ledger
+        ledger.applied(entry.stamp)
+        self._look_into(entry, events)
+        for event in events:
+            ledger.happened(event)
+            if isinstance(event, ev.SessionEnded) and event.session in ledger.forgotten:
+                self.sessions[event.session].confirmed.clear()
+        for one in broker.accepted:
+            payload = self.parked[one.source] if one.source else entry.payload
+            ledger.accepted(one, payload)
+        ledger.deals.applied(entry.stamp)
+        for event in events:
+            if isinstance(event, ev.Assigned):
+                ledger.division.assigned(event, entry.stamp)
 
-    def _look_for_control(self, kind: int, payload: bytes) -> None:
-        """What is for a group itself has numbers in its session, and no position."""
-        if kind != EntryKind.PACK or command.is_command(payload):
+    def _look_for_dead(self, broker: Broker, payload: bytes) -> None:
+        """Which dead letters were made, if they are there."""
+        for one in command.decode(payload):
+            for session, rows in one.rows if isinstance(one, command.Acks) else ():
+                for row in rows:
+                    if row.kind == cw.DEAD and session in broker.sessions:
+                        self._look_for_letters((session, row.consumer), row)
+
+    def _look_for_letters(self, reader: tuple[int, int], row: cw.AckRow) -> None:
+        for position in range(row.first, row.last + 1):
+            if not self.is_over(DEAD_LETTERS, position):
+                self.ledger.buries(reader, position)
+
+    def _look_into(self, entry: Entry, events: list[ev.Event]) -> None:
+        """What is for a group itself, or not visible yet, has numbers in its session, and no
+        position."""
+        if entry.kind != EntryKind.PACK:
+            return
+        if command.is_command(entry.payload):
+            self._look_for_dead(self._broker, entry.payload)
             return
         try:
-            header = pack.read_header(payload)
+            header = pack.read_header(entry.payload)
         except FormatError:
             return
-        if header.flags & pack.CONTROL:
+        if header.flags & (pack.CONTROL | pack.STAGED | pack.DELAYED):
             self.ledger.not_a_message(header.session, header.producer, header.sequence, header.last)
+            self.parked[entry.index] = entry.payload
+            taken = any(isinstance(event, ev.Taken) for event in events)
+            if taken and header.flags & (pack.STAGED | pack.DELAYED) == pack.DELAYED:
+                self.ledger.parked(entry.payload)
+
+    def is_over(self, where: str | Key, position: int) -> bool:
+        """Whether the state machine, right after the last entry, has no need of a message there."""
+        if isinstance(where, str):
+            queue = self._broker.queues.get(where)
+            return queue is None or not any(one <= position <= two for one, two in queue.live())
+        subscription = self._broker.topics.subscriptions[where]
+        return position <= subscription.floor or bool(subscription.acked.deliveries(position))
 
     # -- The end -------------------------------------------------------------------------------
 
     def live(self) -> bool:
         leader = self.leader()
         if leader is None or not isinstance(leader, SimHome):
+            return False
+        if self.plan.local and self._remove_the_absent(leader):
             return False
         if not self._leaving:
             if not all(p.finished() for p in self.programs) or self._undelivered(leader):
@@ -218,6 +292,17 @@ class MessagingWorld(World):
         self._specification(complete=False)
         return True
 
+    def _remove_the_absent(self, leader: SimHome) -> bool:
+        """With local contexts, the clients of a server that does not come back wait for it until
+        an operator removes it. True: there are such servers."""
+        assert self.core is not None
+        members = leader.node.replica.memberships.current.members
+        absent = [m.node for m in members if m.node not in self.core]
+        if absent and self.now_us >= self._remove_us:
+            self._remove_us = self.now_us + REMOVE_US
+            self.at(1, self.on_server, leader, leader.lives, leader.remove, absent[0])
+        return bool(absent)
+
     def needs(self, server: SimServer, position: int) -> bool:
         """What is live is told in ranges from a subscription's place on; between, there may be
         messages for nobody, which a server that took over a snapshot never had."""
@@ -227,6 +312,11 @@ class MessagingWorld(World):
             is_queue(destination)
             or position > broker.position - (self.plan.retain or 0)
             or any(s.matches(destination) for s in broker.topics.subscriptions.values())
+            or any(
+                first <= position <= last
+                for queue in broker.shared_by(destination)
+                for first, last in queue.live()
+            )
         )
 
     def _undelivered(self, leader: SimHome) -> list[str]:
@@ -235,8 +325,10 @@ class MessagingWorld(World):
         waiting = [
             name
             for name, queue in leader.broker.queues.items()
-            if (name in consumed or is_temporary(name)) and any(True for _ in queue.live())
+            if (name in consumed or is_temporary(name) or self._is_owed(queue))
+            and any(True for _ in queue.live())
         ]
+        waiting += [f"{len(leader.broker.delayed)} delayed packs"] if leader.broker.delayed else []
         for server in self.servers.values():
             if (
                 server.alive
@@ -251,6 +343,10 @@ class MessagingWorld(World):
         for subscription in leader.broker.topics.subscriptions.values():
             waiting += [f"message {p} for {subscription.key}" for p in self._behind(subscription)]
         return waiting
+
+    def _is_owed(self, queue: Queue) -> bool:
+        """It is a shared subscription, and somebody is there for it."""
+        return any(not taker.closed for taker in queue.takers.values()) and bool(queue.pattern)
 
     def _behind(self, subscription: Subscription) -> list[int]:
         """What it has not acknowledged."""
@@ -270,6 +366,8 @@ class MessagingWorld(World):
         left = [name for name in broker.queues if name in consumed or is_temporary(name)]
         left += [name for name in broker.topics.last if is_temporary(name)]
         left += [f"client id {name}" for name in broker.client_ids]
+        left += [q.name for q in broker.queues.values() if q.pattern and not q.durable]
+        left += self._parked_in_vain(broker)
         left += [
             f"subscription {s.key}" for s in broker.topics.subscriptions.values() if not s.durable
         ]
@@ -279,6 +377,15 @@ class MessagingWorld(World):
             left += [f"{d} of {group.destination}" for d in group.departed]
         if left:
             raise ViolationError(f"all programs are gone, and {leader.id} still has {left}")
+
+    def _parked_in_vain(self, broker: Broker) -> list[str]:
+        """All that is stored and not visible waits for somebody to commit it by its handle."""
+        handles = {h: len(some.packs) for h, some in broker.staged.items()}
+        left = [f"staged {handle}" for handle in handles.keys() - self.ledger.deals.handles]
+        counted = (broker.parked_count, len(broker.parked()), sum(handles.values()))
+        left += [f"parked packs: {counted}"] if len(set(counted)) > 1 else []
+        left += [f"not visible: {body!r}" for body in self.ledger.deals.hidden()]
+        return left + [f"delayed for ever: {body!r}" for body in self.ledger.overdue()]
 
     def why_not_live(self) -> str:
         undone = [

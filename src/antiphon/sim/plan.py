@@ -12,9 +12,12 @@ import msgspec
 
 from antiphon.broker.home import HomeSettings
 from antiphon.core.settings import Settings
+from antiphon.formats.destination import DEAD_LETTERS
 from antiphon.sim.draws import stream
 from antiphon.sim.members import Membership
 from antiphon.sim.programs import MAILBOX, Role
+from antiphon.sim.special import Flavour
+from antiphon.sim.transacting import Transacting
 
 LEADER = 0
 """A fault's target: whoever leads when it strikes."""
@@ -64,6 +67,8 @@ class Plan(msgspec.Struct, frozen=True):
     reads_us: int  # between two reads, on average
     faults: tuple[Fault, ...]
     messaging: Messaging | None = None  # None: a log by itself
+    local: bool = False  # servers keep acknowledgements of topics to themselves for a while
+    all_return: bool = False  # in the end; otherwise those who stay away are removed, with `local`
 
 
 KINDS = {
@@ -99,6 +104,7 @@ PROGRAM_KINDS = {
     "program-dead-line": 3,
     "home-cut": 1,
 }
+"""With local contexts there is also `home-kill`."""
 
 
 def draw_plan(seed: int) -> Plan:
@@ -110,7 +116,17 @@ def draw_plan(seed: int) -> Plan:
     random = stream(seed, "groups")
     if random.random() < 0.5:
         messaging = _with_groups(random, messaging, plan.duration_us)
-    return msgspec.structs.replace(plan, messaging=messaging)
+    random = stream(seed, "kinds")
+    if random.random() < 0.5:
+        messaging = _with_kinds(random, messaging)
+    random = stream(seed, "transactions")
+    if random.random() < 0.5:
+        messaging = _with_transactions(random, messaging, plan.duration_us)
+    plan = msgspec.structs.replace(plan, messaging=messaging)
+    random = stream(seed, "contexts")
+    if plan.volatile or random.random() < 0.6:
+        return plan
+    return _with_local_contexts(random, plan, messaging)
 
 
 def _draw_messaging(random: Random, duration_us: int) -> Messaging:
@@ -194,6 +210,121 @@ def _draw_member(random: Random, groups: tuple[str, ...]) -> Role:
             provides=random.random() < 0.6,
             fails=random.choice((0.0, 0.0, 0.3)),
         ),
+    )
+
+
+def _with_kinds(random: Random, m: Messaging) -> Messaging:
+    """The same programs, with special messages, and other kinds of consumers."""
+    flavour = Flavour(
+        ranked=random.choice((0.0, 0.3, 0.8)),
+        mortal=random.choice((0.0, 0.1, 0.5)),
+        delayed=random.choice((0.0, 0.1, 0.5)),
+        grouped=random.choice((0.0, 0.3, 1.0)),
+    )
+    exclusive, shares = random.choice((0.0, 0.2)), random.choice((0.0, 0.5, 1.0))
+    roles = [
+        msgspec.structs.replace(
+            role,
+            flavour=flavour if random.random() < 0.7 else Flavour(),
+            exclusive=random.random() < exclusive,
+            shares=random.random() < shares,
+        )
+        for role in m.roles
+    ]
+    home = m.home
+    if random.random() < 0.4:
+        home = msgspec.structs.replace(home, deliveries_max=random.choice((1, 2, 3)))
+        undertaker = _draw_role(random, publishes=False)
+        roles.append(msgspec.structs.replace(undertaker, consumes=(DEAD_LETTERS,)))
+    return msgspec.structs.replace(m, roles=tuple(roles), home=home)
+
+
+SOURCES = ("queue:in", "queue:jn", "topic:in")
+
+
+def _with_transactions(random: Random, m: Messaging, duration_us: int) -> Messaging:
+    """More programs: some that feed queues and a topic, some that turn what they find there into
+    something else, one message into one, and somebody who gets that."""
+    first = len(m.roles)
+    sources = random.sample(SOURCES, random.choice((1, 2, 2)))
+    flavour = m.roles[0].flavour
+    feeder = msgspec.structs.replace(
+        _draw_role(random, publishes=True),
+        to=tuple(sources),
+        persistent=True,
+        consumes=(),
+        flavour=msgspec.structs.replace(flavour, mortal=0.0),
+    )
+    to = ("queue:out", "topic:out", *m.groups)
+    transactors = [
+        msgspec.structs.replace(_draw_transactor(random, sources, to), flavour=flavour)
+        for _ in range(random.choice((1, 2, 3)))
+    ]
+    getter = msgspec.structs.replace(
+        _draw_role(random, publishes=False), consumes=("queue:out", "topic:out")
+    )
+    roles = (*m.roles, feeder, *transactors, getter)
+    faults = _draw_program_faults(random, range(first + 1, len(roles) - 1), duration_us)
+    return msgspec.structs.replace(
+        m,
+        roles=roles,
+        faults=tuple(sorted([*m.faults, *faults], key=lambda f: f.at_us)),
+    )
+
+
+def _draw_transactor(random: Random, sources: list[str], to: tuple[str, ...]) -> Role:
+    role = _draw_role(random, publishes=random.random() < 0.3)
+    return msgspec.structs.replace(
+        role,
+        publishes=min(role.publishes, 5),
+        to=(*to, MAILBOX) if random.random() < 0.2 else to,
+        named=False,
+        consumes=tuple(random.sample(sources, random.randrange(1, len(sources) + 1))),
+        durable=True,
+        transacts=Transacting(
+            size=random.choice((1, 3, 10)),
+            rolls_back=random.choice((0.0, 0.1, 0.5)),
+            stages=random.choice((0.0, 0.1, 0.5)),
+            tokens=random.choice((0.0, 0.5)),
+            gives=random.choice((0.0, 0.1)),
+        ),
+    )
+
+
+def _with_local_contexts(random: Random, plan: Plan, m: Messaging) -> Plan:
+    """What only one server knows is worth a fault while it does. So there are more subscribers, and
+    their servers die; often nothing else happens, so that the others notice and wait."""
+    first = len(m.roles)
+    roles = (*m.roles, *(_draw_subscriber(random) for _ in range(random.choice((1, 2, 3)))))
+    times = sorted(random.randrange(plan.duration_us) for _ in range(random.choice((2, 4, 8))))
+    deaths = [
+        Fault(
+            at_us,
+            "home-kill",
+            random.randrange(first, len(roles)),
+            random.choice((5_000, 300_000, 4_000_000, 6_000_000)),
+            random.getrandbits(30),
+        )
+        for at_us in times
+    ]
+    faults = tuple(sorted([*m.faults, *deaths], key=lambda f: f.at_us))
+    if random.random() < 0.6:
+        plan = msgspec.structs.replace(plan, faults=(), loss=0.0, duplication=0.0)
+    return msgspec.structs.replace(
+        plan,
+        messaging=msgspec.structs.replace(m, roles=roles, faults=faults),
+        local=True,
+        all_return=random.random() < 0.5,
+    )
+
+
+def _draw_subscriber(random: Random) -> Role:
+    """It keeps up, so that there is something to acknowledge all the time."""
+    return msgspec.structs.replace(
+        _draw_role(random, publishes=False),
+        consumes=(random.choice((*TOPICS, "topic:>")),),
+        durable=random.random() < 0.7,
+        think_us=random.choice((100, 2_000)),
     )
 
 

@@ -1,7 +1,8 @@
 """Simulated programs: what users write, on the client's side of the protocol (`api/conversation`).
 
-A program publishes, or it consumes and acknowledges; it closes things and opens them again, is
-killed, paused, cut off, and comes back. The ledger knows what it was promised and what it got.
+A program publishes, or it consumes and acknowledges, or does both in transactions; it closes
+things and opens them again, is killed, paused, cut off, and comes back. The ledger knows what it
+was promised and what it got.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from antiphon.api.conversation_packing import Batch, Stream
 from antiphon.api.conversation_state import StateEvent
 from antiphon.errors import IllegalStateError, JMSError, SecurityError
 from antiphon.formats import client_wire as cw
-from antiphon.formats.columns import TEXT, Outgoing
+from antiphon.formats.columns import TEXT, Outgoing, encode_extra
 from antiphon.formats.destination import is_temporary
-from antiphon.formats.pack import NON_PERSISTENT
+from antiphon.formats.pack import DELAYED, NON_PERSISTENT
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.consuming import SimConsumer
 from antiphon.sim.draws import stream
@@ -37,8 +38,11 @@ from antiphon.sim.links import SimLink
 from antiphon.sim.members import Membership, SimMember, tagged
 from antiphon.sim.observer import Message
 from antiphon.sim.replicas import Replica
+from antiphon.sim.special import Flavour, draw_extra, flags_of
+from antiphon.sim.transacting import Transacting, Transactor
 
 if TYPE_CHECKING:
+    from antiphon.sim.homes import SimHome
     from antiphon.sim.messaging import MessagingWorld
 
 MS = 1000
@@ -67,6 +71,15 @@ class Role(msgspec.Struct, frozen=True):
     think_us: int  # between two messages
     restless: float  # how often it closes something
     member: Membership | None = None
+    flavour: Flavour = Flavour()  # of what it sends
+    shares: bool = False  # its subscriptions, with others
+    exclusive: bool = False  # its consumers of queues
+    transacts: Transacting | None = None
+
+    @property
+    def has_client_id(self) -> bool:
+        """A shared subscription is shared with those who have the same one, or none."""
+        return self.durable and not self.shares
 
 
 class SimProgram:
@@ -82,7 +95,11 @@ class SimProgram:
         self.to_send = role.publishes
         self.leaving = False  # the work is done: it closes, and does not come back
         self.gone = False
+        self.gifts = 0  # that it has made in transactions
+        self.transactor: Transactor | None = None
         self.random = stream(world.seed, "program", number)
+        self._chance = stream(world.seed, "special", number)  # of messages
+        self._in_groups: dict[bytes, str] = {}  # sent in transactions -> the group
         self._conversation: Conversation | None = None
         self._link: SimLink | None = None
         self._consumers: dict[int, SimConsumer] = {}  # by place in `role.consumes`
@@ -113,7 +130,7 @@ class SimProgram:
         self.settled = self.sent  # what became of the rest, nobody will know
         self._timer_us = None
         self._link = None
-        client_id = self.name if self.role.durable else ""
+        client_id = self.name if self.role.has_client_id else ""
         random = stream(self.world.seed, "conversation", self.number, self.lives)
         self._conversation = Conversation(
             random.getrandbits(62) + 1,
@@ -123,12 +140,14 @@ class SimProgram:
             Terms(client_id=client_id, connect_ms=1 << 40, lease_ms=self.role.lease_ms),
         )
         self._conversation.ready.watch(self._ready)
+        self.world.sessions[self._conversation.session] = self
         self.world.note(0, f"{self.name} starts")
         self.step()
 
     def kill(self, silently: bool) -> None:
         self.alive = False
         self._conversation = None
+        self.transactor = None
         if self._link is not None:
             if silently:
                 self._link.die()
@@ -146,12 +165,13 @@ class SimProgram:
 
     def missing(self) -> list[int]:
         """What it must still get, or acknowledge."""
-        readings = [c.reading for c in self._consumers.values() if c.reading is not None]
-        return [position for reading in readings for position in reading.missing()]
+        return [position for c in self._consumers.values() for position in c.missing()]
 
     def finished(self) -> bool:
         """It has nothing more to do, and all that it must have got is there."""
         if self.settled < max(self.sent, self.to_send):
+            return False
+        if self.transactor is not None and not self.transactor.idle:
             return False
         if self.role.member is not None:
             # Who has no connection may be out of a group, and not know it yet.
@@ -203,6 +223,11 @@ class SimProgram:
             self._conversation.lost(self._now_ms(), "the connection was lost")
             self.step()
 
+    @property
+    def home(self) -> SimHome | None:
+        """The server that it is connected to."""
+        return self._link.server if self._link is not None else None
+
     def cut(self) -> None:
         if self._link is not None:
             self._link.cut()
@@ -246,7 +271,7 @@ class SimProgram:
 
     def _event(self, event: object) -> None:
         if isinstance(event, Dial):
-            self.world.dial(self, self._connected)
+            self.world.dial(self, self._connected, event.address)
         elif isinstance(event, HangUp):
             if self._link is not None:
                 self._link.closed_by_client()
@@ -322,6 +347,8 @@ class SimProgram:
             request.watch(lambda: self._producer_opened(request))
         else:
             self._stream = self._conversation.stream
+        if self.role.transacts is not None:
+            self.transactor = Transactor(self, self._conversation)
         for place in range(len(self.role.consumes)):
             self._open_consumer(place)
         if self.role.member is not None:
@@ -351,6 +378,8 @@ class SimProgram:
                 self._close_something()
             for member in list(self._members.values()):
                 member.work()
+            if self.transactor is not None and not self._closing:
+                self.transactor.work()
             self.step()
         pause = self.random.choice((1, 5, 50)) * self.role.think_us
         self.world.at(pause, self._work, life)
@@ -363,17 +392,19 @@ class SimProgram:
         self.sent += 1
         # A program that starts anew does not know how far it was, unless its producer does.
         sender = self.name if self.role.named else f"{self.name}.{self.lives}"
+        destination = self.somewhere()
+        flags = 0 if self.role.persistent else NON_PERSISTENT
         body = f"{sender}#{self.sent}".encode()
-        destination = self._somewhere()
-        extra = b""
+        delay = None
         if self.world.is_group(destination):
-            extra = tagged(self)
-            self.world.trace(self, "send", destination, message=body.decode())
+            extra = self.tagged(destination, body)
+        else:
+            special = draw_extra(self._chance, self.role.flavour)
+            extra, flags = encode_extra(special), flags | flags_of(special)
+            if flags & DELAYED:  # it has no place among the others
+                body, delay = f"{sender}.{self.sent}#1".encode(), special.delivery_delay
         batch = conversation.send(
-            self._stream,
-            destination,
-            0 if self.role.persistent else NON_PERSISTENT,
-            Outgoing(TEXT, body, extra, self._now_ms()),
+            self._stream, destination, flags, Outgoing(TEXT, body, extra, self._now_ms()), delay
         )
         stream_ = self._stream
         persistent = self.role.persistent
@@ -383,7 +414,21 @@ class SimProgram:
         self.world.observer.sends(self, message)
         batch.watch(lambda: self._answered(batch, body, message))
 
-    def _somewhere(self) -> str:
+    def tagged(self, group: str, body: bytes) -> bytes:
+        """The headers of a message for a group, which is told of."""
+        self.world.trace(self, "send", group, message=body.decode())
+        if self.transactor is not None:
+            self._in_groups[body] = group
+        return tagged(self)
+
+    def trace_sent(self, bodies: list[bytes]) -> None:
+        """These were sent in a transaction, and committed."""
+        for body in bodies:
+            if body in self._in_groups:
+                told = {"message": body.decode(), "persistent": True}
+                self.world.trace(self, "sent", self._in_groups[body], **told)
+
+    def somewhere(self) -> str:
         destination = self.random.choice(self.role.to)
         if destination != MAILBOX:
             return destination
@@ -408,6 +453,14 @@ class SimProgram:
                 raise ViolationError(f"{body!r} is refused: {batch.error}")
 
     # -- Consuming -----------------------------------------------------------------------------
+
+    def open_consumers(self) -> list[SimConsumer]:
+        return list(self._consumers.values())
+
+    @property
+    def commits(self) -> bool:
+        """A transaction is about to end; nothing is received until then."""
+        return self.transactor is not None and self.transactor.busy
 
     def _open_consumer(self, place: int) -> None:
         conversation, destination = self._conversation, self.role.consumes[place]
@@ -455,6 +508,8 @@ class SimProgram:
     # -- Closing -------------------------------------------------------------------------------
 
     def _close_something(self) -> None:
+        if self.commits:
+            return
         places = [p for p, c in self._consumers.items() if c.reading is not None]
         if places and self.random.random() < 0.7:
             self._close_consumer(self.random.choice(places))

@@ -14,6 +14,8 @@ import msgspec
 from antiphon.sim.members import Membership
 from antiphon.sim.plan import Fault, Messaging, Plan
 from antiphon.sim.run import run_plan
+from antiphon.sim.special import Flavour
+from antiphon.sim.transacting import Transacting
 
 RUNS_MAX = 400
 
@@ -73,12 +75,19 @@ def _less_messaging(m: Messaging) -> Iterator[Messaging]:
     yield replace(m, silent=0.0)
     for at in range(len(m.faults)):
         yield replace(m, faults=m.faults[:at] + m.faults[at + 1 :])
+    yield replace(m, home=replace(m.home, deliveries_max=10))
     for at, role in enumerate(m.roles):
         if role.member is not None:
             for quieter in _less_membership(role.member):
                 less = replace(role, member=quieter)
                 yield replace(m, roles=(*m.roles[:at], less, *m.roles[at + 1 :]))
+        if role.transacts is not None:
+            for plainer in _less_transacting(role.transacts):
+                less = replace(role, transacts=plainer)
+                yield replace(m, roles=(*m.roles[:at], less, *m.roles[at + 1 :]))
         for less in (
+            replace(role, flavour=Flavour()),
+            replace(role, shares=False, exclusive=False),
             replace(role, publishes=role.publishes // 4, consumes=()),
             replace(role, consumes=role.consumes[:1]),
             replace(role, publishes=0, restless=0.0),
@@ -89,6 +98,16 @@ def _less_messaging(m: Messaging) -> Iterator[Messaging]:
             replace(role, publishes=min(1, role.publishes)),
         ):
             yield replace(m, roles=(*m.roles[:at], less, *m.roles[at + 1 :]))
+
+
+def _less_transacting(how: Transacting) -> Iterator[Transacting]:
+    replace = msgspec.structs.replace
+    yield Transacting(1)
+    yield replace(how, size=1)
+    yield replace(how, gives=0.0)
+    yield replace(how, tokens=0.0)
+    yield replace(how, stages=0.0)
+    yield replace(how, rolls_back=0.0)
 
 
 def _less_membership(member: Membership) -> Iterator[Membership]:

@@ -59,6 +59,7 @@ class World:
         self.held: dict[ReplicaId, Held] = {}
         self.founding_deaths = 0  # of servers that may have promised to be founded
         self.lost: set[ReplicaId] = set()  # incarnations that will not come back
+        self.parked: dict[int, bytes] = {}  # packs that are accepted later, by their entries
         self.observer = Observer()
         self._story = story
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -291,16 +292,14 @@ class World:
         if self._story is not None:
             first, last = effect.entries[0].index, effect.entries[-1].index
             self.note(server.number, f"delivers {first}" + (f"..{last}" if last > first else ""))
-        self.accepted(effect)
         payloads = {entry.index: entry.payload for entry in effect.entries}
         for accepted in effect.accepted:
-            self.oracle.accept(accepted, google_crc32c.value(payloads[accepted.index]))
+            source = accepted.source
+            payload = self.parked[source] if source else payloads[accepted.index]
+            self.oracle.accept(accepted, google_crc32c.value(payload))
             client = server.waiting.pop((accepted.session, accepted.sequence), None)
             if client is not None:
                 self.acknowledge(server, client, accepted.session, accepted.sequence)
-
-    def accepted(self, effect: Applied) -> None:
-        """For those who look into packs."""
 
     def _holds(self, voter: ReplicaId, entry: Entry) -> bool:
         replica = self.replicas.get(voter)
