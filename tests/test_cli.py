@@ -69,7 +69,6 @@ def test_each_help_ends_with_an_example_that_parses(command: str) -> None:
         ("serve --node 1 --cluster 1=a:1,1=b:2", "lists a node twice"),
         ("serve --storage tape", "invalid choice"),
         ("serve --contexts global", "invalid choice"),
-        ("serve --contexts local", "does not exist yet"),
         ("serve --contexts local --storage memory", "needs storage = durable"),
         ("serve --metrics 9470", "not HOST:PORT"),
         ("serve --config missing.toml", "missing.toml cannot be read"),

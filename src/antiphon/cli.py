@@ -102,12 +102,7 @@ def _add_serve(commands: Commands) -> None:
         "--data", metavar="DIR", help="journal, if durable (default: ./antiphon-data)"
     )
     _add_storage(parser, default=None)
-    parser.add_argument(
-        "--contexts",
-        choices=("replicated", "local"),
-        help="who keeps what the servers know of a client: all, or its own (default: replicated; "
-        "local does not exist yet)",
-    )
+    _add_contexts(parser, default=None)
     parser.add_argument(
         "--metrics",
         type=_address,
@@ -143,6 +138,7 @@ def _add_cluster(commands: Commands) -> None:
     up.add_argument("servers", type=_positive, metavar="N", help="how many servers")
     up.add_argument("--data", metavar="DIR", help="keep the journals here (default: temporary)")
     _add_storage(up)
+    _add_contexts(up)
     status = _add_command(
         cluster,
         "status",
@@ -338,6 +334,7 @@ def _add_chaos(commands: Commands) -> None:
         "--servers", type=_positive, default=3, metavar="N", help="servers (default: %(default)s)"
     )
     _add_storage(parser)
+    _add_contexts(parser)
     parser.add_argument("--trace", metavar="DIR", help="keep the traces and logs here")
     _add_json(parser)
 
@@ -483,6 +480,15 @@ def _add_storage(parser: argparse.ArgumentParser, default: str | None = "durable
         choices=("durable", "memory"),
         default=default,
         help="whether an entry counts once synced to disk, or once in memory (default: durable)",
+    )
+
+
+def _add_contexts(parser: argparse.ArgumentParser, default: str | None = "replicated") -> None:
+    parser.add_argument(
+        "--contexts",
+        choices=("replicated", "local"),
+        default=default,
+        help="which servers know how far a subscriber is: all, or its own (default: replicated)",
     )
 
 

@@ -9,6 +9,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from antiphon.api.connection import Options
+from antiphon.broker.home import HomeSettings
 from antiphon.core.settings import Settings
 from antiphon.io.journal_disk import RamDisk
 from antiphon.io.local import LocalCluster
@@ -35,11 +37,11 @@ def embedded() -> Iterator[Backend]:
 
 
 @contextmanager
-def one_server() -> Iterator[Backend]:
+def one_server(home: HomeSettings | None = None) -> Iterator[Backend]:
     loop = background_loop()
 
     async def start() -> tuple[Server, str]:
-        server = Server(1, {1: (HOST, 0)}, RamDisk(), Settings(volatile=True), None)
+        server = Server(1, {1: (HOST, 0)}, RamDisk(), Settings(volatile=True), None, home)
         address = await server.start((HOST, 0))
         return server, f"antiphon://{format_address(address)}"
 
@@ -68,6 +70,19 @@ def lose_connection(context: Any) -> None:
             connection._on_lost(connection._links, ConnectionError("cut by the test"))
 
     connection._loop.call_soon_threadsafe(cut)
+
+
+def abandon(context: Any) -> None:
+    """As if the program were killed: the connection goes, and does not come back."""
+    connection = context.connection
+
+    def die() -> None:
+        if connection._link is not None:
+            connection._link.close()
+        connection._links += 1  # whatever comes now is not heard
+
+    connection._loop.call_soon_threadsafe(die)
+    connection.options = Options(close_timeout=0.0)
 
 
 class Gate:

@@ -1,8 +1,11 @@
-"""Both fronts behind one blocking face, so that each test of behaviour is written once.
+"""The fronts behind one blocking face, so that each test of behaviour is written once.
 
 The asyncio front runs on an event loop in a thread of its own; calls are carried over to it and
 awaited there. Code that runs inside a listener is on that loop already, and gets what it would get
 without us: something to await (see `attempt`).
+
+The classic API is one more front: a connection and one of its sessions look like a context, and
+every call is one of theirs.
 """
 
 from __future__ import annotations
@@ -10,15 +13,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
+import pytest
+
 import antiphon
-from antiphon import aio
+from antiphon import SessionMode, aio
 
 PATIENCE_S = 20.0
 """How long a test waits for what must come."""
+
+WRAPPED = (aio.Context, aio.Consumer, aio.Producer, aio.Browser, antiphon.Message)
 
 
 class Sync:
@@ -67,7 +74,9 @@ class Aio:
     def wrap(self, value: Any) -> Any:
         if isinstance(value, aio.SendFuture):
             return WrappedFuture(self, value)
-        if isinstance(value, aio.Context | aio.Consumer | aio.Producer | antiphon.Message):
+        if isinstance(
+            value, aio.Context | aio.Consumer | aio.Producer | aio.Browser | antiphon.Message
+        ):
             return Wrapped(self, value)
         return value
 
@@ -184,3 +193,121 @@ class WrappedFuture:
 
 def _unwrapped(value: Any) -> Any:
     return value.wrapped if isinstance(value, Wrapped) else value
+
+
+# -- The classic API ------------------------------------------------------------------------------
+
+
+class Classic(Sync):
+    name = "classic"
+
+    def connect(self, url: str, client_id: str | None = None, **options: Any) -> Any:
+        mode = options.pop("session_mode", SessionMode.AUTO_ACKNOWLEDGE)
+        connection = antiphon.ConnectionFactory(url, **options).create_connection()
+        if client_id is not None:
+            connection.client_id = client_id
+        connection.start()
+        return ClassicContext(connection, mode)
+
+
+class ClassicContext:
+    """A session, and its connection if it is the first one there."""
+
+    def __init__(
+        self, connection: antiphon.Connection, mode: SessionMode, owner: bool = True
+    ) -> None:
+        self._classic = connection
+        self._session = connection.create_session(mode is SessionMode.SESSION_TRANSACTED, mode)
+        self._owner = owner
+
+    def create_context(self, session_mode: SessionMode) -> ClassicContext:
+        return ClassicContext(self._classic, session_mode, owner=False)
+
+    def create_producer(self) -> ClassicProducer:
+        return ClassicProducer(self._session)
+
+    def create_consumer(
+        self, destination: Any, selector: str | None = None, no_local: bool = False
+    ) -> antiphon.MessageConsumer:
+        if isinstance(destination, antiphon.Queue):
+            return self._session.create_receiver(destination, selector)
+        return self._session.create_subscriber(destination, selector, no_local)
+
+    def create_durable_consumer(self, *args: Any, **options: Any) -> antiphon.MessageConsumer:
+        return self._session.create_durable_subscriber(*args, **options)
+
+    def start(self) -> None:
+        self._classic.start()
+
+    def stop(self) -> None:
+        self._classic.stop()
+
+    def close(self) -> None:
+        if self._owner:
+            self._classic.close()
+        else:
+            self._session.close()
+
+    @property
+    def exception_listener(self) -> Any:
+        return self._classic.exception_listener
+
+    @exception_listener.setter
+    def exception_listener(self, listener: Any) -> None:
+        self._classic.exception_listener = listener
+
+    @property
+    def connection(self) -> Any:
+        """Below the API, for tests that cut it."""
+        return self._session._context.connection
+
+    def __getattr__(self, name: str) -> Any:
+        """What a session calls as a context does."""
+        return getattr(self._session, name)
+
+
+class ClassicProducer:
+    """Sends as programs of JMS 1.1 do: a producer for each destination, and a message that is made
+    first."""
+
+    ON_PRODUCER = ("delivery_mode", "priority", "time_to_live", "delivery_delay")
+
+    def __init__(self, session: antiphon.Session) -> None:
+        self._session = session
+
+    def send(self, destination: Any, content: Any, **headers: Any) -> None:
+        producer = self._session.create_producer(destination)
+        message = self._made(content)
+        for name, value in headers.pop("properties", {}).items():
+            message.set_object_property(name, value)
+        for name, value in headers.items():
+            setattr(producer if name in self.ON_PRODUCER else message, name, value)
+        producer.send(message)
+
+    def send_all(self, destination: Any, contents: Iterable[Any], **headers: Any) -> int:
+        count = 0
+        for content in contents:
+            self.send(destination, content, **headers)
+            count += 1
+        return count
+
+    def _made(self, content: Any) -> Any:
+        session = self._session
+        match content:
+            case antiphon.Message():
+                return content
+            case str():
+                return session.create_text_message(content)
+            case bytes():
+                return session.create_bytes_message(content)
+            case dict():
+                return session.create_map_message(content)
+            case list():
+                return session.create_stream_message(content)
+        return session.create_object_message(content)
+
+
+every_front = pytest.mark.parametrize(
+    "front", [Sync, Aio, Classic], ids=["sync", "aio", "classic"], indirect=True
+)
+"""For tests that need nothing but what JMS 1.1 has, too."""

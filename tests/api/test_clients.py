@@ -1,14 +1,12 @@
 """What the client API promises: each test runs on both fronts, against each kind of server.
 
-The numbers in brackets are points of the design's list of what JMS implementers get wrong.
+`test_jms_*.py` have what JMS implementers get wrong; here is the rest.
 """
 
 from __future__ import annotations
 
-import asyncio
 import pickle
 import threading
-from collections.abc import Callable
 from itertools import chain
 from queue import Queue as Results
 from typing import Any
@@ -16,45 +14,29 @@ from typing import Any
 import pytest
 
 import antiphon
-from antiphon import DeliveryMode, SessionMode
+from antiphon import SessionMode
 from antiphon.errors import (
     ConnectionLostError,
     IllegalStateError,
-    InvalidClientIDError,
     InvalidDestinationError,
     MessageFormatError,
     ResourceAllocationError,
 )
 from tests.api.backends import Backend, lose_connection
 from tests.api.fronts import PATIENCE_S
-
-Connect = Callable[..., Any]
-CLIENT = SessionMode.CLIENT_ACKNOWLEDGE
-INDIVIDUAL = SessionMode.INDIVIDUAL_ACKNOWLEDGE
-SOON = 0.1
-"""How long to wait for what must not come."""
-
-
-def texts(consumer: Any, count: int) -> list[str]:
-    return [received(consumer).text for _ in range(count)]
-
-
-def received(consumer: Any) -> Any:
-    message = consumer.receive(PATIENCE_S)
-    assert message is not None, "no message came"
-    return message
-
-
-def plain(wrapped: Any) -> Any:
-    """The object itself, of whichever front."""
-    return getattr(wrapped, "wrapped", wrapped)
-
-
-def send_numbers(context: Any, destination: Any, count: int) -> list[str]:
-    bodies = [str(n) for n in range(count)]
-    assert context.create_producer().send_all(destination, bodies) == count
-    return bodies
-
+from tests.api.steps import (
+    CLIENT,
+    INDIVIDUAL,
+    SOON,
+    Connect,
+    FailureError,
+    in_thread,
+    plain,
+    received,
+    send_numbers,
+    texts,
+    until_waiting,
+)
 
 # -- Topics ---------------------------------------------------------------------------------------
 
@@ -125,56 +107,6 @@ def test_a_durable_subscription_goes_on_where_it_was(connect: Connect, backend: 
     assert (message.text, message.redelivered) == ("2", False)
 
 
-def test_a_durable_subscription_of_another_topic_is_a_new_one(
-    connect: Connect, backend: Backend
-) -> None:
-    """[24]"""
-    context = connect(client_id=backend.name("client"))
-    old, new = context.create_topic(backend.name()), context.create_topic(backend.name())
-    context.create_durable_consumer(old, "mailbox").close()
-    send_numbers(context, old, 3)
-    consumer = context.create_durable_consumer(new, "mailbox")
-    with pytest.raises(IllegalStateError, match="active"):
-        context.create_durable_consumer(old, "mailbox")
-    context.create_producer().send(new, "new")
-    assert texts(consumer, 1) == ["new"]
-    consumer.close()
-    again = context.create_durable_consumer(old, "mailbox")
-    assert again.receive(SOON) is None
-
-
-def test_unsubscribing(connect: Connect, backend: Backend) -> None:
-    """[26]"""
-    context = connect(client_id=backend.name("client"))
-    topic = context.create_topic(backend.name())
-    consumer = context.create_durable_consumer(topic, "mailbox")
-    with pytest.raises(IllegalStateError, match="active"):
-        context.unsubscribe("mailbox")
-    consumer.close()
-    send_numbers(context, topic, 3)
-    context.unsubscribe("mailbox")
-    with pytest.raises(InvalidDestinationError, match="mailbox"):
-        context.unsubscribe("mailbox")
-    assert context.create_durable_consumer(topic, "mailbox").receive(SOON) is None
-
-
-def test_a_durable_subscription_needs_a_client_id(connect: Connect, backend: Backend) -> None:
-    """[28]"""
-    context = connect()
-    with pytest.raises(IllegalStateError, match="client id"):
-        context.create_durable_consumer(context.create_topic(backend.name()), "mailbox")
-
-
-def test_a_non_durable_subscription_is_gone_on_close(connect: Connect, backend: Backend) -> None:
-    """[29]"""
-    context = connect()
-    topic = context.create_topic(backend.name())
-    consumer = context.create_consumer(topic)
-    send_numbers(context, topic, 3)
-    consumer.close()
-    assert context.create_consumer(topic).receive(SOON) is None
-
-
 # -- Queues ---------------------------------------------------------------------------------------
 
 
@@ -203,22 +135,6 @@ def test_competing_consumers_share_a_queue(connect: Connect, backend: Backend) -
     assert all(share == sorted(share, key=int) and share for share in shares)
 
 
-def test_what_a_closed_consumer_has_not_seen_goes_to_others_unflagged(
-    connect: Connect, backend: Backend
-) -> None:
-    """[19]"""
-    context = connect()
-    queue = context.create_queue(backend.name())
-    send_numbers(context, queue, 10)
-    first = context.create_consumer(queue)
-    assert texts(first, 3) == ["0", "1", "2"]
-    first.close()
-    second = connect().create_consumer(queue)
-    messages = [received(second) for _ in range(7)]
-    assert [m.text for m in messages] == [str(n) for n in range(3, 10)]
-    assert {(m.redelivered, m.delivery_count) for m in messages} == {(False, 1)}
-
-
 # -- Temporary destinations, request and reply ----------------------------------------------------
 
 
@@ -237,43 +153,6 @@ def test_request_and_reply(connect: Connect, backend: Backend) -> None:
     assert (answer.text, answer.correlation_id) == ("42", "q1")
 
 
-def test_only_its_connection_consumes_from_a_temporary_destination(
-    connect: Connect, backend: Backend
-) -> None:
-    """[35]"""
-    owner, other = connect(), connect()
-    for temporary in (owner.create_temporary_queue(), owner.create_temporary_topic()):
-        with pytest.raises(InvalidDestinationError, match="another connection"):
-            other.create_consumer(temporary)
-        consumer = owner.create_consumer(temporary)
-        other.create_producer().send(temporary, "hello")
-        assert texts(consumer, 1) == ["hello"]
-
-
-def test_deleting_a_temporary_destination(connect: Connect, backend: Backend, front: Any) -> None:
-    """[35]"""
-    context = connect()
-    queue = context.create_temporary_queue()
-    consumer = context.create_consumer(queue)
-    with pytest.raises(IllegalStateError, match="consumers"):
-        front.do(queue.delete)
-    consumer.close()
-    front.do(queue.delete)
-    with pytest.raises(InvalidDestinationError, match="does not exist"):
-        context.create_producer().send(queue, "x")
-
-
-def test_a_temporary_destination_ends_with_its_connection(
-    connect: Connect, backend: Backend
-) -> None:
-    owner, other = connect(), connect()
-    queue = owner.create_temporary_queue()
-    other.create_producer().send(queue, "x")
-    owner.close()
-    with pytest.raises(InvalidDestinationError, match="its connection has ended"):
-        other.create_producer().send(queue, "x")
-
-
 # -- Acknowledging --------------------------------------------------------------------------------
 
 
@@ -287,44 +166,6 @@ def test_what_was_received_automatically_does_not_come_again(
     assert len(texts(consumer.create_consumer(queue), 20)) == 20
     consumer.close()
     assert context.create_consumer(queue).receive(SOON) is None
-
-
-@pytest.mark.parametrize("mode", [CLIENT, INDIVIDUAL])
-def test_what_was_not_acknowledged_is_redelivered_to_others(
-    connect: Connect, backend: Backend, mode: SessionMode
-) -> None:
-    """[20]"""
-    context = connect()
-    queue = context.create_queue(backend.name())
-    send_numbers(context, queue, 3)
-    first = connect(session_mode=mode)
-    assert texts(first.create_consumer(queue), 2) == ["0", "1"]
-    first.close()
-    messages = [received(consumer) for consumer in [context.create_consumer(queue)] * 3]
-    assert [(m.text, m.redelivered, m.delivery_count) for m in messages] == [
-        ("0", True, 2),
-        ("1", True, 2),
-        ("2", False, 1),
-    ]
-    assert messages[0].properties["JMSXDeliveryCount"] == 2
-
-
-def test_acknowledging_one_message_acknowledges_all_of_the_session(
-    connect: Connect, backend: Backend
-) -> None:
-    """[21]"""
-    context = connect()
-    queue, other = context.create_queue(backend.name()), context.create_queue(backend.name())
-    for destination in (queue, other):
-        send_numbers(context, destination, 3)
-    reader = connect(session_mode=CLIENT)
-    consumers = [reader.create_consumer(queue), reader.create_consumer(other)]
-    assert texts(consumers[1], 2) == ["0", "1"]
-    received(consumers[0]).acknowledge()
-    assert texts(consumers[0], 1) == ["1"]
-    reader.close()
-    assert texts(context.create_consumer(queue), 2) == ["1", "2"]
-    assert texts(context.create_consumer(other), 1) == ["2"]
 
 
 def test_acknowledging_message_by_message(connect: Connect, backend: Backend) -> None:
@@ -361,30 +202,6 @@ def test_the_context_acknowledges_what_it_delivered(connect: Connect, backend: B
     assert texts(context.create_consumer(queue), 1) == ["2"]
 
 
-@pytest.mark.parametrize("kind", ["queue", "topic"])
-def test_recover_redelivers_in_order_before_later_messages(
-    connect: Connect, backend: Backend, kind: str
-) -> None:
-    """[18]"""
-    context = connect(session_mode=CLIENT)
-    create = context.create_queue if kind == "queue" else context.create_topic
-    destination = create(backend.name())
-    consumer = context.create_consumer(destination)
-    send_numbers(context, destination, 5)
-    received(consumer).acknowledge()
-    assert texts(consumer, 2) == ["1", "2"]
-    context.recover()
-    messages = [received(consumer) for _ in range(4)]
-    assert [(m.text, m.delivery_count) for m in messages] == [
-        ("1", 2),
-        ("2", 2),
-        ("3", 1),
-        ("4", 1),
-    ]
-    context.recover()
-    assert [received(consumer).delivery_count for _ in range(4)] == [3, 3, 2, 2]
-
-
 def test_a_message_of_a_closed_consumer_can_be_acknowledged(
     connect: Connect, backend: Backend
 ) -> None:
@@ -406,10 +223,6 @@ def test_a_message_of_a_closed_consumer_can_be_acknowledged(
 
 
 # -- Loops ----------------------------------------------------------------------------------------
-
-
-class FailureError(Exception):
-    """What the body of a loop raises."""
 
 
 def test_a_loop_acknowledges_a_message_when_the_next_is_asked_for(
@@ -494,20 +307,6 @@ def test_a_loop_that_waits_ends_when_the_context_is_closed(
     assert loop.get(timeout=PATIENCE_S) == []
 
 
-def in_thread(call: Callable[[], Any]) -> Results[Any]:
-    """What the call returns, or raises, in a thread of its own."""
-    results: Results[Any] = Results()
-
-    def run() -> None:
-        try:
-            results.put(call())
-        except Exception as error:
-            results.put(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return results
-
-
 # -- Receiving ------------------------------------------------------------------------------------
 
 
@@ -521,50 +320,6 @@ def test_receiving_with_and_without_time(connect: Connect, backend: Backend) -> 
     waiting = in_thread(lambda: received(consumer).text)
     context.create_producer().send(queue, "came")
     assert waiting.get(timeout=PATIENCE_S) == "came"
-
-
-@pytest.mark.parametrize("closed", ["consumer", "context"])
-def test_close_ends_a_blocked_receive(connect: Connect, backend: Backend, closed: str) -> None:
-    """[33]"""
-    context = connect()
-    consumer = context.create_consumer(context.create_queue(backend.name()))
-    waiting = in_thread(consumer.receive)
-    until_waiting(consumer)
-    (consumer if closed == "consumer" else context).close()
-    assert waiting.get(timeout=PATIENCE_S) is None
-    consumer.close()
-    with pytest.raises(IllegalStateError, match="closed"):
-        consumer.receive(1)
-    with pytest.raises(IllegalStateError, match="closed"):
-        consumer.receive_no_wait()
-
-
-def until_waiting(consumer: Any) -> None:
-    until(lambda: bool(consumer._bells))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    tick = threading.Event()
-    for _ in range(int(PATIENCE_S / 0.005)):
-        if condition():
-            return
-        tick.wait(0.005)
-    raise AssertionError("it does not come about")
-
-
-def test_stop_holds_deliveries_and_start_goes_on(connect: Connect, backend: Backend) -> None:
-    """[32]"""
-    context = connect()
-    queue = context.create_queue(backend.name())
-    consumer = context.create_consumer(queue)
-    send_numbers(context, queue, 2)
-    context.stop()
-    assert consumer.receive(SOON) is None
-    waiting = in_thread(lambda: received(consumer).text)
-    until_waiting(consumer)
-    context.start()
-    assert waiting.get(timeout=PATIENCE_S) == "0"
-    assert texts(consumer, 1) == ["1"]
 
 
 # -- Listeners ------------------------------------------------------------------------------------
@@ -606,174 +361,6 @@ def test_messages_that_wait_go_to_a_listener_that_is_set_later(
         consumer.receive(1)
 
 
-def test_a_listener_that_raises_gets_the_message_again(connect: Connect, backend: Backend) -> None:
-    """[34]"""
-    context = connect()
-    queue = context.create_queue(backend.name())
-    seen: Results[tuple[str, int]] = Results()
-
-    def listener(message: Any) -> None:
-        seen.put((message.text, message.delivery_count))
-        if message.text == "1" and message.delivery_count < 3:
-            raise FailureError
-
-    reader = connect()
-    reader.create_consumer(queue).set_message_listener(listener)
-    send_numbers(context, queue, 3)
-    assert [seen.get(timeout=PATIENCE_S) for _ in range(5)] == [
-        ("0", 1),
-        ("1", 1),
-        ("1", 2),
-        ("1", 3),
-        ("2", 1),
-    ]
-    reader.close()
-    assert context.create_consumer(queue).receive(SOON) is None
-
-
-def test_a_message_that_always_fails_goes_to_the_dead_letters(
-    connect: Connect, backend: Backend
-) -> None:
-    """[23, 34]: not lost, and in nobody's way."""
-    context = connect()
-    queue = context.create_queue(backend.name())
-    complaints: Results[Exception] = Results()
-    handled: Results[str] = Results()
-    reader = connect()
-    reader.exception_listener = complaints.put
-
-    def listener(message: Any) -> None:
-        if message.text == "0":
-            raise FailureError("cannot be handled")
-        handled.put(message.text)
-
-    consumer = reader.create_consumer(queue)
-    consumer.set_message_listener(listener)
-    send_numbers(context, queue, 2)
-    assert handled.get(timeout=PATIENCE_S) == "1"
-    complaint = complaints.get(timeout=PATIENCE_S)
-    assert isinstance(complaint, IllegalStateError)
-    assert isinstance(complaint.__cause__, FailureError)
-    consumer.close()
-    assert context.create_consumer(queue).receive(SOON) is None
-    letter = dead_letter(context, queue)
-    assert (letter.text, letter.redelivered) == ("0", False)
-
-
-def dead_letter(context: Any, source: Any) -> Any:
-    """The next one that was sent to this destination; others may have theirs there too."""
-    letters = context.create_consumer(context.create_queue("DLQ"))
-    while (letter := received(letters)).destination != source:
-        pass
-    letters.close()
-    return letter
-
-
-def test_stop_waits_for_the_running_listener(
-    connect: Connect, backend: Backend, front: Any
-) -> None:
-    """[32]"""
-    context = connect()
-    queue = context.create_queue(backend.name())
-    gate = Gate(front)
-    context.create_consumer(queue).set_message_listener(gate.listener)
-    send_numbers(context, queue, 2)
-    gate.entered.get(timeout=PATIENCE_S)
-    stopping = in_thread(context.stop)
-    until(lambda: not context.connection.started)
-    assert stopping.empty()
-    gate.open()
-    assert stopping.get(timeout=PATIENCE_S) is None
-    assert gate.entered.empty()  # the second message is held
-    context.start()
-    assert gate.entered.get(timeout=PATIENCE_S) == "1"
-    gate.open()
-
-
-@pytest.mark.parametrize("closed", ["consumer", "context"])
-def test_close_waits_for_the_running_listener(
-    connect: Connect, backend: Backend, front: Any, closed: str
-) -> None:
-    """[33]"""
-    context = connect()
-    queue = context.create_queue(backend.name())
-    gate = Gate(front)
-    reader = connect()
-    consumer = reader.create_consumer(queue)
-    consumer.set_message_listener(gate.listener)
-    send_numbers(context, queue, 2)
-    gate.entered.get(timeout=PATIENCE_S)
-    closing = in_thread((consumer if closed == "consumer" else reader).close)
-    until(lambda: consumer.closed)
-    assert closing.empty()
-    gate.open()
-    assert closing.get(timeout=PATIENCE_S) is None
-    assert gate.entered.empty()
-    assert texts(context.create_consumer(queue), 1) == ["1"]  # "0" was handled
-
-
-class Gate:
-    """A listener that waits inside until it is let out."""
-
-    def __init__(self, front: Any) -> None:
-        self.entered: Results[str] = Results()
-        self._front = front
-        self._sync = threading.Semaphore(0)
-        self._aio = asyncio.Semaphore(0)
-
-    def listener(self, message: Any) -> Any:
-        self.entered.put(message.text)
-        if self._front.name == "aio":
-            return asyncio.wait_for(self._aio.acquire(), PATIENCE_S)
-        return self._sync.acquire(timeout=PATIENCE_S)
-
-    def open(self) -> None:
-        if self._front.name == "aio":
-            self._front.loop.call_soon_threadsafe(self._aio.release)
-        else:
-            self._sync.release()
-
-
-def test_closing_a_context_inside_its_listener_is_refused(
-    connect: Connect, backend: Backend, front: Any
-) -> None:
-    """[33]"""
-    context = connect()
-    queue = context.create_queue(backend.name())
-    errors: list[Exception | None] = []
-    done: Results[str] = Results()
-    reader = connect()
-    child = reader.create_context(SessionMode.AUTO_ACKNOWLEDGE)
-    calls = [reader.close, child.close, reader.stop]
-
-    def listener(message: Any) -> Any:
-        done.put(message.text)
-        return front.attempt(calls[int(message.text)], errors)
-
-    child.create_consumer(queue).set_message_listener(listener)
-    send_numbers(context, queue, 3)
-    for _ in range(3):
-        done.get(timeout=PATIENCE_S)
-    until(lambda: len(errors) == 3)
-    assert [type(error) for error in errors] == [IllegalStateError] * 3
-
-
-def test_a_listener_may_close_its_own_consumer(
-    connect: Connect, backend: Backend, front: Any
-) -> None:
-    """[33]"""
-    context = connect()
-    queue = context.create_queue(backend.name())
-    errors: list[Exception | None] = []
-    consumer = context.create_consumer(queue)
-    consumer.set_message_listener(lambda _: front.attempt(consumer.close, errors))
-    send_numbers(context, queue, 3)
-    until(lambda: errors == [None])
-    other = context.create_consumer(queue)
-    assert [(received(other).text) for _ in range(2)] == ["1", "2"]
-    assert other.receive(SOON) is None
-
-
 # -- Sending --------------------------------------------------------------------------------------
 
 
@@ -798,70 +385,6 @@ def test_bodies_arrive_as_they_were_sent(
     assert message.body == body
     assert isinstance(plain(message), kind)
     assert message  # also if its body is empty
-
-
-def test_headers_arrive_and_a_message_can_be_forwarded(connect: Connect, backend: Backend) -> None:
-    """[16]"""
-    context = connect()
-    queue, onwards = context.create_queue(backend.name()), context.create_queue(backend.name())
-    producer = context.create_producer()
-    producer.send(
-        queue,
-        "x",
-        properties={"floor": 4, "wing": "east"},
-        priority=7,
-        correlation_id="c",
-        reply_to=onwards,
-        type="alarm",
-        delivery_mode=DeliveryMode.NON_PERSISTENT,
-    )
-    message = received(context.create_consumer(queue))
-    assert dict(message.properties) | {"JMSXDeliveryCount": 1} == {
-        "floor": 4,
-        "wing": "east",
-        "JMSXDeliveryCount": 1,
-    }
-    assert (message.priority, message.type, message.destination) == (7, "alarm", queue)
-    assert message.delivery_mode is DeliveryMode.NON_PERSISTENT
-    producer.send(onwards, plain(message))
-    forwarded = received(context.create_consumer(onwards))
-    assert (forwarded.text, forwarded.correlation_id, forwarded.reply_to) == ("x", "c", onwards)
-    assert forwarded.properties["floor"] == 4
-    assert forwarded.delivery_mode is DeliveryMode.PERSISTENT
-
-
-def test_a_message_that_was_sent_is_not_changed_by_its_sender(
-    connect: Connect, backend: Backend
-) -> None:
-    """[17]"""
-    context = connect()
-    queue = context.create_queue(backend.name())
-    message = antiphon.MapMessage({"n": 1})
-    context.create_producer().send(queue, message)
-    message.body = {"n": 2}
-    arrived = received(context.create_consumer(queue))
-    assert arrived.body == {"n": 1}
-    assert (message.id, message.destination) == (arrived.id, queue)
-
-
-def test_asynchronous_sends_are_completed_in_order(connect: Connect, backend: Backend) -> None:
-    """[36]"""
-    context = connect()
-    queue = context.create_queue(backend.name())
-    producer = context.create_producer()
-    done: Results[int] = Results()
-    futures = []
-    for n in range(100):
-        futures.append(producer.send_async(queue, str(n)))
-        futures[-1].add_done_callback(lambda _, n=n: done.put(n))
-    producer.send(queue, "last")
-    assert all(future.done() for future in futures)
-    for future in futures:
-        future.result(PATIENCE_S)
-        assert future.exception(PATIENCE_S) is None
-    assert [done.get(timeout=PATIENCE_S) for _ in range(100)] == list(range(100))
-    sent = [*map(str, range(100)), "last"]
-    assert texts(context.create_consumer(queue), 101) == sent
 
 
 def test_send_all_says_how_many_were_sent_before_one_failed(
@@ -965,18 +488,6 @@ class Pickled:
 
 
 # -- Contexts -------------------------------------------------------------------------------------
-
-
-def test_a_client_id_is_used_by_one_connection_at_a_time(
-    connect: Connect, backend: Backend
-) -> None:
-    """[39]"""
-    client = backend.name("client")
-    first = connect(client_id=client)
-    with pytest.raises(InvalidClientIDError, match=client):
-        connect(client_id=client)
-    first.close()
-    connect(client_id=client)
 
 
 def test_after_close_every_call_is_refused(connect: Connect, backend: Backend) -> None:

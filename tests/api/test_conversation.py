@@ -220,6 +220,44 @@ def test_a_refused_session_is_over() -> None:
     assert talk.c.next_deadline_ms() is None
 
 
+def test_it_goes_where_it_is_sent_and_then_anywhere() -> None:
+    talk = Talk()
+    talk.dial()
+    talk.take(conv.Dial)
+    talk.answer(cw.Redirect(2, "host:2"))
+    assert talk.take(conv.HangUp)
+    talk.run_to_deadline()
+    assert talk.take(conv.Dial) == [conv.Dial("host:2")]
+    talk.lose()
+    talk.run_to_deadline()
+    assert talk.take(conv.Dial) == [conv.Dial()]
+
+
+def test_a_session_that_is_kept_for_its_server_is_not_given_up(talk: Talk) -> None:
+    sending = talk.send("x")
+    talk.step()
+    talk.lose()
+    while talk.now < 3 * conv.LEASE_MS:
+        talk.dial()
+        talk.answer(cw.Redirect(2, "host:2"))
+    assert not talk.c.over
+    # But nobody says so any more.
+    talk.step(conv.LEASE_MS)
+    assert talk.c.over
+    assert "server 2 at host:2 alone knows" in str(sending.error)
+
+
+def test_who_is_new_waits_for_another_server_no_longer_than_it_likes() -> None:
+    talk = Talk(connect_ms=1000)
+    while not talk.c.over:
+        talk.run_to_deadline()
+        if talk.take(conv.Dial):
+            talk.c.connected(talk.now)
+            talk.answer(cw.Redirect(2, "host:2"))
+    assert talk.now == 1000
+    assert isinstance(talk.c.ready.error, ConnectionLostError)
+
+
 # -- Packing --------------------------------------------------------------------------------------
 
 

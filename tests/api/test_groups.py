@@ -25,7 +25,7 @@ from antiphon.errors import (
     MessageFormatError,
     MessageNotWriteableError,
 )
-from tests.api.backends import Backend, lose_connection
+from tests.api.backends import Backend, abandon, lose_connection
 from tests.api.fronts import PATIENCE_S
 
 Connect = Callable[..., Any]
@@ -58,19 +58,6 @@ def words(message: Any) -> Any:
     if isinstance(message, SuspicionMessage):
         return "suspected", message.suspects, message.withdrawn
     return message.body
-
-
-def abandon(context: Any) -> None:
-    """As if the program were killed: the connection goes, and does not come back."""
-    connection = context.connection
-
-    def die() -> None:
-        if connection._link is not None:
-            connection._link.close()
-        connection._links += 1  # whatever comes now is not heard
-
-    connection._loop.call_soon_threadsafe(die)
-    connection.options = antiphon.api.connection.Options(close_timeout=0.0)
 
 
 def until_acknowledged(member: Any) -> None:

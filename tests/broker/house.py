@@ -4,12 +4,23 @@ from collections.abc import Callable
 from typing import Any
 
 from antiphon.broker.broker import Broker
-from antiphon.broker.home import Cut, Hold, Home, HomeSettings, Propose, RelayTo, Tell
+from antiphon.broker.home import (
+    Cut,
+    Hold,
+    Home,
+    HomeSettings,
+    OwnJournal,
+    Propose,
+    Redirect,
+    RelayTo,
+    Store,
+    Tell,
+)
 from antiphon.formats import client_wire as cw
 from antiphon.formats import columns, command, pack
 from antiphon.formats.columns import Columns, Extra, Outgoing
 from antiphon.formats.destination import matcher
-from antiphon.formats.entry import Entry, Kind
+from antiphon.formats.entry import Entry, Kind, Member, Membership, encode_membership
 from antiphon.formats.journal import Row
 
 TOKEN = b"0123456789abcdef"
@@ -43,13 +54,28 @@ class Shelf:
 class Server:
     """A home and its replica."""
 
-    def __init__(self, node: int, settings: HomeSettings) -> None:
+    def __init__(
+        self, node: int, settings: HomeSettings, now_ms: int = 0, own: OwnJournal | None = None
+    ) -> None:
+        """`own`: with local contexts."""
         self.node = node
         self.broker = Broker()
         self.shelf = Shelf()
-        self.home = Home(node, 100 + node, self.broker, self.shelf, settings, 0)
+        life = 100 * (own.opening if own is not None else 1) + node
+        self.home = Home(node, life, self.broker, self.shelf, settings, now_ms, own)
         self.applied = 0
         self.lags = False  # it applies nothing
+        self.dead = False
+        self.own = own
+        self.unsynced: list[Store] = []  # in its journal
+        self.syncs = True  # at once
+
+    def sync(self) -> None:
+        assert self.own is not None
+        unsynced, self.unsynced = self.unsynced, []
+        for store in unsynced:
+            self.own.records.append(store.record.data)
+            self.home.stored(store.batch)
 
 
 class Client:
@@ -103,10 +129,14 @@ class Client:
 
 
 class House:
-    def __init__(self, servers: int = 1, **settings: int) -> None:
+    def __init__(self, servers: int = 1, *, local: bool = False, **settings: int) -> None:
+        """`local`: with local contexts."""
         self.now_ms = 0
-        chosen = HomeSettings(**settings)
-        self.servers = {node: Server(node, chosen) for node in range(1, servers + 1)}
+        self._settings = HomeSettings(**settings)
+        self.servers = {
+            node: Server(node, self._settings, 0, OwnJournal(node, 1, []) if local else None)
+            for node in range(1, servers + 1)
+        }
         self.log: list[Entry] = []
         self.leader: int | None = 1
         self.epoch = 1
@@ -149,6 +179,8 @@ class House:
                 return
 
     def _turn(self, server: Server) -> bool:
+        if server.dead:
+            return False
         home = server.home
         leader = (self.leader, self.epoch) if self.leader is not None else None
         home.follow(leader, self.leader == server.node)
@@ -182,9 +214,17 @@ class House:
                     there.home.relayed(effect.session, effect.attachment, effect.body)
                     self.carry_out(there)
                 continue
+            if isinstance(effect, Store):
+                server.unsynced.append(effect)
+                if server.syncs:
+                    server.sync()
+                    self.carry_out(server)
+                continue
             client = self._clients[server.node, effect.link]
             if isinstance(effect, Tell):
                 client.heard.append(effect.answer)
+            elif isinstance(effect, Redirect):
+                client.heard.append(cw.Redirect(effect.node, f"node-{effect.node}"))
             elif isinstance(effect, Hold):
                 client.held = effect.hold
             else:
@@ -198,13 +238,30 @@ class House:
         """Time passes, and whoever wanted to be called at some time is."""
         for _ in range(0, ms, step):
             self.now_ms += step
-            for server in self.servers.values():
+            for server in [s for s in self.servers.values() if not s.dead]:
                 server.home.tick(self.now_ms)
                 self.carry_out(server)
             due = self.servers[1].broker.next_deadline()
             if due is not None and due <= self.now_ms:
                 self.append(Kind.TICK)
             self.settle()
+
+    def kill(self, node: int) -> None:
+        self.servers[node].dead = True
+
+    def restart(self, node: int) -> None:
+        """With local contexts, on what its journal has."""
+        own = self.servers[node].own
+        assert own is not None
+        again = OwnJournal(own.incarnation, own.opening + 1, own.records)
+        self.servers[node] = Server(node, self._settings, self.now_ms, again)
+        self.settle()
+
+    def members(self, incarnations: dict[int, int]) -> None:
+        """These are the servers from now on."""
+        found = (Member(n, incarnation, True, "") for n, incarnation in incarnations.items())
+        self.append(Kind.MEMBERSHIP, encode_membership(Membership(1, tuple(found))))
+        self.settle()
 
     def new_leader(self, node: int | None) -> None:
         self.leader = node

@@ -514,3 +514,17 @@ def test_retained_messages_stay_readable() -> None:
     r.attach(A)
     r.publish(A, "topic:t", 5)
     assert r.broker.live() == ((4, 5),)
+
+
+def test_a_window_can_be_widened_but_not_narrowed() -> None:
+    r = rig(A)
+    r.open(A, 1, "queue:q", prefetch=2)
+    r.publish(A, "queue:q", 5)
+    assert r.ask(A, cw.Widen(1, 4)).code == ""
+    assert r.holds(A, 1) == [(1, 4, 1)]
+    assert r.ask(A, cw.Widen(1, 3)).code == "ResourceAllocationError"
+    assert r.ask(A, cw.Widen(1, 1 << 21)).code == "ResourceAllocationError"
+    assert r.ask(A, cw.Widen(9, 100)).code == ""  # closed meanwhile
+    r.open(A, 2, "topic:t", prefetch=2)
+    r.ask(A, cw.Widen(2, 8))
+    assert r.broker.sessions[A].consumers[2].prefetch == 8

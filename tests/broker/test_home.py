@@ -198,6 +198,20 @@ def test_who_left_before_the_state_jumped_past_its_attachment_is_not_held_to_be_
     house.attached(B, client_id="a")
 
 
+def test_who_leaves_after_the_state_jumped_past_its_attachment_is_not_held_to_be_there() -> None:
+    house = House(2)
+    behind = house.servers[2]
+    behind.lags = True
+    client = house.connect(2)
+    client.attach(A, client_id="a")
+    behind.broker.restore(house.servers[1].broker.snapshot())
+    behind.applied = len(house.log)
+    behind.lags = False
+    behind.home.restored()
+    client.lose()
+    assert house.commands(command.Detach) == [command.Detach(A, 1)]
+
+
 # -- Publishing ------------------------------------------------------------------------------------
 
 

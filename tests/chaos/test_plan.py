@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.chaos.plan import BETWEEN_SERVERS, KINDS, ON_DISK, draw_plan
+from antiphon.chaos.plan import BETWEEN_SERVERS, KINDS, LOSES_CONTEXTS, ON_DISK, draw_plan
 
 
 def test_a_seed_gives_one_plan() -> None:
@@ -28,3 +28,8 @@ def test_what_cannot_break_is_left_out(
     kinds = {fault.kind for fault in draw_plan(1, 600, servers, storage)}
     assert kinds
     assert kinds.isdisjoint(left_out)
+
+
+def test_a_server_with_local_contexts_keeps_its_disk() -> None:
+    kinds = {fault.kind for fault in draw_plan(1, 600, 3, "durable", "local")}
+    assert kinds == set(KINDS) - set(LOSES_CONTEXTS)

@@ -117,7 +117,6 @@ def test_a_mistake_is_named_with_file_and_key(file: Path, text: str, complaint: 
         ("node = 1", "--node and --cluster go together"),
         ("[cluster]\n1 = 'a:1'", "--node and --cluster go together"),
         ("node = 3\n[cluster]\n1 = 'a:1'\n2 = 'a:2'", "lists no node 3, only 1, 2"),
-        ("contexts = 'local'", "does not exist yet"),
         ("contexts = 'local'\nstorage = 'memory'", "needs storage = durable"),
     ],
 )

@@ -1,8 +1,9 @@
 """Simulate seeds with whatever source is on the path until one fails: `hunt.py FIRST COUNT`.
 
 With `programs` behind it, only seeds that have programs count; with `groups`, only those whose
-programs are members of groups; with `log`, only seeds without programs. Ends with `FOUND`, which
-nothing else does: that a source cannot even be run proves nothing.
+programs are members of groups; with `local`, only those with local contexts; with `log`, only seeds
+without programs. Ends with `FOUND`, which nothing else does: that a source cannot even be run
+proves nothing.
 """
 
 import sys
@@ -23,6 +24,8 @@ while number < count:
     if which == ["groups"] and (plan.messaging is None or not plan.messaging.groups):
         continue
     if which == ["log"] and plan.messaging is not None:
+        continue
+    if which == ["local"] and not plan.local:
         continue
     number += 1
     result = run_plan(plan)

@@ -5,7 +5,7 @@ this folder:
 
     # what is broken, in a sentence
     file: core/quorum.py
-    caught by: sim                     (or `sim programs`, `sim groups`, `sim log`, or tests)
+    caught by: sim                     (or `sim programs`, `sim log` and so on, or tests)
     ---- the text to replace, which must stand in the file exactly once
     ...
     ---- what stands there instead
@@ -13,8 +13,9 @@ this folder:
     ----
 
 It is applied to a copy of the source; one that no longer applies is an error. `sim` simulates
-seeds, from a fixed one on, until one fails; with `programs`, `groups` or `log` only those with
-programs, with groups, or without programs. Tests are named as pytest takes them.
+seeds, from a fixed one on, until one fails; with `programs`, `groups`, `local` or `log` only those
+with programs, with groups, with local contexts, or without programs. Tests are named as pytest
+takes them.
 """
 
 from __future__ import annotations

@@ -134,9 +134,9 @@ def test_wrong_files_and_options_are_wrong_usage(tmp_path: Path) -> None:
     code, complaint = fails(tmp_path, "--config", "server.toml")
     assert code == 2
     assert "server.toml: no key lisen; did you mean listen?" in complaint
-    code, complaint = fails(tmp_path, "--contexts", "local")
+    code, complaint = fails(tmp_path, "--contexts", "local", "--storage", "memory")
     assert code == 2
-    assert "does not exist yet" in complaint
+    assert "needs storage = durable" in complaint
     assert not (tmp_path / "antiphon-data").exists()
 
 

@@ -6,7 +6,6 @@ program seems to have forgotten `connection.start()`, which would make it wait f
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any, NoReturn, Protocol, Self, Unpack, cast, overload
 
 from antiphon.api.connection import logger
@@ -29,12 +28,7 @@ class Closing:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __reduce__(self) -> NoReturn:

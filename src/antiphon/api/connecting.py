@@ -26,9 +26,9 @@ ENVIRONMENT = "ANTIPHON_URL"
 class Route(Protocol):
     """The way to the servers of one URL. Used on one event loop."""
 
-    async def dial(self, on_bodies: OnBodies, on_lost: OnLost) -> ClientLink:
-        """To the next server. Raises `OSError` if another attempt may have more luck, and an error
-        of the family if none will."""
+    async def dial(self, on_bodies: OnBodies, on_lost: OnLost, at: str = "") -> ClientLink:
+        """To the next server, or to the one at this address. Raises `OSError` if another attempt
+        may have more luck, and an error of the family if none will."""
 
     async def release(self) -> None:
         """It is no longer needed."""
@@ -80,13 +80,14 @@ class _Servers:
         self._addresses = addresses
         random.shuffle(self._addresses)  # so that clients spread over the servers
 
-    async def dial(self, on_bodies: OnBodies, on_lost: OnLost) -> ClientLink:
-        address = self._addresses.pop(0)
-        self._addresses.append(address)
+    async def dial(self, on_bodies: OnBodies, on_lost: OnLost, at: str = "") -> ClientLink:
+        if not at:
+            at = format_address(self._addresses[0])
+            self._addresses.append(self._addresses.pop(0))
         try:
-            return await dial(address, on_bodies, on_lost)
+            return await dial(parse_address(at), on_bodies, on_lost)
         except (OSError, FormatError) as error:
-            raise ConnectionError(f"{format_address(address)}: {_why(error)}") from None
+            raise ConnectionError(f"{at}: {_why(error)}") from None
 
     async def release(self) -> None:
         pass
@@ -105,7 +106,7 @@ class _Embedded:
 
         self._embedded = acquire(url)
 
-    async def dial(self, on_bodies: OnBodies, on_lost: OnLost) -> ClientLink:
+    async def dial(self, on_bodies: OnBodies, on_lost: OnLost, at: str = "") -> ClientLink:
         return await self._embedded.connect(on_bodies, on_lost)
 
     async def release(self) -> None:

@@ -209,7 +209,7 @@ class Connection:
                 self._report()
             elif isinstance(event, Dial):
                 self._links += 1
-                self._dialling = self._loop.create_task(self._dial(self._links))
+                self._dialling = self._loop.create_task(self._dial(self._links, event.address))
             elif isinstance(event, HangUp):
                 self._hang_up(event.reason)
             elif isinstance(event, Over):
@@ -220,10 +220,10 @@ class Connection:
         for receiver in gathering:
             receiver.report()
 
-    async def _dial(self, number: int) -> None:
+    async def _dial(self, number: int, address: str) -> None:
         try:
             link = await self._route.dial(
-                partial(self._on_bodies, number), partial(self._on_lost, number)
+                partial(self._on_bodies, number), partial(self._on_lost, number), address
             )
         except OSError as error:
             self._on_lost(number, error)

@@ -28,6 +28,7 @@ from antiphon.api.waiting import Deadline, Pause, Script, ring
 from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import IllegalStateError, JMSError
 from antiphon.formats.client_wire import RELATION, AckRow, GroupEvent, Kept, Widen
+from antiphon.formats.destination import DEAD_LETTERS
 
 if TYPE_CHECKING:
     from antiphon.api.context import BaseContext
@@ -406,7 +407,7 @@ class BaseConsumer(ABC):
                 self._context.give_back([self])
             elif again:
                 self.inbox.redeliver(message._key())
-            elif not self.standing.name:
+            elif self.inbox.deliveries_max:
                 self.inbox.bury(message._key(), f"its listener raised {error!r}")
                 self.report_now()
         if error is not None:
@@ -426,9 +427,9 @@ class BaseConsumer(ABC):
         fate = (
             f"The member {self.standing.name!r} has stopped: it would differ from the others"
             if stops
+            else f"It went to the dead letters, {DEAD_LETTERS}"
+            if self._automatic and self.inbox.deliveries_max
             else "The message is left unacknowledged"
-            if not self._automatic
-            else "It went to the dead letters, queue:DLQ"
         )
         complaint = IllegalStateError(
             f"the listener of {self.destination} raised {error!r} for message {message.id}, "

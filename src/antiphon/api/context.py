@@ -55,6 +55,7 @@ from antiphon.errors import (
     OutcomeUnknownError,
 )
 from antiphon.formats import client_wire as cw
+from antiphon.formats.destination import DEAD_LETTERS
 
 PREFETCH_TOPIC, PREFETCH_QUEUE = 4096, 1000
 """Messages that a consumer has here and has not acknowledged: enough to keep it busy while the next
@@ -303,7 +304,8 @@ class BaseContext(ABC):
         with self.connection.lock:
             number = self.connection.conversation.next_consumer()
         inbox = Inbox(number, divided, prefetch, now_ms)
-        inbox.deliveries_max = self.connection.conversation.deliveries_max
+        if destination.text != DEAD_LETTERS:
+            inbox.deliveries_max = self.connection.conversation.deliveries_max
         consumer = kind(self, destination, inbox)
         with self.lock:
             self.check()

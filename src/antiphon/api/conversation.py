@@ -83,6 +83,8 @@ class Dial(msgspec.Struct, frozen=True):
     """Connect to one server after the other, each time to the next; then call `connected`, or
     `lost` if that fails."""
 
+    address: str = ""  # this time here
+
 
 class HangUp(msgspec.Struct, frozen=True):
     """End the connection, or the attempt at one. `lost` is not to be called for it."""
@@ -222,6 +224,8 @@ class Conversation:
 
         self._failures = 0  # attempts in vain since it last worked for a while
         self._complaint = "nobody was asked yet"
+        self._address = ""  # where to connect next; empty: anywhere
+        self._waits_for = ""  # a server that is to let go of the session
         self._due_ms = now_ms  # of the next step: dial, or give up on this server
         self._give_up_ms = now_ms + terms.connect_ms
         self._attached_ms = 0
@@ -451,7 +455,7 @@ class Conversation:
             self._give_up_ms = self._heard_ms + self._terms.lease_ms
             if now_ms - self._attached_ms > REDIAL_MAX_MS:
                 self._failures = 0  # it had worked for a while
-        self._complaint = reason
+        self._complaint = f"{self._waits_for} ({reason})" if self._waits_for else reason
         self._states.lost()
         self._state = State.PAUSING
         self._due_ms = now_ms + self._pause_ms()
@@ -541,7 +545,8 @@ class Conversation:
         if self._state is State.PAUSING:
             self._state = State.DIALLING
             self._due_ms = now_ms + DIAL_MS
-            self._events.append(Dial())
+            self._events.append(Dial(self._address))
+            self._address = ""
         else:
             self._give_up_connection(now_ms, "it does not answer")
 
@@ -569,6 +574,7 @@ class Conversation:
         if m.session != self.session or m.heartbeat_ms <= 0:
             raise FormatError(f"attached to session {m.session:x}, heartbeat {m.heartbeat_ms} ms")
         self._state = State.ATTACHED
+        self._waits_for = ""
         if not self._was_attached:
             self._was_attached = True
             self.ready.settle()
@@ -717,6 +723,15 @@ class Conversation:
         closed = self._closing is not None and (self._closing.sent or not m.code)
         self._end(None if closed else error_of(m.code, m.text))
 
+    def _on_redirect(self, m: cw.Redirect, now_ms: int) -> None:
+        """The session is kept for as long as somebody says so. Its server may let go of it, and may
+        be away: if it is not there, others are asked again."""
+        if self._was_attached:
+            self._give_up_ms = now_ms + self._terms.lease_ms
+        self._waits_for = f"server {m.node} at {m.address} alone knows how far this client is"
+        self._give_up_connection(now_ms, "another server must let go of it first")
+        self._address = m.address
+
     def _on_refused(self, m: cw.Refused, _: int) -> None:
         self._hang_up("refused")
         self._end(IllegalStateError(f"the server refuses what this client sent: {m.reason}"))
@@ -769,12 +784,13 @@ class Conversation:
         cw.StateStopped: _on_state_stopped,
         cw.Pong: _on_pong,
         cw.Ended: _on_ended,
+        cw.Redirect: _on_redirect,
         cw.Refused: _on_refused,
     }
 
 
 _OPENING = (cw.OpenConsumer, cw.Join)
-_FIRST = (cw.Attached, cw.Ended, cw.Refused)
+_FIRST = (cw.Attached, cw.Ended, cw.Redirect, cw.Refused)
 """What a server may say to `Attach`."""
 
 

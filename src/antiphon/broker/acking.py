@@ -7,6 +7,9 @@ for all that it acknowledged before.
 
 A server adds rows of its own (`add_own`), about messages that no client was sent. Nobody is
 answered for them.
+
+With local contexts some batches go into the server's own journal instead, beside those that go into
+the log: `Answers` sees to it that no answer comes too early.
 """
 
 from __future__ import annotations
@@ -84,3 +87,28 @@ class Acking(Generic[Asker]):
     @property
     def rows(self) -> int:
         return sum(batch.count for batch in self._batches)
+
+
+class Answers:
+    """The `Ack`s of one session that wait for their answers, on two ways: into the log, and into
+    this server's journal. On each of them they are done in order."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, bool] = {}  # number -> whether it goes into the log
+        self._last = 0
+        self._told = 0
+
+    def add(self, number: int, into_log: bool) -> None:
+        self._waiting[number] = into_log
+        self._last = max(self._last, number)
+
+    def done(self, number: int, into_log: bool) -> int | None:
+        """All up to this one are, on this way. Returns up to where the client is to be answered;
+        None: not yet, for an earlier one still waits."""
+        for one in [n for n, way in self._waiting.items() if n <= number and way == into_log]:
+            del self._waiting[one]
+        upto = min(self._waiting, default=self._last + 1) - 1
+        if upto <= self._told:
+            return None
+        self._told = upto
+        return upto

@@ -26,7 +26,7 @@ from antiphon.core.effects import Accepted
 from antiphon.errors import FormatError, IllegalStateError, InvalidDestinationError, JMSError
 from antiphon.formats import client_wire as cw
 from antiphon.formats import command, pack
-from antiphon.formats.entry import Entry, Kind
+from antiphon.formats.entry import Entry, Kind, decode_membership
 
 
 class Broker(State):
@@ -37,7 +37,10 @@ class Broker(State):
             leases.renew_all(self)
         else:
             leases.expire(self)
-        if entry.kind == Kind.PACK:
+        if entry.kind == Kind.MEMBERSHIP:
+            members = decode_membership(entry.payload).members
+            leases.follow_members(self, {m.node: m.incarnation for m in members})
+        elif entry.kind == Kind.PACK:
             if command.is_command(entry.payload):
                 self._commands(entry.payload)
             else:
@@ -133,4 +136,5 @@ _SESSIONS: dict[type, Callable[[State, Any], None]] = {
     command.Attach: leases.attach,
     command.Detach: leases.detach,
     command.Renew: leases.renew,
+    command.Begin: leases.begin,
 }

@@ -6,7 +6,7 @@ A closed consumer stays known while something that its application saw may yet b
 from __future__ import annotations
 
 from antiphon.broker import events as ev
-from antiphon.broker import groups
+from antiphon.broker import groups, shared_members
 from antiphon.broker.queues import Queue, QueueConsumer, Taker
 from antiphon.broker.sessions import Consumer, Session
 from antiphon.broker.spans import Span, Spans
@@ -28,9 +28,6 @@ PREFETCH_MAX = 1 << 20
 CONSUMERS_MAX = 10_000
 
 SLOW = ("spill", "disconnect", "drop")
-
-DEAD_LETTERS = "queue:DLQ"
-"""Where messages go that were delivered too often."""
 
 REASON_MAX = 1000
 
@@ -136,10 +133,6 @@ def _open_browser(b: State, session: Session, m: cw.OpenConsumer) -> int:
 
 
 def _open_shared_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int:
-    if m.destination in b.groups:
-        raise InvalidDestinationError(
-            f"{m.destination!r} is a group, whose members are told everything: join it"
-        )
     if m.durable not in ("", m.shared):
         raise IllegalStateError(f"{m.shared!r} cannot be durable under the name {m.durable!r}")
     name = shared_name(session, m.shared, bool(m.durable))
@@ -157,6 +150,8 @@ def _open_shared_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int
         b.drop_queue(name)  # re-created, it is a new one
         _forget_shared(b, name)
         queue = None
+    if (group := b.groups.get(m.destination)) is not None:
+        shared_members.enter(b, group, m.shared, name, bool(m.durable))
     if queue is None:
         queue = b.queue(name)
         queue.pattern, queue.selector, queue.durable = m.destination, selector, bool(m.durable)
@@ -164,6 +159,7 @@ def _open_shared_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int
             queue.put(position, position)
         b.shared_changed()
     _consume(b, session, m, queue)
+    shared_members.review(b, queue)
     return 0
 
 
@@ -286,6 +282,9 @@ def shut(b: State, session: Session, consumer: Consumer, kept: list[cw.Kept]) ->
         taker = queue.takers[session.number, consumer.number]
         taker.closed = True
         queue.leave((session.number, consumer.number))
+        shared_members.review(b, queue)
+        if consumer.number not in session.consumers:
+            return  # it was the last one of a member, which has left its group
         stays = [span for k in kept for span in _counted(k, taker.assigned)]
         queue.give_back([(one, two, d - 1) for one, two, d in taker.assigned.clear()])
         for span in stays:
@@ -378,7 +377,7 @@ def _acknowledge_queue(b: State, queue: Queue, taker: Taker, row: cw.AckRow) -> 
 def _bury(b: State, consumer: Consumer, subscription: Subscription | None, row: cw.AckRow) -> None:
     """What this consumer cannot handle goes to the dead letters, unless it comes from there. A
     member of a group skips nothing. Only what it has not acknowledged, and the journal has."""
-    if consumer.destination == DEAD_LETTERS or consumer.destination in b.groups:
+    if consumer.destination == names.DEAD_LETTERS or consumer.destination in b.groups:
         return
     if subscription is None:
         queue = b.queues.get(consumer.destination)
@@ -388,7 +387,7 @@ def _bury(b: State, consumer: Consumer, subscription: Subscription | None, row: 
         upto = min(row.last, b.topics.last_for(subscription))
         spans = subscription.runs(row.first, upto, 0) if row.first else []
     if spans:
-        dead = b.queue(DEAD_LETTERS)
+        dead = b.queue(names.DEAD_LETTERS)
         dead.put_dead(spans, row.reason[:REASON_MAX])
         b.assign(dead)
 
@@ -413,17 +412,7 @@ def _give_back(b: State, session: Session, consumer: Consumer, k: cw.Kept) -> No
     _drop_if_done(b, session, consumer)
 
 
-def stop(b: State, session: Session) -> None:
-    """Nothing more is for the consumers of this session, which ends: what one of them gives back
-    must not go through the hands of the others, and count as delivered with each."""
-    for consumer in session.consumers.values():
-        queue = b.queues.get(consumer.destination)
-        taker = queue.takers.get((session.number, consumer.number)) if queue else None
-        if taker is not None:
-            taker.closed = True
-
-
-def let_go(b: State, session: Session, consumer: Consumer) -> None:
+def let_go(b: State, session: Session, consumer: Consumer, *, lost: bool = False) -> None:
     """Whatever a closed consumer still has goes back, and counts as delivered."""
     del session.consumers[consumer.number]
     key = (session.number, consumer.number)
@@ -432,6 +421,7 @@ def let_go(b: State, session: Session, consumer: Consumer) -> None:
         queue.leave(key)
         taker = queue.takers.pop(key)
         queue.give_back(taker.assigned.clear())
+        shared_members.review(b, queue, lost=lost)
         _settle(b, queue)
 
 
@@ -441,10 +431,11 @@ def unsubscribe(b: State, session: Session, m: cw.Unsubscribe) -> int:
         return 0
     if _unsubscribe_shared(b, session, m.name):
         return 0
-    key = durable_key(session, m.name)
+    key = (f"{session.client_id} ", m.name)
     subscription = b.topics.subscriptions.get(key)
     if subscription is None:
-        raise InvalidDestinationError(f"there is no durable subscription {m.name!r}")
+        whose = "" if session.client_id else "; an unshared one would belong to a client id"
+        raise InvalidDestinationError(f"there is no durable subscription {m.name!r}{whose}")
     if subscription.consumer is not None:
         raise IllegalStateError(
             f"the durable subscription {m.name!r} is active. Close its consumer first"

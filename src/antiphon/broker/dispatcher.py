@@ -264,6 +264,9 @@ class Dispatcher:
                 reader.skip()
                 if reader.caught_up or reader.room > 0:
                     self._ready[reader] = None
+        for gone in self.queues.removed_from(destination):
+            self._remove(self._sessions[gone.consumer.session].pop(gone.consumer.number))
+            self._end(gone.outlet.link, gone.consumer.number)
 
     def _look_after_state(self, reader: TopicReader, group: Group) -> None:
         """A member that waits for its state gets messages when it has it, and is told at once whom

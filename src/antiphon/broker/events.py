@@ -30,6 +30,17 @@ class AttachRefused(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=Fals
     text: str
 
 
+class Redirected(msgspec.Struct, frozen=True, array_like=True, tag=20, gc=False):
+    """This client cannot go on at `node` yet: `home` alone knows what it acknowledged, and has to
+    tell the others first."""
+
+    session: int
+    node: int
+    life: int
+    link: int
+    home: int
+
+
 class Answered(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
     session: int
     result: Result
@@ -87,6 +98,7 @@ class GroupChanged(msgspec.Struct, frozen=True, array_like=True, tag=8, gc=False
 Event = (
     Attached
     | AttachRefused
+    | Redirected
     | Answered
     | PackRefused
     | Assigned

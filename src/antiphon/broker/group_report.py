@@ -48,10 +48,16 @@ def _member(b: State, group: Group, member: Member) -> cw.MemberStatus:
 def _why(b: State, member: Member, connected: bool) -> str:
     if connected and not member.suspected:
         return ""
+    if member.shared and not (member.suspected or member.suspect_at):
+        queue = b.queues.get(member.shared)
+        consumers = sum(not c.closed for c in queue.takers.values()) if queue is not None else 0
+        return f"shared by {consumers} consumers"
     if member.session == 0 and not member.suspected:
         return "closed in order, or invited and not come yet"
     gone = "its session is over, it gave up, or it never came"
     reason = "its connection is lost" if member.session else gone
+    if (session := b.sessions.get(member.session)) is not None and session.held:
+        reason = f"its server {session.node} is away"
     if member.suspect_at:
         return f"{reason}; suspected in {_seconds(b, member.suspect_at)}"
     if member.remove_at:
@@ -66,6 +72,9 @@ def _seconds(b: State, stamp: int) -> str:
 
 def _behind(b: State, group: Group, member: Member) -> int:
     """An upper bound of messages: other topics have their places in the same order."""
+    if member.shared:
+        queue = b.queues.get(member.shared)
+        return sum(last - first + 1 for first, last in queue.live()) if queue is not None else 0
     subscription = b.topics.subscriptions.get(key_of(group.destination, member.name))
     if subscription is None:  # lost, and not durable: nothing is kept for it
         return 0

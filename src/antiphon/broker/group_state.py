@@ -33,6 +33,7 @@ class Member(msgspec.Struct, array_like=True):
     since: int = 0  # the view from which on its state is complete
     took: int = 0  # the request with which it got its state
     late: int = 0  # events up to here it has acknowledged, but not the state before them
+    shared: str = ""  # the queue, if it is a shared subscription (`shared_members.py`)
 
 
 class Departed(msgspec.Struct, array_like=True):
@@ -67,8 +68,11 @@ class Group:
                 self.serial, position, kind, self.view, tuple(self.members), came, went, relation
             )
         )
-        for member in self.members.values() if kind == cw.STATE else ():
-            self.pass_over(member)
+        for member in self.members.values():
+            if member.shared:
+                member.acked = self.serial
+            elif kind == cw.STATE:
+                self.pass_over(member)
         self.trim()
 
     def pass_over(self, member: Member) -> None:
@@ -92,7 +96,8 @@ class Group:
         return self.events[max(0, serial - first) :]
 
     def trim(self) -> None:
-        needed = [m.acked for m in self.members.values() if m.durable or m.session]
+        told = (m for m in self.members.values() if not m.shared)
+        needed = [m.acked for m in told if m.durable or m.session]
         needed += [d.acked for d in self.departed]
         upto = min(needed, default=self.serial)
         first = self.serial - len(self.events)

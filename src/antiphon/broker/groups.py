@@ -94,18 +94,30 @@ def join(b: State, session: Session, m: cw.Join) -> tuple[int, bytes]:
     name = m.name or f"{session.number:x}.{m.consumer:x}"
     _check_name(name)
     old = group.members.get(name)
-    if old is not None and not _may_take_over(b, old):
+    if old is not None and not _may_take_over(old):
         raise IllegalStateError(
             f"cannot join {group.destination!r} as {name!r}: a live member has that name. Nothing "
             "was changed. Choose another name, or close that member first"
         )
     if old is not None and old.durable and m.durable:
+        _check_home(b, group, old)
         _resume(b, group, old, session, m)
     else:
         _enter(b, group, name, old, session, m)
     waits = group.members[name].needs_state
     data = (name, group.relation, tuple(group.members), waits)
     return group.view, msgspec.msgpack.encode(data)
+
+
+def _check_home(b: State, group: Group, old: Member) -> None:
+    """With local contexts: its server alone knows how far it was."""
+    before = b.sessions.get(old.session)
+    if before is not None and before.held:
+        raise IllegalStateError(
+            f"cannot join {group.destination!r} as {old.name!r}: server {before.node} alone knows "
+            "how far that member was, and is away. Nothing was changed. Wait until it is back, or "
+            "remove it from the cluster"
+        )
 
 
 def _check_name(name: str) -> None:
@@ -119,7 +131,9 @@ def _is_name(name: str) -> bool:
     return name.isprintable() and " " not in name and 0 < len(name) <= names.NAME_MAX
 
 
-def _may_take_over(b: State, old: Member) -> bool:
+def _may_take_over(old: Member) -> bool:
+    if old.shared:
+        return old.suspected and not old.durable
     return old.suspected or old.session == 0
 
 
@@ -134,7 +148,7 @@ def _resume(b: State, group: Group, old: Member, session: Session, m: cw.Join) -
     old.session, old.consumer, old.provides = session.number, m.consumer, m.provides
     subscription.consumer = (session.number, m.consumer)
     _add_consumer(session, m, key_of(group.destination, old.name))
-    _back(b, group, [old])
+    back(b, group, old)
     transfers.comes_back(group, old, m.takes_state)
     transfers.review(b, group)
 
@@ -159,6 +173,20 @@ def _enter(
     _new_view(b, group, came=(name,), went=(name,) if old is not None else ())
 
 
+def enter_shared(b: State, group: Group, name: str, queue: str, durable: bool) -> None:
+    """A shared subscription becomes a member, which needs no state."""
+    _check_name(name)
+    old = group.members.get(name)
+    if old is None and len(group.members) >= MEMBERS_MAX:
+        raise ResourceAllocationError(f"a group has at most {MEMBERS_MAX} members")
+    if old is not None:
+        _drop(b, group, old)
+    group.members[name] = Member(
+        name, durable, group.view + 1, 0, 0, False, group.serial, shared=queue
+    )
+    _new_view(b, group, came=(name,), went=(name,) if old is not None else ())
+
+
 def _add_consumer(session: Session, m: cw.Join, key: Key) -> None:
     session.consumers[m.consumer] = Consumer(
         session.number, m.consumer, m.destination, m.prefetch, "spill", key
@@ -172,6 +200,10 @@ def leave(b: State, session: Session, consumer: Consumer) -> None:
     if member is None:
         _forget_departed(b, group, session, consumer)
         return
+    part(b, group, member)
+
+
+def part(b: State, group: Group, member: Member) -> None:
     _drop(b, group, member)
     _new_view(b, group, went=(member.name,))
 
@@ -224,8 +256,7 @@ def lost(b: State, session: Session, consumer: Consumer) -> None:
         transfers.gone(b, group, member)
     else:
         b.topics.remove(subscription.key)
-    if not member.suspected:
-        _suspect(b, group, member)
+    suspect(b, group, member)
     transfers.review(b, group)
     group.trim()
 
@@ -233,14 +264,18 @@ def lost(b: State, session: Session, consumer: Consumer) -> None:
 def detached(b: State, session: Session) -> None:
     """Its connection is lost: it is suspected if it does not come back."""
     for group, member in _members_of(b, session):
-        if not member.suspected and not member.suspect_at:
-            member.suspect_at = b.stamp + SUSPECT_MS
-            _set_deadline(b, group, member, member.suspect_at)
+        cut_off(b, group, member)
+
+
+def cut_off(b: State, group: Group, member: Member) -> None:
+    if not member.suspected and not member.suspect_at:
+        member.suspect_at = b.stamp + SUSPECT_MS
+        _set_deadline(b, group, member, member.suspect_at)
 
 
 def attached(b: State, session: Session) -> None:
     for group, member in _members_of(b, session):
-        _back(b, group, [member])
+        back(b, group, member)
         transfers.review(b, group)
 
 
@@ -254,16 +289,16 @@ def _members_of(b: State, session: Session) -> list[tuple[Group, Member]]:
     return found
 
 
-def _back(b: State, group: Group, members: list[Member]) -> None:
-    withdrawn = tuple(m.name for m in members if m.suspected)
-    for member in members:
-        member.suspected = False
-        member.suspect_at = member.remove_at = 0
-    if withdrawn:
-        _announce(b, group, cw.SUSPICION, went=withdrawn)
+def back(b: State, group: Group, member: Member) -> None:
+    suspected, member.suspected = member.suspected, False
+    member.suspect_at = member.remove_at = 0
+    if suspected:
+        _announce(b, group, cw.SUSPICION, went=(member.name,))
 
 
-def _suspect(b: State, group: Group, member: Member) -> None:
+def suspect(b: State, group: Group, member: Member) -> None:
+    if member.suspected:
+        return
     member.suspected = True
     member.suspect_at = 0
     if not member.durable and group.remove_after_ms != NEVER:
@@ -282,7 +317,7 @@ def due(b: State, key: str) -> None:
     group = b.groups[destination]
     member = group.members[name]
     if member.suspect_at:
-        _suspect(b, group, member)
+        suspect(b, group, member)
     else:
         _remove(b, group, [member])
 
@@ -369,7 +404,7 @@ def _invite(b: State, group: Group, invited: list[str], durable: bool) -> None:
     if came:
         _new_view(b, group, came)
     for name in came if not durable else ():
-        _suspect(b, group, group.members[name])
+        suspect(b, group, group.members[name])
 
 
 def _set_relation(b: State, group: Group, body: bytes) -> None:
@@ -439,6 +474,16 @@ def _drop(b: State, group: Group, member: Member) -> None:
     del group.members[member.name]
     _forget_consumer(b, member)
     b.topics.discard(key_of(group.destination, member.name))
+    if member.shared:
+        _drop_shared(b, member)
+
+
+def _drop_shared(b: State, member: Member) -> None:
+    """Those who divided its messages get nothing more."""
+    queue = b.queues.get(member.shared)
+    for session, consumer in queue.takers if queue is not None else ():
+        b.sessions[session].consumers.pop(consumer, None)
+    b.drop_queue(member.shared)
 
 
 def _forget_consumer(b: State, member: Member) -> None:

@@ -10,9 +10,14 @@ calls `flush` and `dispatch` after that. The driver gives connections (*links*) 
 once in the life of the server. No clock and no socket is in here, so the simulator drives the same
 class.
 
+With local contexts (`local_contexts.py`) acknowledgements of topics are answered when this server's
+own journal has them, and the log is told later. Before anything else is said in the log of a
+session, it has all that the session acknowledged here.
+
 Connections and their limits are kept in `links.py`; what is published waits in `publishing.py`;
-acknowledgements are gathered by `acking.py`; commands are seen through by `proposing.py`;
-deliveries are made by `dispatcher.py`; what clients say to each other goes through `relay.py`.
+acknowledgements are gathered by `acking.py`, and those that the log lacks wait in `unlogged.py`;
+commands are seen through by `proposing.py`; deliveries are made by `dispatcher.py`; what clients
+say to each other goes through `relay.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +30,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from antiphon.broker import events as ev
-from antiphon.broker.acking import Acking
+from antiphon.broker import local_contexts
+from antiphon.broker.acking import AckBatch, Acking
 from antiphon.broker.broker import Broker
 from antiphon.broker.dispatcher import Dispatcher, PackSource
 from antiphon.broker.links import Link, Links, Served
@@ -34,11 +40,13 @@ from antiphon.broker.publishing import Publisher
 from antiphon.broker.relay import Relay
 from antiphon.broker.sessions import Session
 from antiphon.broker.state import GRACE_MS
+from antiphon.broker.unlogged import Unlogged
 from antiphon.core.effects import Accepted
 from antiphon.core.stamps import SLEW
 from antiphon.errors import FormatError
 from antiphon.formats import client_wire as cw
 from antiphon.formats import columns, command, pack
+from antiphon.formats.journal import Local
 
 PROPOSAL_BYTES = 1 << 20
 """Proposed at once: it travels to the leader in one frame."""
@@ -51,6 +59,8 @@ ACK_GATHER_MS = 20
 
 PASS_OVER_MS = 1000
 """How often a home looks for messages that its clients are not sent (`Dispatcher.pass_over`)."""
+LOG_MS = 1000
+"""So often a home with local contexts tells the log what only its journal has."""
 
 ACK_ROW_BYTES = 32
 CLIENT_ID_MAX = 1024
@@ -81,6 +91,14 @@ class HomeSettings(msgspec.Struct, frozen=True):
 
     deliveries_max: int = 10
     """After so many deliveries in vain a message goes to the dead letters."""
+
+
+class OwnJournal(msgspec.Struct, frozen=True):
+    """With local contexts: what this server's journal knows of its past."""
+
+    incarnation: int
+    opening: int
+    records: list[bytes]  # of acknowledgements that the log may lack
 
 
 # -- Effects ---------------------------------------------------------------------------------------
@@ -118,7 +136,21 @@ class RelayTo(msgspec.Struct, frozen=True):
     body: bytes
 
 
-Effect = Propose | Tell | Cut | Hold | RelayTo
+class Redirect(msgspec.Struct, frozen=True):
+    """Tell this client to go on at the server `node` (`client_wire.Redirect`)."""
+
+    link: int
+    node: int
+
+
+class Store(msgspec.Struct, frozen=True):
+    """Append to this server's journal; then call `stored` with the number."""
+
+    record: Local
+    batch: int
+
+
+Effect = Propose | Tell | Cut | Hold | RelayTo | Redirect | Store
 
 
 class Home:
@@ -130,8 +162,9 @@ class Home:
         packs: PackSource,
         settings: HomeSettings,
         now_ms: int,
+        own: OwnJournal | None = None,
     ) -> None:
-        """`life`: drawn anew at each start of the server."""
+        """`life`: drawn anew at each start of the server; `own`: with local contexts."""
         self.settings = settings
         self._node = node
         self._life = life
@@ -151,7 +184,12 @@ class Home:
         )
         self._relay = Relay(broker, self._tell_session, self._pass_on)
         self._due: dict[Served, None] = {}  # have packs to propose
-        self._acking: Acking[Served] = Acking()
+        self._acking: Acking[Served | None] = Acking()  # None: what was in the journal only
+        self._own = own
+        self._own_acking: Acking[Served | None] = Acking()
+        self._unlogged = Unlogged(map(command.decode_rows, own.records if own is not None else ()))
+        self._logged_ms = now_ms
+        self._ending = False
         self._detaching: dict[int, int] = {}  # session -> attachment whose connection is lost
         self._reign: tuple[int, int] | None = None  # the leader's node, and its epoch
         self._leads = False
@@ -164,6 +202,9 @@ class Home:
         self._known = (now_ms, -1)  # when the others last heard of this server; the stamp of it
         self._published = 0  # packs
         self._refused = 0
+        if own is not None:
+            begin = command.Begin(node, own.incarnation, own.opening, life)
+            self._proposals.want("begin", begin, after=self._log_now())
 
     def take(self) -> list[Effect]:
         """What is to be done, in this order."""
@@ -174,6 +215,17 @@ class Home:
 
     def connected(self, link: int, now_ms: int) -> None:
         self._links.add(link, now_ms)
+
+    def let_go(self) -> None:
+        """This server ends: with local contexts its clients can go on elsewhere only when the log
+        knows all that this server alone knew of them (`has_let_go`)."""
+        self._ending = True
+        for link in self._links:
+            self._cut(link, "this server ends")
+
+    @property
+    def has_let_go(self) -> bool:
+        return self._ending and not (self._links or self._detaching or self._unlogged)
 
     def lost(self, link: int) -> None:
         """The connection is gone."""
@@ -217,6 +269,15 @@ class Home:
             served = link.served
             self._forget(served)
             self._want_detached(served.session, served.attachment)
+        elif self._is_attached(link):
+            # By what this server took over from another one (`restored`), and was not told of.
+            session = self._broker.sessions[link.session]
+            self._want_detached(session.number, session.attachment)
+
+    def _is_attached(self, link: Link) -> bool:
+        session = self._broker.sessions.get(link.session)
+        place = (self._node, self._life, link.number)
+        return session is not None and not session.leased and session.place[1:] == place
 
     def _forget(self, served: Served) -> None:
         """This session is no longer served here. Acknowledgements that it sent go on their way."""
@@ -229,7 +290,8 @@ class Home:
 
     def _want_detached(self, session: int, attachment: int) -> None:
         self._detaching[session] = attachment
-        self._proposals.want(("detach", session), command.Detach(session, attachment))
+        detach = command.Detach(session, attachment)
+        self._proposals.want(("detach", session), detach, after=self._log_now(session))
 
     def _detached(self, session: int) -> None:
         """Nothing is left to be said about a connection that was lost."""
@@ -245,13 +307,16 @@ class Home:
     # -- Attaching -----------------------------------------------------------------------------
 
     def _attach(self, link: Link, m: cw.Attach) -> None:
-        if link.asked:
+        if link.session:
             raise FormatError("a connection is attached once")
+        if self._ending:
+            self._cut(link, "this server ends")
+            return
         if not 0 < m.session < 1 << 63 or len(m.token) != TOKEN_BYTES:
             raise FormatError(f"a session is a positive number with a token of {TOKEN_BYTES} bytes")
         if len(m.client_id) > CLIENT_ID_MAX or len(m.sequences) > SEQUENCES_MAX:
             raise FormatError("a client id or a list of producers that is too long")
-        link.asked, link.seen = True, m.seen
+        link.session, link.seen = m.session, m.seen
         self._proposals.want(
             ("attach", link.number),
             command.Attach(
@@ -265,7 +330,9 @@ class Home:
                 m.client_id,
                 m.lease_ms,
                 m.sequences,
+                self._own is not None,
             ),
+            after=self._log_now(),
         )
 
     def _on_attached(self, e: ev.Attached, fresh: list[Served]) -> None:
@@ -318,6 +385,15 @@ class Home:
         if (e.node, e.life) == (self._node, self._life) and link is not None:
             self._tell(link.number, cw.Ended(e.code, e.text))
             self._cut(link, "")
+
+    def _on_redirected(self, e: ev.Redirected) -> None:
+        link = self._links.get(e.link)
+        if (e.node, e.life) == (self._node, self._life) and link is not None:
+            self._out.append(Redirect(link.number, e.home))
+            self._cut(link, "")
+        served = self._sessions.get(e.session)
+        if served is not None:
+            self._cut(served.link, "its client has turned to another server")
 
     def _on_session_ended(self, e: ev.SessionEnded) -> None:
         self._detached(e.session)
@@ -396,7 +472,9 @@ class Home:
             m = served.request
             served.early = False
             self._proposals.want(
-                ("request", served.session), command.Request(served.session, m.number, m.body)
+                ("request", served.session),
+                command.Request(served.session, m.number, m.body),
+                after=self._log_now(served.session),
             )
 
     def _on_early(self, e: ev.Early) -> None:
@@ -440,8 +518,52 @@ class Home:
         patient = m.patient and not any(pressing)
         due_ms = link.heard_ms + (ACK_GATHER_MS if patient else 0)
         size = ACK_ROW_BYTES * (1 + len(m.rows))
-        served.ack_batches += self._acking.add(served, served.session, m, size, due_ms)
+        into_log = not self._keeps(served.session, m.rows)
+        served.acks.add(m.number, into_log)
+        if into_log:
+            served.ack_batches += self._acking.add(served, served.session, m, size, due_ms)
+        else:
+            served.ack_batches += self._own_acking.add(served, served.session, m, size, due_ms)
         self._links.waits_more(link, size)
+
+    def _keeps(self, number: int, rows: tuple[cw.AckRow, ...]) -> bool:
+        """Whether it is enough that this server's journal has these."""
+        session = self._broker.sessions.get(number)
+        if self._own is None or session is None:
+            return False
+        return local_contexts.is_bound(self._broker, session) and all(
+            row.kind == cw.ACK
+            and row.last <= self._broker.position
+            and (consumer := session.consumers.get(row.consumer)) is not None
+            and consumer.subscription is not None
+            for row in rows
+        )
+
+    def _store_acks(self, now_ms: int) -> None:
+        if (batch := self._own_acking.due(now_ms)) is not None:
+            rows = tuple(batch.rows)
+            self._unlogged.add(rows)
+            record = Local(whole=False, data=command.encode_rows(rows))
+            self._out.append(Store(record, batch.number))
+
+    def stored(self, number: int) -> None:
+        """The journal has what was to be stored with this number."""
+        if (batch := self._own_acking.done(number)) is not None:
+            self._acks_done(batch, into_log=False)
+
+    def kept(self) -> tuple[Local, ...]:
+        """What only this server knows now, for its journal."""
+        if self._own is None:
+            return ()
+        pieces = enumerate(self._unlogged.pieces())
+        return tuple(Local(whole=n == 0, data=command.encode_rows(rows)) for n, rows in pieces)
+
+    def _log_now(self, *sessions: int) -> int:
+        """Tell the log what only the journal has of these sessions, or of all. Returns the number
+        that is reached when the log knows."""
+        for number, session, rows in self._unlogged.leave(*sessions):
+            self._acking.add(None, session, cw.Ack(number, rows), 0, due_ms=0)
+        return self._unlogged.last_of(*sessions)
 
     def _send_acks(self, now_ms: int) -> None:
         for session, row in self.dispatcher.rows:
@@ -454,19 +576,28 @@ class Home:
     def _on_acks_done(self, e: ev.AcksDone) -> None:
         mine = (e.node, e.life) == (self._node, self._life)
         batch = self._acking.done(e.batch) if mine else None
-        if batch is None:
-            return
-        self._proposals.done("acks")
+        if batch is not None:
+            self._proposals.done("acks")
+            self._acks_done(batch, into_log=True)
+
+    def _acks_done(self, batch: AckBatch[Served | None], into_log: bool) -> None:
         for session, rows in batch.rows:
             for row in rows:
                 self.dispatcher.settled(session, row)
         for served, (number, size) in batch.askers.items():
-            if self._sessions.get(served.session) is served:
-                self._tell(served.link.number, cw.Acked(number))
+            if served is None:
+                self._unlogged.logged(number)
+                self._proposals.reached(number)
+            elif self._sessions.get(served.session) is served:
                 self._links.waits_less(served.link, size)
-                served.ack_batches -= 1
-                if not served.ack_batches:
-                    self._propose_request(served)
+                self._acked(served, served.acks.done(number, into_log))
+
+    def _acked(self, served: Served, upto: int | None) -> None:
+        if upto is not None:
+            self._tell(served.link.number, cw.Acked(upto))
+        served.ack_batches -= 1
+        if not served.ack_batches:
+            self._propose_request(served)
 
     # -- From member to member -----------------------------------------------------------------
 
@@ -562,6 +693,12 @@ class Home:
         self._look_at_renewal(now_ms)
         if self._broker.stamp > self._stamped[1]:
             self._stamped = (now_ms, self._broker.stamp)
+        if "begin" in self._proposals and self._has_begun():
+            self._proposals.done("begin")
+
+    def _has_begun(self) -> bool:
+        known = self._broker.lives.get(self._node)
+        return known is not None and known.life == self._life
 
     def _look_at_renewal(self, now_ms: int) -> None:
         serving = self._broker.serving.get(self._node)
@@ -570,6 +707,7 @@ class Home:
 
     _EVENTS: ClassVar[dict[type, Callable[[Home, Any], None]]] = {
         ev.AttachRefused: _on_attach_refused,
+        ev.Redirected: _on_redirected,
         ev.Answered: _on_answered,
         ev.Early: _on_early,
         ev.PackRefused: _on_pack_refused,
@@ -584,7 +722,7 @@ class Home:
             self._cut(served.link, "this server had fallen behind, and took over another's state")
         for session in self._broker.sessions.values():
             mine = (session.node, session.life) == (self._node, self._life)
-            if mine and not session.detached and self._links.get(session.link) is None:
+            if mine and not session.leased and self._links.get(session.link) is None:
                 # It was attached in between, and its client has left before this was known here.
                 self._want_detached(session.number, session.attachment)
         self.dispatcher.restored()
@@ -615,8 +753,9 @@ class Home:
             self._due[served] = None
 
     def flush(self, now_ms: int) -> None:
-        """Propose what has come in."""
+        """Store and propose what has come in."""
         self._now_ms = now_ms
+        self._store_acks(now_ms)
         if self._reign is None:
             return
         due, self._due = self._due, {}
@@ -642,10 +781,10 @@ class Home:
 
     def next_deadline_ms(self) -> int | None:
         """When `tick` and `flush` are to be called; None: not before something else happens."""
-        if not self._links and not self._proposals:
+        if not self._links and not self._proposals and not self._unlogged:
             return None
-        look_ms, acks_ms = self._looked_ms + LOOK_MS, self._acking.due_ms
-        return look_ms if acks_ms is None else min(look_ms, acks_ms)
+        due = (self._looked_ms + LOOK_MS, self._acking.due_ms, self._own_acking.due_ms)
+        return min(ms for ms in due if ms is not None)
 
     def tick(self, now_ms: int) -> None:
         if now_ms < self._looked_ms + LOOK_MS:
@@ -654,6 +793,9 @@ class Home:
         self._links.look(now_ms)
         self._look_for_the_overdue(now_ms)
         self._look_at_detaches()
+        if now_ms - self._logged_ms >= LOG_MS and not self._unlogged.leaves:
+            self._logged_ms = now_ms
+            self._log_now()
         if now_ms - self._checked_ms >= self.settings.heartbeat_ms:
             self._checked_ms = now_ms
             self._look_at_links(now_ms)
@@ -687,7 +829,7 @@ class Home:
     def _look_at_detaches(self) -> None:
         for number, attachment in list(self._detaching.items()):
             session = self._broker.sessions.get(number)
-            if session is None or session.detached or session.attachment != attachment:
+            if session is None or session.leased or session.attachment != attachment:
                 self._detached(number)
 
     def _look_at_links(self, now_ms: int) -> None:
@@ -719,7 +861,8 @@ class Home:
             "waiting_packs": sum(s.publisher.packs for s in self._sessions.values()),
             "waiting_bytes": self._links.waiting_bytes,
             "commands": len(self._proposals),
-            "acknowledgements": self._acking.rows,
+            "acknowledgements": self._acking.rows + self._own_acking.rows,
+            "unlogged": len(self._unlogged),
             "published": self._published,
             "refused": self._refused,
             "states": len(self._relay),

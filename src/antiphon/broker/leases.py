@@ -2,7 +2,8 @@
 
 A session is attached to a server; that server says every now and then that it lives (`Renew`), and
 if it no longer does, or says that a connection is lost, the leases of its clients begin. The first
-entry of a new leader renews everything: while there was no leader nobody could.
+entry of a new leader renews everything: while there was no leader nobody could. With local contexts
+some sessions wait for their server instead (`local_contexts.py`).
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
-from antiphon.broker import consumers, groups, transactions
+from antiphon.broker import consumers, groups, local_contexts, shared_members, transactions
 from antiphon.broker import events as ev
-from antiphon.broker.sessions import Serving, Session
+from antiphon.broker.sessions import Life, Serving, Session
 from antiphon.broker.state import (
     DELAYED,
     EXPIRY,
     GRACE_MS,
     GROUP,
+    LOCAL,
     PRODUCER,
     SERVING,
     SESSION,
@@ -41,8 +43,12 @@ ENDED_MS = 600_000
 
 ENDED_MAX = 100_000
 
+HOME_IS_GONE = "its server was removed from the cluster, or has lost its disk"
+
 
 def attach(b: State, m: command.Attach) -> None:
+    if not local_contexts.serves(b, m):
+        return
     session = b.sessions.get(m.session)
     code, text = "", ""
     if session is None:
@@ -57,6 +63,9 @@ def attach(b: State, m: command.Attach) -> None:
     elif session.place == (m.attempt, m.node, m.life, m.link):
         _tell_attached(b, session)  # it was proposed again
         return
+    if not code and (home := local_contexts.home_of(b, session, m)):
+        b.events.append(ev.Redirected(m.session, m.node, m.life, m.link, home))
+        return
     if code:
         b.events.append(ev.AttachRefused(m.session, m.node, m.life, m.link, code, text))
         return
@@ -65,8 +74,9 @@ def attach(b: State, m: command.Attach) -> None:
         session = _open(b, m)
     session.attachment += 1
     session.attempt, session.node, session.life, session.link = m.attempt, m.node, m.life, m.link
-    session.expires = None
+    session.expires, session.held = None, False
     groups.attached(b, session)
+    shared_members.review_all(b, session)
     for producer, sequence in m.sequences:
         if producer in session.streams:
             # What was answered early and then lost does not come again (non-persistent).
@@ -111,18 +121,60 @@ def _open(b: State, m: command.Attach) -> Session:
 
 def detach(b: State, m: command.Detach) -> None:
     session = b.sessions.get(m.session)
-    if session is not None and session.attachment == m.attachment and not session.detached:
+    if session is not None and session.attachment == m.attachment and not session.leased:
         _begin_lease(b, session)
 
 
 def _begin_lease(b: State, session: Session) -> None:
-    session.expires = b.stamp + session.lease_ms
+    session.expires, session.held = b.stamp + session.lease_ms, False
     heapq.heappush(b.deadlines, (session.expires, SESSION, session.number))
     groups.detached(b, session)
+    shared_members.review_all(b, session)
+
+
+def _hold(b: State, session: Session) -> None:
+    """Without its server nobody knows how far it is: it waits for that one."""
+    session.held = True
+    groups.detached(b, session)
+    shared_members.review_all(b, session)
 
 
 def renew(b: State, m: command.Renew) -> None:
-    _heard(b, m.node, m.life)
+    if local_contexts.lives(b, m.node, m.life):
+        _heard(b, m.node, m.life)
+
+
+def begin(b: State, m: command.Begin) -> None:
+    """A server with local contexts is back, or new. What its former lives knew is in the log."""
+    known = b.lives.get(m.node)
+    is_member = not b.incarnations or b.incarnations.get(m.node) == m.incarnation
+    is_late = known is not None and m.opening <= known.opening
+    if not is_member or is_late or not local_contexts.decide(b, LOCAL):
+        return
+    b.lives[m.node] = Life(m.node, m.life, m.opening)
+    for session in b.sessions.values():
+        if session.node == m.node and session.life != m.life and not session.leased:
+            _begin_lease(b, session)
+
+
+def follow_members(b: State, incarnations: dict[int, int]) -> None:
+    """Who is a server from now on, by node."""
+    before, b.incarnations = b.incarnations, incarnations
+    for node, incarnation in before.items():
+        if incarnations.get(node) != incarnation:
+            _is_gone(b, node)
+
+
+def _is_gone(b: State, node: int) -> None:
+    """With what it alone knew: nobody waits for it any more."""
+    b.lives.pop(node, None)
+    for session in [s for s in b.sessions.values() if s.node == node]:
+        if local_contexts.is_bound(b, session):
+            for consumer in session.consumers.values():
+                consumer.prefetch = b.position  # any number may have been seen, not some windows
+            lose(b, session, HOME_IS_GONE)
+        elif session.held:
+            _begin_lease(b, session)
 
 
 def _heard(b: State, node: int, life: int) -> None:
@@ -136,12 +188,15 @@ def _heard(b: State, node: int, life: int) -> None:
 def _detach_all(b: State, node: int, life: int) -> None:
     for session in b.sessions.values():
         if session.node == node and session.life == life and not session.detached:
-            _begin_lease(b, session)
+            if local_contexts.is_bound(b, session):
+                _hold(b, session)
+            else:
+                _begin_lease(b, session)
 
 
 def renew_all(b: State) -> None:
     for session in b.sessions.values():
-        if session.detached:
+        if session.leased:
             _begin_lease(b, session)
     for serving in list(b.serving.values()):
         _heard(b, serving.node, serving.life)
@@ -182,25 +237,34 @@ _EXPIRE: dict[int, Callable[[State, int | str], None]] = {
 
 def close(b: State, session: Session, kept: tuple[cw.Kept, ...]) -> None:
     """In order: only what the application saw and did not acknowledge is flagged."""
-    consumers.stop(b, session)
+    with b.together():
+        _close_consumers(b, session, kept)
+    _end(b, session, "", "")
+
+
+def _close_consumers(b: State, session: Session, kept: tuple[cw.Kept, ...]) -> None:
     for consumer in list(session.consumers.values()):
         if not consumer.closed:
             consumers.shut(b, session, consumer, [k for k in kept if k.consumer == consumer.number])
     for consumer in list(session.consumers.values()):
         consumers.let_go(b, session, consumer)
-    _end(b, session, "", "")
 
 
 def lose(b: State, session: Session, why: str) -> None:
     """Without a word from the client: whatever was sent to it may have been seen."""
-    consumers.stop(b, session)
+    with b.together():
+        _lose_consumers(b, session)
+    _end(b, session, "ConnectionLostError", why)
+
+
+def _lose_consumers(b: State, session: Session) -> None:
     for consumer in list(session.consumers.values()):
         subscription = b.subscription(consumer)
         if consumer.destination in b.groups:
             groups.lost(b, session, consumer)
         elif subscription is None:
             consumer.closed = True
-            consumers.let_go(b, session, consumer)
+            consumers.let_go(b, session, consumer, lost=True)
         elif consumer.closed:
             del session.consumers[consumer.number]
         else:
@@ -210,7 +274,6 @@ def lose(b: State, session: Session, why: str) -> None:
             else:
                 b.topics.remove(subscription.key)
             del session.consumers[consumer.number]
-    _end(b, session, "ConnectionLostError", why)
 
 
 def _end(b: State, session: Session, code: str, text: str) -> None:

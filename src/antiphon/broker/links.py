@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from antiphon.broker.acking import Answers
 from antiphon.broker.publishing import Publisher
 from antiphon.formats import client_wire as cw
 
@@ -23,7 +24,7 @@ class Link:
     def __init__(self, number: int, now_ms: int) -> None:
         self.number = number
         self.heard_ms = now_ms
-        self.asked = False  # for a session
+        self.session = 0  # that it asked for
         self.seen: tuple[cw.Seen, ...] = ()  # what its client has, until it is served
         self.served: Served | None = None
         self.waiting_bytes = 0  # of requests that are not answered
@@ -41,6 +42,7 @@ class Served:
         self.request: cw.Control | None = None  # not answered
         self.early = False  # that was ordered before packs that it is about
         self.ack_batches = 0  # not done, with acknowledgements of this session
+        self.acks = Answers()
 
 
 class Links:

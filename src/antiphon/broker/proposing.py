@@ -20,8 +20,9 @@ COMMANDS_MAX = 64
 
 
 class _Wanted:
-    def __init__(self, what: command.Command) -> None:
+    def __init__(self, what: command.Command, after: int) -> None:
         self.what = what
+        self.after = after  # this number must be reached first
         self.due_ms = 0  # when to propose it again
         self.pause_ms = AGAIN_MS
 
@@ -30,6 +31,7 @@ class Proposals:
     def __init__(self) -> None:
         self._wanted: dict[Hashable, _Wanted] = {}
         self._due: dict[Hashable, None] = {}
+        self._reached = 0
         self._retry_ms: int | None = None  # when to try again what was refused
 
     def __len__(self) -> int:
@@ -38,10 +40,14 @@ class Proposals:
     def __contains__(self, key: Hashable) -> bool:
         return key in self._wanted
 
-    def want(self, key: Hashable, what: command.Command) -> None:
-        """Propose this until `done`; it takes the place of what had that key."""
-        self._wanted[key] = _Wanted(what)
+    def want(self, key: Hashable, what: command.Command, after: int = 0) -> None:
+        """Propose this until `done`, but not before this number is `reached`; it takes the place of
+        what had that key."""
+        self._wanted[key] = _Wanted(what, after)
         self._due[key] = None
+
+    def reached(self, number: int) -> None:
+        self._reached = number
 
     def done(self, key: Hashable) -> None:
         self._wanted.pop(key, None)
@@ -72,6 +78,9 @@ class Proposals:
         due, self._due = self._due, {}
         for key in due:
             wanted = self._wanted[key]
+            if wanted.after > self._reached:
+                self._due[key] = None
+                continue
             wanted.due_ms = now_ms + wanted.pause_ms
             some.append(wanted.what)
             if len(some) == COMMANDS_MAX:

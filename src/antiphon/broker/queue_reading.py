@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from antiphon.broker.broker import Broker
-from antiphon.broker.consumers import DEAD_LETTERS
 from antiphon.broker.filtering import Contents, matching
 from antiphon.broker.queues import PLAIN, Queue
 from antiphon.broker.readers import Outlet
@@ -23,6 +22,7 @@ from antiphon.broker.sessions import Consumer
 from antiphon.broker.spans import Range, Span, Spans
 from antiphon.core.selectors import Selector, parse
 from antiphon.formats import client_wire as cw
+from antiphon.formats.destination import DEAD_LETTERS
 from antiphon.formats.journal import Row
 
 TURN_MESSAGES = 4096
@@ -83,6 +83,7 @@ class QueueReading:
         self._time = time
         self._deliveries_max = deliveries_max
         self._seekers: dict[QueueReader, None] = {}
+        self._in_groups: dict[QueueReader, str] = {}  # of shared members -> the group
         self.dead = 0  # letters
         self.expired = 0  # messages that were assigned, and not sent
 
@@ -96,6 +97,8 @@ class QueueReading:
         reader = QueueReader(consumer, outlet, _by_priority(queue, list(pending)))
         if reader.selector is not None:
             self._seekers[reader] = None
+        if queue.pattern in self._broker.groups:
+            self._in_groups[reader] = queue.pattern
         return reader
 
     def browse(self, consumer: Consumer, outlet: Outlet, seen: cw.Seen | None) -> BrowseReader:
@@ -109,6 +112,16 @@ class QueueReading:
     def close(self, reader: QueueReader | BrowseReader) -> None:
         if isinstance(reader, QueueReader):
             self._seekers.pop(reader, None)
+            self._in_groups.pop(reader, None)
+
+    def removed_from(self, group: str) -> list[QueueReader]:
+        """Consumers of shared members that are none any more."""
+        return [r for r, g in self._in_groups.items() if g == group and not self._is_open(r)]
+
+    def _is_open(self, reader: QueueReader) -> bool:
+        session = self._broker.sessions.get(reader.consumer.session)
+        number = reader.consumer.number
+        return session is not None and session.consumers.get(number) is reader.consumer
 
     # -- What was assigned -----------------------------------------------------------------------
 

@@ -69,7 +69,8 @@ class Session:
         self.node = 0
         self.life = 0
         self.link = 0
-        self.expires: int | None = None  # None: attached
+        self.expires: int | None = None  # None: attached, or held
+        self.held = False  # for its server, which is away and alone knows what it acknowledged
         self.streams: dict[int, int] = {0: 0}  # producer -> its last sequence
         self.names: dict[int, str] = {}  # producer -> its name
         self.refusals: list[NotPublished] = []
@@ -81,6 +82,11 @@ class Session:
 
     @property
     def detached(self) -> bool:
+        return self.held or self.leased
+
+    @property
+    def leased(self) -> bool:
+        """Its server has let go of it: it may go on anywhere, while its lease runs."""
         return self.expires is not None
 
     @property
@@ -118,6 +124,7 @@ class Session:
             self.result,
             [consumer.state() for consumer in self.consumers.values()],
             list(self.temporaries),
+            self.held,
         )
 
     @classmethod
@@ -137,6 +144,7 @@ class Session:
             consumer.kept = Spans(map(tuple, kept))
             one.consumers[number] = consumer
         one.temporaries = dict.fromkeys(state[16])
+        one.held = state[17]
         return one
 
     def stage(self, parked: Parked) -> None:
@@ -159,3 +167,11 @@ class Serving(msgspec.Struct, array_like=True):
     node: int
     life: int
     renewed: int
+
+
+class Life(msgspec.Struct, array_like=True):
+    """Of a server with local contexts (`command.Begin`)."""
+
+    node: int
+    life: int
+    opening: int

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -18,7 +19,7 @@ from antiphon.broker.group_state import Group
 from antiphon.broker.last_values import LastValues
 from antiphon.broker.parked import Parked, Staged
 from antiphon.broker.queues import Queue, Special
-from antiphon.broker.sessions import Consumer, Producer, Serving, Session
+from antiphon.broker.sessions import Consumer, Life, Producer, Serving, Session
 from antiphon.broker.spans import Span, coarse
 from antiphon.broker.topics import Subscription, Topics
 from antiphon.core.effects import Accepted
@@ -34,6 +35,8 @@ ROWS_A_CHUNK = 1024
 SESSION, SERVING, PRODUCER, GROUP, EXPIRY, DELAYED, STAGED = range(7)
 
 MATCHES_MAX = 65536
+
+REPLICATED, LOCAL = "replicated", "local"
 
 encoder = msgspec.msgpack.Encoder()
 
@@ -65,8 +68,12 @@ class State:
         self.tokens: dict[str, int] = {}  # of commits -> remembered until
         self._shared: dict[str, tuple[Queue, ...]] = {}  # topic -> shared subscriptions; a cache
         self.serving: dict[int, Serving] = {}
+        self.contexts = ""  # REPLICATED or LOCAL, from the first client on
+        self.lives: dict[int, Life] = {}  # of servers with local contexts
+        self.incarnations: dict[int, int] = {}  # of the servers, by node
         self.events: list[ev.Event] = []
         self.deadlines: list[tuple[int, int, int | str]] = []  # a heap; may hold stale ones
+        self._later: dict[str, None] | None = None  # queues to be assigned from `together`
         self.unsendable: dict[str, str] = {}  # destination -> why nobody can send there; a cache
 
     def next_deadline(self) -> int | None:
@@ -139,9 +146,26 @@ class State:
         return queue
 
     def assign(self, queue: Queue) -> None:
+        if self._later is not None:
+            self._later[queue.name] = None
+            return
         for (session, consumer), (first, last, deliveries) in queue.assign(self.stamp):
             self.events.append(ev.Assigned(session, consumer, first, last, deliveries))
         self._watch(queue)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What comes, or comes back, meanwhile is handed out at the end, in its order: what was
+        seen before what was not, greater priorities first, whoever had it."""
+        later: dict[str, None] = {}
+        self._later = later
+        try:
+            yield
+        finally:
+            self._later = None
+        for name in later:
+            if name in self.queues:
+                self.settle(self.queues[name])
 
     def _watch(self, queue: Queue) -> None:
         """See to it that its messages expire in time."""
@@ -206,7 +230,7 @@ class State:
         return iter([encoder.encode(chunk) for chunk in self._chunks()])
 
     def _chunks(self) -> Iterator[tuple[str, list[Any]]]:
-        yield "head", [self.position, self.digest, self.stamp]
+        yield "head", [self.position, self.digest, self.stamp, self.contexts]
         parts: tuple[tuple[str, Iterator[Any]], ...] = (
             ("session", (s.state() for s in self.sessions.values())),
             ("subscription", (s.state() for s in self.topics.subscriptions.values())),
@@ -225,6 +249,8 @@ class State:
             ("group", (g.state() for g in self.groups.values())),
             ("producer", iter(self.producers.values())),
             ("serving", iter(self.serving.values())),
+            ("life", iter(self.lives.values())),
+            ("incarnation", iter(self.incarnations.items())),
             ("ended", iter(self.ended.items())),
         )
         for part, rows in parts:
@@ -256,7 +282,7 @@ class State:
         self.parked_count = len(self.parked())
 
     def _restore_head(self, rows: list[Any]) -> None:
-        self.position, self.digest, self.stamp = rows
+        self.position, self.digest, self.stamp, self.contexts = rows
 
     def _restore_sessions(self, rows: list[Any]) -> None:
         for row in rows:
@@ -324,6 +350,13 @@ class State:
         for serving in msgspec.convert(rows, list[Serving]):
             self.serving[serving.node] = serving
 
+    def _restore_lives(self, rows: list[Any]) -> None:
+        for life in msgspec.convert(rows, list[Life]):
+            self.lives[life.node] = life
+
+    def _restore_incarnations(self, rows: list[Any]) -> None:
+        self.incarnations.update(rows)
+
     def _restore_ended(self, rows: list[Any]) -> None:
         self.ended.update((session, (attempt, until)) for session, (attempt, until) in rows)
 
@@ -346,6 +379,8 @@ class State:
         "group": _restore_groups,
         "producer": _restore_producers,
         "serving": _restore_serving,
+        "life": _restore_lives,
+        "incarnation": _restore_incarnations,
         "ended": _restore_ended,
     }
 

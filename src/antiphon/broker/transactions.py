@@ -131,10 +131,11 @@ def commit(b: State, session: Session, m: cw.Commit) -> int:
     for handle in m.staged:
         if handle in b.staged:
             expire(b, handle)
-    for row in m.rows:
-        consumers.acknowledge(b, session, row)
-    for parked in packs:
-        _publish(b, parked)
+    with b.together():
+        for row in m.rows:
+            consumers.acknowledge(b, session, row)
+        for parked in packs:
+            _publish(b, parked)
     return int(fresh)
 
 

@@ -38,8 +38,8 @@ snapshot_every_entries = 300
 class Servers(LocalCluster):
     """Each one listens at an address that only links know."""
 
-    def __init__(self, servers: int, folder: Path, storage: str) -> None:
-        super().__init__(servers, folder, storage)
+    def __init__(self, servers: int, folder: Path, storage: str, contexts: str) -> None:
+        super().__init__(servers, folder, storage, contexts)
         self._config = folder / "chaos.toml"
         self._config.write_text(CONFIG)
         self._links: Links | None = None
@@ -59,7 +59,8 @@ class Servers(LocalCluster):
             }
             addresses[server.node] = server.address
             listed = ",".join(f"{n}={format_address(a)}" for n, a in sorted(addresses.items()))
-            server.start(listed, self.storage, "--config", str(self._config))
+            options = ("--contexts", self.contexts, "--config", str(self._config))
+            server.start(listed, self.storage, *options)
         for server in chosen if wait else []:
             server.wait_ready()
 

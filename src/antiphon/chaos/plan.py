@@ -26,6 +26,8 @@ KINDS = {
 }
 BETWEEN_SERVERS = ("server-isolate", "link-stall", "link-cut", "link-delay")
 ON_DISK = ("disk-full", "disk-lost", "power-cut")
+LOSES_CONTEXTS = ("disk-lost",)
+"""What a server with local contexts alone knows is lost with its disk: nothing is promised then."""
 
 PAUSE_S = (0.3, 1.8)
 """Between two faults; most last longer than that, so that several are there at a time."""
@@ -42,9 +44,12 @@ class Fault(NamedTuple):
     for_s: float
 
 
-def draw_plan(seed: int, seconds: float, servers: int, storage: str) -> list[Fault]:
+def draw_plan(
+    seed: int, seconds: float, servers: int, storage: str, contexts: str = "replicated"
+) -> list[Fault]:
     chance = Random(f"chaos/{seed}")
     left_out = (BETWEEN_SERVERS if servers == 1 else ()) + (ON_DISK if storage == "memory" else ())
+    left_out += LOSES_CONTEXTS if contexts == "local" else ()
     kinds = [kind for kind in KINDS if kind not in left_out]
     weights = [KINDS[kind][0] for kind in kinds]
     faults = []

@@ -40,7 +40,8 @@ def run(args: argparse.Namespace) -> int:
     if any(folder.iterdir()):
         raise IllegalStateError(f"{folder} is not empty: this run and an older one would mix there")
     try:
-        report = Chaos(seed, args.seconds, args.servers, args.storage, folder).run()
+        servers = Servers(args.servers, folder, args.storage, args.contexts)
+        report = Chaos(seed, args.seconds, servers, folder).run()
     except BaseException:
         Console().print(f"logs and traces are in {folder}", highlight=False, soft_wrap=True)
         raise
@@ -82,12 +83,13 @@ def _print(report: dict[str, Any]) -> None:
 
 
 class Chaos:
-    def __init__(self, seed: int, seconds: float, servers: int, storage: str, folder: Path) -> None:
+    def __init__(self, seed: int, seconds: float, servers: Servers, folder: Path) -> None:
         self._seed = seed
         self._seconds = seconds
         self._folder = folder
-        self._plan = draw_plan(seed, seconds, servers, storage)
-        self._servers = Servers(servers, folder, storage)
+        shape = (len(servers.servers), servers.storage, servers.contexts)
+        self._plan = draw_plan(seed, seconds, *shape)
+        self._servers = servers
         self._complaints: list[str] = []
         self._console = Console()
         self._began = time.monotonic()
@@ -112,6 +114,7 @@ class Chaos:
             "seconds": round(time.monotonic() - self._began, 1),
             "servers": len(self._servers.servers),
             "storage": self._servers.storage,
+            "contexts": self._servers.contexts,
             "faults": dict(sorted(saboteur.injected.items())),
             "sent": counts["sent"],
             "acknowledged": counts["acknowledged"],

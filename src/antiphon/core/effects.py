@@ -35,11 +35,20 @@ class VoteStored(msgspec.Struct, frozen=True):
     epoch: int
 
 
+class LocalStored(msgspec.Struct, frozen=True):
+    """Comes back to the server's home, not to the log: what it keeps to itself is on disk."""
+
+    batch: int
+
+
+Tail = Send | EntriesStored | VoteStored | LocalStored
+
+
 class Persist(msgspec.Struct, frozen=True):
     """Append to the journal; an entry replaces whatever it had at that index and after it."""
 
     records: tuple[Entry | Promise, ...]
-    then: tuple[Send | EntriesStored | VoteStored, ...]
+    then: tuple[Tail, ...]
 
 
 class Deliver(msgspec.Struct, frozen=True):
@@ -126,7 +135,6 @@ class Rejected(msgspec.Struct, frozen=True):
     reason: str
 
 
-Tail = Send | EntriesStored | VoteStored
 Effect = (
     Send
     | Persist

@@ -100,6 +100,11 @@ class Node:
         if meta.index >= (self.replica.snapshot.index if self.replica.snapshot else 0):
             self.replica.compacted(base_index, meta)
 
+    def wrote_besides(self, size: int) -> None:
+        """Bytes that the journal got besides the log. They too go when a snapshot lets segments
+        go."""
+        self._bytes_since_snapshot += size
+
     def snapshot_failed(self) -> None:
         """There was no room for the snapshot; it is tried again after as much as before."""
         self._taking_snapshot = False

@@ -487,6 +487,15 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, tag=14, gc=False):
     text: str
 
 
+class Redirect(msgspec.Struct, frozen=True, array_like=True, tag=23, gc=False):
+    """With local contexts: server `node` alone knows what this session, or the last one with this
+    client id, has acknowledged. It was told to let go of it; nothing more comes on this
+    connection."""
+
+    node: int
+    address: str
+
+
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
     """A request that cannot be granted, however often it is repeated. It had no effect."""
 
@@ -574,6 +583,7 @@ Answer = (
     | StateStopped
     | Pong
     | Ended
+    | Redirect
     | Refused
     | Delivered
     | Status

@@ -21,6 +21,9 @@ from antiphon.formats.client_wire import AckRow, Body
 
 MARK = 0x81
 
+Rows = tuple[tuple[int, tuple[AckRow, ...]], ...]
+"""Sessions, and what each acknowledges."""
+
 
 class Attach(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
     """A client is connected to server `node`: a new session, or one that goes on there."""
@@ -35,6 +38,7 @@ class Attach(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
     client_id: str
     lease_ms: int
     sequences: tuple[tuple[int, int], ...]  # (producer, sequence) with which the client goes on
+    local: bool = False  # that server keeps acknowledgements to itself for a while (`Begin`)
 
 
 class Detach(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
@@ -58,7 +62,7 @@ class Acks(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
     node: int
     life: int
     batch: int  # by which that server knows them again
-    rows: tuple[tuple[int, tuple[AckRow, ...]], ...]  # (session, what it acknowledges)
+    rows: Rows
 
 
 class Renew(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
@@ -69,7 +73,17 @@ class Renew(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
     life: int
 
 
-Command = Attach | Detach | Request | Acks | Renew
+class Begin(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False):
+    """A server with local contexts begins a life. What its journal kept from its former lives is in
+    the log by now: so its clients are free to go on, here or elsewhere."""
+
+    node: int
+    incarnation: int
+    opening: int  # of its journal, which counts them: a late `Begin` of a former life is ignored
+    life: int
+
+
+Command = Attach | Detach | Request | Acks | Renew | Begin
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[list[Command]] = msgspec.msgpack.Decoder(list[Command])
@@ -92,3 +106,19 @@ def decode(payload: bytes) -> list[Command]:
         return _decoder.decode(memoryview(payload)[5:])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError(f"not a command: {error}") from None
+
+
+# -- In the journal of a server with local contexts ------------------------------------------------
+
+_rows_decoder: msgspec.msgpack.Decoder[Rows] = msgspec.msgpack.Decoder(Rows)
+
+
+def encode_rows(rows: Rows) -> bytes:
+    return _encoder.encode(rows)
+
+
+def decode_rows(data: bytes) -> Rows:
+    try:
+        return _rows_decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise FormatError(f"not acknowledgements: {error}") from None

@@ -15,6 +15,9 @@ TOPIC, QUEUE, TEMP_TOPIC, TEMP_QUEUE = "topic", "queue", "temp-topic", "temp-que
 KINDS = (TOPIC, QUEUE, TEMP_TOPIC, TEMP_QUEUE)
 NAME_MAX = 1024
 
+DEAD_LETTERS = "queue:DLQ"
+"""Where messages go that were delivered too often. From there they go nowhere else."""
+
 
 def parse(text: str) -> tuple[str, str]:
     """Kind and name of something to send to or to consume from; a topic may be a pattern."""

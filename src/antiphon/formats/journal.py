@@ -9,6 +9,7 @@ A *segment* (`seg-00000001.log`) is a header and then batches; one batch is one 
     ENTRY     | index u64 | epoch u64 | stamp u64 | kind u8 | bytes |    an entry of the log
     PROMISE   | epoch u64 | node u64 | incarnation u64 |                 epoch and vote
     LIVE      as ENTRY: a pack below the log's base, kept for readers
+    LOCAL     | whole u8 | bytes |                       what this server alone knows (`command.py`)
 
 *Offsets* count bytes over all segments: a segment starts at `base`, and ends where the next one's
 base says. A batch names its own `offset`, so that one written to the wrong place is not believed,
@@ -49,7 +50,7 @@ BATCH_MAGIC = b"BTCH"
 SNAPSHOT_MAGIC = b"APSN"
 MANIFEST_MAGIC = b"APMF"
 
-ENTRY, PROMISE, LIVE = 1, 2, 3
+ENTRY, PROMISE, LIVE, LOCAL = 1, 2, 3, 4
 
 _SEGMENT = struct.Struct("<4sIQQQ")
 _BATCH_TAIL = struct.Struct("<IIQQ")
@@ -89,6 +90,13 @@ class Promise(NamedTuple):
 
     epoch: int
     vote: ReplicaId | None
+
+
+class Local(NamedTuple):
+    """What this server alone knows, and the log does not. The journal does not look into it."""
+
+    whole: bool  # it takes the place of all such records before it
+    data: bytes
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -180,6 +188,14 @@ def encode_promise(promise: Promise) -> bytes:
 def decode_promise(payload: bytes) -> Promise:
     epoch, node, incarnation = _PROMISE.unpack(payload)
     return Promise(epoch, ReplicaId(node, incarnation) if node else None)
+
+
+def encode_local(local: Local) -> bytes:
+    return encode_record(LOCAL, bytes((local.whole,)) + local.data)
+
+
+def decode_local(payload: bytes) -> Local:
+    return Local(payload[:1] != b"\0", payload[1:])
 
 
 def encode_batch(records: list[bytes], offset: int, synced: int, count: int | None = None) -> bytes:

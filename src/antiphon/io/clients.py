@@ -15,13 +15,13 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 from antiphon.broker.broker import Broker
-from antiphon.broker.home import Effect, Hold, Home, Propose, RelayTo, Tell
+from antiphon.broker.home import Effect, Hold, Home, Propose, Redirect, RelayTo, Store, Tell
 from antiphon.core.effects import ReadReady
 from antiphon.core.node import Node
 from antiphon.errors import FormatError
 from antiphon.formats import client_wire as cw
 from antiphon.formats.entry import ANY, Member
-from antiphon.formats.journal import Row
+from antiphon.formats.journal import Local, Row
 from antiphon.formats.messages import Relay
 from antiphon.io.journal import Journal
 from antiphon.io.transport import parse_address
@@ -66,6 +66,7 @@ class Host(Protocol):
     def address_of(self, node: int) -> str: ...
     def propose(self, payloads: tuple[bytes, ...]) -> None: ...
     def relay(self, node: int, message: Relay) -> None: ...
+    def store(self, record: Local, batch: int) -> None: ...
     def read(self, request: int) -> None: ...
     def change(self, member: Member | int) -> None: ...
     def transfer(self, node: int) -> None: ...
@@ -249,10 +250,14 @@ class Clients:
             self.host.propose(effect.payloads)
         elif isinstance(effect, RelayTo):
             self.host.relay(effect.node, Relay(effect.session, effect.attachment, effect.body))
+        elif isinstance(effect, Store):
+            self.host.store(effect.record, effect.batch)
         elif (client := self._clients.get(effect.link)) is None:
             return  # it has left meanwhile
         elif isinstance(effect, Tell):
             client.answer(effect.answer)
+        elif isinstance(effect, Redirect):
+            client.answer(cw.Redirect(effect.node, self.host.address_of(effect.node)))
         elif isinstance(effect, Hold):
             client.pipe.hold(effect.hold)
         else:

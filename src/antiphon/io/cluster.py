@@ -40,7 +40,9 @@ def up(args: argparse.Namespace) -> int:
     with ExitStack() as stack:
         folder = Path(args.data or stack.enter_context(tempfile.TemporaryDirectory("-antiphon")))
         folder.mkdir(parents=True, exist_ok=True)
-        cluster = stack.enter_context(LocalCluster(args.servers, folder, args.storage))
+        cluster = stack.enter_context(
+            LocalCluster(args.servers, folder, args.storage, args.contexts)
+        )
         cluster.start()
         print(f"data and logs are in {folder}; Ctrl-C ends all servers")
         print(cluster.url, flush=True)

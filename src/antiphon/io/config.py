@@ -7,7 +7,7 @@ A server's file has the names of the command's options; an option wins over the 
     listen = "0.0.0.0:7470"          # default: this node's address in [cluster]
     data = "/var/lib/antiphon"       # default: ./antiphon-data
     storage = "durable"              # or "memory"
-    contexts = "replicated"
+    contexts = "replicated"          # or "local"
     metrics = "127.0.0.1:9470"       # default: none
 
     [cluster]                        # all servers, this one among them
@@ -166,13 +166,15 @@ def _check_together(chosen: Mapping[str, Any]) -> None:
         raise FormatError(
             f"--cluster lists no node {chosen['node']}, only {_listed(chosen['cluster'])}"
         )
-    if chosen.get("contexts") == "local":
-        if chosen.get("storage") == "memory":
-            raise FormatError(
-                "contexts = local needs storage = durable: what lives at one server only would be "
-                "lost with its memory"
-            )
-        raise FormatError("contexts = local does not exist yet; replicated is the default")
+    check_contexts(chosen.get("contexts", "replicated"), chosen.get("storage", "durable"))
+
+
+def check_contexts(contexts: str, storage: str) -> None:
+    if contexts == "local" and storage == "memory":
+        raise FormatError(
+            "contexts = local needs storage = durable: what lives at one server only would be "
+            "lost with its memory"
+        )
 
 
 def _read_server_file(file: str) -> dict[str, Any]:

@@ -67,6 +67,7 @@ class SegmentReport(NamedTuple):
     entries: int
     indexes: tuple[int, int] | None  # of its entries
     live: int  # packs below the log's base, kept for readers
+    local: int  # records of what this server alone knows
     synced: int  # the greatest offset that a batch in it knows to be synced
     rows: int  # of its index, checkpoints not counted
     positions: tuple[int, int] | None  # of the messages in those rows
@@ -170,7 +171,7 @@ def _examine_segments(
             (kind, f.decode_entry(payload).index)
             for batch in batches
             for kind, _, payload in batch.records
-            if kind != f.PROMISE
+            if kind in (f.ENTRY, f.LIVE)
         ]
         entries = [index for kind, index in records if kind == f.ENTRY]
         covered = [index for _, index in records if index <= snapshot]
@@ -182,6 +183,7 @@ def _examine_segments(
             len(entries),
             (min(entries), max(entries)) if entries else None,
             len(records) - len(entries),
+            sum(kind == f.LOCAL for batch in batches for kind, _, _ in batch.records),
             max(batch.synced for batch in batches),
             len(rows),
             (rows[0].position, rows[-1].position + rows[-1].count - 1) if rows else None,

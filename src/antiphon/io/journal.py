@@ -18,7 +18,7 @@ import logging
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -54,6 +54,16 @@ _OFFSET_BITS = 40
 _OFFSET_MASK = (1 << _OFFSET_BITS) - 1
 
 
+Record = Entry | f.Promise | f.Local
+
+
+def parts_of(record: Record) -> tuple[bytes, ...]:
+    """As it is written."""
+    if isinstance(record, Entry):
+        return f.entry_parts(record)
+    return (f.encode_promise(record) if isinstance(record, f.Promise) else f.encode_local(record),)
+
+
 class Segment:
     """One file of the log and its index."""
 
@@ -83,7 +93,11 @@ class Journal:
         # Packs of entries before the base that are not accepted yet: segment and place in it.
         self._parked: dict[int, tuple[int, int]] = {}
         self._promise = f.Promise(0, None)
-        self._pending: list[Entry | f.Promise] = []
+        self.local: Callable[[], tuple[f.Local, ...]] = tuple
+        """What this server alone knows now, the first of them `whole`; to be set by its owner."""
+
+        self.found_local: list[bytes] = []  # by the opening, of former lives
+        self._pending: list[Record] = []
         self._pending_tails: list[Tail] = []
         self._unplaced: list[Accepted] = []  # rows of entries that wait for room on the disk
         self._unsynced_tails: list[tuple[int, tuple[Tail, ...]]] = []
@@ -98,7 +112,7 @@ class Journal:
 
     # -- Writing -------------------------------------------------------------------------------
 
-    def append(self, records: tuple[Entry | f.Promise, ...], then: tuple[Tail, ...]) -> None:
+    def append(self, records: tuple[Record, ...], then: tuple[Tail, ...]) -> None:
         """Collect records for the next write. `then` is released when they, and all before them,
         are on disk."""
         self._pending += records
@@ -148,15 +162,14 @@ class Journal:
     def _end(self) -> int:
         return self._segments[-1].base + self._segments[-1].size
 
-    def _write_batch(self, records: list[Entry | f.Promise]) -> None:
+    def _write_batch(self, records: Sequence[Record]) -> None:
         segment = self._segments[-1]
         if segment.size >= self._segment_bytes:
             segment = self._start_segment(self._end)
         if segment.size == f.SEGMENT_SIZE:
-            records = [self._promise, *records]  # an old segment may go, the promise may not
-        encoded = [
-            f.entry_parts(r) if isinstance(r, Entry) else (f.encode_promise(r),) for r in records
-        ]
+            # An old segment may go, the promise and what only this server knows may not.
+            records = [self._promise, *self.local(), *records]
+        encoded = [parts_of(record) for record in records]
         offset = segment.base + segment.size
         parts = [part for record in encoded for part in record]
         data = f.encode_batch(parts, offset, self._synced, len(records))
@@ -180,10 +193,11 @@ class Journal:
         self._dirty[DIRECTORY] = None
         return segment
 
-    def _note(self, record: Entry | f.Promise, segment: Segment, at: int) -> None:
+    def _note(self, record: Record, segment: Segment, at: int) -> None:
         """Remember where a record stands."""
-        if not isinstance(record, Entry):
+        if isinstance(record, f.Promise):
             self._promise = record
+        if not isinstance(record, Entry):
             return
         place = record.index - self._manifest.base_index - 1
         assert 0 <= place <= len(self._where), f"entry {record.index} leaves a gap"
@@ -434,6 +448,11 @@ class Journal:
     def base_index(self) -> int:
         return self._manifest.base_index
 
+    @property
+    def opening(self) -> int:
+        """How often this journal was opened, by this incarnation."""
+        return self._opening
+
     def read_snapshot(self) -> tuple[SnapshotMeta, Iterator[bytes]]:
         """The newest snapshot and its chunks; raises `JournalDamagedError`."""
         return recovery.read_snapshot(self._disk, self._manifest.snapshot)
@@ -495,8 +514,9 @@ class Journal:
             yield from fresh._build(self, incoming)
             self._disk.rename(INCOMING, snapshot_name(meta.index))
             yield (DIRECTORY,)
-            # The vote that was collected last goes along: its place in the old segments goes.
-            fresh._write_batch([self._newest_promise()])
+            # The vote that was collected last goes along, and what only this server knows: their
+            # places in the old segments go.
+            fresh._write_batch([self._newest_promise(), *self.local()])
             yield tuple(fresh._dirty)
             yield from fresh._replace_manifest(fresh._manifest)
             self._take_over(fresh)

@@ -22,7 +22,14 @@ from antiphon.formats.entry import (
     decode_membership,
 )
 from antiphon.io import journal_recovery as recovery
-from antiphon.io.journal import OWN_SNAPSHOT, SEGMENT_BYTES, Journal, Segment
+from antiphon.io.journal import (
+    OWN_SNAPSHOT,
+    SEGMENT_BYTES,
+    Journal,
+    Record,
+    Segment,
+    parts_of,
+)
 from antiphon.io.journal_disk import DIRECTORY, Disk
 from antiphon.io.journal_recovery import MANIFEST, index_name, segment_name, snapshot_name
 from antiphon.io.journal_transfer import INCOMING, INCOMING_LIVE
@@ -186,6 +193,9 @@ class _Opening:
             if record.kind == f.PROMISE:
                 self._journal._promise = f.decode_promise(record.payload)
                 continue
+            if record.kind == f.LOCAL:
+                self._find_local(f.decode_local(record.payload))
+                continue
             entry = f.decode_entry(record.payload)
             if self._snapshot is not None and entry.index <= self._snapshot.index:
                 self._proven = segment.base + record.at
@@ -194,6 +204,11 @@ class _Opening:
             if record.kind == f.ENTRY and entry.index > self._manifest.base_index:
                 self._journal._note(entry, segment, record.at)
                 self._remember(entry)
+
+    def _find_local(self, local: f.Local) -> None:
+        if local.whole:
+            self._journal.found_local.clear()
+        self._journal.found_local.append(local.data)
 
     def _remember(self, entry: Entry) -> None:
         while self._runs and self._runs[-1][0] >= entry.index:
@@ -230,6 +245,7 @@ class _Opening:
         empty journal (a promise to found may be forgotten), and a damaged one."""
         empty = self._journal.last == 0 and self._journal._promise.epoch == 0
         if empty or self._damage:
+            self._journal.found_local.clear()  # some of it may be among what is lost
             m = self._manifest
             changed = f.Manifest(
                 self._new_incarnation(),
@@ -258,14 +274,15 @@ class _Opening:
                 while entries and entries[-1].index >= entry.index:
                     entries.pop()  # replaced by this one
                 entries.append(entry)
-        again: list[Entry | f.Promise] = [*entries, journal._promise]
+        local = [f.Local(not at, data) for at, data in enumerate(journal.found_local)]
+        again: list[Record] = [*entries, journal._promise, *local]
         kept = [s for s in journal._segments if s.base + f.SEGMENT_SIZE < cut]
         journal._segments = kept
         if kept:
             kept[-1].size = cut - kept[-1].base
         number = kept[-1].number + 1 if kept else self._manifest.first_segment
         # Under another name first: until it is whole, the old bytes are all there is.
-        tail = [f.encode_entry(r) if isinstance(r, Entry) else f.encode_promise(r) for r in again]
+        tail = [b"".join(parts_of(record)) for record in again]
         journal._opening = scan.opening + 1
         header = f.encode_segment_header(number, cut, journal._opening)
         batch = f.encode_batch(tail, cut + len(header), cut)

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 
 from antiphon.errors import IllegalStateError
+from antiphon.io.config import check_contexts
 from antiphon.io.transport import Address, format_address
 
 HOST = "127.0.0.1"
@@ -134,9 +135,18 @@ class LocalServer:
 
 
 class LocalCluster:
-    def __init__(self, servers: int, folder: Path, storage: str = "durable") -> None:
-        """Nothing runs yet. Data folders and logs are in `folder`, which must exist."""
+    def __init__(
+        self,
+        servers: int,
+        folder: Path,
+        storage: str = "durable",
+        contexts: str = "replicated",
+    ) -> None:
+        """Nothing runs yet. Data folders and logs are in `folder`, which must exist. Raises
+        `FormatError` if storage and contexts do not go together."""
+        check_contexts(contexts, storage)
         self.storage = storage
+        self.contexts = contexts
         ports: dict[int, int] = {}
         while len(ports) < servers:
             ports[free_port()] = len(ports) + 1
@@ -173,6 +183,6 @@ class LocalCluster:
         """Start these, or all."""
         chosen = [self.servers[node] for node in nodes or self.servers]
         for server in chosen:
-            server.start(self.listed, self.storage)
+            server.start(self.listed, self.storage, "--contexts", self.contexts)
         for server in chosen if wait else []:
             server.wait_ready()

@@ -62,7 +62,9 @@ def _new_event_loop() -> asyncio.AbstractEventLoop:
 async def _serve(options: ServeOptions, disk: FileDisk | RamDisk) -> int:
     listed = options.cluster or {1: options.listen}
     home = HomeSettings(deliveries_max=options.limits.deliveries)
-    server = Server(options.node, listed, disk, options.settings, options.retain, home)
+    server = Server(
+        options.node, listed, disk, options.settings, options.retain, home, options.contexts
+    )
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -35,12 +35,14 @@ from typing import Any, ClassVar, overload
 
 from antiphon.broker import group_report
 from antiphon.broker.broker import Broker
-from antiphon.broker.home import Home, HomeSettings
+from antiphon.broker.home import Home, HomeSettings, OwnJournal
+from antiphon.broker.state import LOCAL, REPLICATED
 from antiphon.core.effects import (
     Accepted,
     Applied,
     Effect,
     Install,
+    LocalStored,
     Persist,
     Read,
     ReadPart,
@@ -53,9 +55,10 @@ from antiphon.core.effects import (
 )
 from antiphon.core.node import Node
 from antiphon.core.settings import Settings
-from antiphon.errors import DiskFullError, FormatError
+from antiphon.errors import DiskFullError, FormatError, IllegalStateError
 from antiphon.formats import client_wire as cw
 from antiphon.formats.entry import ANY, Member, Membership, ReplicaId, SnapshotMeta
+from antiphon.formats.journal import Local
 from antiphon.formats.messages import Envelope, Relay
 from antiphon.io.clients import Clients
 from antiphon.io.journal import SyncJob
@@ -67,6 +70,9 @@ logger = logging.getLogger("antiphon.io.server")
 
 RETRY_S = 0.5
 """How often a full disk is tried again."""
+
+LET_GO_S = 2.0
+"""How long an orderly end may take that way."""
 
 SWEEP_S = 0.25
 CLOCK_S = 1.0
@@ -81,9 +87,12 @@ class Server:
         settings: Settings,
         retain: int | None = None,
         home_settings: HomeSettings | None = None,
+        contexts: str = REPLICATED,
     ) -> None:
         """Opens the journal, and raises what `open_journal` raises. `retain`: how many messages
-        stay readable although nobody must have them; None: all."""
+        stay readable although nobody must have them; None: all. `contexts`: where acknowledgements
+        of topics are kept, REPLICATED or LOCAL, which needs a disk that is not volatile."""
+        assert contexts == REPLICATED or not disk.volatile
         self._disk = disk
         self._listed = listed
         self.broker = Broker(retain)
@@ -98,7 +107,19 @@ class Server:
         self.node = Node(node, texts, recovered, self.broker, settings, random.Random(), now_ms)
         life = secrets.randbits(62) + 1
         chosen = home_settings or HomeSettings()
-        self.home = Home(node, life, self.broker, self.journal, chosen, now_ms)
+        self._contexts = contexts
+        self._check_contexts()
+        own = OwnJournal(recovered.incarnation, self.journal.opening, self.journal.found_local)
+        self.home = Home(
+            node,
+            life,
+            self.broker,
+            self.journal,
+            chosen,
+            now_ms,
+            own if contexts == LOCAL else None,
+        )
+        self.journal.local = self.home.kept
         self.clients = Clients(self)
         self._transport = Transport(
             self.node.replica.id, self._on_envelope, self.clients.connect, cw.REQUEST_MAX
@@ -128,6 +149,7 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = self._loop.create_future()
         self.serves: asyncio.Future[None] = self._loop.create_future()
+        self._let_go_of_all: asyncio.Future[None] = self._loop.create_future()
         address = await self._listen(listen) if listen is not None else None
         self._worker = self._loop.create_task(self._do_chores())
         self._worker.add_done_callback(self._on_worker_done)
@@ -147,12 +169,22 @@ class Server:
 
     async def close(self) -> None:
         """Let go of everything. What was not synced yet was not acknowledged either."""
+        if self._contexts == LOCAL and not self.ended.done():
+            await self._let_go()
         self._worker.cancel()
         if not self.ended.done():
             self.ended.set_result(None)
         self.clients.close()
         await self._transport.close()
         await self._loop.run_in_executor(None, self._thread.shutdown)
+
+    async def _let_go(self) -> None:
+        """Otherwise the clients would have to wait until this server is back."""
+        self.home.let_go()
+        self.clients.carry_out()
+        self.settle_soon()
+        ends = {self._let_go_of_all, self.ended}
+        await asyncio.wait(ends, timeout=LET_GO_S, return_when=asyncio.FIRST_COMPLETED)
 
     def _fail(self, error: BaseException) -> None:
         """End: from here on nothing is carried out and nothing is released."""
@@ -331,6 +363,11 @@ class Server:
     def relay(self, node: int, message: Relay) -> None:
         self._transport.send(ReplicaId(node, ANY), message)
 
+    def store(self, record: Local, batch: int) -> None:
+        self.journal.append((record,), (LocalStored(batch),))
+        self.node.wrote_besides(len(record.data))
+        self.settle_soon()
+
     def read(self, request: int) -> None:
         self._carry_out(self.node.read(request, self.now_ms()))
 
@@ -376,6 +413,7 @@ class Server:
             "journal": {**self.journal.counts(), "syncs": self._syncs},
             "broker": {
                 "sessions": len(self.broker.sessions),
+                "held": sum(session.held for session in self.broker.sessions.values()),
                 "subscriptions": len(self.broker.topics.subscriptions),
                 "queues": len(self.broker.queues),
                 "queued": sum(queue.count for queue in self.broker.queues.values()),
@@ -406,6 +444,7 @@ class Server:
         together."""
         if self.ended.done():
             return
+        self._check_contexts()
         self.clients.propose()
         self._settle_due = False
         written = self._write()
@@ -416,6 +455,16 @@ class Server:
         self._arm_timer()
         if self.node.replica.leader_id is not None and not self.serves.done():
             self.serves.set_result(None)
+        if self.home.has_let_go and not self._let_go_of_all.done():
+            self._let_go_of_all.set_result(None)
+
+    def _check_contexts(self) -> None:
+        if self.broker.contexts not in ("", self._contexts):
+            raise IllegalStateError(
+                f"this server was started with contexts = {self._contexts}, and its cluster has "
+                f"contexts = {self.broker.contexts}, which cannot be changed. Start it like the "
+                "others"
+            )
 
     def _follow_membership(self) -> None:
         membership = self.node.replica.memberships.current
@@ -482,6 +531,10 @@ class Server:
         for tail in tails:
             if isinstance(tail, Send):
                 self._send(tail)
+            elif isinstance(tail, LocalStored):
+                self.home.stored(tail.batch)
+                self.clients.carry_out()
+                self.settle_soon()  # more may have gathered meanwhile
             else:
                 self._carry_out(self.node.stored(tail, self.now_ms()))
 

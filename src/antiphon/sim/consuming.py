@@ -269,6 +269,8 @@ class SimConsumer:
         ack.looked_at = True
         if ack.error is not None or reading is None:
             return
+        if self._reader[0] in self._world.ledger.forgotten:
+            return  # its server has not heard that it is none any more
         for row in ack.rows:
             reading.acknowledged(row.first, row.last)
 

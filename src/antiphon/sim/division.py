@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from antiphon.broker import events as ev
-from antiphon.broker.consumers import DEAD_LETTERS
+from antiphon.formats.destination import DEAD_LETTERS
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.special import Traits
 

@@ -7,8 +7,19 @@ from typing import TYPE_CHECKING
 
 from antiphon.broker import events as ev
 from antiphon.broker.broker import Broker
-from antiphon.broker.home import Cut, Effect, Hold, Home, Propose, RelayTo, Tell
-from antiphon.core.effects import Accepted, Applied, Rejected
+from antiphon.broker.home import (
+    Cut,
+    Effect,
+    Hold,
+    Home,
+    OwnJournal,
+    Propose,
+    Redirect,
+    RelayTo,
+    Store,
+    Tell,
+)
+from antiphon.core.effects import Accepted, Applied, LocalStored, Rejected
 from antiphon.formats import client_wire as cw
 from antiphon.formats import pack
 from antiphon.formats.entry import Entry
@@ -57,7 +68,17 @@ class SimHome(SimServer):
         life = self._random.getrandbits(62)
         settings = self.world.plan.messaging.home
         self.links = {}
-        self.home = Home(self.number, life, self.broker, self.journal, settings, self.now_ms())
+        own = OwnJournal(self.id.incarnation, self.journal.opening, self.journal.found_local)
+        self.home = Home(
+            self.number,
+            life,
+            self.broker,
+            self.journal,
+            settings,
+            self.now_ms(),
+            own if self.world.plan.local else None,
+        )
+        self.journal.local = self.home.kept
 
     def end(self, power: bool) -> None:
         for link in self.links.values():
@@ -86,6 +107,10 @@ class SimHome(SimServer):
     def drained(self, link: SimLink) -> None:
         self.home.drained(link.number)
 
+    def remove(self, node: int) -> None:
+        """As an operator does with a server that does not come back."""
+        self.carry_out(self.node.change(node, self.now_ms()))
+
     def link_lost(self, link: SimLink) -> None:
         if self.links.pop(link.number, None) is not None:
             self.home.lost(link.number)
@@ -104,12 +129,17 @@ class SimHome(SimServer):
             self.carry_out(self.node.propose(effect.payloads, self.now_ms()))
         elif isinstance(effect, RelayTo):
             self.world.relay(self, effect)
+        elif isinstance(effect, Store):
+            self.journal.append((effect.record,), (LocalStored(effect.batch),))
+            self.node.wrote_besides(len(effect.record.data))
         elif (link := self.links.get(effect.link)) is None:
             return  # it has left meanwhile
         elif isinstance(effect, Tell):
             if isinstance(effect.answer, cw.Deliver) and not effect.answer.reason:
                 self._look_at(effect.answer)
             link.to_client(effect.answer)
+        elif isinstance(effect, Redirect):
+            link.to_client(cw.Redirect(effect.node, self.world.address_of(effect.node)))
         elif isinstance(effect, Hold):
             link.hold(effect.hold)
         elif isinstance(effect, Cut):
@@ -143,6 +173,10 @@ class SimHome(SimServer):
 
     def rejected(self, effect: Rejected) -> None:
         self.home.rejected(effect.packs, self.now_ms())
+
+    def stored(self, tail: LocalStored) -> None:
+        self.home.stored(tail.batch)
+        self._carry_out_home()
 
     def restored(self) -> None:
         self.home.restored()

@@ -21,11 +21,11 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from antiphon.broker import events as ev
-from antiphon.broker.consumers import DEAD_LETTERS
+from antiphon.broker.leases import HOME_IS_GONE
 from antiphon.core.effects import Accepted
 from antiphon.formats.client_wire import AckRow
 from antiphon.formats.columns import PRIORITY, Columns, decode_extra
-from antiphon.formats.destination import is_temporary, matcher
+from antiphon.formats.destination import DEAD_LETTERS, is_temporary, matcher
 from antiphon.formats.pack import EXTRAS, NON_PERSISTENT
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.deals import Deals
@@ -131,6 +131,10 @@ class Reading:
         """An application acknowledges; its word may be lost with its session."""
         self._done.add(position)
 
+    def forget_acknowledgements(self) -> None:
+        """The server that had them is gone for good."""
+        self._confirmed.clear()
+
     def acknowledged(self, first: int, last: int) -> None:
         """It is certain now. From 0: all that the consumer was handed up to `last`."""
         self._confirmed.update(p for p in self.seen if max(first, 1) <= p <= last)
@@ -179,6 +183,9 @@ class Ledger:
 
         self.came_back: set[str] = set()
         """Queues with a consumer that left: what it had goes to others, whatever they had."""
+
+        self.forgotten: set[int] = set()
+        """Sessions whose server is gone, with acknowledgements that it alone knew of."""
 
         self.deliveries = 0
         self._clock_us = clock_us
@@ -347,6 +354,11 @@ class Ledger:
             self.came_back |= names
             if event.code:
                 self.doubtful |= names
+            if event.text == HOME_IS_GONE:
+                self.forgotten.add(event.session)
+                for reading in (self.readings[n] for n in names & self.readings.keys()):
+                    if not reading.queue:
+                        reading.forget_acknowledgements()
 
     def reading(self, name: str, pattern: str, floor: int, queue: bool = False) -> Reading:
         """A durable subscription and a queue go on where they were."""

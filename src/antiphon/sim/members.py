@@ -55,6 +55,11 @@ def tagged(program: SimProgram) -> bytes:
     return encode_extra(Extra(tag=random.choice(TAGS), key=random.choice(KEYS)))
 
 
+def _may_yet(refusal: str) -> bool:
+    """Whether a name that cannot be had now may be free later."""
+    return "live member" in refusal or "alone knows how far" in refusal
+
+
 class SimMember:
     def __init__(self, program: SimProgram, conversation: Conversation, group: str) -> None:
         assert program.role.member is not None
@@ -104,9 +109,9 @@ class SimMember:
                 self._inbox.wait_for_state()
             self._trace("join", sender=self._program.name, durable=self._how.durable)
             self._go_on()  # events come before the answer
-        elif isinstance(request.error, IllegalStateError) and "live member" in str(request.error):
+        elif isinstance(request.error, IllegalStateError) and _may_yet(str(request.error)):
             self._over = True
-            self._come_back()  # its former life has not been missed yet
+            self._come_back()  # its former life has not been missed yet, or its server has
         else:
             raise ViolationError(f"{self._program.name} cannot join {self.group}: {request.error}")
 
@@ -286,7 +291,7 @@ class SimMember:
 
     def _acknowledged(self, ack: Acknowledgement, done: list[int]) -> None:
         ack.looked_at = True
-        if ack.error is None:
+        if ack.error is None and self._conversation.session not in self._world.ledger.forgotten:
             self._program.confirmed.update(done)
 
     def finish(self) -> None:

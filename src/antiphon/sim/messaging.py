@@ -11,7 +11,6 @@ from typing import Any
 
 from antiphon.broker import events as ev
 from antiphon.broker.broker import Broker
-from antiphon.broker.consumers import DEAD_LETTERS
 from antiphon.broker.home import RelayTo
 from antiphon.broker.queues import Queue
 from antiphon.broker.spans import Range
@@ -20,7 +19,7 @@ from antiphon.core import group_spec
 from antiphon.errors import FormatError
 from antiphon.formats import client_wire as cw
 from antiphon.formats import command, pack
-from antiphon.formats.destination import is_queue, is_temporary
+from antiphon.formats.destination import DEAD_LETTERS, is_queue, is_temporary
 from antiphon.formats.entry import Entry
 from antiphon.formats.entry import Kind as EntryKind
 from antiphon.formats.trace import Kind, TraceEvent
@@ -35,6 +34,8 @@ from antiphon.sim.programs import SimProgram
 from antiphon.sim.server import SimServer
 from antiphon.sim.world import CALM_US, World
 
+REMOVE_US = 200_000
+
 
 class MessagingWorld(World):
     def __init__(self, plan: Plan, story: list[tuple[int, int, str]] | None = None) -> None:
@@ -43,6 +44,7 @@ class MessagingWorld(World):
         self.ledger = Ledger(lambda: self.now_us)
         self.programs: list[SimProgram] = []
         self.handles: list[str] = []  # of what programs have staged for others
+        self.sessions: dict[int, SimProgram] = {}  # whose each is, ever
         self.mailboxes: dict[str, None] = {}  # temporary destinations with a consumer
         self.sessions_lost = 0
         self.lost_while_leaving: set[str] = set()  # programs; their groups only suspect them
@@ -52,6 +54,7 @@ class MessagingWorld(World):
         self._broker: Broker  # the state machine right after it
         self._letters: tuple[Range, ...] = ()  # the dead ones that are there then
         self._leaving = False
+        self._remove_us = 0  # when to remove the next server
         self._chance = stream(plan.seed, "links")
         super().__init__(plan, story)
         self.programs = [SimProgram(self, n + 1, r) for n, r in enumerate(self._messaging.roles)]
@@ -67,10 +70,17 @@ class MessagingWorld(World):
 
     # -- Connections ---------------------------------------------------------------------------
 
-    def dial(self, program: SimProgram, connected: Callable[[int, SimLink | None], None]) -> None:
-        """Connect to any server, if it is there."""
+    def dial(
+        self,
+        program: SimProgram,
+        connected: Callable[[int, SimLink | None], None],
+        address: str,
+    ) -> None:
+        """Connect to the server at this address, or to any, if it is there."""
         life = program.lives
         server = self.some_server(self._chance)
+        if address:
+            server = next(s for n, s in self.servers.items() if self.address_of(n) == address)
         self.at(self.link_delay_us(), self._arrive_at, program, life, server, connected)
 
     def _arrive_at(
@@ -87,6 +97,9 @@ class MessagingWorld(World):
         link = SimLink(self, program, server, server.next_link())
         self.on_server(server, server.lives, server.accept, link)
         self.at(self.link_delay_us(), connected, life, link)
+
+    def address_of(self, node: int) -> str:
+        return f"node-{node}"
 
     def link_delay_us(self) -> int:
         delay = self._chance.randrange(*self.plan.delay_us)
@@ -135,10 +148,23 @@ class MessagingWorld(World):
             program.cut()
         elif fault.kind == "program-dead-line":
             program.die_line()
+        elif fault.kind == "home-kill":
+            self._kill_home(program, fault)
         else:
             for each in self.programs:
                 if fault.detail >> each.number & 1:
                     each.cut()
+
+    def _kill_home(self, program: SimProgram, fault: Fault) -> None:
+        """The server that it is connected to dies, and perhaps the program with it."""
+        server = program.home
+        if server is None or server.node.replica.stored == 0:
+            return
+        server.crash(power=fault.detail % 2 == 0)
+        self.at(fault.for_us, server.start)
+        if fault.detail % 3 == 0:
+            program.kill(silently=True)
+            self.at(fault.for_us // 2, program.start)
 
     def calm(self) -> None:
         for program in self.programs:
@@ -195,6 +221,8 @@ class MessagingWorld(World):
         self._look_into(entry, events)
         for event in events:
             ledger.happened(event)
+            if isinstance(event, ev.SessionEnded) and event.session in ledger.forgotten:
+                self.sessions[event.session].confirmed.clear()
         for one in broker.accepted:
             payload = self.parked[one.source] if one.source else entry.payload
             ledger.accepted(one, payload)
@@ -252,6 +280,8 @@ class MessagingWorld(World):
         leader = self.leader()
         if leader is None or not isinstance(leader, SimHome):
             return False
+        if self.plan.local and self._remove_the_absent(leader):
+            return False
         if not self._leaving:
             if not all(p.finished() for p in self.programs) or self._undelivered(leader):
                 return False
@@ -266,6 +296,17 @@ class MessagingWorld(World):
             return False
         self._specification(complete=False)
         return True
+
+    def _remove_the_absent(self, leader: SimHome) -> bool:
+        """With local contexts, the clients of a server that does not come back wait for it until
+        an operator removes it. True: there are such servers."""
+        assert self.core is not None
+        members = leader.node.replica.memberships.current.members
+        absent = [m.node for m in members if m.node not in self.core]
+        if absent and self.now_us >= self._remove_us:
+            self._remove_us = self.now_us + REMOVE_US
+            self.at(1, self.on_server, leader, leader.lives, leader.remove, absent[0])
+        return bool(absent)
 
     def needs(self, server: SimServer, position: int) -> bool:
         """What is live is told in ranges from a subscription's place on; between, there may be

@@ -10,9 +10,9 @@ from random import Random
 
 import msgspec
 
-from antiphon.broker.consumers import DEAD_LETTERS
 from antiphon.broker.home import HomeSettings
 from antiphon.core.settings import Settings
+from antiphon.formats.destination import DEAD_LETTERS
 from antiphon.sim.draws import stream
 from antiphon.sim.members import Membership
 from antiphon.sim.programs import MAILBOX, Role
@@ -67,6 +67,8 @@ class Plan(msgspec.Struct, frozen=True):
     reads_us: int  # between two reads, on average
     faults: tuple[Fault, ...]
     messaging: Messaging | None = None  # None: a log by itself
+    local: bool = False  # servers keep acknowledgements of topics to themselves for a while
+    all_return: bool = False  # in the end; otherwise those who stay away are removed, with `local`
 
 
 KINDS = {
@@ -102,6 +104,7 @@ PROGRAM_KINDS = {
     "program-dead-line": 3,
     "home-cut": 1,
 }
+"""With local contexts there is also `home-kill`."""
 
 
 def draw_plan(seed: int) -> Plan:
@@ -119,7 +122,11 @@ def draw_plan(seed: int) -> Plan:
     random = stream(seed, "transactions")
     if random.random() < 0.5:
         messaging = _with_transactions(random, messaging, plan.duration_us)
-    return msgspec.structs.replace(plan, messaging=messaging)
+    plan = msgspec.structs.replace(plan, messaging=messaging)
+    random = stream(seed, "contexts")
+    if plan.volatile or random.random() < 0.6:
+        return plan
+    return _with_local_contexts(random, plan, messaging)
 
 
 def _draw_messaging(random: Random, duration_us: int) -> Messaging:
@@ -303,6 +310,43 @@ def _draw_transactor(random: Random, sources: list[str], to: tuple[str, ...]) ->
             tokens=random.choice((0.0, 0.5)),
             gives=random.choice((0.0, 0.1)),
         ),
+    )
+
+
+def _with_local_contexts(random: Random, plan: Plan, m: Messaging) -> Plan:
+    """What only one server knows is worth a fault while it does. So there are more subscribers, and
+    their servers die; often nothing else happens, so that the others notice and wait."""
+    first = len(m.roles)
+    roles = (*m.roles, *(_draw_subscriber(random) for _ in range(random.choice((1, 2, 3)))))
+    times = sorted(random.randrange(plan.duration_us) for _ in range(random.choice((2, 4, 8))))
+    deaths = [
+        Fault(
+            at_us,
+            "home-kill",
+            random.randrange(first, len(roles)),
+            random.choice((5_000, 300_000, 4_000_000, 6_000_000)),
+            random.getrandbits(30),
+        )
+        for at_us in times
+    ]
+    faults = tuple(sorted([*m.faults, *deaths], key=lambda f: f.at_us))
+    if random.random() < 0.6:
+        plan = msgspec.structs.replace(plan, faults=(), loss=0.0, duplication=0.0)
+    return msgspec.structs.replace(
+        plan,
+        messaging=msgspec.structs.replace(m, roles=roles, faults=faults),
+        local=True,
+        all_return=random.random() < 0.5,
+    )
+
+
+def _draw_subscriber(random: Random) -> Role:
+    """It keeps up, so that there is something to acknowledge all the time."""
+    return msgspec.structs.replace(
+        _draw_role(random, publishes=False),
+        consumes=(random.choice((*TOPICS, "topic:>")),),
+        durable=random.random() < 0.7,
+        think_us=random.choice((100, 2_000)),
     )
 
 

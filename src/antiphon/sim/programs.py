@@ -42,6 +42,7 @@ from antiphon.sim.special import Flavour, draw_extra, flags_of
 from antiphon.sim.transacting import Transacting, Transactor
 
 if TYPE_CHECKING:
+    from antiphon.sim.homes import SimHome
     from antiphon.sim.messaging import MessagingWorld
 
 MS = 1000
@@ -139,6 +140,7 @@ class SimProgram:
             Terms(client_id=client_id, connect_ms=1 << 40, lease_ms=self.role.lease_ms),
         )
         self._conversation.ready.watch(self._ready)
+        self.world.sessions[self._conversation.session] = self
         self.world.note(0, f"{self.name} starts")
         self.step()
 
@@ -221,6 +223,11 @@ class SimProgram:
             self._conversation.lost(self._now_ms(), "the connection was lost")
             self.step()
 
+    @property
+    def home(self) -> SimHome | None:
+        """The server that it is connected to."""
+        return self._link.server if self._link is not None else None
+
     def cut(self) -> None:
         if self._link is not None:
             self._link.cut()
@@ -264,7 +271,7 @@ class SimProgram:
 
     def _event(self, event: object) -> None:
         if isinstance(event, Dial):
-            self.world.dial(self, self._connected)
+            self.world.dial(self, self._connected, event.address)
         elif isinstance(event, HangUp):
             if self._link is not None:
                 self._link.closed_by_client()

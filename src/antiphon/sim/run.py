@@ -311,10 +311,11 @@ def _choose_core(world: World) -> bool:
     core: set[int] = set()
     for number in order:
         # Of a founding that only its founder has stored, the others cannot know.
-        if any(r.id.node in core for r in holders) and all(
+        enough = any(r.id.node in core for r in holders) and all(
             sum(v.node in core and v in intact for v in voters) >= majority(voters)
             for voters in memberships
-        ):
+        )
+        if enough and not world.plan.all_return:
             break
         core.add(number)
     world.core = frozenset(core)

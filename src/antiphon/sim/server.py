@@ -15,6 +15,7 @@ from antiphon.core.effects import (
     Applied,
     Effect,
     Install,
+    LocalStored,
     Persist,
     Read,
     ReadPart,
@@ -160,6 +161,9 @@ class SimServer:
 
     def rejected(self, effect: Rejected) -> None:
         pass
+
+    def stored(self, tail: LocalStored) -> None:
+        """What it keeps to itself is on its disk."""
 
     def restored(self) -> None:
         """The machine has jumped ahead."""
@@ -345,6 +349,9 @@ class SimServer:
         for tail in tails:
             if isinstance(tail, Send):
                 self._effect(tail)
+            elif isinstance(tail, LocalStored):
+                self._count_down()
+                self.stored(tail)
             else:
                 self._count_down()
                 self.carry_out(self.node.stored(tail, self.now_ms()))
