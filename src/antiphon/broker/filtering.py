@@ -77,26 +77,19 @@ class Sieve:
         return self._looked[1]
 
     def wanted(
-        self,
-        selector: Selector | None,
-        row: Row,
-        pack: bytes,
-        first: int,
-        matched: list[Range] | None = None,
+        self, row: Row, pack: bytes, first: int, matched: list[Range] | None = None
     ) -> list[Range]:
-        """What the selector wants and is not over, from this position on, by positions. `matched`:
-        what the selector wants, by the index in the pack, if that is known."""
+        """What is wanted and is not over, from this position on, by positions. `matched`: what the
+        selector wants, by the index in the pack; None: there is none."""
         end, perishes = row.count - 1, _perishes(row, pack)
-        if selector is None and not perishes:
+        if matched is None and not perishes:
             return [(first, row.position + end)]
-        contents, start = self.look_into(row, pack), first - row.position
+        start = first - row.position
         ranges = [(start, end)]
         if matched is not None:
             ranges = [(max(one, start), two) for one, two in matched if two >= start]
-        elif selector is not None:
-            ranges = matching(selector, contents, start, end)
         if perishes:
-            now = self._time()
+            contents, now = self.look_into(row, pack), self._time()
             ranges = [fresh for one, two in ranges for fresh in contents.fresh(one, two, now)]
         return [(row.position + one, row.position + two) for one, two in ranges]
 
