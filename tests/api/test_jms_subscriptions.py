@@ -14,7 +14,17 @@ import antiphon
 from antiphon.errors import IllegalStateError, InvalidDestinationError
 from tests.api.backends import Backend
 from tests.api.fronts import every_front
-from tests.api.steps import CLIENT, Connect, counted, heard, received, send, send_numbers, texts
+from tests.api.steps import (
+    CLIENT,
+    Connect,
+    counted,
+    heard,
+    received,
+    send,
+    send_numbers,
+    shared,
+    texts,
+)
 
 END = "end"
 
@@ -250,13 +260,6 @@ def test_a_shared_subscription_divides_its_messages(
     send_numbers(publisher, topic, 5)
     assert [text for _, text in heard(seen, 5)] == ["0", "1", "2", "3", "4"]
     assert seen.empty()
-
-
-def shared(context: Any, durable: bool) -> Callable[..., Any]:
-    create: Callable[..., Any] = (
-        context.create_shared_durable_consumer if durable else context.create_shared_consumer
-    )
-    return create
 
 
 @every_front

@@ -128,7 +128,10 @@ class BaseConsumer(ABC):
         raise AssertionError("only who has joined takes a state over")
 
     def opened(self, request: Request) -> None:
-        """The servers have granted it; `data` says who it is, if the destination is a group."""
+        """The servers have granted it; `data` says who it is, if the destination is a group, and
+        `value` that several are a member of one together."""
+        if self.inbox.divided and request.value:
+            self.inbox.deliveries_max = 0
         if request.data:
             admitted = admission(request.value, request.data)
             self.standing.enter(admitted)
