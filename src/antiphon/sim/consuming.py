@@ -75,7 +75,7 @@ class SimConsumer:
 
     def _name_of_reading(self) -> str:
         if self._shared:
-            return f"{'durable' if self._durable else 'shared'}  {self.destination}"
+            return f"{'durable' if self._durable else 'shared'} {self.destination}"
         if self._durable:
             return f"{self._program.name} {self._durable}"
         if is_queue(self.destination) and not is_temporary(self.destination):
@@ -86,7 +86,9 @@ class SimConsumer:
     def where(self) -> str | Key:
         """Where the servers keep its messages: the name of a queue, or the key of a
         subscription."""
-        if self._durable and not self._shared:
+        if self._shared:
+            return f"{'durable' if self._durable else 'shared'} '' {self.destination}"
+        if self._durable:
             return (f"{self._program.name} ", self._durable)
         return self._name
 
@@ -167,8 +169,7 @@ class SimConsumer:
         assert isinstance(slice_.columns, Columns)
         body = slice_.columns.body(index)
         self.reading.delivered(self._reader, position, slice_.deliveries, body)
-        if self._again and self._again.popleft() != position:
-            raise ViolationError(f"{self._name} got {position} before what was to come again")
+        self._is_next(position)
         if self._program.transactor is not None:
             self._open.append(position)
             self._program.transactor.received(self, position, body)
@@ -179,6 +180,11 @@ class SimConsumer:
             self._handled(position)
         self.go_on()
         self._program.step()
+
+    def _is_next(self, position: int) -> None:
+        while self._again and (first := self._again.popleft()) != position:
+            if not self._world.ledger.may_have_expired(first):
+                raise ViolationError(f"{self._name} got {position}, and {first} was to come again")
 
     def _raises(self, position: int, deliveries: int) -> None:
         """As a listener does."""

@@ -1,8 +1,8 @@
 """How the messages of queues and shared subscriptions are divided, judged at each assignment.
 
 Nothing that has expired is assigned; while an exclusive consumer is open, nobody else gets
-anything; the messages of a `JMSXGroupID` are for one consumer as long as it is there, or until a
-message says that it is the last of its group.
+anything; the messages of a `JMSXGroupID` are otherwise for one consumer as long as it is there, or
+until a message says that it is the last of its group.
 """
 
 from __future__ import annotations
@@ -58,24 +58,25 @@ class Division:
                     f"{name} assigned {position} at {stamp}, which expired at {traits.expires}"
                 )
             if traits.group:
-                ended = self._may_have_ended(traits.group, position, event.deliveries)
-                self._has_its_group(name, reader, position, traits.group, ended)
+                free = self._is_free(traits.group, position, event.deliveries)
+                free = free or reader in self._exclusive[name]
+                self._has_its_group(name, reader, position, traits.group, free)
 
     def _may_get_something(self, name: str, reader: Reader) -> None:
         rivals = [r for r in self._entitled[name] if not self._has_let_go(r)]
         if rivals and reader not in self._exclusive[name]:
             raise ViolationError(f"{name} is {rivals}'s alone, and {reader} gets something")
 
-    def _may_have_ended(self, group: str, position: int, deliveries: int) -> bool:
-        """With a message that said so: before this one, or while this one was elsewhere."""
+    def _is_free(self, group: str, position: int, deliveries: int) -> bool:
+        """A message may have ended it, before this one or while this one was elsewhere."""
         last = self._closed.get(group)
         return last is not None and (last < position or deliveries > 1)
 
     def _has_its_group(
-        self, name: str, reader: Reader, position: int, group: str, ended: bool
+        self, name: str, reader: Reader, position: int, group: str, free: bool
     ) -> None:
         owner = self._owners.setdefault((name, group), reader)
-        if owner != reader and not ended and not self._has_let_go(owner):
+        if owner != reader and not free and not self._has_let_go(owner):
             raise ViolationError(
                 f"{name} assigned {position} of group {group!r} to {reader}, and not to {owner}, "
                 "whose group it is"

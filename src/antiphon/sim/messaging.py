@@ -13,6 +13,7 @@ from antiphon.broker import events as ev
 from antiphon.broker.broker import Broker
 from antiphon.broker.home import RelayTo
 from antiphon.broker.queues import Queue
+from antiphon.broker.spans import Range
 from antiphon.broker.topics import Key, Subscription
 from antiphon.core import group_spec
 from antiphon.errors import FormatError
@@ -51,6 +52,7 @@ class MessagingWorld(World):
         self._views: dict[tuple[str, int], cw.GroupEvent] = {}
         self._judged = 0  # the last entry that the ledger knows, and
         self._broker: Broker  # the state machine right after it
+        self._letters: tuple[Range, ...] = ()  # the dead ones that are there then
         self._leaving = False
         self._remove_us = 0  # when to remove the next server
         self._chance = stream(plan.seed, "links")
@@ -228,6 +230,8 @@ class MessagingWorld(World):
         for event in events:
             if isinstance(event, ev.Assigned):
                 ledger.division.assigned(event, entry.stamp)
+        letters = broker.queues.get(DEAD_LETTERS)
+        self._letters = tuple(letters.live()) if letters is not None else ()
 
     def _look_for_dead(self, broker: Broker, payload: bytes) -> None:
         """Which dead letters were made, if they are there."""
@@ -240,7 +244,8 @@ class MessagingWorld(World):
     def _look_for_letters(self, reader: tuple[int, int], row: cw.AckRow) -> None:
         for position in range(row.first, row.last + 1):
             if not self.is_over(DEAD_LETTERS, position):
-                self.ledger.buries(reader, position)
+                known = any(first <= position <= last for first, last in self._letters)
+                self.ledger.buries(reader, position, is_new=not known)
 
     def _look_into(self, entry: Entry, events: list[ev.Event]) -> None:
         """What is for a group itself, or not visible yet, has numbers in its session, and no
