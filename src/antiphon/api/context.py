@@ -732,7 +732,9 @@ def check_consumable(destination: Destination, selector: str | None) -> None:
         raise InvalidDestinationError(
             f"{destination!r} is no destination: create_topic(name) or create_queue(name) makes one"
         )
-    parse(arguments.optional_text("a selector", selector))
+    if selector is not None and not isinstance(selector, str):
+        raise TypeError(f"a selector is a str, not {selector!r}")
+    parse(selector or "")
 
 
 def check_subscription_name(name: str) -> None:
