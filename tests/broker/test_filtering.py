@@ -127,14 +127,14 @@ def test_a_sieve_lets_through_what_is_wanted_and_not_over() -> None:
     matched = [(0, 2), (4, 4)]
     assert sieve.wanted(row, data, 101, matched) == [(101, 101), (105, 105)]
     assert sieve.wanted(row, data, 105, matched) == [(105, 105)]
-    assert sieve.age(row_of(data, 101), data) == 20
+    assert sieve.age(row) == 20
 
 
 def test_nothing_expires_in_a_group() -> None:
     data = packed(Extra(time_to_live=1), flags=pack.SPECIAL)
     sieve = Sieve(lambda: 1 << 60)
     assert sieve.wanted(row_of(data, 1, view=3), data, 1) == [(1, 1)]
-    assert sieve.age(row_of(data, 1, view=3), data) == 0
+    assert sieve.age(row_of(data, 1, view=3)) == 0
 
 
 def test_a_plain_pack_is_not_looked_into() -> None:

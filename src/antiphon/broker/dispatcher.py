@@ -37,6 +37,7 @@ from antiphon.formats import client_wire as cw
 from antiphon.formats import columns
 from antiphon.formats.destination import is_pattern
 from antiphon.formats.journal import Row
+from antiphon.formats.pack import SPECIAL, flags_of
 
 TURN_BYTES = 4 << 20
 """Packs handed out in one turn; then the server looks after other things."""
@@ -482,26 +483,34 @@ class Dispatcher:
             self._recount(reader, *reader.uncounted)
         first = max(row.position, reader.next)
         self._send_events(reader, first)
-        for wanted in self._wanted(reader, row, pack, first, matched):
-            for one, two, deliveries in reader.subscription.runs(*wanted, reader.rank):
-                if one <= reader.had:  # another server has sent it
-                    upto = min(two, reader.had)
-                    reader.sent(one, upto)
-                    one = upto + 1
-                while one <= two:
-                    room = reader.room
-                    if room <= 0 or not self._has_room(reader):
-                        reader.next = one
-                        return False
-                    if deliveries > self._deliveries_max and self._bury(reader, one, deliveries):
-                        one += 1
-                        continue
-                    upto = min(two, one + room - 1)
-                    reader.sent(one, upto)
-                    size = self._deliver(reader, row, pack, (one, upto, deliveries))
-                    reader.unacked_bytes += size
-                    one = upto + 1
+        wanted = [(first, row.position + row.count - 1)]
+        if matched is not None or flags_of(pack) & SPECIAL:  # otherwise that is for the reader
+            wanted = self._wanted(reader, row, pack, first, matched)
+        for one, two in wanted:
+            for run in reader.subscription.runs(one, two, reader.rank):
+                if not self._send_run(reader, row, pack, run):
+                    return False
         reader.next = row.position + row.count
+        return True
+
+    def _send_run(self, reader: TopicReader, row: Row, pack: bytes, run: Span) -> bool:
+        """False: not all of it, because the window or the outlet is full."""
+        one, two, deliveries = run
+        if one <= reader.had:  # another server has sent it
+            reader.sent(one, min(two, reader.had))
+            one = reader.had + 1
+        while one <= two:
+            room = reader.room
+            if room <= 0 or not self._has_room(reader):
+                reader.next = one
+                return False
+            if deliveries > self._deliveries_max and self._bury(reader, one, deliveries):
+                one += 1
+                continue
+            upto = min(two, one + room - 1)
+            reader.sent(one, upto)
+            reader.unacked_bytes += self._deliver(reader, row, pack, (one, upto, deliveries))
+            one = upto + 1
         return True
 
     def _bury(self, reader: TopicReader, position: int, deliveries: int) -> bool:
@@ -524,7 +533,7 @@ class Dispatcher:
         row: Row,
         pack: bytes,
         first: int,
-        matched: list[Range] | None = None,
+        matched: list[Range] | None,
     ) -> list[Range]:
         """What is for the reader, from this position on."""
         wanted = self._sieve.wanted(row, pack, first, matched)
@@ -575,7 +584,7 @@ class Dispatcher:
         first, last, deliveries = span
         data = columns.cut(pack, first - row.position, last - first + 1)
         number = reader.consumer.number
-        age = self._sieve.age(row, pack)
+        age = self._sieve.age(row) if flags_of(pack) & SPECIAL else 0
         answer = cw.Deliver(number, first, row.stamp, deliveries, data, row.view, age, reason)
         self._tell(reader.outlet.link, answer)
         size = len(data) + OVERHEAD_BYTES

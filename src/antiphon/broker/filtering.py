@@ -93,9 +93,9 @@ class Sieve:
             ranges = [fresh for one, two in ranges for fresh in contents.fresh(one, two, now)]
         return [(row.position + one, row.position + two) for one, two in ranges]
 
-    def age(self, row: Row, pack: bytes) -> int:
-        """By how much the servers' time is past the pack's, if something in it may expire."""
-        return max(0, self._time() - row.stamp) if _perishes(row, pack) else 0
+    def age(self, row: Row) -> int:
+        """By how much the servers' time is past that of a pack in which something may expire."""
+        return 0 if row.view else max(0, self._time() - row.stamp)
 
 
 def _perishes(row: Row, pack: bytes) -> bool:
