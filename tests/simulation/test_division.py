@@ -3,7 +3,7 @@
 import pytest
 
 from antiphon.broker import events as ev
-from antiphon.broker.consumers import DEAD_LETTERS
+from antiphon.formats.destination import DEAD_LETTERS
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.division import Division, Reader
 from antiphon.sim.special import PLAIN, Traits
@@ -104,6 +104,26 @@ def test_a_group_is_free_when_its_consumer_is_gone(setting: Setting) -> None:
     setting.gone.clear()
     with pytest.raises(ViolationError, match="whose group it is"):
         setting.give(ONE, 3)
+
+
+def test_an_exclusive_consumer_takes_groups_over(setting: Setting) -> None:
+    for position in (1, 2, 3):
+        setting.put(position, Traits(group="g"))
+    setting.give(ONE, 1)
+    setting.division.opens((3, 1), QUEUE, exclusive=True)
+    setting.give((3, 1), 2)
+    setting.gone.add((3, 1))
+    setting.give(OTHER, 3)
+
+
+def test_a_message_before_the_last_one_may_wait_for_its_owner(setting: Setting) -> None:
+    setting.put(1, Traits(group="g"))
+    setting.put(2, Traits(group="g"))
+    setting.put(3, Traits(group="g", closes=True))
+    setting.put(4, Traits(group="g"))
+    setting.give(ONE, 1)
+    setting.give(OTHER, 4)
+    setting.give(ONE, 2)
 
 
 def test_a_group_ends_with_a_message_that_says_so(setting: Setting) -> None:

@@ -231,12 +231,34 @@ def _with_kinds(random: Random, m: Messaging) -> Messaging:
         )
         for role in m.roles
     ]
+    roles += _draw_rivals(random, flavour)
     home = m.home
     if random.random() < 0.4:
         home = msgspec.structs.replace(home, deliveries_max=random.choice((1, 2, 3)))
         undertaker = _draw_role(random, publishes=False)
         roles.append(msgspec.structs.replace(undertaker, consumes=(DEAD_LETTERS,)))
     return msgspec.structs.replace(m, roles=tuple(roles), home=home)
+
+
+def _draw_rivals(random: Random, flavour: Flavour) -> list[Role]:
+    """Programs that get parts of the same thing, and one that feeds it."""
+    prize = random.choice((*QUEUES, *TOPICS[:2]))
+    durable = random.random() < 0.5
+    exclusive = random.choice((0.0, 0.0, 0.5))
+    rivals = [
+        msgspec.structs.replace(
+            _draw_role(random, publishes=False),
+            consumes=(prize,),
+            durable=durable,
+            shares=True,
+            exclusive=random.random() < exclusive,
+        )
+        for _ in range(random.choice((2, 3)))
+    ]
+    feeder = msgspec.structs.replace(
+        _draw_role(random, publishes=True), to=(prize,), consumes=(), flavour=flavour
+    )
+    return [*rivals, feeder]
 
 
 SOURCES = ("queue:in", "queue:jn", "topic:in")
