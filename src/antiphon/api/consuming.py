@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
+from antiphon.api import arguments
 from antiphon.api.connection import logger
 from antiphon.api.conversation import Acknowledgement, Conversation, Request
 from antiphon.api.conversation_events import GroupColumns, Notice, admission
@@ -217,6 +218,8 @@ class BaseConsumer(ABC):
 
     def _receiving(self, timeout: float | None, in_loop: bool = False) -> Script[Message | None]:
         """None: nothing came in time, or the consumer was closed meanwhile."""
+        if timeout is not None:
+            arguments.seconds("a timeout", timeout)
         deadline = Deadline(timeout)
         while True:
             bell = Ticket()
@@ -365,6 +368,7 @@ class BaseConsumer(ABC):
 
     def set_message_listener(self, listener: Listener | None) -> None:
         """Have each message handed to `listener`, one at a time; None: to nobody."""
+        arguments.check_listener(listener)
         with self._lock:
             if self.unusable:
                 raise self._why_not()

@@ -219,7 +219,8 @@ def _subscribe(b: State, session: Session, m: cw.OpenConsumer, key: Key) -> Subs
 def durable_key(session: Session, name: str) -> Key:
     if not session.client_id:
         raise IllegalStateError(
-            f"the durable subscription {name!r} needs a client id: connect(client_id=...)"
+            f"the durable subscription {name!r} needs a client id: connect(client_id=...), or set "
+            "that of a classic connection before anything else"
         )
     if len(name) > names.NAME_MAX:
         raise IllegalStateError(f"a subscription's name has at most {names.NAME_MAX} characters")
