@@ -156,15 +156,19 @@ class MessagingWorld(World):
                     each.cut()
 
     def _kill_home(self, program: SimProgram, fault: Fault) -> None:
-        """The server that it is connected to dies, and perhaps the program with it."""
+        """The server that it is connected to dies, and perhaps the program with it, or later."""
         server = program.home
         if server is None or server.node.replica.stored == 0:
             return
         server.crash(power=fault.detail % 2 == 0)
         self.at(fault.for_us, server.start)
-        if fault.detail % 3 == 0:
+        if fault.detail % 3 < 2:
+            self.at(fault.detail % 3 * fault.for_us // 2, self._kill_and_start, program)
+
+    def _kill_and_start(self, program: SimProgram) -> None:
+        if self.core is None and program.alive:
             program.kill(silently=True)
-            self.at(fault.for_us // 2, program.start)
+            self.at(100_000, program.start)
 
     def calm(self) -> None:
         for program in self.programs:
