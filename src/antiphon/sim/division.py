@@ -70,13 +70,14 @@ class Division:
     def _has_its_group(
         self, name: str, reader: Reader, position: int, group: str, deliveries: int
     ) -> None:
+        if self._exclusive[name]:
+            return  # which takes the groups of all others away from them
         ends = self._ends[group]
         if ends and deliveries > 1:
             return  # its group may have ended while it was elsewhere, and even have begun anew
         key = (name, group, bisect_left(ends, position))
         owner = self._owners.setdefault(key, reader)
-        takes_all = reader in self._exclusive[name]
-        if owner != reader and not takes_all and not self._has_let_go(owner):
+        if owner != reader and not self._has_let_go(owner):
             raise ViolationError(
                 f"{name} assigned {position} of group {group!r} to {reader}, and not to {owner}, "
                 "whose group it is"
