@@ -667,7 +667,7 @@ class Conversation:
         if receipts is None:
             return  # closed meanwhile; it goes back
         columns = GroupColumns(m.pack, m.view) if m.view else Columns(m.pack)
-        if columns.header.flags & SPECIAL and not m.view:
+        if columns.header.flags & SPECIAL and not m.view and not m.reason:  # dead letters stay
             columns = PerishableColumns(m.pack, now_ms - m.age)
         columns.stamp, columns.reason = m.stamp, m.reason
         if m.position <= 0 or m.deliveries <= 0:

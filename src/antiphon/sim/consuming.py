@@ -16,7 +16,7 @@ from antiphon.api.conversation_inbox import Inbox, Slice
 from antiphon.broker.topics import Key
 from antiphon.formats import client_wire as cw
 from antiphon.formats.columns import Columns
-from antiphon.formats.destination import is_queue, is_temporary
+from antiphon.formats.destination import DEAD_LETTERS, is_queue, is_temporary
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.ledger import Ledger, Reading, Window
 
@@ -46,7 +46,8 @@ class SimConsumer:
         self._durable = destination if durable and self._shared else durable
         divided = queue or self._shared
         self._inbox = Inbox(self.number, divided, role.prefetch, self._now_ms)
-        self._inbox.deliveries_max = conversation.deliveries_max
+        if destination != DEAD_LETTERS:
+            self._inbox.deliveries_max = conversation.deliveries_max
         self._window = Window(role.prefetch)
         self._open: list[int] = []  # handled and not acknowledged, as they were handed out
         self._again: deque[int] = deque()  # to be handed out before all others
@@ -188,7 +189,7 @@ class SimConsumer:
 
     def _raises(self, position: int, deliveries: int) -> None:
         """As a listener does."""
-        if deliveries < self._conversation.deliveries_max:
+        if not self._inbox.is_hopeless(deliveries):
             self._inbox.redeliver(position)
             self._again.appendleft(position)
         else:

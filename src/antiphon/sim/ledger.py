@@ -326,6 +326,9 @@ class Ledger:
         self._closed.add(reader)
         self.came_back.add(self._opened[reader])
 
+    def reads(self, reader: Reader, name: str) -> bool:
+        return self._opened.get(reader) == name
+
     def gives_up(self, reader: Reader, position: int) -> None:
         """A server does not send this message, which was delivered too often."""
         self.given_up[self._opened[reader]].add(position)
