@@ -63,7 +63,8 @@ class BaseConsumer(ABC):
             self._automatic and self._trace is None
         )  # loops may take several messages at a time
         self._allow_pickle = context.connection.options.allow_pickle
-        self._complete = False  # of a browser: all is here
+        self._looks = False  # it is a browser, and
+        self._complete = False  # all is here
         self._bells: set[Ticket] = set()  # of those who wait for a message
         self._looped: int | None = None  # the message in the body of a loop, and
         self._looper: object = None  # whose loop it is
@@ -106,8 +107,9 @@ class BaseConsumer(ABC):
         self.stir()
 
     def only_looks(self) -> None:
-        """Of a browser: whatever the context's mode, there is nothing to acknowledge."""
-        self._automatic = True
+        """Of a browser: whatever the context's mode, there is nothing to acknowledge; and nothing
+        is delivered, so it looks while deliveries are held, too."""
+        self._automatic = self._looks = True
 
     def complete(self) -> None:
         """Of a browser: nothing more comes."""
@@ -198,7 +200,7 @@ class BaseConsumer(ABC):
             return False
         if self.unusable or self._listener is not None:
             raise self._why_not()
-        return self._connection.started
+        return self._connection.started or self._looks
 
     def _borrow(self) -> Loan | None:
         """For a loop: messages that it may take without a lock. It is done with the one before."""

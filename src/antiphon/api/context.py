@@ -667,9 +667,13 @@ class BaseContext(ABC):
             )
 
     def _settling_sends(self, deadline: Deadline) -> Script[int]:
-        """Wait for what was sent; returns how many messages have no answer."""
+        """Wait for what was sent; returns how many messages have no answer. What nobody committed
+        is dropped, whether it has arrived or not."""
         with self.connection.lock:
-            batches = self.connection.conversation.unsettled()
+            sent = self.connection.conversation.unsettled()
+            open_ones = [context.transaction for context in self._family() if context.transaction]
+            dropped = {batch for transaction in open_ones for batch in transaction.batches}
+            batches = [batch for batch in sent if batch not in dropped]
         for batch in batches:
             if not (yield Pause(batch, deadline.left())):
                 break
