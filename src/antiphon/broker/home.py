@@ -637,11 +637,16 @@ class Home:
         fresh: list[Served] = []
         settled = []  # of packs that are no messages
         groups_changed = False
+        # Before anything else: a consumer that these events tell to be open begins with the state,
+        # which has all that was assigned to it.
         for event in events:
             if isinstance(event, ev.Assigned):
                 span = (event.first, event.last, event.deliveries)
                 self.dispatcher.assigned(event.session, event.consumer, span)
-            elif isinstance(event, ev.Attached):
+        for event in events:
+            if isinstance(event, ev.Assigned):
+                continue
+            if isinstance(event, ev.Attached):
                 self._on_attached(event, fresh)
             elif isinstance(event, ev.Taken):
                 settled.append((event.session, event.producer))
