@@ -384,6 +384,7 @@ def _add_bench_options(parser: argparse.ArgumentParser) -> None:
         "--seconds", type=float, default=20.0, metavar="S", help="how long (default: %(default)s)"
     )
     _add_storage(parser)
+    _add_contexts(parser)
     _add_json(parser)
 
 

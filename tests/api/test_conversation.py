@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Sequence
 from random import Random
@@ -17,6 +18,7 @@ from antiphon.api.conversation import Conversation, Terms
 from antiphon.api.conversation_events import GroupColumns
 from antiphon.api.conversation_packing import PACK_BYTES, PACKS_IN_FLIGHT, ROOM_BYTES, Batch
 from antiphon.api.conversation_ticket import Ticket
+from antiphon.api.conversation_transaction import Transaction
 from antiphon.errors import (
     ConnectionLostError,
     IllegalStateError,
@@ -24,6 +26,7 @@ from antiphon.errors import (
     InvalidDestinationError,
     JMSError,
     ResourceAllocationError,
+    TransactionRolledBackError,
 )
 from antiphon.formats import client_wire as cw
 from antiphon.formats import columns, pack
@@ -461,6 +464,118 @@ def test_a_request_hurries_the_acknowledgements_that_nobody_waited_for(talk: Tal
     talk.c.request(cw.Unsubscribe("mail"))
     assert talk.step() == [cw.Ack(2, ())]
     assert talk.answer(cw.Acked(2)) == [cw.Control(2, cw.Unsubscribe("mail"))]
+
+
+# -- Transactions ---------------------------------------------------------------------------------
+
+
+def staged(talk: Talk, transaction: Transaction, *destinations: str) -> None:
+    """A message to each of these."""
+    for number, destination in enumerate(destinations):
+        flags = pack.STAGED
+        message = text(f"{destination} {number}")
+        batch = talk.c.send(talk.c.stream, destination, flags, message, transaction)
+        transaction.add(batch)
+
+
+def test_a_commit_follows_its_packs_and_waits_until_all_have_left(talk: Talk) -> None:
+    transaction = Transaction()
+    staged(talk, transaction, *(f"topic:{n}" for n in range(PACKS_IN_FLIGHT + 2)))
+    request = talk.c.commit(transaction, ())
+    said = talk.step()
+    assert [type(r) for r in said] == [cw.Publish] * PACKS_IN_FLIGHT
+    assert [type(r) for r in talk.answer(cw.Published(0, 1))] == [cw.Publish]
+    said = talk.answer(cw.Published(0, 2))
+    assert [type(r) for r in said] == [cw.Publish, cw.Control]
+    assert said[1] == cw.Control(1, cw.Commit((), ((0, 1, PACKS_IN_FLIGHT + 2),)))
+    assert not request.done
+    talk.answer(cw.Result(1, value=1))
+    assert request.outcome() == 1
+
+
+def test_transactions_do_not_share_packs_and_name_only_their_own(talk: Talk) -> None:
+    one, two = Transaction(), Transaction()
+    talk.c.request(cw.Unsubscribe("x"))  # so that commits wait
+    staged(talk, one, "topic:a", "topic:a")
+    staged(talk, two, "topic:a")
+    talk.send("not in a transaction")
+    staged(talk, one, "topic:a", "topic:b")
+    assert one.sent() == ((0, 1, 2), (0, 5, 6))
+    assert two.sent() == ((0, 3, 3),)
+    packs = published_packs(talk.step())
+    assert packs == [["topic:a 0", "topic:a 1"], ["topic:a 0"], ["not in a transaction"], packs[3]]
+
+
+def test_a_commit_is_asked_for_again_behind_what_was_unanswered(talk: Talk) -> None:
+    transaction = Transaction()
+    staged(talk, transaction, "topic:a", "topic:b")
+    request = talk.c.commit(transaction, (), "token", ("handle",))
+    commit = cw.Control(1, cw.Commit((), ((0, 1, 2),), "token", ("handle",)))
+    assert talk.step()[-1] == commit
+    talk.lose()
+    said = talk.attach(published=[(0, 1)])
+    assert published_packs(said) == [["topic:b 1"]]
+    assert said[-1] == commit
+    talk.lose()
+    assert talk.attach(published=[(0, 2)]) == [commit]
+    for _ in range(2):  # a server may say it twice
+        talk.answer(cw.Result(1, value=0))
+    assert request.outcome() == 0
+    assert talk.take(conv.HangUp) == []
+
+
+def test_a_refused_pack_is_the_commits_business(talk: Talk) -> None:
+    transaction = Transaction()
+    staged(talk, transaction, "topic:a", "queue:gone")
+    request = talk.c.commit(transaction, ())
+    talk.step()
+    talk.answer(cw.NotPublished(0, 2, 2, "InvalidDestinationError", "it is gone"))
+    talk.answer(cw.Result(1, "TransactionRolledBackError", "nothing was committed: it is gone"))
+    with pytest.raises(TransactionRolledBackError, match="it is gone"):
+        request.outcome()
+    del transaction, request
+    talk.events.clear()
+    gc.collect()
+    assert talk.c.take_neglected() == []
+
+
+def test_what_a_commit_acknowledged_is_done_with_and_otherwise_it_is_not(talk: Talk) -> None:
+    number = talk.open_consumer("queue:q")
+    assert talk.deliver(number, 1, "a") == ["a"]
+    talk.c.commit(Transaction(), [cw.AckRow(number, 1, 1)])
+    talk.step()
+    talk.answer(cw.Result(2, "TransactionRolledBackError", "no"))
+    assert talk.deliver(number, 1, "a") == []  # it is still here
+    talk.c.commit(Transaction(), [cw.AckRow(number, 1, 1)])
+    talk.step()
+    talk.answer(cw.Result(3, value=1))
+    assert talk.deliver(number, 1, "a", deliveries=1) == ["a"]  # whoever gave it back
+
+
+def test_what_is_discarded_or_staged_waits_for_its_packs_too(talk: Talk) -> None:
+    one, two = Transaction(), Transaction()
+    staged(talk, one, "topic:a")
+    staged(talk, two, "topic:b")
+    discard, stage = talk.c.discard(one), talk.c.stage(two)
+    assert talk.step()[2:] == [cw.Control(1, cw.Discard(((0, 1, 1),)))]
+    assert talk.answer(cw.Result(1)) == [cw.Control(2, cw.Stage(((0, 2, 2),)))]
+    talk.answer(cw.Result(2, data=b"handle"))
+    assert discard.outcome() == 0
+    assert (stage.outcome(), stage.data) == (0, b"handle")
+
+
+@pytest.mark.parametrize(("sent", "happened"), [(True, "unknown"), (False, "no")])
+def test_a_commit_of_a_lost_session_may_have_happened_if_it_was_sent(
+    talk: Talk, sent: bool, happened: str
+) -> None:
+    transaction = Transaction()
+    staged(talk, transaction, *("topic:a", "topic:b") * (1 if sent else PACKS_IN_FLIGHT))
+    request = talk.c.commit(transaction, ())
+    talk.step()
+    talk.answer(cw.Ended("ConnectionLostError", "lost"))
+    with pytest.raises(ConnectionLostError) as error:
+        request.outcome()
+    assert error.value.happened == happened
 
 
 # -- Acknowledgements -----------------------------------------------------------------------------

@@ -150,6 +150,11 @@ def test_messages_that_stay_and_those_of_a_group_do_not_expire() -> None:
     assert type(arrived(group, 1000)) is GroupColumns
 
 
+def test_dead_letters_do_not_expire() -> None:
+    letter = cw.Deliver(1, 5, STAMP, 1, packed(100), age=5000, reason="its listener raised")
+    assert type(arrived(letter, 1000)) is Columns
+
+
 def test_headers_that_cannot_be_read_do_not_expire() -> None:
     body, flags = columns.encode([Outgoing(TEXT, b"x", b"\xc1", 1)])
     data = pack.encode("topic:a", 1, body, 1, 1, 0, flags | pack.SPECIAL)

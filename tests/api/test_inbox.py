@@ -10,8 +10,8 @@ import pytest
 from antiphon.api.conversation_inbox import Inbox, Slice
 from antiphon.api.conversation_receipts import Ranges
 from antiphon.formats import columns, pack
-from antiphon.formats.client_wire import RELATION, VIEW, AckRow, GroupEvent, Kept
-from antiphon.formats.columns import TEXT, Columns, Outgoing
+from antiphon.formats.client_wire import DEAD, RELATION, VIEW, AckRow, GroupEvent, Kept
+from antiphon.formats.columns import TEXT, Columns, Extra, Outgoing, encode_extra
 
 CONSUMER = 3
 
@@ -189,6 +189,133 @@ def test_ranges_against_a_set(seed: int) -> None:
         found = ranges.as_tuple()
         assert {p for one, two in found for p in range(one, two + 1)} == model
         assert all(two + 1 < one for (_, two), (one, _) in pairwise(found))
+
+
+# -- Priorities -----------------------------------------------------------------------------------
+
+
+def ranked(first: int, *priorities: int) -> Slice:
+    """Messages with these priorities."""
+    messages = [
+        Outgoing(TEXT, str(first + at).encode(), encode_extra(Extra(priority=priority)), 1)
+        for at, priority in enumerate(priorities)
+    ]
+    body, flags = columns.encode(messages)
+    data = pack.encode("queue:a", len(messages), body, 1, 1, 0, flags | pack.SPECIAL)
+    return Slice(Columns(data), first, 0, len(messages), 1)
+
+
+def test_greater_priorities_are_handed_out_first() -> None:
+    inbox = filled(True, slice_of(1, 2))
+    inbox.insert(ranked(3, 4, 9, 9, 1))
+    inbox.insert(ranked(7, 4, 9))
+    assert taken(inbox) == [4, 5, 8, 1, 2, 3, 7, 6]
+
+
+def test_what_comes_again_comes_before_any_priority_and_in_its_order() -> None:
+    inbox = filled(True)
+    inbox.insert(ranked(1, 9, 1, 4))
+    assert [take(inbox), take(inbox)] == [(1, 1), (3, 1)]
+    inbox.insert(ranked(4, 9))
+    inbox.recover()
+    inbox.insert(ranked(5, 9))
+    found = [take(inbox) for _ in range(5)]
+    assert found == [(1, 2), (3, 2), (4, 1), (5, 1), (2, 1)]
+
+
+def test_what_a_loop_did_not_take_is_next_whatever_came_meanwhile() -> None:
+    inbox = filled(True)
+    inbox.insert(ranked(1, 4, 4, 4))
+    inbox._lend = 2
+    loan = inbox.lend()
+    assert loan is not None
+    loan.indexes.popleft()
+    inbox.insert(ranked(4, 9))
+    inbox.call_in(loan)
+    assert taken(inbox) == [2, 4, 3]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_priorities_against_a_sorted_list(seed: int) -> None:
+    chance = Random(seed)
+    inbox = filled(True)
+    waiting: list[tuple[int, int, int]] = []  # ten less the priority, arrival, position
+    end = 0
+    for arrival in range(100):
+        if chance.random() < 0.5:
+            priorities = [chance.randrange(10) for _ in range(chance.randrange(1, 5))]
+            inbox.insert(ranked(end + 1, *priorities))
+            waiting += [(10 - p, arrival, end + 1 + at) for at, p in enumerate(priorities)]
+            end += len(priorities)
+        elif waiting:
+            waiting.sort()
+            assert take(inbox, for_good=True) == (waiting.pop(0)[2], 1)
+
+
+# -- Given up -------------------------------------------------------------------------------------
+
+
+def dead(first: int, last: int, reason: str) -> AckRow:
+    return AckRow(CONSUMER, first, last, kind=DEAD, reason=reason)
+
+
+def test_what_was_handed_out_too_often_is_given_up_instead_of_coming_again() -> None:
+    inbox = filled(False, slice_of(1, 1, deliveries=9), slice_of(2, 3, deliveries=10))
+    inbox.deliveries_max = 10
+    assert [take(inbox) for _ in range(3)] == [(1, 9), (2, 10), (3, 10)]
+    inbox.recover()
+    assert inbox.has_dead
+    assert inbox.take_rows() == [dead(2, 3, "delivered 10 times, and not acknowledged")]
+    assert (take(inbox), take(inbox)) == ((1, 10), None)
+    inbox.acknowledge_all()
+    assert inbox.take_rows() == [AckRow(CONSUMER, 0, 1)]
+
+
+def test_one_message_is_buried_with_the_reason() -> None:
+    inbox = filled(True, slice_of(1, 3))
+    for _ in range(3):
+        take(inbox)
+    inbox.bury(2, "it is bad")
+    inbox.bury(7, "it is not here")
+    inbox.acknowledge_all()
+    assert inbox.take_rows() == [
+        dead(2, 2, "it is bad"),
+        AckRow(CONSUMER, 1, 1),
+        AckRow(CONSUMER, 3, 3),
+    ]
+
+
+# -- Transactions ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_queue", [True, False])
+def test_after_a_commit_that_came_to_nothing_everything_is_as_it_was(is_queue: bool) -> None:
+    inbox = filled(is_queue, slice_of(1, 2), slice_of(4, 6))
+    for _ in range(3):
+        take(inbox)
+    before = inbox.remember()
+    inbox.acknowledge_all()
+    told = inbox.take_rows()
+    assert take(inbox) == (5, 1)  # meanwhile
+    inbox.restore(before)
+    inbox.recover()
+    assert [take(inbox) for _ in range(5)] == [(1, 2), (2, 2), (4, 2), (5, 2), (6, 1)]
+    assert inbox.take_rows() == []
+    for position in (5, 6):
+        inbox.put_back(position)
+    inbox.acknowledge_all()
+    assert inbox.take_rows() == told
+
+
+def test_what_was_given_up_with_a_commit_that_came_to_nothing_is_given_up_again() -> None:
+    inbox = filled(True, slice_of(1, 2))
+    take(inbox), take(inbox)
+    inbox.bury(1, "bad")
+    before = inbox.remember()
+    inbox.acknowledge_all()
+    assert inbox.take_rows() == [dead(1, 1, "bad"), AckRow(CONSUMER, 2, 2)]
+    inbox.restore(before)
+    assert inbox.take_rows() == [dead(1, 1, "bad")]
 
 
 # -- Group events ---------------------------------------------------------------------------------

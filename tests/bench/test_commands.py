@@ -26,15 +26,18 @@ def check(figures: dict[str, Any]) -> None:
     assert set(figures["cpu_s_per_million_of"]) == roles
 
 
-@pytest.mark.parametrize("storage", ["durable", "memory"])
-def test_throughput(storage: str, capsys: pytest.CaptureFixture[str]) -> None:
-    report = run(capsys, "throughput", "--storage", storage)
+@pytest.mark.parametrize(
+    ("storage", "contexts"),
+    [("durable", "replicated"), ("durable", "local"), ("memory", "replicated")],
+)
+def test_throughput(storage: str, contexts: str, capsys: pytest.CaptureFixture[str]) -> None:
+    report = run(capsys, "throughput", "--storage", storage, "--contexts", contexts)
     check(report)
     check(report["bare_relay"])
     assert 0 < report["of_bare_relay"] < 1
     assert report["messages_per_pack"] > 1
     assert (report["servers"], report["members"], report["size"]) == (3, 3, 100)
-    assert report["storage"] == storage
+    assert (report["storage"], report["contexts"]) == (storage, contexts)
 
 
 def test_latency(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from antiphon.broker.home import HomeSettings
 from antiphon.formats import client_wire as cw
 from antiphon.formats import command, pack
-from antiphon.formats.columns import PLAIN
+from antiphon.formats.columns import PLAIN, Extra
 from antiphon.formats.entry import Kind
 from tests.broker.house import TOKEN, House, open_consumer, publish, publish_each
 
@@ -622,3 +622,19 @@ def test_nothing_is_taken_before_a_session_is_attached() -> None:
     assert client.say(publish(A, 1)) == [
         cw.Refused("nothing can be asked before the session is attached")
     ]
+
+
+# -- Dead letters ----------------------------------------------------------------------------------
+
+
+def test_dead_letters_do_not_expire() -> None:
+    house = House()
+    client = house.attached(A)
+    client.say(open_consumer(1, 1, "queue:q"))
+    client.say(publish_each(A, 1, Extra(time_to_live=100), destination="queue:q"))
+    client.say(cw.Ack(1, (cw.AckRow(1, 1, 1, kind=cw.DEAD, reason="bad"),)))
+    house.wait(1000)
+    client.say(open_consumer(2, 2, "queue:DLQ", browse=True))
+    client.say(open_consumer(3, 3, "queue:DLQ"))
+    letters = [d for d in client.told(cw.Deliver) if d.consumer > 1]
+    assert [(d.consumer, d.position, d.reason) for d in letters] == [(2, 1, "bad"), (3, 1, "bad")]

@@ -202,6 +202,18 @@ def test_the_last_message_of_a_group_ends_it() -> None:
     assert [to for to, _ in given(queue)] == [B]  # whose turn it is
 
 
+def test_the_last_message_of_a_group_does_not_end_the_next_one_when_it_comes_again() -> None:
+    queue = queue_with(a=QueueConsumer(9), b=QueueConsumer(9), c=QueueConsumer(9))
+    queue.put(1, 1, [Special(group="g", closes=True)])
+    assert got(queue, A) == [1]
+    queue.put(2, 2, group("g"))
+    assert got(queue, B) == [2]
+    leave(queue, A)
+    assert got(queue, B) == [1]
+    queue.put(3, 3, group("g"))
+    assert got(queue, B) == [3]
+
+
 def test_of_too_many_groups_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queues, "GROUPS_MAX", 2)
     queue = queue_with(a=QueueConsumer(1), b=QueueConsumer(9))
@@ -430,7 +442,7 @@ class Walk:
 
     def is_free(self, position: int, taker: Taker) -> bool:
         name = self.special[position].group
-        owners = {group: tuple(owner) for group, *owner in self.queue.state()[-1]}
+        owners = {group: tuple(owner) for group, *owner, _ in self.queue.state()[-1]}
         return owners.get(name, taker) == taker
 
     def skip(self) -> None:

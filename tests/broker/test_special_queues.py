@@ -231,11 +231,15 @@ def test_dead_letters_do_not_die_again_and_members_give_up_nothing() -> None:
     rig.ack(A, dead(1, 1, 1))
     rig.open(C, 1, DEAD)
     rig.ack(C, dead(1, 1, 1))
-    assert (letters(rig), rig.holds(C, 1)) == ([], [])
+    assert (letters(rig), rig.holds(C, 1)) == ([(1, 1, "bad")], [(1, 1, 2)])  # it comes again
+    rig.ack(C, (1, 1, 1))
     rig.ask(A, cw.Join(2, "topic:g", 100, "a"))
+    assert share(rig, C, 2, topic="topic:g") == ""
     rig.publish(B, "topic:g")
     rig.ack(A, dead(2, 2, 2))
-    assert letters(rig) == []
+    rig.ack(C, dead(2, 2, 2))
+    assert (letters(rig), rig.holds(C, 2)) == ([], [(2, 2, 2)])
+    assert rig.subscription(A, 2).floor < 2
 
 
 # -- Shared subscriptions --------------------------------------------------------------------------
@@ -392,7 +396,7 @@ def test_a_snapshot_has_something_of_everything_about_queues() -> None:
     share(rig, C, 1, durable=True)
     queue = rig.broker.queues["queue:q"]
     assert (queue.takers[A, 1].reserved.count, queue.count) == (1, 1)
-    assert queue.state()[-1] == [("g", A, 1)]
+    assert queue.state()[-1] == [("g", A, 1, 1)]
     chunks = rig.snapshot()
     other = Broker()
     other.restore(iter(chunks))

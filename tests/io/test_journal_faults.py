@@ -391,7 +391,7 @@ def test_a_snapshot_is_stored_as_a_whole_or_not_at_all() -> None:
 
 
 def parts_of(entries: list[Entry], retain: int | None) -> list[tuple[SnapshotMeta, bytes]]:
-    donor, live = donor_of(entries, retain)
+    donor, live, _ = donor_of(entries, len(entries), retain)
     parts, last = [], False
     while not last:
         meta, data, last = donor.part("us", len(parts), live)

@@ -106,6 +106,26 @@ def test_a_group_is_free_when_its_consumer_is_gone(setting: Setting) -> None:
         setting.give(ONE, 3)
 
 
+def test_an_exclusive_consumer_takes_groups_over(setting: Setting) -> None:
+    for position in (1, 2, 3):
+        setting.put(position, Traits(group="g"))
+    setting.give(ONE, 1)
+    setting.division.opens((3, 1), QUEUE, exclusive=True)
+    setting.give((3, 1), 2)
+    setting.gone.add((3, 1))
+    setting.give(OTHER, 3)
+
+
+def test_a_message_before_the_last_one_may_wait_for_its_owner(setting: Setting) -> None:
+    setting.put(1, Traits(group="g"))
+    setting.put(2, Traits(group="g"))
+    setting.put(3, Traits(group="g", closes=True))
+    setting.put(4, Traits(group="g"))
+    setting.give(ONE, 1)
+    setting.give(OTHER, 4)
+    setting.give(ONE, 2)
+
+
 def test_a_group_ends_with_a_message_that_says_so(setting: Setting) -> None:
     setting.put(1, Traits(group="g"))
     setting.put(2, Traits(group="g", closes=True))

@@ -381,11 +381,12 @@ class Inbox:
         """What is acknowledged, and what is not: to be as it was, if that comes to nothing."""
         settled = (self._floor, self._beyond, self._count, self._event, self._told)
         state = (self._state, self._state_seen, self._state_done)
-        return list(self._open), list(self._ranges), settled, state
+        return list(self._open), list(self._ranges), list(self._dead), settled, state
 
     def restore(self, before: tuple[Any, ...]) -> None:
-        slices, self._ranges, settled, state = before
+        slices, self._ranges, dead, settled, state = before
         self._open = [*slices, *self._open]
+        self._dead = [*dead, *self._dead]
         self._floor, self._beyond, self._count, self._event, self._told = settled
         self._state, self._state_seen, self._state_done = state
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from antiphon.broker.broker import Broker
+from antiphon.broker.consumers import buries
 from antiphon.broker.filtering import Contents, matching
 from antiphon.broker.queues import PLAIN, Queue
 from antiphon.broker.readers import Outlet
@@ -22,7 +23,6 @@ from antiphon.broker.sessions import Consumer
 from antiphon.broker.spans import Range, Span, Spans
 from antiphon.core.selectors import Selector, parse
 from antiphon.formats import client_wire as cw
-from antiphon.formats.destination import DEAD_LETTERS
 from antiphon.formats.journal import Row
 
 TURN_MESSAGES = 4096
@@ -131,14 +131,11 @@ class QueueReading:
         first, last, deliveries = reader.pending[0]
         row, pack = self._pack(first)
         upto = min(last, row.position + row.count - 1)
-        reason = ""
-        if queue is not None and queue.reasons:
-            found, end = queue.reasons.run(first)
-            reason, upto = found or "", min(upto, end or upto)
+        reason, upto = _reason(queue, first, upto)
         if queue is not None and queue.special:
             upto = min(upto, queue.special.run(first)[1] or upto)
         hopeless = deliveries > self._deliveries_max and not reader.buried
-        if hopeless and reader.consumer.destination != DEAD_LETTERS:
+        if hopeless and buries(self._broker, reader.consumer):
             upto = first
             self._bury(reader, first, deliveries)
         elif queue is not None and self._has_expired(queue, first):
@@ -261,18 +258,21 @@ class QueueReading:
         if found is None:
             return True  # acknowledged meanwhile, and gone
         row, pack = found
-        upto = min(last, row.position + row.count - 1)
+        queue = self._broker.queues.get(reader.consumer.destination)
+        reason, upto = _reason(queue, first, min(last, row.position + row.count - 1))
         contents, at = Contents(pack, row.stamp), row.position
         fits = [(first - at, upto - at)]
         if reader.selector is not None:
             fits = matching(reader.selector, contents, first - at, upto - at)
-        fresh = [r for one, two in fits for r in contents.fresh(one, two, self._time())]
+        fresh = fits
+        if not reason:  # dead letters do not expire
+            fresh = [r for one, two in fits for r in contents.fresh(one, two, self._time())]
         room = reader.room
         for one, two in fresh:
             end = min(two, one + room - 1)
             if one <= end:
                 reader.unacked.add(at + one, at + end, 1)
-                self._deliver(reader, row, pack, (at + one, at + end, 1), "")
+                self._deliver(reader, row, pack, (at + one, at + end, 1), reason)
                 room -= end - one + 1
             if end < two:  # there is no room for the rest, nor for all that comes after it
                 reader.ranges.insert(0, (at + max(one, end + 1), last))
@@ -280,6 +280,14 @@ class QueueReading:
         if upto < last:
             reader.ranges.insert(0, (upto + 1, last))
         return True
+
+
+def _reason(queue: Queue | None, first: int, upto: int) -> tuple[str, int]:
+    """Why a message is a dead letter, if it is one, and up to where the others are alike."""
+    if queue is None or not queue.reasons:
+        return "", upto
+    reason, end = queue.reasons.run(first)
+    return reason or "", min(upto, end or upto)
 
 
 def _by_priority(queue: Queue, spans: list[Span]) -> list[Span]:

@@ -148,7 +148,7 @@ class Queue:
         self.reasons: Ranges[str] = Ranges()  # of dead letters
         self._plain = Lane()
         self._lanes: dict[int, Lane] = {PRIORITY: self._plain}  # the greatest priority first
-        self._owners: dict[str, Taker] = {}  # by group
+        self._owners: dict[str, tuple[Taker, int]] = {}  # by group, and from which message on
         # A heap: stamp, positions. All that may expire is in it, and some that is done with.
         self._expiring: list[tuple[int, int, int]] = []
         self.watched: int | None = None  # the first expiry that there is a deadline for
@@ -288,8 +288,9 @@ class Queue:
         special = self.special.of(span[0])
         if special is None or not special.group:
             return False
-        owner = self._owners.setdefault(special.group, taker)
-        if special.closes:
+        owner, since = self._owners.setdefault(special.group, (taker, span[0]))
+        # One that comes again may have ended a group that was there before this one.
+        if special.closes and since <= span[0]:
             del self._owners[special.group]
         elif len(self._owners) > GROUPS_MAX:
             del self._owners[next(iter(self._owners))]
@@ -310,7 +311,7 @@ class Queue:
         """What it cannot have of this goes on waiting."""
         consumer = self.takers[taker]
         for first, last, special in self._runs(span[0], span[1]):
-            theirs = self._owners.get(special.group, taker) != taker
+            theirs = self._owners.get(special.group, (taker, 0))[0] != taker
             upto = first - 1 if theirs else min(last, first + consumer.credit - 1)
             if first <= upto:
                 yield self._give(consumer, (first, upto, span[2]))
@@ -339,7 +340,7 @@ class Queue:
         """This consumer gets nothing more; its groups are free, and what it had alone."""
         consumer = self.takers[taker]
         self.returned += 1
-        self._owners = {g: owner for g, owner in self._owners.items() if owner != taker}
+        self._owners = {g: owned for g, owned in self._owners.items() if owned[0] != taker}
         self.give_back(consumer.reserved.clear())
 
     # -- Time -----------------------------------------------------------------------------------
@@ -420,7 +421,7 @@ class Queue:
             )
             for taker, c in self.takers.items()
         ]
-        owners = [(group, *taker) for group, taker in self._owners.items()]
+        owners = [(group, *taker, since) for group, (taker, since) in self._owners.items()]
         shared = (self.pattern, self.selector, self.durable)
         return self.name, self.opened, self.last, shared, takers, owners
 
@@ -434,5 +435,5 @@ class Queue:
             taker = one.takers[session, number] = QueueConsumer(prefetch, selective, exclusive)
             taker.opened, taker.closed = opened, closed
             taker.assigned, taker.reserved = (Spans(map(tuple, some)) for some in spans)
-        one._owners = {group: (session, number) for group, session, number in owners}
+        one._owners = {g: ((session, number), since) for g, session, number, since in owners}
         return one

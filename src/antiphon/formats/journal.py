@@ -21,7 +21,9 @@ with a smaller one than a segment before it was left behind by an earlier recove
 Beside each segment its *index* (`seg-00000001.idx`), a row for every accepted pack::
 
     row       | crc u32 | length u32 | index u64 | position u64 | count u32 | offset u64 |
-              | stamp u64 | view u64 | destination utf-8 |
+              | stamp u64 | view u64 | [source u64] | destination utf-8 |
+
+The source is there if the highest bit of the count is set (`Row`).
 
 A *snapshot* (`snap-<index>.snap`) is a row of chunks, the first of them its `SnapshotMeta`, closed
 by an empty one; the *manifest* (`MANIFEST`) is a single chunk::

@@ -90,7 +90,8 @@ class Journal:
         self._opening = 1  # how often this journal was opened
         self._segments: list[Segment] = []
         self._where = array("Q")  # of the entries after the base: segment and place in it
-        # Packs of entries before the base that are not accepted yet: segment and place in it.
+        # Entries before the base that are here, for their packs may be accepted by later ones:
+        # segment and place in it.
         self._parked: dict[int, tuple[int, int]] = {}
         self._promise = f.Promise(0, None)
         self.local: Callable[[], tuple[f.Local, ...]] = tuple
@@ -229,7 +230,7 @@ class Journal:
         for segment in reversed(self._segments):
             row = segment.index.find(position)
             if row is not None:
-                return row, self._payload(segment, row)
+                return (row, self._payload(segment, row)) if self._has_pack(row) else None
         return None
 
     def rows(self, first: int, most: int) -> list[f.Row]:
@@ -237,7 +238,8 @@ class Journal:
         found: list[f.Row] = []
         for segment in self._segments:
             if segment.index.last_position >= first and len(found) < most:
-                found += islice(segment.index.rows_from(first), most - len(found))
+                rows = filter(self._has_pack, segment.index.rows_from(first))
+                found += islice(rows, most - len(found))
         return found
 
     def rows_for(self, pattern: str, first: int, most: int) -> list[f.Row]:
@@ -245,7 +247,8 @@ class Journal:
         found: list[f.Row] = []
         for segment in self._segments:
             if segment.index.last_position >= first and len(found) < most:
-                found += islice(segment.index.rows_for(pattern, first), most - len(found))
+                rows = filter(self._has_pack, segment.index.rows_for(pattern, first))
+                found += islice(rows, most - len(found))
         return found
 
     def remember(self, position: int, payload: bytes) -> None:
@@ -279,6 +282,10 @@ class Journal:
         place = self._place_of(row.source) if row.source else (segment.number, row.offset)
         assert place is not None, f"the pack of {row} is gone"
         return self._entry(*place)
+
+    def _has_pack(self, row: f.Row) -> bool:
+        """False: it was in an earlier entry, and went with that when it was not live any more."""
+        return not row.source or self._place_of(row.source) is not None
 
     def _place_of(self, index: int) -> tuple[int, int] | None:
         """Segment and place in it of an entry; None: it is gone."""
@@ -428,8 +435,18 @@ class Journal:
         self._disk.rename(MANIFEST + ".new", MANIFEST)
         yield (DIRECTORY,)
         gone = manifest.base_index - self._manifest.base_index
+        self._park(gone, manifest.first_segment)
         self._manifest = manifest
         del self._where[:gone]
+
+    def _park(self, gone: int, first_segment: int) -> None:
+        """Of the first `gone` entries, which the base is moved past, remember those that stay: they
+        took the place of entries that an older segment had."""
+        stays = bisect_left(self._where, first_segment << _OFFSET_BITS, hi=gone)
+        for at in range(stays, gone):
+            where = self._where[at]
+            index = self._manifest.base_index + 1 + at
+            self._parked[index] = (where >> _OFFSET_BITS, where & _OFFSET_MASK)
 
     def _remove_old_snapshots(self) -> None:
         used = {reader.meta.index for reader in self._readers.values()}
@@ -488,7 +505,7 @@ class Journal:
                 row = segment.index.row(at)
                 if segment.number < self._manifest.first_segment:
                     break  # no longer live, and gone, since this began
-                if row.index <= upto and is_live(row, live):
+                if row.index <= upto and is_live(row, live) and self._has_pack(row):
                     yield row, self._entry_of(segment, row)
 
     def receive_part(self, meta: SnapshotMeta, seq: int, data: bytes) -> None:

@@ -159,7 +159,9 @@ class _Opening:
                 continue
             rows, _ = f.decode_rows(self._disk.read(name, 0, self._disk.size(name)))
             for row, _ in rows:
-                covered = row.count > 0 and row.index <= self._manifest.snapshot
+                # A row with neither is a checkpoint.
+                has_pack = row.count > 0 or row.source > 0
+                covered = has_pack and row.index <= self._manifest.snapshot
                 if covered and (number > bad.segment or row.offset >= bad.at):
                     return True
         return False
@@ -201,9 +203,13 @@ class _Opening:
                 self._proven = segment.base + record.at
                 self._covered[segment.number] = entry.index
             segment.last_index = max(segment.last_index, entry.index)
-            if record.kind == f.ENTRY and entry.index > self._manifest.base_index:
+            if record.kind == f.LIVE:
+                continue
+            if entry.index > self._manifest.base_index:
                 self._journal._note(entry, segment, record.at)
                 self._remember(entry)
+            else:
+                self._journal._parked[entry.index] = (segment.number, record.at)
 
     def _find_local(self, local: f.Local) -> None:
         if local.whole:
@@ -235,6 +241,8 @@ class _Opening:
             index.file_size = rows[-1][1] if rows else 0
             index.complete_to = rows[-1][0].index if rows else 0
             for row, _ in rows:
+                if row.offset >= segment.size:
+                    continue  # from before a restart, which wrote its entry again elsewhere
                 if row.count and row.index <= upto and row.position > index.last_position:
                     index.load(row)
                 elif row.source and not row.count:

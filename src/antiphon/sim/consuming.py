@@ -16,7 +16,7 @@ from antiphon.api.conversation_inbox import Inbox, Slice
 from antiphon.broker.topics import Key
 from antiphon.formats import client_wire as cw
 from antiphon.formats.columns import Columns
-from antiphon.formats.destination import is_queue, is_temporary
+from antiphon.formats.destination import DEAD_LETTERS, is_queue, is_temporary
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.ledger import SELECTOR, Ledger, Reading, Window
 
@@ -53,7 +53,8 @@ class SimConsumer:
         self._selects = selects and not queue and not self._shared
         divided = queue or self._shared
         self._inbox = Inbox(self.number, divided, role.prefetch, self._now_ms)
-        self._inbox.deliveries_max = conversation.deliveries_max
+        if destination != DEAD_LETTERS:
+            self._inbox.deliveries_max = conversation.deliveries_max
         self._window = Window(role.prefetch)
         self._open: list[int] = []  # handled and not acknowledged, as they were handed out
         self._again: deque[int] = deque()  # to be handed out before all others
@@ -83,7 +84,7 @@ class SimConsumer:
 
     def _name_of_reading(self) -> str:
         if self._shared:
-            return f"{'durable' if self._durable else 'shared'}  {self.destination}"
+            return f"{'durable' if self._durable else 'shared'} {self.destination}"
         if self._durable:
             return f"{self._program.name} {self._durable}"
         if is_queue(self.destination) and not is_temporary(self.destination):
@@ -94,7 +95,9 @@ class SimConsumer:
     def where(self) -> str | Key:
         """Where the servers keep its messages: the name of a queue, or the key of a
         subscription."""
-        if self._durable and not self._shared:
+        if self._shared:
+            return f"{'durable' if self._durable else 'shared'} '' {self.destination}"
+        if self._durable:
             return (f"{self._program.name} ", self._durable)
         return self._name
 
@@ -175,8 +178,7 @@ class SimConsumer:
         assert isinstance(slice_.columns, Columns)
         body = slice_.columns.body(index)
         self.reading.delivered(self._reader, position, slice_.deliveries, body)
-        if self._again and self._again.popleft() != position:
-            raise ViolationError(f"{self._name} got {position} before what was to come again")
+        self._is_next(position)
         if self._program.transactor is not None:
             self._open.append(position)
             self._program.transactor.received(self, position, body)
@@ -188,9 +190,14 @@ class SimConsumer:
         self.go_on()
         self._program.step()
 
+    def _is_next(self, position: int) -> None:
+        while self._again and (first := self._again.popleft()) != position:
+            if not self._world.ledger.may_have_expired(first):
+                raise ViolationError(f"{self._name} got {position}, and {first} was to come again")
+
     def _raises(self, position: int, deliveries: int) -> None:
         """As a listener does."""
-        if deliveries < self._conversation.deliveries_max:
+        if not self._inbox.is_hopeless(deliveries):
             self._inbox.redeliver(position)
             self._again.appendleft(position)
         else:

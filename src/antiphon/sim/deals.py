@@ -44,7 +44,8 @@ class Deal:
         self.inputs: list[Input] = []
         self.token = ""
         self.handles: tuple[str, ...] = ()
-        self.is_risky = False  # it may be refused: something that it needs may be gone
+        self.is_risky = False  # it sends to a place that may be gone
+        self.lends = False  # what it has received may have gone to another consumer
         self.stages = False  # it is not committed: it is left with the servers
         self.on_commit: Callable[[], None] = lambda: None
         self.result: Result | None = None  # what the state machine said
@@ -108,10 +109,10 @@ class Deals:
     def _is_refused_rightly(self, deal: Deal, result: Result) -> None:
         wrong = [handle for handle in deal.handles if handle not in self._staged]
         risky = any(self._staged[h].is_risky for h in deal.handles if h in self._staged)
-        if not (wrong or risky or deal.is_risky):
+        if not (wrong or risky or deal.is_risky or deal.lends):
             raise ViolationError(f"{deal.name} is refused, and nothing is wrong: {result.text}")
         for one in deal.inputs:
-            if one.is_over():
+            if one.is_over() and not deal.lends:
                 raise ViolationError(
                     f"{deal.name} is refused, and {one.reading} has lost {one.position}"
                 )

@@ -1,12 +1,13 @@
 """How the messages of queues and shared subscriptions are divided, judged at each assignment.
 
 Nothing that has expired is assigned; while an exclusive consumer is open, nobody else gets
-anything; the messages of a `JMSXGroupID` are for one consumer as long as it is there, or until a
-message says that it is the last of its group.
+anything; the messages of a `JMSXGroupID` are otherwise for one consumer as long as it is there, or
+until a message says that it is the last of its group.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable
 
@@ -28,8 +29,9 @@ class Division:
         self._names: dict[Reader, str] = {}  # what each consumer gets a part of
         self._exclusive: dict[str, set[Reader]] = defaultdict(set)  # that asked to be
         self._entitled: dict[str, set[Reader]] = defaultdict(set)  # and know that they are open
-        self._owners: dict[tuple[str, str], Reader] = {}  # by name and group
-        self._closed: dict[str, int] = {}  # group -> its first message that was to be the last
+        # By name, group, and how many messages have ended the group before
+        self._owners: dict[tuple[str, str, int], Reader] = {}
+        self._ends: dict[str, list[int]] = defaultdict(list)  # of groups: such messages
 
     def opens(self, reader: Reader, name: str, exclusive: bool) -> None:
         self._names[reader] = name
@@ -43,7 +45,7 @@ class Division:
 
     def accepted(self, position: int, traits: Traits) -> None:
         if traits.closes:
-            self._closed.setdefault(traits.group, position)
+            self._ends[traits.group].append(position)
 
     def assigned(self, event: ev.Assigned, stamp: int) -> None:
         reader = (event.session, event.consumer)
@@ -58,26 +60,26 @@ class Division:
                     f"{name} assigned {position} at {stamp}, which expired at {traits.expires}"
                 )
             if traits.group:
-                ended = self._may_have_ended(traits.group, position, event.deliveries)
-                self._has_its_group(name, reader, position, traits.group, ended)
+                self._has_its_group(name, reader, position, traits.group, event.deliveries)
 
     def _may_get_something(self, name: str, reader: Reader) -> None:
         rivals = [r for r in self._entitled[name] if not self._has_let_go(r)]
         if rivals and reader not in self._exclusive[name]:
             raise ViolationError(f"{name} is {rivals}'s alone, and {reader} gets something")
 
-    def _may_have_ended(self, group: str, position: int, deliveries: int) -> bool:
-        """With a message that said so: before this one, or while this one was elsewhere."""
-        last = self._closed.get(group)
-        return last is not None and (last < position or deliveries > 1)
-
     def _has_its_group(
-        self, name: str, reader: Reader, position: int, group: str, ended: bool
+        self, name: str, reader: Reader, position: int, group: str, deliveries: int
     ) -> None:
-        owner = self._owners.setdefault((name, group), reader)
-        if owner != reader and not ended and not self._has_let_go(owner):
+        if self._exclusive[name]:
+            return  # which takes the groups of all others away from them
+        ends = self._ends[group]
+        if ends and deliveries > 1:
+            return  # its group may have ended while it was elsewhere, and even have begun anew
+        key = (name, group, bisect_left(ends, position))
+        owner = self._owners.setdefault(key, reader)
+        if owner != reader and not self._has_let_go(owner):
             raise ViolationError(
                 f"{name} assigned {position} of group {group!r} to {reader}, and not to {owner}, "
                 "whose group it is"
             )
-        self._owners[name, group] = reader
+        self._owners[key] = reader

@@ -102,8 +102,8 @@ class Reading:
 
     def awaits(self, reader: Reader) -> bool:
         """Of a topic: there is more that this consumer must get."""
-        left = self.expected(self._handed.get((reader, PRIORITY), 0), 1 << 62)
-        return not self.queue and any(p not in self._done for p in left)
+        left = self.missing(self._handed.get((reader, PRIORITY), 0))
+        return not self.queue and any(p not in self._given_up for p in left)
 
     def delivered(self, reader: Reader, position: int, deliveries: int, body: bytes) -> None:
         """An application was handed this message."""
@@ -350,15 +350,19 @@ class Ledger:
         self._closed.add(reader)
         self.came_back.add(self._opened[reader])
 
+    def reads(self, reader: Reader, name: str) -> bool:
+        return self._opened.get(reader) == name
+
     def gives_up(self, reader: Reader, position: int) -> None:
         """A server does not send this message, which was delivered too often."""
         self.given_up[self._opened[reader]].add(position)
 
-    def buries(self, reader: Reader, position: int) -> None:
-        """The state machine makes a dead letter of a message that this consumer had."""
+    def buries(self, reader: Reader, position: int, is_new: bool = True) -> None:
+        """The state machine makes a dead letter of a message that this consumer had; or there is
+        one already."""
         name = self._opened[reader]
         self.buried[name].add(position)
-        if name != DEAD_LETTERS:  # otherwise it is just gone
+        if name != DEAD_LETTERS and is_new:  # otherwise it is just gone
             self.dead_letters.put(position)
 
     def has_let_go(self, reader: Reader) -> bool:

@@ -79,7 +79,7 @@ class Transactor:
 
     def _send(self, about: str) -> None:
         program, deal, destination = self._program, self._deal, self._program.somewhere()
-        body = f"{deal.name}|{about}#{len(deal.bodies) + 1}".encode()
+        body = f"{deal.name}.{len(deal.bodies)}|{about}#1".encode()
         extra, flags = b"", STAGED
         delay = 0
         if self._world.is_group(destination):
@@ -104,7 +104,7 @@ class Transactor:
     def closed(self, consumer: SimConsumer) -> None:
         """What it has is still part of the transaction, unless its place is taken by another."""
         self._gone.append(consumer)
-        self._deal.is_risky = self._deal.is_risky or isinstance(consumer.where, tuple)
+        self._deal.lends = self._deal.lends or isinstance(consumer.where, tuple)
 
     # -- The end -------------------------------------------------------------------------------
 
