@@ -505,6 +505,7 @@ class Home:
                 raise FormatError(f"{row} is no range of positions")
             if row.kind not in (cw.ACK, cw.DEAD):
                 raise FormatError("only servers choose messages for a consumer")
+        self._add_own_rows(link.heard_ms)
         # All of them are handed on, whatever the first ones say.
         pressing = [self.dispatcher.acked(served.session, row) for row in m.rows]
         patient = m.patient and not any(pressing)
@@ -536,10 +537,13 @@ class Home:
             self._acking.add(None, session, cw.Ack(number, rows), 0, due_ms=0)
         return self._unlogged.last_of(*sessions)
 
-    def _send_acks(self, now_ms: int) -> None:
+    def _add_own_rows(self, now_ms: int) -> None:
+        """Before what clients say next: that counts for what they were not sent, too."""
         for session, row in self.dispatcher.rows:
             self._acking.add_own(session, (row,), now_ms)
         self.dispatcher.rows.clear()
+
+    def _send_acks(self, now_ms: int) -> None:
         if (batch := self._acking.due(now_ms)) is not None:
             rows = tuple(batch.rows)
             self._proposals.want("acks", command.Acks(self._node, self._life, batch.number, rows))
@@ -731,6 +735,7 @@ class Home:
     def flush(self, now_ms: int) -> None:
         """Store and propose what has come in."""
         self._now_ms = now_ms
+        self._add_own_rows(now_ms)
         self._store_acks(now_ms)
         if self._reign is None:
             return
