@@ -319,6 +319,11 @@ class Browser:
         self.queue = queue
         self.selector = selector
 
+    def __await__(self) -> Generator[Any, Any, Browser]:
+        """There is nothing to wait for; but all that is created may be awaited."""
+        yield from ()
+        return self
+
     async def __aiter__(self) -> AsyncIterator[Message]:
         script = self._context.browsing(Consumer, self.queue, self.selector)
         async with Opening(run(script)) as consumer:
@@ -473,15 +478,11 @@ class Context(BaseContext):
         script = self.opening_shared(Consumer, topic, name, selector, prefetch, slow, durable=True)
         return Opening(run(script))
 
-    def create_browser(self, queue: Queue, selector: str | None = None) -> Opening[Browser]:
+    def create_browser(self, queue: Queue, selector: str | None = None) -> Browser:
         """To look at the messages of a queue, and leave them there."""
         self.check()
         check_browsable(queue, selector)
-
-        async def opening() -> Browser:
-            return Browser(self, queue, selector)
-
-        return Opening(opening())
+        return Browser(self, queue, selector)
 
     async def create_group(
         self,
