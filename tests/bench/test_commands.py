@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from antiphon import cli
+from antiphon.bench import selectors
 
 pytestmark = pytest.mark.process
 
@@ -54,3 +55,15 @@ def test_figures_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     told = capsys.readouterr().out
     assert "of_bare_relay" in told
     assert "5,000" in told
+
+
+def test_selectors(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selectors, "COUNTS", (0, 3))
+    report = run(capsys, "selectors", "--storage", "memory")
+    nobody, some = report["runs"]
+    assert (nobody["consumers"], some["consumers"]) == (0, 3)
+    assert some["arrived"] == some["wanted"] > 0
+    for figures in report["runs"]:
+        assert figures["messages_per_s"] > 0
+        assert figures["server_cpu_us"] >= 0
+        assert figures["unwanted_cpu_us"] >= 0
