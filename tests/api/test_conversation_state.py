@@ -157,11 +157,29 @@ def test_a_piece_that_comes_twice_counts_once() -> None:
     assert [p.seq for p in talk.take(Piece)] == [1, 2]
 
 
+def test_pieces_are_put_into_their_order() -> None:
+    talk, me = member()
+    said = talk.answer(comes(me, 4), chunk(me, 4, 3), chunk(me, 4, 1))
+    assert [p.seq for p in talk.take(Piece)] == [1]
+    said += talk.answer(chunk(me, 4, 4), chunk(me, 4, 2), chunk(me, 4, 3))
+    assert [p.seq for p in talk.take(Piece)] == [2, 3, 4]
+    assert controls(said) == []
+
+
+def test_what_comes_ahead_is_bounded() -> None:
+    talk, me = member()
+    talk.answer(comes(me, 4), *(chunk(me, 4, seq) for seq in range(3, WINDOW + 9)))
+    talk.answer(chunk(me, 4, 2), chunk(me, 4, 1))
+    assert [p.seq for p in talk.take(Piece)] == [1]
+
+
 def test_a_missing_piece_is_a_reason_to_begin_again() -> None:
     talk, me = member()
-    said = talk.answer(comes(me, 4), chunk(me, 4, 1), chunk(me, 4, 3))
-    assert controls(said) == [cw.AskState(me, 4)]
-    assert controls(talk.answer(cw.Result(2), chunk(me, 4, 4))) == []
+    talk.answer(comes(me, 4), chunk(me, 4, 1), chunk(me, 4, 3))
+    assert let_pass(talk, states.SILENCE_MS - HEARTBEAT_MS) == []
+    talk.answer(chunk(me, 4, 4))
+    assert let_pass(talk, HEARTBEAT_MS) == [cw.AskState(me, 4)]
+    assert controls(talk.answer(cw.Result(2), chunk(me, 4, 2))) == []
     assert [p.seq for p in talk.take(Piece)] == [1]
 
 

@@ -120,10 +120,12 @@ class Taking:
         self.silences = 0  # of providers, so far
         self.heard_ms = 0
         self.early: list[cw.StateChunk] = []  # of a request that is not here yet
+        self.ahead: dict[int, cw.StateChunk] = {}  # that came before others
 
     def begin(self, request: cw.StateComes, now_ms: int) -> None:
         self.serial, self.cut, self.waits = request.serial, request.position, True
         self.arrived = self.taken = self.told = self.last = 0
+        self.ahead.clear()
         self.heard_ms = now_ms
 
     @property
@@ -205,13 +207,14 @@ class States:
             return
         if m.seq <= taking.arrived or taking.last:
             return
-        if m.seq > taking.arrived + 1:
-            self._again(m.consumer, taking)  # one was lost
-            return
-        taking.heard_ms = now_ms
-        taking.arrived = m.seq
-        taking.last = m.seq if m.last else 0
-        self._tell(Piece(m.consumer, m.serial, m.seq, m.data, m.last))
+        # Servers may pass pieces on in another order. If one is lost, nothing more is heard.
+        if len(taking.ahead) < cw.STATE_WINDOW or m.seq == taking.arrived + 1:
+            taking.ahead[m.seq] = m
+        while (piece := taking.ahead.pop(taking.arrived + 1, None)) is not None:
+            taking.heard_ms = now_ms
+            taking.arrived = piece.seq
+            taking.last = piece.seq if piece.last else 0
+            self._tell(Piece(m.consumer, m.serial, piece.seq, piece.data, piece.last))
 
     def taken(self, consumer: int, serial: int, seq: int) -> None:
         """The application's side has this piece and all before it."""
