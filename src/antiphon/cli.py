@@ -355,6 +355,7 @@ def _add_bench(commands: Commands) -> None:
         )
         _add_bench_options(parser)
     _add_bench_connections(bench)
+    _add_bench_selectors(bench)
 
 
 def _add_bench_options(parser: argparse.ArgumentParser) -> None:
@@ -383,6 +384,7 @@ def _add_bench_options(parser: argparse.ArgumentParser) -> None:
         "--seconds", type=float, default=20.0, metavar="S", help="how long (default: %(default)s)"
     )
     _add_storage(parser)
+    _add_contexts(parser)
     _add_json(parser)
 
 
@@ -400,6 +402,21 @@ def _add_bench_connections(bench: Commands) -> None:
         default=10_000,
         metavar="N",
         help="connections (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, metavar="S", help="how long (default: %(default)s)"
+    )
+    _add_storage(parser)
+    _add_json(parser)
+
+
+def _add_bench_selectors(bench: Commands) -> None:
+    parser = _add_command(
+        bench,
+        "selectors",
+        "what up to a thousand consumers with selectors cost a server",
+        "antiphon bench selectors --storage memory --seconds 15",
+        _implementation("antiphon.bench.selectors", "run"),
     )
     parser.add_argument(
         "--seconds", type=float, default=20.0, metavar="S", help="how long (default: %(default)s)"

@@ -19,6 +19,9 @@ TRANSACTED = SessionMode.SESSION_TRANSACTED
 SOON = 0.1
 """How long to wait for what must not come."""
 
+DELIVERIES = 10
+"""After so many a message goes to the dead letters, unless the servers are told otherwise."""
+
 
 class FailureError(Exception):
     """What the application's own code raises."""
@@ -59,6 +62,14 @@ def send(context: Any, destination: Any, *bodies: str) -> None:
 def listed(context: Any, queue: Any, selector: str | None = None) -> list[str]:
     """What a browser shows of a queue."""
     return [message.text for message in context.create_browser(queue, selector)]
+
+
+def shared(context: Any, durable: bool) -> Callable[..., Any]:
+    """Opens a consumer of a shared subscription."""
+    create: Callable[..., Any] = (
+        context.create_shared_durable_consumer if durable else context.create_shared_consumer
+    )
+    return create
 
 
 def dead_letter(context: Any, source: Any) -> Any:

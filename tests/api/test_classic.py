@@ -403,6 +403,12 @@ def test_sessions_have_a_mode(connection: antiphon.Connection) -> None:
     assert (client.transacted, client.acknowledge_mode) == (False, SessionMode.CLIENT_ACKNOWLEDGE)
 
 
+def test_a_mode_alone_makes_a_session(connection: antiphon.Connection) -> None:
+    """As in JMS 2.0; as `transacted`, every mode but one would be true."""
+    for mode in SessionMode:
+        assert connection.create_session(mode).acknowledge_mode is mode
+
+
 def test_what_is_not_acknowledged_can_be_had_again(connection: antiphon.Connection) -> None:
     session = connection.create_session(False, antiphon.CLIENT_ACKNOWLEDGE)
     consumer = session.create_consumer(QUEUE)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+from collections.abc import Callable
 from itertools import chain
 from queue import Queue as Results
 from typing import Any
@@ -18,6 +19,7 @@ from antiphon import SessionMode
 from antiphon.errors import (
     ConnectionLostError,
     IllegalStateError,
+    InvalidClientIDError,
     InvalidDestinationError,
     MessageFormatError,
     ResourceAllocationError,
@@ -535,6 +537,54 @@ def test_contexts_on_one_connection(connect: Connect, backend: Backend) -> None:
         other.receive(0)
     with pytest.raises(IllegalStateError, match="closed"):
         two.create_consumer(queue)
+
+
+def test_wrong_arguments_are_refused_and_the_connection_goes_on(
+    connect: Connect, backend: Backend
+) -> None:
+    context = connect(client_id=backend.name("client"))
+    transacted = context.create_context(SessionMode.SESSION_TRANSACTED)
+    topic, queue = context.create_topic(backend.name()), context.create_queue(backend.name())
+    producer, consumer = context.create_producer(), context.create_consumer(queue)
+    group = context.create_group(backend.name("group"))
+    wrong: list[tuple[str, Callable[[], Any]]] = [
+        ("a selector is a str", lambda: context.create_consumer(topic, True)),
+        ("a selector is a str", lambda: context.create_browser(queue, 5)),
+        ("prefetch is an int", lambda: context.create_consumer(topic, prefetch=1.5)),
+        ("cannot be sent", lambda: context.create_consumer(topic, prefetch=1 << 70)),
+        ("cannot be sent", lambda: context.create_consumer(topic, slow=5)),
+        ("the name of a subscription", lambda: context.create_durable_consumer(topic, 5)),
+        ("the name of a subscription", lambda: context.create_shared_consumer(topic, None)),
+        ("the name of a subscription", lambda: context.unsubscribe(None)),
+        ("the name of a producer", lambda: plain(context).create_producer(name=5)),
+        (r"create_producer\(\), then send", lambda: plain(context).create_producer(queue)),
+        ("a token is a str", lambda: transacted.commit(token=5)),
+        ("staged is a list", lambda: transacted.commit(staged="handle")),
+        ("each of staged", lambda: transacted.commit(staged=[5])),
+        ("a listener is a function", lambda: consumer.set_message_listener(5)),
+        ("a listener is a function", lambda: setattr(context, "exception_listener", 5)),
+        ("a timeout is a number of seconds", lambda: consumer.receive("1")),
+        ("time_to_live is a number", lambda: producer.send(queue, "x", time_to_live="1")),
+        ("remove_after is a number", lambda: context.create_group("g", remove_after="1")),
+        ("cannot be sent", lambda: context.join(group, "a", durable="yes")),
+        ("client_id is a str", lambda: connect(client_id=5)),
+        ("connect_timeout is a number", lambda: connect(connect_timeout=None)),
+    ]
+    for complaint, call in wrong:
+        with pytest.raises(TypeError, match=complaint):
+            call()
+    with pytest.raises(ValueError, match="UTF-8"):
+        context.unsubscribe("\ud800")
+    with pytest.raises(InvalidClientIDError, match="not empty"):
+        connect(client_id="")
+    with pytest.raises(IllegalStateError, match="has a name"):
+        context.create_durable_consumer(topic, "")
+    with pytest.raises(IllegalStateError, match="exclusive is for queues"):
+        context.create_consumer(topic, exclusive=True)
+    with pytest.raises(MessageFormatError, match="mapping"):
+        producer.send(queue, "x", properties=[1])
+    producer.send(queue, "the connection goes on")
+    assert texts(consumer, 1) == ["the connection goes on"]
 
 
 def test_a_context_is_not_pickled(connect: Connect) -> None:

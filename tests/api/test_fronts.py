@@ -52,6 +52,20 @@ def test_what_is_opened_can_be_awaited_or_entered() -> None:
     run(program())
 
 
+def test_a_browser_is_looped_over_awaited_or_entered() -> None:
+    async def program() -> None:
+        async with aio.connect("embedded:") as context:
+            queue = context.create_queue("q")
+            await context.create_producer().send_all(queue, ["a", "b"])
+            browser = await context.create_browser(queue)
+            assert [message.text async for message in browser] == ["a", "b"]
+            async with context.create_browser(queue) as browser:
+                assert [message.text async for message in browser] == ["a", "b"]
+            assert [m.text async for m in context.create_browser(queue)] == ["a", "b"]
+
+    run(program())
+
+
 def test_a_cancelled_receive_takes_no_message() -> None:
     async def program() -> None:
         async with aio.connect("embedded:") as context:
@@ -272,6 +286,18 @@ def _refused_calls(context: Any, producer: Any, consumer: Any, queue: Any) -> in
         lambda: context.create_consumer(queue),
         context.create_producer,
         context.acknowledge,
+        context.recover,
+        context.commit,
+        context.rollback,
+        context.stage,
+        context.create_temporary_queue,
+        lambda: context.create_context(SessionMode.SESSION_TRANSACTED),
+        lambda: context.create_shared_consumer(context.create_topic("t"), "us"),
+        lambda: context.create_browser(queue),
+        lambda: context.unsubscribe("x"),
+        lambda: consumer.set_message_listener(print),
+        context.start,
+        context.stop,
         consumer.close,
         context.close,
     ]

@@ -17,18 +17,21 @@ from tests.api.backends import Backend
 from tests.api.fronts import PATIENCE_S, every_front
 from tests.api.steps import (
     CLIENT,
+    DELIVERIES,
     TRANSACTED,
     Connect,
     FailureError,
+    counted,
+    heard,
     in_thread,
     listed,
     plain,
     received,
     send,
+    shared,
     texts,
+    until,
 )
-
-DELIVERIES = 10
 
 
 def group_at(backend: Backend) -> antiphon.Group:
@@ -187,6 +190,64 @@ def test_a_member_whose_listener_keeps_failing_stops(connect: Connect, backend: 
     assert isinstance(complaint.__cause__, FailureError)
     with pytest.raises(IllegalStateError, match="FailureError"):
         consumer.receive(0)
+
+
+@every_front
+@pytest.mark.parametrize("durable", [False, True], ids=["shared", "shared durable"])
+def test_a_shared_subscription_of_a_group_is_one_member(
+    connect: Connect, backend: Backend, durable: bool
+) -> None:
+    """Its consumers divide the work, and it stays as long as one of them."""
+    group, name = group_at(backend), backend.name("us")
+    watching = connect().create_consumer(group)
+    joined_as(watching)
+    contexts = [connect(), connect()]
+    seen: Results[str] = Results()
+    for context in contexts:
+        consumer = shared(context, durable)(group, name)
+        consumer.set_message_listener(lambda message: seen.put(in_words(message)))
+    assert joined_as(watching) == name
+    for n in range(10):
+        send(contexts[0], group, str(n))
+    assert sorted(heard(seen, 10)) == told(watching, 10) == [str(n) for n in range(10)]
+    contexts[0].close()
+    send(contexts[1], group, "for the other one")
+    assert heard(seen, 1) == told(watching, 1) == ["for the other one"]
+    contexts[1].close()
+    if durable:
+        send(connect(), group, "kept")
+        assert told(shared(connect(), durable)(group, name), 1) == told(watching, 1) == ["kept"]
+    else:
+        assert told(watching, 1) == [f"leave {name}"]
+
+
+@every_front
+def test_a_shared_member_skips_nothing(connect: Connect, backend: Backend) -> None:
+    """[23]: nothing is a dead letter, and nothing expires."""
+    group, name = group_at(backend), backend.name("us")
+    sender, context = connect(), connect(session_mode=TRANSACTED)
+    marks = sender.create_queue(backend.name())
+    context.create_shared_durable_consumer(group, name).close()
+    for destination in (group, marks):
+        sender.create_producer().send(destination, "brief", time_to_live=0.05)
+    until(lambda: listed(sender, marks) == [])
+    consumer = context.create_shared_durable_consumer(group, name)
+    for count in range(1, DELIVERIES + 3):
+        assert counted(consumer, 1) == [("brief", count)]
+        context.rollback()
+    complaints: Results[Exception] = Results()
+    other = connect()
+    other.exception_listener = complaints.put
+    context.close()
+
+    def listener(message: Any) -> None:
+        raise FailureError
+
+    failing = other.create_shared_durable_consumer(group, name)
+    failing.set_message_listener(listener)
+    assert "left unacknowledged" in str(complaints.get(timeout=PATIENCE_S))
+    failing.close()
+    assert told(connect().create_shared_durable_consumer(group, name), 1) == ["brief"]
 
 
 # -- Transactions ----------------------------------------------------------------------------------

@@ -95,6 +95,7 @@ def test_stop_is_for_the_whole_connection_and_sending_goes_on(
     assert texts(other.create_consumer(queues[1]), 1) == ["sent while stopped"]
     assert seen.empty()
     sibling.create_consumer(queues[2])  # what is made meanwhile is made
+    assert listed(context, queues[0]) == ["held"]  # and looking is no delivery
     context.start()
     context.start()
     assert heard(seen, 1) == ["held"]

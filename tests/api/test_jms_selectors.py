@@ -268,6 +268,23 @@ def test_a_message_is_selected_by_the_id_that_it_shows(connect: Connect, backend
     assert listed(context, queue) == ["0", "1", "2", "4", "made by the program"]
 
 
+@every_front
+def test_a_topics_message_is_selected_by_the_id_that_it_will_have(
+    connect: Connect, backend: Backend
+) -> None:
+    """[9]: a program can know it, for its messages are numbered."""
+    context = connect()
+    topic = context.create_topic(backend.name())
+    first = context.create_text_message("first")
+    context.create_producer().send(topic, first)
+    session, _, number = first.id.rpartition(".")
+    later = f"{session}.{int(number) + 2}"
+    consumer = context.create_consumer(topic, f"JMSMessageID = '{later}'")
+    send(context, topic, "second", "third", "fourth")
+    message = received(consumer)
+    assert (message.text, message.id) == ("third", later)
+
+
 WRONG = "floor > > 3"
 
 
@@ -290,6 +307,8 @@ def test_a_wrong_selector_is_refused_with_its_place(connect: Connect, backend: B
         with pytest.raises(InvalidSelectorError, match="wrong at position 9") as caught:
             create()
         assert caught.value.happened == "no"
+    with pytest.raises(InvalidSelectorError, match="surrogate"):
+        context.create_consumer(topic, "a = '\ud800'")
     kept = context.create_durable_consumer(topic, "box", "floor > 3")
     assert texts(kept, 1) == ["kept"]
     with pytest.raises(InvalidDestinationError, match="new"):

@@ -18,6 +18,7 @@ from tests.api.backends import Backend, abandon, lose_connection
 from tests.api.fronts import PATIENCE_S, every_front
 from tests.api.steps import (
     CLIENT,
+    DELIVERIES,
     INDIVIDUAL,
     TRANSACTED,
     Connect,
@@ -34,9 +35,6 @@ from tests.api.steps import (
     texts,
     until_waiting,
 )
-
-DELIVERIES = 10
-"""After so many a message goes to the dead letters, unless the servers are told otherwise."""
 
 redelivering = pytest.mark.parametrize("mode", [CLIENT, TRANSACTED], ids=["recover", "rollback"])
 

@@ -144,6 +144,31 @@ def test_closing_without_a_commit_drops_what_was_sent(
 
 
 @every_front
+def test_closing_does_not_wait_for_what_is_dropped(connect: Connect, places: Places) -> None:
+    """[22]: nor is it unknown what becomes of it."""
+    context = connect(session_mode=TRANSACTED)
+    abandon(context)
+    places.send_everywhere(context, "dropped")
+    context.close()
+    assert places.seen_before("end") == []
+
+
+@every_front
+@pytest.mark.parametrize("outcome", ["commit", "rollback"])
+def test_closing_a_consumer_decides_nothing(connect: Connect, places: Places, outcome: str) -> None:
+    """[22]: what it has received is of the transaction."""
+    send_numbers(places.outside, places.queue, 3)
+    context = connect(session_mode=TRANSACTED)
+    consumer = context.create_consumer(places.queue)
+    assert texts(consumer, 2) == ["0", "1"]
+    consumer.close()
+    assert listed(places.outside, places.queue) == ["0", "1", "2"]
+    getattr(context, outcome)()
+    left = {"commit": [("2", 1)], "rollback": [("0", 2), ("1", 2), ("2", 1)]}[outcome]
+    assert counted(places.outside.create_consumer(places.queue), len(left)) == left
+
+
+@every_front
 def test_what_was_received_counts_with_what_was_sent(connect: Connect, places: Places) -> None:
     """[22]"""
     send_numbers(places.outside, places.queue, 4)

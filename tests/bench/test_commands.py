@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from antiphon import cli
+from antiphon.bench import selectors
 
 pytestmark = pytest.mark.process
 
@@ -26,15 +27,18 @@ def check(figures: dict[str, Any]) -> None:
     assert set(figures["cpu_s_per_million_of"]) == roles
 
 
-@pytest.mark.parametrize("storage", ["durable", "memory"])
-def test_throughput(storage: str, capsys: pytest.CaptureFixture[str]) -> None:
-    report = run(capsys, "throughput", "--storage", storage)
+@pytest.mark.parametrize(
+    ("storage", "contexts"),
+    [("durable", "replicated"), ("durable", "local"), ("memory", "replicated")],
+)
+def test_throughput(storage: str, contexts: str, capsys: pytest.CaptureFixture[str]) -> None:
+    report = run(capsys, "throughput", "--storage", storage, "--contexts", contexts)
     check(report)
     check(report["bare_relay"])
     assert 0 < report["of_bare_relay"] < 1
     assert report["messages_per_pack"] > 1
     assert (report["servers"], report["members"], report["size"]) == (3, 3, 100)
-    assert report["storage"] == storage
+    assert (report["storage"], report["contexts"]) == (storage, contexts)
 
 
 def test_latency(capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,3 +55,15 @@ def test_figures_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     told = capsys.readouterr().out
     assert "of_bare_relay" in told
     assert "5,000" in told
+
+
+def test_selectors(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selectors, "COUNTS", (0, 3))
+    report = run(capsys, "selectors", "--storage", "memory")
+    nobody, some = report["runs"]
+    assert (nobody["consumers"], some["consumers"]) == (0, 3)
+    assert some["arrived"] == some["wanted"] > 0
+    for figures in report["runs"]:
+        assert figures["messages_per_s"] > 0
+        assert figures["server_cpu_us"] >= 0
+        assert figures["unwanted_cpu_us"] >= 0

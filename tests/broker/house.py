@@ -9,13 +9,13 @@ from antiphon.broker.home import (
     Hold,
     Home,
     HomeSettings,
-    OwnJournal,
     Propose,
     Redirect,
     RelayTo,
     Store,
     Tell,
 )
+from antiphon.broker.keeping import OwnJournal
 from antiphon.formats import client_wire as cw
 from antiphon.formats import columns, command, pack
 from antiphon.formats.columns import Columns, Extra, Outgoing

@@ -281,6 +281,17 @@ def test_a_queue_is_divided_as_assigned() -> None:
     assert [c.header.sequence for c in columns] == [d[1] for d in one.deliveries()]
 
 
+def test_what_is_assigned_while_a_consumer_is_opened_is_sent_once() -> None:
+    house = House()
+    client, other = house.attached(A), house.attached(B)
+    house.paused = True
+    client.say(open_consumer(1, 1, "queue:q"))
+    other.say(publish(B, 1, 2, "queue:q"))
+    house.paused = False  # both are applied in one step
+    house.settle()
+    assert client.deliveries() == [(1, 1, 2, 1)]
+
+
 def test_a_resumed_queue_consumer_gets_what_did_not_arrive() -> None:
     house = House(servers=2)
     client = house.attached(A)

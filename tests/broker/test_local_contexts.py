@@ -345,11 +345,23 @@ def test_a_session_that_is_lost_with_its_server_is_told_why() -> None:
     assert rig.events == (ev.SessionEnded(READER, "ConnectionLostError", HOME_IS_GONE),)
 
 
-def test_a_session_that_has_nothing_left_there_has_its_lease(house: Cluster) -> None:
+def test_a_session_that_has_nothing_there_has_its_lease(house: Cluster) -> None:
     dead_with_acknowledgements(house)
     for server in house.servers.values():
         server.broker.sessions[READER].consumers.clear()
     house.members({1: 1, 3: 3})
+    assert house.servers[1].broker.sessions[READER].leased
+
+
+def test_nobody_is_bound_to_a_server_after_its_removal(house: Cluster) -> None:
+    """It has not heard of it yet, and goes on for a while."""
+    client = house.attached(READER, 2, client_id="anna")
+    house.members({1: 1, 3: 3})
+    client.say(open_consumer(1, 1, "topic:t", durable="box"))
+    house.send(5)
+    entries = len(house.log)
+    assert client.say(ack(1, (0, 3))) == [cw.Acked(1)]
+    assert len(house.log) > entries
     assert house.servers[1].broker.sessions[READER].leased
 
 

@@ -231,11 +231,15 @@ def test_dead_letters_do_not_die_again_and_members_give_up_nothing() -> None:
     rig.ack(A, dead(1, 1, 1))
     rig.open(C, 1, DEAD)
     rig.ack(C, dead(1, 1, 1))
-    assert (letters(rig), rig.holds(C, 1)) == ([], [])
+    assert (letters(rig), rig.holds(C, 1)) == ([(1, 1, "bad")], [(1, 1, 2)])  # it comes again
+    rig.ack(C, (1, 1, 1))
     rig.ask(A, cw.Join(2, "topic:g", 100, "a"))
+    assert share(rig, C, 2, topic="topic:g") == ""
     rig.publish(B, "topic:g")
     rig.ack(A, dead(2, 2, 2))
-    assert letters(rig) == []
+    rig.ack(C, dead(2, 2, 2))
+    assert (letters(rig), rig.holds(C, 2)) == ([], [(2, 2, 2)])
+    assert rig.subscription(A, 2).floor < 2
 
 
 # -- Shared subscriptions --------------------------------------------------------------------------

@@ -70,3 +70,14 @@ def sealed(rest: bytes) -> bytes:
     """With the mark and the checksum of a command."""
     marked = bytes([command.MARK]) + rest
     return google_crc32c.value(marked).to_bytes(4, "little") + marked
+
+
+@given(of_type(command.Rows))
+def test_acknowledgements_are_read_as_they_were_written(rows: command.Rows) -> None:
+    assert command.decode_rows(command.encode_rows(rows)) == rows
+
+
+@given(st.binary(max_size=100))
+def test_garbage_is_no_acknowledgements(garbage: bytes) -> None:
+    with contextlib.suppress(FormatError):
+        command.decode_rows(garbage)

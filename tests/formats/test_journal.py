@@ -33,6 +33,7 @@ entries = st.builds(Entry, u64, u64, u64, st.integers(0, 255), st.binary(max_siz
 promises = st.builds(
     f.Promise, u64, st.none() | st.builds(ReplicaId, st.integers(1, U64), st.integers(0, U64))
 )
+locals_ = st.builds(f.Local, st.booleans(), st.binary(max_size=50))
 rows = st.builds(
     f.Row, u64, u64, st.integers(0, pack.COUNT_MAX), u64, u64, u64, st.text(max_size=20), u64
 )
@@ -40,7 +41,8 @@ manifests = st.builds(f.Manifest, u64, u64, u64, u64, u64, st.booleans())
 records = st.lists(
     entries.map(f.encode_entry)
     | entries.map(lambda entry: f.encode_entry(entry, f.LIVE))
-    | promises.map(f.encode_promise),
+    | promises.map(f.encode_promise)
+    | locals_.map(f.encode_local),
     max_size=4,
 )
 batches = st.builds(f.encode_batch, records, u64, u64)
@@ -99,6 +101,12 @@ def test_an_entry_is_read(entry: Entry, kind: int) -> None:
 def test_a_promise_is_read(promise: f.Promise) -> None:
     kind, payload, _ = f.decode_record(f.encode_promise(promise), 0)
     assert (kind, f.decode_promise(payload)) == (f.PROMISE, promise)
+
+
+@given(locals_)
+def test_what_a_server_alone_knows_is_read(local: f.Local) -> None:
+    kind, payload, _ = f.decode_record(f.encode_local(local), 0)
+    assert (kind, f.decode_local(payload)) == (f.LOCAL, local)
 
 
 @given(records, u64, u64, st.binary(max_size=30))

@@ -99,7 +99,7 @@ class Keeper:
         """Another server's snapshot."""
         for _ in range(3):
             self.committed.append(entry(len(self.committed) + 1))
-        donor, live = donor_of(self.committed, 0)
+        donor, live, _ = donor_of(self.committed, len(self.committed), 0)
         seq, last = 0, False
         while not last:
             meta, data, last = donor.part("us", seq, live)

@@ -74,3 +74,29 @@ def test_a_row_never_points_to_an_entry_that_is_about_to_be_replaced() -> None:
     found = journal.pack(2)
     assert found is not None
     assert pack.body(found[1]) == b"fresh"
+
+
+def test_a_row_of_an_entry_that_recovery_wrote_again_elsewhere_does_not_count() -> None:
+    """It stood before a checkpoint of a snapshot that was not stored, and a later one covers it."""
+    disk = SimDisk(Random(1))
+    journal = opened(disk, segment_bytes=1 << 20)
+    store(journal, disk, entry(1))
+    journal.index((accepted(1),))
+    store_snapshot(journal, disk, 1)
+    journal.append((entry(2),), ())
+    journal.flush()
+    journal.index((accepted(2),))
+    journal.store_snapshot(SnapshotMeta(2, 1, 0, MEMBERS), iter([b"state"]), ((1, 2),))
+    for _ in range(2):  # killed before anything came of it
+        journal = opened(disk, segment_bytes=1 << 20)
+    journal.index((accepted(2),))
+    store_snapshot(journal, disk, 2)
+    again = opened(disk, segment_bytes=1 << 20)
+    assert [row.position for row in again.rows(1, 99)] == [1, 2]
+
+
+def store_snapshot(journal: Journal, disk: SimDisk, index: int) -> None:
+    meta = SnapshotMeta(index, 1, 0, MEMBERS)
+    for names in journal.store_snapshot(meta, iter([b"state"]), ((1, index),)):
+        for name in names:
+            disk.sync(name)

@@ -21,12 +21,14 @@ takes them.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -40,6 +42,10 @@ SOURCE = ROOT / "src"
 FIRST_SEED = 1
 SEEDS_MAX = 4000
 SECONDS_MAX = 600
+# Without the warning that plugins are loaded already, which would be an error, and a find.
+PYTEST = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+PYTEST += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+
 FOUND = 42
 """How a hunt ends that has found something."""
 
@@ -91,33 +97,60 @@ def planted(mutant: Mutant) -> Iterator[Path]:
         yield copy
 
 
+class Runner:
+    """A process that has loaded what all runs need (`warm.py`), and runs one after the other."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(HERE / "warm.py")],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, source: Path, script: str, arguments: list[str]) -> tuple[int, str]:
+        """The exit code, and what was printed."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with tempfile.NamedTemporaryFile("r") as output:
+            request = {"source": str(source), "script": script, "arguments": arguments}
+            self._process.stdin.write(json.dumps(request | {"output": output.name}) + "\n")
+            self._process.stdin.flush()
+            timer = threading.Timer(SECONDS_MAX, self._process.kill)
+            timer.start()
+            answer = self._process.stdout.readline()
+            timer.cancel()
+            return int(answer or -9), output.read()
+
+
+_own = threading.local()
+
+
+def runner() -> Runner:
+    """This thread's."""
+    if not hasattr(_own, "runner"):
+        _own.runner = Runner()
+    one: Runner = _own.runner
+    return one
+
+
 def hunt(mutant: Mutant, seeds: int) -> Verdict:
     started = time.monotonic()
+    sim, *which = mutant.caught_by.split()
     with planted(mutant) as source:
-        sim, *which = mutant.caught_by.split()
         if sim == "sim":
-            command = [sys.executable, str(HERE / "hunt.py"), str(FIRST_SEED), str(seeds), *which]
+            arguments = [str(FIRST_SEED), str(seeds), *which]
+            code, text = runner().run(source, str(HERE / "hunt.py"), arguments)
         else:
-            command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
-            command += mutant.caught_by.split()
-        environment = {**os.environ, "PYTHONPATH": str(source)}
-        done = subprocess.run(
-            command,
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS_MAX,
-            check=False,
-        )
+            code, text = runner().run(source, "", [*PYTEST, sim, *which])
     failure = FOUND if sim == "sim" else 1
-    caught = done.returncode == failure
-    lines = [line for line in done.stdout.splitlines() if line.strip()]
+    lines = [line for line in text.splitlines() if line.strip()]
     failed = [line for line in lines if line.startswith("FAILED")]
     how = failed[0] if failed else (lines or ["no output"])[-1]
-    if done.returncode not in (0, failure):
-        how = f"exit {done.returncode}: {(done.stderr or done.stdout)[-300:]}"
-    return Verdict(mutant, caught, how, time.monotonic() - started)
+    if code not in (0, failure):
+        how = f"exit {code}: {text[-300:]}"
+    return Verdict(mutant, code == failure, how, time.monotonic() - started)
 
 
 def main() -> int:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.mutants.run import Mutant, hunt, load_all
+from tests.mutants.run import HERE, PYTEST, SOURCE, Mutant, hunt, load_all, runner
 
 SEEDS = 1500
 
@@ -17,3 +17,15 @@ def test_planted_bug_is_caught(mutant: Mutant) -> None:
 
 def test_there_are_many() -> None:
     assert len(load_all()) >= 100
+
+
+@pytest.mark.mutant
+def test_where_nothing_is_planted_nothing_is_found() -> None:
+    """Otherwise whatever is wrong with the way they are run would pass for a bug that is caught."""
+    code, text = runner().run(
+        SOURCE, "", [*PYTEST, "tests/core/test_stamps.py", "tests/formats/test_pack.py"]
+    )
+    assert code == 0, text
+    assert " passed" in text
+    code, text = runner().run(SOURCE, str(HERE / "hunt.py"), ["1", "5"])
+    assert code == 0, text

@@ -69,6 +69,13 @@ def test_promises_are_kept_in_memory(capsys: pytest.CaptureFixture[str]) -> None
     assert (code, report["violations"]) == (0, [])
 
 
+@pytest.mark.timeout(150)
+def test_promises_are_kept_with_local_contexts(capsys: pytest.CaptureFixture[str]) -> None:
+    code, report = chaos(capsys, "--seconds", "8", "--seed", "5", "--contexts", "local")
+    assert (code, report["violations"]) == (0, [])
+    assert report["contexts"] == "local"
+
+
 # -- Links -----------------------------------------------------------------------------------------
 
 

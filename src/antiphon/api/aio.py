@@ -319,6 +319,11 @@ class Browser:
         self.queue = queue
         self.selector = selector
 
+    def __await__(self) -> Generator[Any, Any, Browser]:
+        """There is nothing to wait for; but all that is created may be awaited."""
+        yield from ()
+        return self
+
     async def __aiter__(self) -> AsyncIterator[Message]:
         script = self._context.browsing(Consumer, self.queue, self.selector)
         async with Opening(run(script)) as consumer:
@@ -392,7 +397,12 @@ class Member(BaseMember, Consumer):
 
 
 class Context(BaseContext):
-    """A session with the servers (JMS 2.0's `JMSContext`)."""
+    """A session with the servers (JMS 2.0's `JMSContext`).
+
+    For programs: `create_...`, `join`, `lookup`, `acknowledge`, `recover`, `commit`, `rollback`,
+    `stage`, `unsubscribe`, `start`, `stop`, `close`, `session_mode` and `exception_listener`. The
+    rest is how it works inside.
+    """
 
     def __init__(self, connection: Connection, mode: SessionMode, owner: bool) -> None:
         super().__init__(connection, mode, owner)
@@ -418,8 +428,12 @@ class Context(BaseContext):
         slow: Slow | None = None,
         exclusive: bool = False,
     ) -> Opening[Consumer]:
-        """`exclusive`, of a queue: while it is open, no other consumer gets messages; among several
-        exclusive ones, the one that was opened first."""
+        """For the messages of a topic from now on, or a share of a queue's. `selector`: for those
+        that it selects; `no_local`, of a topic: for those of other connections; `prefetch`: how
+        many may be here and not acknowledged; `slow`, of a topic: what becomes of a consumer that
+        does not keep up ("spill": it reads later, "disconnect", "drop"). `exclusive`, of a queue:
+        while it is open, no other consumer gets messages; among several exclusive ones, the one
+        that was opened first."""
         script = self.opening(
             Consumer, destination, selector, no_local, prefetch, slow, exclusive=exclusive
         )
@@ -434,7 +448,10 @@ class Context(BaseContext):
         prefetch: int | None = None,
         slow: Slow | None = None,
     ) -> Opening[Consumer]:
-        return Opening(run(self.opening(Consumer, topic, selector, no_local, prefetch, slow, name)))
+        """A subscription that lasts until `unsubscribe(name)`, and keeps what comes while nobody
+        has it open. It belongs to the client id. For the rest see `create_consumer`."""
+        script = self.opening_durable(Consumer, topic, name, selector, no_local, prefetch, slow)
+        return Opening(run(script))
 
     def create_shared_consumer(
         self,
@@ -461,15 +478,11 @@ class Context(BaseContext):
         script = self.opening_shared(Consumer, topic, name, selector, prefetch, slow, durable=True)
         return Opening(run(script))
 
-    def create_browser(self, queue: Queue, selector: str | None = None) -> Opening[Browser]:
+    def create_browser(self, queue: Queue, selector: str | None = None) -> Browser:
         """To look at the messages of a queue, and leave them there."""
         self.check()
         check_browsable(queue, selector)
-
-        async def opening() -> Browser:
-            return Browser(self, queue, selector)
-
-        return Opening(opening())
+        return Browser(self, queue, selector)
 
     async def create_group(
         self,

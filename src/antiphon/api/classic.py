@@ -145,7 +145,7 @@ class Connection(Closing):
         self._listener: ExceptionListener | None = None
         self._lock = threading.Lock()
         self._owner: Context | None = None  # None: not connected yet
-        self._closed = False  # before it was connected; later the owner knows
+        self._closed = False
 
     @property
     def client_id(self) -> str | None:
@@ -188,10 +188,10 @@ class Connection(Closing):
 
     def create_session(
         self,
-        transacted: bool = False,
+        transacted: bool | SessionMode = False,
         acknowledge_mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE,
     ) -> Session:
-        """`transacted` counts more than the mode."""
+        """`transacted` counts more than the mode. A mode alone, as in JMS 2.0, will do."""
         return self._new_session(Session, transacted, acknowledge_mode)
 
     def close(self) -> None:
@@ -201,11 +201,15 @@ class Connection(Closing):
                 self._closed = True
                 return
         self._owner.close()
+        self._closed = True
 
     def _new_session(
-        self, kind: type[SessionKind], transacted: bool, mode: SessionMode
+        self, kind: type[SessionKind], transacted: bool | SessionMode, mode: SessionMode
     ) -> SessionKind:
-        mode = SessionMode.SESSION_TRANSACTED if transacted else mode
+        if isinstance(transacted, SessionMode):
+            mode = transacted
+        elif transacted:
+            mode = SessionMode.SESSION_TRANSACTED
         return kind(self, self._context().create_context(mode))
 
     def _context(self) -> Context:

@@ -18,7 +18,7 @@ class TopicSession(Session):
 class TopicConnection(Connection):
     def create_topic_session(
         self,
-        transacted: bool = False,
+        transacted: bool | SessionMode = False,
         acknowledge_mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE,
     ) -> TopicSession:
         return self._new_session(TopicSession, transacted, acknowledge_mode)
@@ -38,7 +38,7 @@ class QueueSession(Session):
 class QueueConnection(Connection):
     def create_queue_session(
         self,
-        transacted: bool = False,
+        transacted: bool | SessionMode = False,
         acknowledge_mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE,
     ) -> QueueSession:
         return self._new_session(QueueSession, transacted, acknowledge_mode)

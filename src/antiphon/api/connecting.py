@@ -12,6 +12,7 @@ import random
 from collections.abc import Iterable
 from typing import Protocol
 
+from antiphon.api import arguments
 from antiphon.api.destination import Destination
 from antiphon.errors import FormatError, InvalidDestinationError
 from antiphon.io.config import CLIENT_FILE, client_config
@@ -36,7 +37,7 @@ class Route(Protocol):
 
 def route_to(url: str) -> Route:
     """Raises `FormatError` on what is no URL of ours."""
-    if url.startswith(EMBEDDED):
+    if arguments.text("a URL", url).startswith(EMBEDDED):
         return _Embedded(url)
     if not url.startswith(SCHEME):
         raise FormatError(

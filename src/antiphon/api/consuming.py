@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
+from antiphon.api import arguments
 from antiphon.api.connection import logger
 from antiphon.api.conversation import Acknowledgement, Conversation, Request
 from antiphon.api.conversation_events import GroupColumns, Notice, admission
@@ -62,7 +63,8 @@ class BaseConsumer(ABC):
             self._automatic and self._trace is None
         )  # loops may take several messages at a time
         self._allow_pickle = context.connection.options.allow_pickle
-        self._complete = False  # of a browser: all is here
+        self._looks = False  # it is a browser, and
+        self._complete = False  # all is here
         self._bells: set[Ticket] = set()  # of those who wait for a message
         self._looped: int | None = None  # the message in the body of a loop, and
         self._looper: object = None  # whose loop it is
@@ -105,8 +107,9 @@ class BaseConsumer(ABC):
         self.stir()
 
     def only_looks(self) -> None:
-        """Of a browser: whatever the context's mode, there is nothing to acknowledge."""
-        self._automatic = True
+        """Of a browser: whatever the context's mode, there is nothing to acknowledge; and nothing
+        is delivered, so it looks while deliveries are held, too."""
+        self._automatic = self._looks = True
 
     def complete(self) -> None:
         """Of a browser: nothing more comes."""
@@ -128,7 +131,10 @@ class BaseConsumer(ABC):
         raise AssertionError("only who has joined takes a state over")
 
     def opened(self, request: Request) -> None:
-        """The servers have granted it; `data` says who it is, if the destination is a group."""
+        """The servers have granted it; `data` says who it is, if the destination is a group, and
+        `value` that several are a member of one together."""
+        if self.inbox.divided and request.value:
+            self.inbox.deliveries_max = 0
         if request.data:
             admitted = admission(request.value, request.data)
             self.standing.enter(admitted)
@@ -194,7 +200,7 @@ class BaseConsumer(ABC):
             return False
         if self.unusable or self._listener is not None:
             raise self._why_not()
-        return self._connection.started
+        return self._connection.started or self._looks
 
     def _borrow(self) -> Loan | None:
         """For a loop: messages that it may take without a lock. It is done with the one before."""
@@ -214,6 +220,8 @@ class BaseConsumer(ABC):
 
     def _receiving(self, timeout: float | None, in_loop: bool = False) -> Script[Message | None]:
         """None: nothing came in time, or the consumer was closed meanwhile."""
+        if timeout is not None:
+            arguments.seconds("a timeout", timeout)
         deadline = Deadline(timeout)
         while True:
             bell = Ticket()
@@ -362,6 +370,7 @@ class BaseConsumer(ABC):
 
     def set_message_listener(self, listener: Listener | None) -> None:
         """Have each message handed to `listener`, one at a time; None: to nobody."""
+        arguments.check_listener(listener)
         with self._lock:
             if self.unusable:
                 raise self._why_not()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import EllipsisType
 from typing import Any, NoReturn, TypeVar
 
+from antiphon.api import arguments
 from antiphon.api.connecting import look_up
 from antiphon.api.connection import Connection, logger, now_ms
 from antiphon.api.consuming import BaseConsumer
@@ -50,6 +51,7 @@ from antiphon.core.conflicts import ConflictRelation
 from antiphon.core.selectors import parse
 from antiphon.errors import (
     IllegalStateError,
+    InvalidClientIDError,
     InvalidDestinationError,
     JMSError,
     OutcomeUnknownError,
@@ -176,6 +178,7 @@ class BaseContext(ABC):
 
     @exception_listener.setter
     def exception_listener(self, listener: ExceptionListener | None) -> None:
+        arguments.check_listener(listener)
         self.connection.exception_listener = listener
 
     def start(self) -> None:
@@ -239,6 +242,8 @@ class BaseContext(ABC):
         self.check()
         check_consumable(destination, selector)
         divided = isinstance(destination, Queue) or bool(shared)
+        if exclusive and not isinstance(destination, Queue):
+            raise IllegalStateError("exclusive is for queues: of a topic everybody gets everything")
         consumer = self._new_consumer(kind, destination, prefetch, divided)
         consumer.durable = bool(durable)
         asked = cw.OpenConsumer(
@@ -255,6 +260,20 @@ class BaseContext(ABC):
         yield from self._granting(consumer, lambda c: c.open_consumer(asked))
         return consumer
 
+    def opening_durable(
+        self,
+        kind: type[ConsumerKind],
+        topic: Topic,
+        name: str,
+        selector: str | None,
+        no_local: bool,
+        prefetch: int | None,
+        slow: str | None,
+    ) -> Script[ConsumerKind]:
+        check_subscription_name(name)
+        script = self.opening(kind, topic, selector, no_local, prefetch, slow, name)
+        return (yield from script)
+
     def opening_shared(
         self,
         kind: type[ConsumerKind],
@@ -268,8 +287,7 @@ class BaseContext(ABC):
         """One of the consumers that divide a subscription."""
         if not isinstance(topic, Topic):
             raise InvalidDestinationError(f"{topic!r} is no topic: only topics are subscribed to")
-        if not name:
-            raise IllegalStateError("a shared subscription has a name")
+        check_subscription_name(name)
         kept = name if durable else ""
         script = self.opening(kind, topic, selector, False, prefetch, slow, kept, name)
         return (yield from script)
@@ -301,6 +319,7 @@ class BaseContext(ABC):
         """`divided`: other consumers get a part of the messages."""
         if prefetch is None:
             prefetch = PREFETCH_QUEUE if divided else PREFETCH_TOPIC
+        arguments.number("prefetch", prefetch)
         with self.connection.lock:
             number = self.connection.conversation.next_consumer()
         inbox = Inbox(number, divided, prefetch, now_ms)
@@ -463,14 +482,17 @@ class BaseContext(ABC):
             transaction = self.transaction
             if transaction is None:
                 raise IllegalStateError(
-                    "this context is not transacted: connect(session_mode=SESSION_TRANSACTED)"
+                    "this context is not transacted: connect(session_mode=SESSION_TRANSACTED), or "
+                    "create_session(True) of a classic connection"
                 )
             self.transaction = Transaction()
         return transaction
 
     def committing(self, token: str | None, staged: Iterable[str]) -> Script[bool]:
         """False: this token was committed before, and what was sent since then is dropped."""
-        transaction, handles = self._take_transaction(), tuple(staged)
+        token = arguments.optional_text("a token", token)
+        handles = arguments.texts("staged", staged)
+        transaction = self._take_transaction()
         with self.lock:
             consumers = (*self._consumers, *self._gone)
             before = [(consumer, consumer.inbox.remember()) for consumer in consumers]
@@ -478,7 +500,7 @@ class BaseContext(ABC):
         if not (rows or transaction or handles or token):
             return True
         request = self.connection.do(
-            lambda c: c.commit(transaction, rows, token or "", handles),
+            lambda c: c.commit(transaction, rows, token, handles),
         )
         yield Pause(request)
         try:
@@ -514,7 +536,10 @@ class BaseContext(ABC):
         return request.outcome()
 
     def unsubscribing(self, name: str, group: str | Topic | None) -> Script[None]:
+        arguments.text("the name of a subscription", name)
         topic = Group(group) if isinstance(group, str) else group
+        if topic is not None and not isinstance(topic, Topic):
+            raise InvalidDestinationError(f"{topic!r} is no group")
         yield from self.asking(cw.Unsubscribe(name, "" if topic is None else topic.text))
 
     def creating_temporary(self, kind: type[TemporaryKind]) -> Script[TemporaryKind]:
@@ -642,9 +667,13 @@ class BaseContext(ABC):
             )
 
     def _settling_sends(self, deadline: Deadline) -> Script[int]:
-        """Wait for what was sent; returns how many messages have no answer."""
+        """Wait for what was sent; returns how many messages have no answer. What nobody committed
+        is dropped, whether it has arrived or not."""
         with self.connection.lock:
-            batches = self.connection.conversation.unsettled()
+            sent = self.connection.conversation.unsettled()
+            open_ones = [context.transaction for context in self._family() if context.transaction]
+            dropped = {batch for transaction in open_ones for batch in transaction.batches}
+            batches = [batch for batch in sent if batch not in dropped]
         for batch in batches:
             if not (yield Pause(batch, deadline.left())):
                 break
@@ -691,7 +720,14 @@ def terms_of(
     SessionMode(session_mode)
     if tls is not None:
         not_yet("TLS")
-    return Terms(client_id or "", user or "", password or "", int(connect_timeout * 1000))
+    if client_id == "":
+        raise InvalidClientIDError("a client id is not empty: leave it out to have none")
+    return Terms(
+        arguments.optional_text("client_id", client_id),
+        arguments.optional_text("user", user),
+        arguments.optional_text("password", password),
+        int(arguments.seconds("connect_timeout", connect_timeout) * 1000),
+    )
 
 
 def check_consumable(destination: Destination, selector: str | None) -> None:
@@ -700,8 +736,14 @@ def check_consumable(destination: Destination, selector: str | None) -> None:
         raise InvalidDestinationError(
             f"{destination!r} is no destination: create_topic(name) or create_queue(name) makes one"
         )
-    if selector is not None:
-        parse(selector)
+    if selector is not None and not isinstance(selector, str):
+        raise TypeError(f"a selector is a str, not {selector!r}")
+    parse(selector or "")
+
+
+def check_subscription_name(name: str) -> None:
+    if not arguments.text("the name of a subscription", name):
+        raise IllegalStateError("a durable or shared subscription has a name")
 
 
 def check_browsable(queue: Queue, selector: str | None) -> None:

@@ -390,6 +390,7 @@ class Conversation:
         """Requests are granted one after the other, and after what was acknowledged before."""
         if self._state is State.OVER:
             raise self.problem()
+        _check_readable(body)
         if self._acks and self._acks[-1].patient:
             self.acknowledge(())  # now somebody waits for those before it
         self._request_number += 1
@@ -803,3 +804,11 @@ def error_of(code: str, text: str) -> JMSError:
         except TypeError:  # one that a server has no business with
             pass
     return JMSError(text)
+
+
+def _check_readable(body: cw.Body) -> None:
+    """A server ends the connection of whoever sends it what it cannot read."""
+    try:
+        cw.decode_request(cw.encode(cw.Control(1, body)))
+    except (TypeError, ValueError, OverflowError, FormatError) as error:
+        raise TypeError(f"an argument cannot be sent to a server: {error}") from None

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
+from antiphon.api import arguments
 from antiphon.api import properties as props
 from antiphon.api.destination import Destination
 from antiphon.api.properties import Value
@@ -52,6 +53,8 @@ def fields_of(given: Headers, extra: Extra) -> dict[str, Any]:
             case "correlation_id" | "type" | "tag" | "key":
                 fields[name] = text(name, value)
             case "properties":
+                if not isinstance(value, Mapping):
+                    raise MessageFormatError(f"properties are a mapping, not {value!r}")
                 fields[name] = extra.properties | props.checked(value)
             case "priority":
                 fields[name] = _priority(value)
@@ -105,7 +108,7 @@ def _priority(priority: int) -> int:
 
 
 def _milliseconds(name: str, seconds: float) -> int:
-    if not 0 < seconds <= SECONDS_MAX:
+    if not 0 < arguments.seconds(name, seconds) <= SECONDS_MAX:
         raise ValueError(
             f"{name} is a number of seconds from 0 to {SECONDS_MAX:g}, not {seconds!r}"
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from types import EllipsisType
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from antiphon.api import arguments
 from antiphon.api.consuming import BaseConsumer, Listener
 from antiphon.api.conversation import Conversation, Request
 from antiphon.api.conversation_events import Notice, admission
@@ -335,7 +336,7 @@ def remove_after_ms(seconds: float | EllipsisType | None) -> int:
         return NEVER
     if isinstance(seconds, EllipsisType):
         return AS_IT_IS
-    if not 0 < seconds <= SECONDS_MAX:
+    if not 0 < arguments.seconds("remove_after", seconds) <= SECONDS_MAX:
         raise ValueError(
             f"remove_after is a number of seconds above 0, or None for never, not {seconds!r}"
         )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from antiphon.api import arguments
 from antiphon.api.conversation import Request
 from antiphon.api.conversation_packing import Batch, Stream
 from antiphon.api.destination import Destination, Topic
@@ -118,6 +119,11 @@ class Ours:
 
 class BaseProducer:
     def __init__(self, context: BaseContext, name: str | None) -> None:
+        if isinstance(name, Destination):
+            raise TypeError(
+                f"a producer is for all destinations: create_producer(), then send({name!r}, ...)"
+            )
+        arguments.optional_text("the name of a producer", name)
         self.name = name
         self._context = context
         self._connection = context.connection

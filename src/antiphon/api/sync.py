@@ -358,7 +358,12 @@ class Member(BaseMember, Consumer):
 
 
 class Context(BaseContext):
-    """A session with the servers (JMS 2.0's `JMSContext`)."""
+    """A session with the servers (JMS 2.0's `JMSContext`).
+
+    For programs: `create_...`, `join`, `lookup`, `acknowledge`, `recover`, `commit`, `rollback`,
+    `stage`, `unsubscribe`, `start`, `stop`, `close`, `session_mode` and `exception_listener`. The
+    rest is how it works inside.
+    """
 
     def __init__(self, connection: Connection, mode: SessionMode, owner: bool) -> None:
         super().__init__(connection, mode, owner)
@@ -386,8 +391,12 @@ class Context(BaseContext):
         slow: Slow | None = None,
         exclusive: bool = False,
     ) -> Consumer:
-        """`exclusive`, of a queue: while it is open, no other consumer gets messages; among several
-        exclusive ones, the one that was opened first."""
+        """For the messages of a topic from now on, or a share of a queue's. `selector`: for those
+        that it selects; `no_local`, of a topic: for those of other connections; `prefetch`: how
+        many may be here and not acknowledged; `slow`, of a topic: what becomes of a consumer that
+        does not keep up ("spill": it reads later, "disconnect", "drop"). `exclusive`, of a queue:
+        while it is open, no other consumer gets messages; among several exclusive ones, the one
+        that was opened first."""
         script = self.opening(
             Consumer, destination, selector, no_local, prefetch, slow, exclusive=exclusive
         )
@@ -402,7 +411,9 @@ class Context(BaseContext):
         prefetch: int | None = None,
         slow: Slow | None = None,
     ) -> Consumer:
-        return run(self.opening(Consumer, topic, selector, no_local, prefetch, slow, name))
+        """A subscription that lasts until `unsubscribe(name)`, and keeps what comes while nobody
+        has it open. It belongs to the client id. For the rest see `create_consumer`."""
+        return run(self.opening_durable(Consumer, topic, name, selector, no_local, prefetch, slow))
 
     def create_shared_consumer(
         self,

@@ -60,7 +60,7 @@ class Bench:
     def __init__(self, stack: ExitStack, args: argparse.Namespace) -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory("-antiphon-bench")))
         shape = Shape(args.servers, args.members, Load(args.size))
-        self._ours = Messaging(stack, shape, folder, args.storage)
+        self._ours = Messaging(stack, shape, folder, args.storage, args.contexts)
         durable = args.storage == "durable"
         self._relay = BareRelay(stack, shape, folder if durable else None)
         self._progress = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
@@ -122,6 +122,7 @@ def _report(
         "members": args.members,
         "size": args.size,
         "storage": args.storage,
+        "contexts": args.contexts,
         "seconds": args.seconds,
         **_figures(load.ours, light.ours),
         "of_bare_relay": round(of_bare_relay, 3),

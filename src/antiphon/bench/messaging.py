@@ -46,9 +46,11 @@ def open_receiver(url: str) -> Iterator[Iterator[bytes]]:
 class Messaging:
     """A cluster, a publisher and members, ready to work."""
 
-    def __init__(self, stack: ExitStack, shape: Shape, folder: Path, storage: str) -> None:
+    def __init__(
+        self, stack: ExitStack, shape: Shape, folder: Path, storage: str, contexts: str
+    ) -> None:
         """All ends with the `stack`."""
-        self._cluster = stack.enter_context(LocalCluster(shape.servers, folder, storage))
+        self._cluster = stack.enter_context(LocalCluster(shape.servers, folder, storage, contexts))
         self._cluster.start()
         leader = look(self._cluster.url).leader
         if leader is None:

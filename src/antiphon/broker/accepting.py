@@ -6,6 +6,8 @@ place in the order later, at the entry that makes it visible.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from antiphon.broker import arrivals
@@ -43,7 +45,8 @@ def accept(b: State, header: PackHeader, notes: Notes, source: int = 0) -> None:
     else:
         arrivals.take(b, notes.owner, header.destination, notes.keys, first, b.position)
         for queue in b.shared_by(header.destination):
-            queue.put(first, b.position, timed)
+            is_member = queue.pattern in b.groups
+            queue.put(first, b.position, _lasting(notes.specials) if is_member else timed)
             b.assign(queue)
     group = b.groups.get(header.destination)
     if group is not None:
@@ -68,6 +71,11 @@ def _until(special: Special, stamp: int) -> Special:
     if not special.expires:
         return special
     return msgspec.structs.replace(special, expires=stamp + special.expires)
+
+
+def _lasting(specials: Sequence[Special]) -> list[Special]:
+    """In a group nothing expires: its members get the same, however slow they are."""
+    return [msgspec.structs.replace(special, expires=0) for special in specials]
 
 
 def look_into(b: State, session: Session, header: PackHeader, payload: bytes) -> Notes:

@@ -23,30 +23,30 @@ class Audience(Generic[Reader]):
     def __init__(self) -> None:
         self.plain: dict[Reader, None] = {}
         self.passed = 0  # a message up to here was looked at for those with selectors
-        self._selecting: dict[Reader, Selector] = {}
+        self.selecting: dict[Reader, Selector] = {}  # who has one
         self._index: SelectorIndex[Reader] = SelectorIndex()
         self._headers: Counter[str] = Counter()  # that selectors read
 
     def __iter__(self) -> Iterator[Reader]:
-        return chain(self.plain, self._selecting)
+        return chain(self.plain, self.selecting)
 
     def __bool__(self) -> bool:
-        return bool(self.plain or self._selecting)
+        return bool(self.plain or self.selecting)
 
     @property
     def selects(self) -> bool:
-        return bool(self._selecting)
+        return bool(self.selecting)
 
     def add(self, reader: Reader, selector: Selector | None) -> None:
         if selector is None:
             self.plain[reader] = None
             return
-        self._selecting[reader] = selector
+        self.selecting[reader] = selector
         self._index.add(reader, selector)
         self._headers.update(headers_in(selector))
 
     def remove(self, reader: Reader) -> None:
-        selector = self._selecting.pop(reader, None)
+        selector = self.selecting.pop(reader, None)
         if selector is None:
             self.plain.pop(reader, None)
             return

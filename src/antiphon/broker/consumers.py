@@ -160,7 +160,7 @@ def _open_shared_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int
         b.shared_changed()
     _consume(b, session, m, queue)
     shared_members.review(b, queue)
-    return 0
+    return int(group is not None)
 
 
 def shared_name(session: Session, name: str, durable: bool) -> str:
@@ -219,7 +219,8 @@ def _subscribe(b: State, session: Session, m: cw.OpenConsumer, key: Key) -> Subs
 def durable_key(session: Session, name: str) -> Key:
     if not session.client_id:
         raise IllegalStateError(
-            f"the durable subscription {name!r} needs a client id: connect(client_id=...)"
+            f"the durable subscription {name!r} needs a client id: connect(client_id=...), or set "
+            "that of a classic connection before anything else"
         )
     if len(name) > names.NAME_MAX:
         raise IllegalStateError(f"a subscription's name has at most {names.NAME_MAX} characters")
@@ -334,6 +335,9 @@ def acknowledge(b: State, session: Session, row: cw.AckRow) -> None:
     key = (session.number, consumer.number)
     if subscription is not None and subscription.consumer not in (None, key):
         return  # somebody else is served from this cursor now
+    if row.kind == cw.DEAD and not buries(b, consumer):
+        _give_back(b, session, consumer, cw.Kept(row.consumer, row.first, row.last, 1))
+        return
     if row.kind == cw.DEAD:
         _bury(b, consumer, subscription, row)
     if subscription is not None:
@@ -374,11 +378,16 @@ def _acknowledge_queue(b: State, queue: Queue, taker: Taker, row: cw.AckRow) -> 
         b.assign(queue)
 
 
-def _bury(b: State, consumer: Consumer, subscription: Subscription | None, row: cw.AckRow) -> None:
+def buries(b: State, consumer: Consumer) -> bool:
     """What this consumer cannot handle goes to the dead letters, unless it comes from there. A
-    member of a group skips nothing. Only what it has not acknowledged, and the journal has."""
-    if consumer.destination == names.DEAD_LETTERS or consumer.destination in b.groups:
-        return
+    member of a group skips nothing, nor do those who are one together."""
+    queue = b.queues.get(consumer.destination)
+    source = queue.pattern if queue is not None and queue.pattern else consumer.destination
+    return source != names.DEAD_LETTERS and source not in b.groups
+
+
+def _bury(b: State, consumer: Consumer, subscription: Subscription | None, row: cw.AckRow) -> None:
+    """Only what it has not acknowledged, and the journal has."""
     if subscription is None:
         queue = b.queues.get(consumer.destination)
         taker = queue.takers.get((consumer.session, consumer.number)) if queue else None

@@ -37,6 +37,7 @@ from antiphon.formats import client_wire as cw
 from antiphon.formats import columns
 from antiphon.formats.destination import is_pattern
 from antiphon.formats.journal import Row
+from antiphon.formats.pack import SPECIAL, flags_of
 
 TURN_BYTES = 4 << 20
 """Packs handed out in one turn; then the server looks after other things."""
@@ -158,18 +159,17 @@ class Dispatcher:
         if reader.selector is not None:
             self._passing.add(reader)
         if seen is not None and seen.position >= reader.next:
-            had = min(seen.position, self._broker.position)
-            reader.uncounted = (reader.next, had)
-            reader.next = had + 1
+            reader.had = min(seen.position, self._broker.position)
+            if reader.selector is None:
+                reader.uncounted = (reader.next, reader.had)
+                reader.next = reader.had + 1
         reader.caught_up = reader.next > self._dispatched
         group = self._broker.groups.get(consumer.destination)
         if group is not None:
             acked = group.acked_by(consumer.session, consumer.number)
             reader.event = max(acked, seen.event if seen is not None else 0)
             self._look_after_state(reader, group)
-        # Floors are moved only for those of whom all is counted.
-        counts = reader.selector is not None and reader.uncounted is not None
-        if not reader.caught_up or group is not None or counts:
+        if not reader.caught_up or group is not None:
             self._ready[reader] = None
         return reader
 
@@ -177,39 +177,23 @@ class Dispatcher:
         text = "another member has taken its place in the group, or it was removed"
         self._tell(link, cw.ConsumerEnded(consumer, "IllegalStateError", text))
 
-    def _recount(self, reader: TopicReader) -> bool:
-        """The client has messages of which this server has sent none itself. Not before it is sent
-        something more: the journal may not have the rows of what was just applied. False: there is
-        more to count, in another turn or when the window opens."""
-        if reader.uncounted is None:
-            return True
-        position, upto = reader.uncounted
+    def _recount(self, reader: TopicReader, position: int, upto: int) -> None:
+        """The client has all of this, of which this server has sent nothing itself. Not before it
+        is sent something more: the journal may not have the rows of what was just applied. What had
+        expired before it could be sent counts too: it is not worth reading every pack for."""
+        reader.uncounted = None
         limit = reader.consumer.prefetch * RESERVE
-        rows = self._packs.rows_for(reader.subscription.pattern, position, ROWS_A_READ)
-        rows = [row for row in rows if row.position <= upto]
-        for row in rows:
-            if reader.unsettled.count >= limit or self._turn_bytes >= TURN_BYTES:
-                break
-            for first, last in self._had(reader, row, max(row.position, position)):
-                for one, two, _ in reader.subscription.runs(first, min(last, upto), 0):
-                    reader.sent(one, two)
-            position = row.position + row.count
-        else:
+        while position <= upto and reader.unsettled.count < limit:
+            rows = self._packs.rows_for(reader.subscription.pattern, position, ROWS_A_READ)
+            for row in rows:
+                first = max(row.position, position)
+                last = min(row.position + row.count - 1, upto)
+                if first <= last:
+                    for one, two, _ in reader.subscription.runs(first, last, 0):
+                        reader.sent(one, two)
             if len(rows) < ROWS_A_READ:
-                reader.uncounted = None
-                return True
-        reader.uncounted = (position, upto)
-        if reader.room > 0:
-            self._ready[reader] = None
-        return False
-
-    def _had(self, reader: TopicReader, row: Row, first: int) -> list[Range]:
-        """What the client was sent of a pack, from this position on, or a little more: what had
-        expired by then counts too, and is not worth reading every pack for."""
-        if reader.selector is None:
-            return [(first, row.position + row.count - 1)]
-        self._turn_bytes += row.count * LOOK_BYTES
-        return self._wanted(reader, row, self._pack(row.position)[1], first)
+                break
+            position = rows[-1].position + rows[-1].count
 
     def _remove(self, reader: Reader) -> None:
         self._ready.pop(reader, None)
@@ -354,7 +338,7 @@ class Dispatcher:
         self._seeking = self.queues.seek()
         self._turn_bytes = 0  # those who lag have a turn of their own
         for _ in range(len(self._ready)):
-            if self._turn_bytes >= TURN_BYTES:
+            if self._turn_bytes >= TURN_BYTES or not self._ready:
                 return
             reader = next(iter(self._ready))
             del self._ready[reader]  # if it has more to do, it comes after the others
@@ -393,10 +377,8 @@ class Dispatcher:
         audience.passed = row.position + row.count - 1
 
     def _read_topic(self, reader: TopicReader) -> None:
-        if reader.caught_up:  # it is not here for messages
-            reader.next = max(reader.next, self._dispatched + 1)
-        reader.caught_up = False
-        if not self._recount(reader):
+        if reader.selector is not None:
+            self._read_by_selectors(reader)
             return
         rows = self._packs.rows_for(reader.subscription.pattern, reader.next, ROWS_A_READ)
         for row in rows:
@@ -411,19 +393,72 @@ class Dispatcher:
             if len(rows) == ROWS_A_READ:
                 self._ready[reader] = None
                 return
-        reader.next = max(reader.next, self._dispatched + 1)
-        reader.caught_up = True
-        reader.behind = 0
-        self._send_events(reader, reader.next)
+        self._caught_up(reader)
 
     def _read_row(self, reader: TopicReader, row: Row) -> bool:
         last = row.position + row.count - 1
         if reader.subscription.is_done(row.position, last):  # the pack need not be read
             reader.next = last + 1
             return True
-        if reader.selector is not None:
-            self._turn_bytes += row.count * LOOK_BYTES
         return self._send_from(reader, *self._pack(row.position))
+
+    def _caught_up(self, reader: TopicReader) -> None:
+        reader.next = max(reader.next, self._dispatched + 1)
+        reader.caught_up = True
+        reader.behind = 0
+        self._send_events(reader, reader.next)
+
+    def _read_by_selectors(self, first: TopicReader) -> None:
+        """For all with selectors that want to go on: what is read for one is read for the others
+        too."""
+        audience = first.audience
+        others = [reader for reader in audience.selecting if reader in self._ready]
+        going: dict[TopicReader, None] = dict.fromkeys([first, *others])
+        for reader in going:
+            self._ready.pop(reader, None)
+            if reader.caught_up:  # it is not here for messages
+                reader.next = max(reader.next, self._dispatched + 1)
+        position = min(reader.next for reader in going)
+        rows = self._packs.rows_for(first.subscription.pattern, position, ROWS_A_READ)
+        more = len(rows) == ROWS_A_READ
+        for row in rows:
+            if row.position > self._dispatched:
+                more = False
+                break
+            position = row.position + row.count
+            self._read_row_for(going, row, audience)
+            if not going or self._turn_bytes >= TURN_BYTES:
+                more = True
+                break
+        for reader in going:
+            if more:
+                reader.next = max(reader.next, position)
+                self._ready[reader] = None
+            else:
+                self._caught_up(reader)
+
+    def _read_row_for(
+        self, going: dict[TopicReader, None], row: Row, audience: Audience[TopicReader]
+    ) -> None:
+        """Who cannot be sent more leaves those who go on."""
+        last = row.position + row.count - 1
+        if all(r.next > last or r.subscription.is_done(row.position, last) for r in going):
+            return  # the pack need not be read
+        row, pack = self._pack(row.position)
+        self._turn_bytes += row.count * LOOK_BYTES
+        stuck = False
+        for reader, matched in audience.wanted(self._sieve.look_into(row, pack)).items():
+            if reader in going and reader.next <= last:
+                reader.caught_up = False
+                if not self._send_from(reader, row, pack, matched):
+                    del going[reader]
+                    stuck = True
+        audience.passed = max(audience.passed, last)
+        for reader in [r for r in going if not self._has_room(r)] if stuck else ():
+            # Otherwise it would go on to its next message, and others with it again later.
+            reader.next = max(reader.next, last + 1)
+            reader.caught_up = False
+            del going[reader]
 
     def _send_events(self, reader: TopicReader, before: int) -> None:
         """Of a group: what happened before the message at this position, and was not sent."""
@@ -444,27 +479,38 @@ class Dispatcher:
     ) -> bool:
         """Send what of this pack is for the reader; False: its window or its outlet is full.
         `matched`: what its selector wants, by the index in the pack, if that is known."""
+        if reader.uncounted is not None:
+            self._recount(reader, *reader.uncounted)
         first = max(row.position, reader.next)
-        if not self._recount(reader):
-            reader.next = first
-            return False
         self._send_events(reader, first)
-        for wanted in self._wanted(reader, row, pack, first, matched):
-            for one, two, deliveries in reader.subscription.runs(*wanted, reader.rank):
-                while one <= two:
-                    room = reader.room
-                    if room <= 0 or not self._has_room(reader):
-                        reader.next = one
-                        return False
-                    if deliveries > self._deliveries_max and self._bury(reader, one, deliveries):
-                        one += 1
-                        continue
-                    upto = min(two, one + room - 1)
-                    reader.sent(one, upto)
-                    size = self._deliver(reader, row, pack, (one, upto, deliveries))
-                    reader.unacked_bytes += size
-                    one = upto + 1
+        wanted = [(first, row.position + row.count - 1)]
+        if matched is not None or flags_of(pack) & SPECIAL:  # otherwise that is for the reader
+            wanted = self._wanted(reader, row, pack, first, matched)
+        for one, two in wanted:
+            for run in reader.subscription.runs(one, two, reader.rank):
+                if not self._send_run(reader, row, pack, run):
+                    return False
         reader.next = row.position + row.count
+        return True
+
+    def _send_run(self, reader: TopicReader, row: Row, pack: bytes, run: Span) -> bool:
+        """False: not all of it, because the window or the outlet is full."""
+        one, two, deliveries = run
+        if one <= reader.had:  # another server has sent it
+            reader.sent(one, min(two, reader.had))
+            one = reader.had + 1
+        while one <= two:
+            room = reader.room
+            if room <= 0 or not self._has_room(reader):
+                reader.next = one
+                return False
+            if deliveries > self._deliveries_max and self._bury(reader, one, deliveries):
+                one += 1
+                continue
+            upto = min(two, one + room - 1)
+            reader.sent(one, upto)
+            reader.unacked_bytes += self._deliver(reader, row, pack, (one, upto, deliveries))
+            one = upto + 1
         return True
 
     def _bury(self, reader: TopicReader, position: int, deliveries: int) -> bool:
@@ -487,10 +533,10 @@ class Dispatcher:
         row: Row,
         pack: bytes,
         first: int,
-        matched: list[Range] | None = None,
+        matched: list[Range] | None,
     ) -> list[Range]:
         """What is for the reader, from this position on."""
-        wanted = self._sieve.wanted(reader.selector, row, pack, first, matched)
+        wanted = self._sieve.wanted(row, pack, first, matched)
         last = row.position + row.count - 1
         if wanted != [(first, last)]:
             reader.passed = last
@@ -538,7 +584,7 @@ class Dispatcher:
         first, last, deliveries = span
         data = columns.cut(pack, first - row.position, last - first + 1)
         number = reader.consumer.number
-        age = self._sieve.age(row, pack)
+        age = self._sieve.age(row) if flags_of(pack) & SPECIAL else 0
         answer = cw.Deliver(number, first, row.stamp, deliveries, data, row.view, age, reason)
         self._tell(reader.outlet.link, answer)
         size = len(data) + OVERHEAD_BYTES

@@ -77,32 +77,25 @@ class Sieve:
         return self._looked[1]
 
     def wanted(
-        self,
-        selector: Selector | None,
-        row: Row,
-        pack: bytes,
-        first: int,
-        matched: list[Range] | None = None,
+        self, row: Row, pack: bytes, first: int, matched: list[Range] | None = None
     ) -> list[Range]:
-        """What the selector wants and is not over, from this position on, by positions. `matched`:
-        what the selector wants, by the index in the pack, if that is known."""
+        """What is wanted and is not over, from this position on, by positions. `matched`: what the
+        selector wants, by the index in the pack; None: there is none."""
         end, perishes = row.count - 1, _perishes(row, pack)
-        if selector is None and not perishes:
+        if matched is None and not perishes:
             return [(first, row.position + end)]
-        contents, start = self.look_into(row, pack), first - row.position
+        start = first - row.position
         ranges = [(start, end)]
         if matched is not None:
             ranges = [(max(one, start), two) for one, two in matched if two >= start]
-        elif selector is not None:
-            ranges = matching(selector, contents, start, end)
         if perishes:
-            now = self._time()
+            contents, now = self.look_into(row, pack), self._time()
             ranges = [fresh for one, two in ranges for fresh in contents.fresh(one, two, now)]
         return [(row.position + one, row.position + two) for one, two in ranges]
 
-    def age(self, row: Row, pack: bytes) -> int:
-        """By how much the servers' time is past the pack's, if something in it may expire."""
-        return max(0, self._time() - row.stamp) if _perishes(row, pack) else 0
+    def age(self, row: Row) -> int:
+        """By how much the servers' time is past that of a pack in which something may expire."""
+        return 0 if row.view else max(0, self._time() - row.stamp)
 
 
 def _perishes(row: Row, pack: bytes) -> bool:

@@ -15,9 +15,9 @@ own journal has them, and the log is told later. Before anything else is said in
 session, it has all that the session acknowledged here.
 
 Connections and their limits are kept in `links.py`; what is published waits in `publishing.py`;
-acknowledgements are gathered by `acking.py`, and those that the log lacks wait in `unlogged.py`;
-commands are seen through by `proposing.py`; deliveries are made by `dispatcher.py`; what clients
-say to each other goes through `relay.py`.
+acknowledgements are gathered by `acking.py`, and those that the log is to lack for a while by
+`keeping.py`; commands are seen through by `proposing.py`; deliveries are made by `dispatcher.py`;
+what clients say to each other goes through `relay.py`.
 """
 
 from __future__ import annotations
@@ -30,17 +30,16 @@ from typing import Any, ClassVar
 import msgspec
 
 from antiphon.broker import events as ev
-from antiphon.broker import local_contexts
 from antiphon.broker.acking import AckBatch, Acking
 from antiphon.broker.broker import Broker
 from antiphon.broker.dispatcher import Dispatcher, PackSource
+from antiphon.broker.keeping import Keeping, OwnJournal
 from antiphon.broker.links import Link, Links, Served
 from antiphon.broker.proposing import Proposals
 from antiphon.broker.publishing import Publisher
 from antiphon.broker.relay import Relay
 from antiphon.broker.sessions import Session
 from antiphon.broker.state import GRACE_MS
-from antiphon.broker.unlogged import Unlogged
 from antiphon.core.effects import Accepted
 from antiphon.core.stamps import SLEW
 from antiphon.errors import FormatError
@@ -59,6 +58,7 @@ ACK_GATHER_MS = 20
 
 PASS_OVER_MS = 1000
 """How often a home looks for messages that its clients are not sent (`Dispatcher.pass_over`)."""
+
 LOG_MS = 1000
 """So often a home with local contexts tells the log what only its journal has."""
 
@@ -91,14 +91,6 @@ class HomeSettings(msgspec.Struct, frozen=True):
 
     deliveries_max: int = 10
     """After so many deliveries in vain a message goes to the dead letters."""
-
-
-class OwnJournal(msgspec.Struct, frozen=True):
-    """With local contexts: what this server's journal knows of its past."""
-
-    incarnation: int
-    opening: int
-    records: list[bytes]  # of acknowledgements that the log may lack
 
 
 # -- Effects ---------------------------------------------------------------------------------------
@@ -185,9 +177,9 @@ class Home:
         self._relay = Relay(broker, self._tell_session, self._pass_on)
         self._due: dict[Served, None] = {}  # have packs to propose
         self._acking: Acking[Served | None] = Acking()  # None: what was in the journal only
-        self._own = own
-        self._own_acking: Acking[Served | None] = Acking()
-        self._unlogged = Unlogged(map(command.decode_rows, own.records if own is not None else ()))
+        self._local = own is not None
+        self._keeping = Keeping(broker, own)
+        self._unlogged = self._keeping.unlogged
         self._logged_ms = now_ms
         self._ending = False
         self._detaching: dict[int, int] = {}  # session -> attachment whose connection is lost
@@ -330,7 +322,7 @@ class Home:
                 m.client_id,
                 m.lease_ms,
                 m.sequences,
-                self._own is not None,
+                self._local,
             ),
             after=self._log_now(),
         )
@@ -513,50 +505,30 @@ class Home:
                 raise FormatError(f"{row} is no range of positions")
             if row.kind not in (cw.ACK, cw.DEAD):
                 raise FormatError("only servers choose messages for a consumer")
+        self._add_own_rows(link.heard_ms)
         # All of them are handed on, whatever the first ones say.
         pressing = [self.dispatcher.acked(served.session, row) for row in m.rows]
         patient = m.patient and not any(pressing)
         due_ms = link.heard_ms + (ACK_GATHER_MS if patient else 0)
         size = ACK_ROW_BYTES * (1 + len(m.rows))
-        into_log = not self._keeps(served.session, m.rows)
+        into_log = not self._keeping.takes(served.session, m.rows)
+        acking = self._acking if into_log else self._keeping.acking
         served.acks.add(m.number, into_log)
-        if into_log:
-            served.ack_batches += self._acking.add(served, served.session, m, size, due_ms)
-        else:
-            served.ack_batches += self._own_acking.add(served, served.session, m, size, due_ms)
+        served.ack_batches += acking.add(served, served.session, m, size, due_ms)
         self._links.waits_more(link, size)
 
-    def _keeps(self, number: int, rows: tuple[cw.AckRow, ...]) -> bool:
-        """Whether it is enough that this server's journal has these."""
-        session = self._broker.sessions.get(number)
-        if self._own is None or session is None:
-            return False
-        return local_contexts.is_bound(self._broker, session) and all(
-            row.kind == cw.ACK
-            and row.last <= self._broker.position
-            and (consumer := session.consumers.get(row.consumer)) is not None
-            and consumer.subscription is not None
-            for row in rows
-        )
-
     def _store_acks(self, now_ms: int) -> None:
-        if (batch := self._own_acking.due(now_ms)) is not None:
-            rows = tuple(batch.rows)
-            self._unlogged.add(rows)
-            record = Local(whole=False, data=command.encode_rows(rows))
-            self._out.append(Store(record, batch.number))
+        if (due := self._keeping.due(now_ms)) is not None:
+            self._out.append(Store(*due))
 
     def stored(self, number: int) -> None:
         """The journal has what was to be stored with this number."""
-        if (batch := self._own_acking.done(number)) is not None:
+        if (batch := self._keeping.acking.done(number)) is not None:
             self._acks_done(batch, into_log=False)
 
     def kept(self) -> tuple[Local, ...]:
         """What only this server knows now, for its journal."""
-        if self._own is None:
-            return ()
-        pieces = enumerate(self._unlogged.pieces())
-        return tuple(Local(whole=n == 0, data=command.encode_rows(rows)) for n, rows in pieces)
+        return self._keeping.all()
 
     def _log_now(self, *sessions: int) -> int:
         """Tell the log what only the journal has of these sessions, or of all. Returns the number
@@ -565,10 +537,13 @@ class Home:
             self._acking.add(None, session, cw.Ack(number, rows), 0, due_ms=0)
         return self._unlogged.last_of(*sessions)
 
-    def _send_acks(self, now_ms: int) -> None:
+    def _add_own_rows(self, now_ms: int) -> None:
+        """Before what clients say next: that counts for what they were not sent, too."""
         for session, row in self.dispatcher.rows:
             self._acking.add_own(session, (row,), now_ms)
         self.dispatcher.rows.clear()
+
+    def _send_acks(self, now_ms: int) -> None:
         if (batch := self._acking.due(now_ms)) is not None:
             rows = tuple(batch.rows)
             self._proposals.want("acks", command.Acks(self._node, self._life, batch.number, rows))
@@ -666,11 +641,16 @@ class Home:
         fresh: list[Served] = []
         settled = []  # of packs that are no messages
         groups_changed = False
+        # Before anything else: a consumer that these events tell to be open begins with the state,
+        # which has all that was assigned to it.
         for event in events:
             if isinstance(event, ev.Assigned):
                 span = (event.first, event.last, event.deliveries)
                 self.dispatcher.assigned(event.session, event.consumer, span)
-            elif isinstance(event, ev.Attached):
+        for event in events:
+            if isinstance(event, ev.Assigned):
+                continue
+            if isinstance(event, ev.Attached):
                 self._on_attached(event, fresh)
             elif isinstance(event, ev.Taken):
                 settled.append((event.session, event.producer))
@@ -755,6 +735,7 @@ class Home:
     def flush(self, now_ms: int) -> None:
         """Store and propose what has come in."""
         self._now_ms = now_ms
+        self._add_own_rows(now_ms)
         self._store_acks(now_ms)
         if self._reign is None:
             return
@@ -783,7 +764,7 @@ class Home:
         """When `tick` and `flush` are to be called; None: not before something else happens."""
         if not self._links and not self._proposals and not self._unlogged:
             return None
-        due = (self._looked_ms + LOOK_MS, self._acking.due_ms, self._own_acking.due_ms)
+        due = (self._looked_ms + LOOK_MS, self._acking.due_ms, self._keeping.acking.due_ms)
         return min(ms for ms in due if ms is not None)
 
     def tick(self, now_ms: int) -> None:
@@ -861,7 +842,7 @@ class Home:
             "waiting_packs": sum(s.publisher.packs for s in self._sessions.values()),
             "waiting_bytes": self._links.waiting_bytes,
             "commands": len(self._proposals),
-            "acknowledgements": self._acking.rows + self._own_acking.rows,
+            "acknowledgements": self._acking.rows + self._keeping.acking.rows,
             "unlogged": len(self._unlogged),
             "published": self._published,
             "refused": self._refused,

@@ -166,14 +166,15 @@ def follow_members(b: State, incarnations: dict[int, int]) -> None:
 
 
 def _is_gone(b: State, node: int) -> None:
-    """With what it alone knew: nobody waits for it any more."""
-    b.lives.pop(node, None)
-    for session in [s for s in b.sessions.values() if s.node == node]:
+    """With what it alone knew: nobody waits for it any more, and nobody is bound to it later."""
+    if b.lives.pop(node, None) is None:
+        return
+    for session in [s for s in b.sessions.values() if s.node == node and not s.leased]:
         if local_contexts.is_bound(b, session):
             for consumer in session.consumers.values():
                 consumer.prefetch = b.position  # any number may have been seen, not some windows
             lose(b, session, HOME_IS_GONE)
-        elif session.held:
+        else:
             _begin_lease(b, session)
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from antiphon.broker.broker import Broker
+from antiphon.broker.consumers import buries
 from antiphon.broker.filtering import Contents, matching
 from antiphon.broker.queues import PLAIN, Queue
 from antiphon.broker.readers import Outlet
@@ -22,7 +23,6 @@ from antiphon.broker.sessions import Consumer
 from antiphon.broker.spans import Range, Span, Spans
 from antiphon.core.selectors import Selector, parse
 from antiphon.formats import client_wire as cw
-from antiphon.formats.destination import DEAD_LETTERS
 from antiphon.formats.journal import Row
 
 TURN_MESSAGES = 4096
@@ -135,7 +135,7 @@ class QueueReading:
         if queue is not None and queue.special:
             upto = min(upto, queue.special.run(first)[1] or upto)
         hopeless = deliveries > self._deliveries_max and not reader.buried
-        if hopeless and reader.consumer.destination != DEAD_LETTERS:
+        if hopeless and buries(self._broker, reader.consumer):
             upto = first
             self._bury(reader, first, deliveries)
         elif queue is not None and self._has_expired(queue, first):

@@ -47,7 +47,8 @@ class TopicReader:
         self.unacked = Spans()  # sent, and not acknowledged by the client
         self.unacked_bytes = 0  # about
         self.unsettled = Spans()  # sent, and not known to the state machine as acknowledged
-        self.uncounted: Range | None = None  # the client has it, and it is in neither of these yet
+        self.had = 0  # the client had everything up to here when it came here from elsewhere
+        self.uncounted: Range | None = None  # of this, what is in neither of these yet
         self.passed = 0  # the last position that it was not sent, for it was not wanted or over
         self.moved_to = 0  # the floor, when the log knows what was said from here, and
         self.moved_ms = 0  # when that was
@@ -72,9 +73,7 @@ class TopicReader:
     @property
     def passed_to(self) -> int:
         """Up to here there may be messages that it was not sent."""
-        if self.selector is not None and self.caught_up:
-            return max(self.passed, self.audience.passed)
-        return self.passed
+        return self.passed if self.selector is None else max(self.passed, self.audience.passed)
 
     def skip(self) -> None:
         """The floor may have moved by itself: what is in the state that a member takes over is

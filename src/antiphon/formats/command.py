@@ -120,5 +120,5 @@ def encode_rows(rows: Rows) -> bytes:
 def decode_rows(data: bytes) -> Rows:
     try:
         return _rows_decoder.decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError(f"not acknowledgements: {error}") from None

@@ -241,6 +241,8 @@ class _Opening:
             index.file_size = rows[-1][1] if rows else 0
             index.complete_to = rows[-1][0].index if rows else 0
             for row, _ in rows:
+                if row.offset >= segment.size:
+                    continue  # from before a restart, which wrote its entry again elsewhere
                 if row.count and row.index <= upto and row.position > index.last_position:
                     index.load(row)
                 elif row.source and not row.count:

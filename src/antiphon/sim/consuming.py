@@ -16,9 +16,9 @@ from antiphon.api.conversation_inbox import Inbox, Slice
 from antiphon.broker.topics import Key
 from antiphon.formats import client_wire as cw
 from antiphon.formats.columns import Columns
-from antiphon.formats.destination import is_queue, is_temporary
+from antiphon.formats.destination import DEAD_LETTERS, is_queue, is_temporary
 from antiphon.sim.checks import ViolationError
-from antiphon.sim.ledger import Ledger, Reading, Window
+from antiphon.sim.ledger import SELECTOR, Ledger, Reading, Window
 
 if TYPE_CHECKING:
     from antiphon.sim.programs import SimProgram
@@ -29,9 +29,15 @@ MS = 1000
 
 class SimConsumer:
     def __init__(
-        self, program: SimProgram, conversation: Conversation, destination: str, durable: str
+        self,
+        program: SimProgram,
+        conversation: Conversation,
+        destination: str,
+        durable: str,
+        selects: bool,
     ) -> None:
-        """`durable`: the name of its subscription."""
+        """`durable`: the name of its subscription. `selects`: of a topic that is not shared, it
+        does not want everything."""
         role = program.role
         queue = is_queue(destination)
         self.destination = destination
@@ -44,9 +50,11 @@ class SimConsumer:
         self._random = program.random
         self._shared = role.shares and not queue and not is_temporary(destination)
         self._durable = destination if durable and self._shared else durable
+        self._selects = selects and not queue and not self._shared
         divided = queue or self._shared
         self._inbox = Inbox(self.number, divided, role.prefetch, self._now_ms)
-        self._inbox.deliveries_max = conversation.deliveries_max
+        if destination != DEAD_LETTERS:
+            self._inbox.deliveries_max = conversation.deliveries_max
         self._window = Window(role.prefetch)
         self._open: list[int] = []  # handled and not acknowledged, as they were handed out
         self._again: deque[int] = deque()  # to be handed out before all others
@@ -66,6 +74,7 @@ class SimConsumer:
             destination,
             role.prefetch,
             self._durable,
+            SELECTOR if self._selects else "",
             slow=role.slow,
             shared=destination if self._shared else "",
             exclusive=exclusive,
@@ -109,7 +118,7 @@ class SimConsumer:
         else:
             queue = is_queue(self.destination)
             floor = 0 if queue else request.value
-            self.reading = ledger.reading(self._name, self.destination, floor, queue)
+            self.reading = ledger.reading(self._name, self.destination, floor, queue, self._selects)
         if is_temporary(self.destination):
             self._world.mailboxes[self.destination] = None
         self.go_on()  # messages may have come before the answer
@@ -188,7 +197,7 @@ class SimConsumer:
 
     def _raises(self, position: int, deliveries: int) -> None:
         """As a listener does."""
-        if deliveries < self._conversation.deliveries_max:
+        if not self._inbox.is_hopeless(deliveries):
             self._inbox.redeliver(position)
             self._again.appendleft(position)
         else:

@@ -12,13 +12,13 @@ from antiphon.broker.home import (
     Effect,
     Hold,
     Home,
-    OwnJournal,
     Propose,
     Redirect,
     RelayTo,
     Store,
     Tell,
 )
+from antiphon.broker.keeping import OwnJournal
 from antiphon.core.effects import Accepted, Applied, LocalStored, Rejected
 from antiphon.formats import client_wire as cw
 from antiphon.formats import pack

@@ -7,11 +7,12 @@ in `tests/simulation/test_ledger.py` that fails it:
 - *Sending.* What was answered is accepted, what was refused never is; nothing is accepted twice;
   a session's messages are accepted in its order, and without a gap if they are persistent. What is
   delayed is not visible before its time, and is then. Transactions are judged by `deals.py`.
-- *Receiving.* A subscription gets everything that matches, in order, nothing else, and nothing
-  twice unless it is flagged; only what may have been seen is flagged; what is known to be
-  acknowledged never comes again; a message of a queue is with one consumer at a time, and those of
-  one priority come in order; nobody has more than its window. At the end, everything that has not
-  expired was acknowledged by somebody. How messages are divided is judged by `division.py`.
+- *Receiving.* A subscription gets everything that matches and that its selector wants, in order,
+  nothing else, and nothing twice unless it is flagged; only what may have been seen is flagged;
+  what is known to be acknowledged never comes again; a message of a queue is with one consumer at a
+  time, and those of one priority come in order; nobody has more than its window. At the end,
+  everything that has not expired was acknowledged by somebody. How messages are divided is judged
+  by `division.py`.
 """
 
 from __future__ import annotations
@@ -39,11 +40,27 @@ FAST = 1.25
 """Faster than any clock, even if its time is caught up with another's."""
 
 
+SELECTOR = "JMSTimestamp - JMSTimestamp / 3 * 3 <> 0"
+"""Of consumers of topics that do not want everything."""
+
+
+def selected(timestamp: int) -> bool:
+    return timestamp % 3 != 0
+
+
 class Reading:
     """A queue, a subscription that is shared or durable, or one life of one that is neither,
     through all consumers."""
 
-    def __init__(self, ledger: Ledger, name: str, pattern: str, floor: int, queue: bool) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        name: str,
+        pattern: str,
+        floor: int,
+        queue: bool,
+        selects: bool = False,
+    ) -> None:
         self.name = name
         self.floor = floor  # what came before is not for it
         self.begun = 0  # of a shared subscription: what came after this is certainly for it
@@ -58,6 +75,7 @@ class Reading:
         self._buried = ledger.buried[name]
         self._ledger = ledger
         self._matches = matcher(pattern)
+        self._selects = selects
 
     def expected(self, after: int, before: int) -> list[int]:
         """Positions that are for this reading, between these two, and have not expired."""
@@ -67,10 +85,15 @@ class Reading:
         for position in positions[low:]:
             if position >= before:
                 break
-            for_it = self._matches(self._ledger.destinations[position])
-            if for_it and not self._ledger.may_have_expired(position):
+            if self._is_meant(position) and not self._ledger.may_have_expired(position):
                 found.append(position)
         return found
+
+    def _is_meant(self, position: int) -> bool:
+        destination = self._ledger.destinations.get(position)
+        if position <= self.floor or destination is None or not self._matches(destination):
+            return False
+        return not self._selects or selected(self._ledger.times[position])
 
     def missing(self, after: int = 0) -> list[int]:
         """What nobody has seen, or nobody acknowledged."""
@@ -96,8 +119,7 @@ class Reading:
         self._ledger.deliveries += 1
 
     def _is_for_it(self, position: int, body: bytes) -> None:
-        destination = self._ledger.destinations.get(position)
-        if position <= self.floor or destination is None or not self._matches(destination):
+        if not self._is_meant(position):
             raise ViolationError(f"{self.name} got message {position}, which is not for it")
         if body != self._ledger.bodies[position]:
             raise ViolationError(f"{self.name} got another body at {position}")
@@ -176,6 +198,7 @@ class Ledger:
         self.positions: list[int] = []  # of all accepted messages
         self.destinations: dict[int, str] = {}
         self.bodies: dict[int, bytes] = {}
+        self.times: dict[int, int] = {}  # when they were sent, by the sender's clock
         self.views: dict[int, int] = {}  # of groups: the view that a message was ordered in
         self.readings: dict[str, Reading] = {DEAD_LETTERS: self.dead_letters}
         self.doubtful: set[str] = set()
@@ -247,6 +270,7 @@ class Ledger:
             self.positions.append(one.position + i)
             self.destinations[one.position + i] = one.destination
             self.bodies[one.position + i] = body
+            self.times[one.position + i] = columns.timestamp(i)
             self.views[one.position + i] = one.view
 
     def parked(self, payload: bytes) -> None:
@@ -326,6 +350,9 @@ class Ledger:
         self._closed.add(reader)
         self.came_back.add(self._opened[reader])
 
+    def reads(self, reader: Reader, name: str) -> bool:
+        return self._opened.get(reader) == name
+
     def gives_up(self, reader: Reader, position: int) -> None:
         """A server does not send this message, which was delivered too often."""
         self.given_up[self._opened[reader]].add(position)
@@ -360,11 +387,14 @@ class Ledger:
                     if not reading.queue:
                         reading.forget_acknowledgements()
 
-    def reading(self, name: str, pattern: str, floor: int, queue: bool = False) -> Reading:
-        """A durable subscription and a queue go on where they were."""
+    def reading(
+        self, name: str, pattern: str, floor: int, queue: bool = False, selects: bool = False
+    ) -> Reading:
+        """A durable subscription and a queue go on where they were. `selects`: it has the
+        `SELECTOR`."""
         reading = self.readings.get(name)
         if reading is None:
-            reading = self.readings[name] = Reading(self, name, pattern, floor, queue)
+            reading = self.readings[name] = Reading(self, name, pattern, floor, queue, selects)
         return reading
 
 

@@ -27,7 +27,7 @@ from antiphon.sim.checks import ViolationError
 from antiphon.sim.disk import SimDisk
 from antiphon.sim.draws import stream
 from antiphon.sim.homes import SimHome
-from antiphon.sim.ledger import Ledger
+from antiphon.sim.ledger import Ledger, Reader
 from antiphon.sim.links import SimLink
 from antiphon.sim.plan import Fault, Plan
 from antiphon.sim.programs import SimProgram
@@ -156,15 +156,19 @@ class MessagingWorld(World):
                     each.cut()
 
     def _kill_home(self, program: SimProgram, fault: Fault) -> None:
-        """The server that it is connected to dies, and perhaps the program with it."""
+        """The server that it is connected to dies, and perhaps the program with it, or later."""
         server = program.home
         if server is None or server.node.replica.stored == 0:
             return
         server.crash(power=fault.detail % 2 == 0)
         self.at(fault.for_us, server.start)
-        if fault.detail % 3 == 0:
+        if fault.detail % 3 < 2:
+            self.at(fault.detail % 3 * fault.for_us // 2, self._kill_and_start, program)
+
+    def _kill_and_start(self, program: SimProgram) -> None:
+        if self.core is None and program.alive:
             program.kill(silently=True)
-            self.at(fault.for_us // 2, program.start)
+            self.at(100_000, program.start)
 
     def calm(self) -> None:
         for program in self.programs:
@@ -234,18 +238,22 @@ class MessagingWorld(World):
         self._letters = tuple(letters.live()) if letters is not None else ()
 
     def _look_for_dead(self, broker: Broker, payload: bytes) -> None:
-        """Which dead letters were made, if they are there."""
+        """Which dead letters were made, if they are there. One that was there may have been
+        acknowledged, and made again, by one entry."""
+        known = {p for first, last in self._letters for p in range(first, last + 1)}
         for one in command.decode(payload):
             for session, rows in one.rows if isinstance(one, command.Acks) else ():
-                for row in rows:
-                    if row.kind == cw.DEAD and session in broker.sessions:
-                        self._look_for_letters((session, row.consumer), row)
+                for row in rows if session in broker.sessions else ():
+                    self._look_for_letters((session, row.consumer), row, known)
 
-    def _look_for_letters(self, reader: tuple[int, int], row: cw.AckRow) -> None:
-        for position in range(row.first, row.last + 1):
+    def _look_for_letters(self, reader: Reader, row: cw.AckRow, known: set[int]) -> None:
+        positions = range(row.first, row.last + 1)
+        if row.kind == cw.ACK and self.ledger.reads(reader, DEAD_LETTERS):
+            known.difference_update(positions)
+        for position in positions if row.kind == cw.DEAD else ():
             if not self.is_over(DEAD_LETTERS, position):
-                known = any(first <= position <= last for first, last in self._letters)
-                self.ledger.buries(reader, position, is_new=not known)
+                self.ledger.buries(reader, position, is_new=position not in known)
+                known.add(position)
 
     def _look_into(self, entry: Entry, events: list[ev.Event]) -> None:
         """What is for a group itself, or not visible yet, has numbers in its session, and no

@@ -316,9 +316,10 @@ def _draw_transactor(random: Random, sources: list[str], to: tuple[str, ...]) ->
 def _with_local_contexts(random: Random, plan: Plan, m: Messaging) -> Plan:
     """What only one server knows is worth a fault while it does. So there are more subscribers, and
     their servers die; often nothing else happens, so that the others notice and wait."""
-    first = len(m.roles)
-    roles = (*m.roles, *(_draw_subscriber(random) for _ in range(random.choice((1, 2, 3)))))
-    times = sorted(random.randrange(plan.duration_us) for _ in range(random.choice((2, 4, 8))))
+    first = len(m.roles) + 1
+    subscribers = [_draw_subscriber(random) for _ in range(random.choice((1, 2, 3)))]
+    roles = (*m.roles, _draw_source(random), *subscribers)
+    times = sorted(random.randrange(plan.duration_us) for _ in range(random.choice((2, 6, 12))))
     deaths = [
         Fault(
             at_us,
@@ -340,12 +341,20 @@ def _with_local_contexts(random: Random, plan: Plan, m: Messaging) -> Plan:
     )
 
 
+def _draw_source(random: Random) -> Role:
+    """It sends all the time."""
+    return msgspec.structs.replace(
+        _draw_role(random, publishes=True), publishes=100, to=TOPICS, consumes=(), think_us=5_000
+    )
+
+
 def _draw_subscriber(random: Random) -> Role:
     """It keeps up, so that there is something to acknowledge all the time."""
     return msgspec.structs.replace(
         _draw_role(random, publishes=False),
         consumes=(random.choice((*TOPICS, "topic:>")),),
         durable=random.random() < 0.7,
+        ack_every=random.choice((1, 1, 3)),
         think_us=random.choice((100, 2_000)),
     )
 

@@ -469,7 +469,8 @@ class SimProgram:
             destination += conversation.next_temporary()
             conversation.request(cw.CreateTemporary(destination))
         durable = f"mail{place}" if self.role.durable and destination.startswith("topic:") else ""
-        self._consumers[place] = SimConsumer(self, conversation, destination, durable)
+        selects = place % 2 == 1
+        self._consumers[place] = SimConsumer(self, conversation, destination, durable, selects)
 
     # -- Groups --------------------------------------------------------------------------------
 

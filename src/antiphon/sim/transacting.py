@@ -200,7 +200,7 @@ class Transactor:
         deal.inputs, deal.stages = [], True
         request = self._conversation.stage(self._transaction)
         self._begin()
-        self._deal.inputs = inputs
+        self._deal.inputs, self._deal.lends = inputs, deal.lends
         self._ask(deal, request)
         request.watch(lambda: self._staged(request, deal, then))
 

@@ -1,0 +1,47 @@
+"""What a program may give as an argument: refused at once, with a word that helps, or as it is.
+
+What slips through is refused by the conversation: nothing leaves that a server could not read, for
+a server ends the connection of whoever sends it such a thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+
+def text(what: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{what} is a str, not {value!r}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{what} cannot be written as UTF-8: {error}") from None
+    return value
+
+
+def optional_text(what: str, value: object) -> str:
+    """Empty: it was not given."""
+    return "" if value is None else text(what, value)
+
+
+def texts(what: str, values: Iterable[object]) -> tuple[str, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise TypeError(f"{what} is a list of str, not {values!r}")
+    return tuple(text(f"each of {what}", value) for value in values)
+
+
+def number(what: str, value: object) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"{what} is an int, not {value!r}")
+    return value
+
+
+def seconds(what: str, value: object) -> float:
+    if not isinstance(value, int | float):
+        raise TypeError(f"{what} is a number of seconds, not {value!r}")
+    return value
+
+
+def check_listener(value: Callable[..., object] | None) -> None:
+    if value is not None and not callable(value):
+        raise TypeError(f"a listener is a function, or None, not {value!r}")
