@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.chaos.judge import Judge
+from antiphon.chaos.judge import ACCOUNTS, COINS, Judge, judge_accounts
 from antiphon.formats.trace import Kind, TraceEvent
 
 A, B, QUEUE = "topic:t.a", "topic:t.b", "queue:q"
@@ -225,3 +225,95 @@ def test_a_sender_with_a_gap(story: Story) -> None:
     story.gets("d", "o#2", 4)
     (violation,) = story.violations
     assert violation == "o#1 is lost, and o#2 is there"
+
+
+# -- Accounts --------------------------------------------------------------------------------------
+
+
+class Bank(Story):
+    """Coins that are moved, and where they are in the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = [f"{coin}@0" for coin in range(COINS)]
+
+    def moves(
+        self, transfer: str, coin: str, position: int, *, again: bool = False, told: bool = True
+    ) -> None:
+        """What a teller does: receive, send, commit, and perhaps be told that it has."""
+        about = {"group": ACCOUNTS, "session": transfer}
+        self.add("t", "deliver", message=coin, position=position, redelivered=again, **about)
+        number, _, moved = coin.partition("@")
+        self.add("t", "send", message=f"{number}@{int(moved) + 1}", **about)
+        if told:
+            self.add("t", "acknowledge", **about)
+
+    def has(self, *coins: str) -> None:
+        for coin in coins:
+            self.found[int(coin.partition("@")[0])] = coin
+
+    @property
+    def complaints(self) -> list[str]:
+        assert Judge(self.events).violations == []  # it does not look at these
+        return judge_accounts(self.events, self.found)
+
+
+@pytest.fixture
+def bank() -> Bank:
+    bank = Bank()
+    bank.moves("a", "7@0", 5)
+    bank.moves("b", "7@1", 9, told=False)
+    return bank
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_whether_an_unanswered_transfer_happened_is_not_known(bank: Bank, committed: bool) -> None:
+    bank.has("7@2" if committed else "7@1")
+    assert bank.complaints == []
+
+
+def test_a_transfer_that_came_to_nothing_is_made_again(bank: Bank) -> None:
+    bank.moves("c", "7@1", 9, again=True)
+    bank.has("7@2")
+    assert bank.complaints == []
+
+
+def test_a_coin_that_is_lost(bank: Bank) -> None:
+    bank.found.remove("7@0")
+    (complaint,) = bank.complaints
+    assert complaint == "coin 7 is lost: it was moved 1 times, and is at None"
+
+
+def test_a_coin_that_nobody_moved_and_is_lost() -> None:
+    bank = Bank()
+    bank.found.remove("3@0")
+    assert bank.complaints == ["coin 3 is lost: it was moved 0 times, and is at None"]
+
+
+def test_a_committed_transfer_that_is_undone(bank: Bank) -> None:
+    (complaint,) = bank.complaints
+    assert complaint == "coin 7 is lost: it was moved 1 times, and is at 0"
+
+
+def test_a_coin_that_is_doubled(bank: Bank) -> None:
+    bank.has("7@1")
+    bank.found.append("7@2")
+    assert "coin 7 is there 2 times" in bank.complaints
+
+
+def test_a_transfer_that_happened_twice(bank: Bank) -> None:
+    bank.has("7@2")
+    bank.moves("c", "7@1", 10, told=False)
+    assert bank.complaints == ["7@1 was made twice: 9, 10"]
+
+
+def test_a_coin_that_was_taken_comes_again(bank: Bank) -> None:
+    bank.has("7@1")
+    bank.moves("c", "7@0", 5, again=True, told=False)
+    assert bank.complaints == ["7@0 comes to c again, and a has taken it"]
+
+
+def test_a_coin_comes_again_unmarked(bank: Bank) -> None:
+    bank.has("7@2")
+    bank.moves("c", "7@1", 9)
+    assert bank.complaints == ["7@1 comes to c twice, and it is not marked"]

@@ -10,7 +10,7 @@ import pytest
 
 from antiphon import cli
 from antiphon.chaos.crew import Programs
-from antiphon.chaos.judge import Judge, judge_group
+from antiphon.chaos.judge import COINS, Judge, judge_accounts, judge_group
 from antiphon.chaos.links import Link
 from antiphon.chaos.program import Spec
 from antiphon.chaos.recorder import Recorder
@@ -53,6 +53,9 @@ def test_promises_are_kept_whatever_breaks(
     mine = ("deliver", "member-4", lost.message)  # it may have got it twice, killed in between
     without = [e for e in told if (e.kind, e.process, e.message) != mine]
     assert any(lost.message in violation for violation in judge_group(without))
+    assert int(str(report["transfers"])) > 5
+    lost = [complaint for complaint in judge_accounts(told, []) if "is lost" in complaint]
+    assert len(lost) == COINS
     group = report["group"]
     assert isinstance(group, dict)
     assert min(group["view"], group["sent"], group["deliver"]) > 5, group

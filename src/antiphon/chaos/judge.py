@@ -9,13 +9,17 @@ known to be acknowledged never comes again.
 A message counts as accepted if it reached anybody: each one is for somebody who must get it.
 
 What happens in the group is judged by its specification (`core/group_spec.py`).
+
+Of transfers between accounts (`teller.py`): each coin is there once in the end, and has moved as
+often as anybody has seen or was told; no transfer of a coin has happened twice; a coin that a
+committed transfer has taken never comes again.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from antiphon.core import group_spec
 from antiphon.formats.destination import is_queue, matcher
@@ -23,12 +27,55 @@ from antiphon.formats.trace import TraceEvent
 
 SHOWN_MAX = 5
 GROUP = "topic:crowd"
+ACCOUNTS = "accounts"
+COINS = 20
 
 
 def judge_group(events: Iterable[TraceEvent]) -> list[str]:
     """`events` of all processes, while they are members still."""
     own = [event for event in events if event.group == GROUP or event.kind == "crash"]
     return [str(violation) for violation in group_spec.check(own)]
+
+
+def judge_accounts(events: Iterable[TraceEvent], found: list[str]) -> list[str]:
+    """`found`: the coins that are in the accounts when all have stopped."""
+    mine = sorted((e for e in events if e.group == ACCOUNTS), key=lambda e: e.at)
+    return [*_look_at_coins(mine, found), *_look_at_transfers(mine)]
+
+
+def _look_at_coins(events: list[TraceEvent], found: list[str]) -> Iterator[str]:
+    committed = {event.session for event in events if event.kind == "acknowledge"}
+    moves = dict.fromkeys(map(str, range(COINS)), 0)  # that somebody has seen, or was told of
+    for event in events:
+        if event.kind == "deliver" or (event.kind == "send" and event.session in committed):
+            coin, _, moved = event.message.partition("@")
+            moves[coin] = max(moves.get(coin, 0), int(moved))
+    places = [message.partition("@") for message in found]
+    for coin, times in Counter(coin for coin, _, _ in places).items():
+        if times > 1:
+            yield f"coin {coin} is there {times} times"
+    last = {coin: int(moved) for coin, _, moved in places}
+    for coin, most in moves.items():
+        if last.get(coin, -1) < most:
+            yield f"coin {coin} is lost: it was moved {most} times, and is at {last.get(coin)}"
+
+
+def _look_at_transfers(events: list[TraceEvent]) -> Iterator[str]:
+    places: dict[str, int] = {}  # of each coin, after each of its moves
+    taken: dict[str, list[str]] = defaultdict(list)  # by transfer
+    certain: dict[str, str] = {}  # -> by which transfer it was taken for good
+    for event in events:
+        if event.kind == "deliver":
+            coin, again = event.message, event.message in places
+            if places.setdefault(coin, event.position) != event.position:
+                yield f"{coin} was made twice: {places[coin]}, {event.position}"
+            elif coin in certain:
+                yield f"{coin} comes to {event.session} again, and {certain[coin]} has taken it"
+            elif again and not event.redelivered:
+                yield f"{coin} comes to {event.session} twice, and it is not marked"
+            taken[event.session].append(coin)
+        elif event.kind == "acknowledge":
+            certain.update(dict.fromkeys(taken[event.session], event.session))
 
 
 class Reading:
@@ -47,7 +94,7 @@ class Reading:
 class Judge:
     def __init__(self, events: Iterable[TraceEvent]) -> None:
         """`events` of all processes."""
-        plain = (event for event in events if event.group != GROUP)
+        plain = (event for event in events if event.group not in (GROUP, ACCOUNTS))
         self._events = sorted(plain, key=lambda e: (e.at, e.process, e.incarnation, e.seq))
         self._destinations: dict[str, str] = {}  # message -> where it was sent
         self._positions: dict[str, int] = {}  # message -> its place in the order

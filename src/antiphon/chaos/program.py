@@ -1,5 +1,5 @@
-"""The programs of a chaos run: publishers, consumers and members of a group on the public API,
-a process each.
+"""The programs of a chaos run: publishers, consumers, members of a group and tellers on the public
+API, a process each.
 
     python -m antiphon.chaos.program SPEC         SPEC: a `Spec` as JSON
 
@@ -22,6 +22,7 @@ import msgspec
 import antiphon
 from antiphon.chaos.member import GroupMember, send_from_outside
 from antiphon.chaos.recorder import Recorder
+from antiphon.chaos.teller import Teller
 
 ACKNOWLEDGE_EVERY = 40
 PREFETCH = 100
@@ -31,7 +32,7 @@ CLOSE_S = 40.0
 
 
 class Spec(msgspec.Struct, frozen=True):
-    role: Literal["publisher", "acknowledging", "listening", "member", "outsider"]
+    role: Literal["publisher", "acknowledging", "listening", "member", "outsider", "teller"]
     name: str
     url: str
     folder: str  # for the trace
@@ -63,6 +64,7 @@ class Program:
             "listening": self._listen,
             "member": lambda ctx: GroupMember(self, ctx).run(),
             "outsider": lambda ctx: send_from_outside(self, ctx),
+            "teller": lambda ctx: Teller(self, ctx).run(),
         }[self.spec.role]
         while not self.stop.is_set():
             try:
@@ -75,6 +77,8 @@ class Program:
         mode = antiphon.AUTO_ACKNOWLEDGE
         if self.spec.role == "acknowledging":
             mode = antiphon.CLIENT_ACKNOWLEDGE
+        elif self.spec.role == "teller":
+            mode = antiphon.SESSION_TRANSACTED
         self.sessions += 1
         self.session = f"{self.spec.name}.{self.spec.incarnation}.{self.sessions}"
         with antiphon.connect(

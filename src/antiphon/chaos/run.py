@@ -19,11 +19,12 @@ from rich.table import Table
 
 from antiphon.chaos.crew import Programs, Servers
 from antiphon.chaos.faults import Saboteur, Undo
-from antiphon.chaos.judge import GROUP, SHOWN_MAX, Judge, judge_group
+from antiphon.chaos.judge import ACCOUNTS, GROUP, SHOWN_MAX, Judge, judge_accounts, judge_group
 from antiphon.chaos.links import Links
 from antiphon.chaos.member import CALM, state_file
 from antiphon.chaos.plan import Fault, draw_plan
 from antiphon.chaos.program import Spec
+from antiphon.chaos.teller import LEFT, RIGHT, find_coins
 from antiphon.errors import IllegalStateError
 from antiphon.io.transport import format_address
 
@@ -67,7 +68,8 @@ def _print(report: dict[str, Any]) -> None:
         f"{report['acknowledged']} messages were acknowledged to their senders, "
         f"{report['deliveries']} delivered, {report['redelivered']} of these marked redelivered; "
         f"the longest pause was {report['longest_pause_ms']} ms. In the group {group['deliver']} "
-        f"messages were delivered, {group['view']} views, {group['suspect']} suspicions"
+        f"messages were delivered, {group['view']} views, {group['suspect']} suspicions. "
+        f"{report['transfers']} transfers between accounts were committed"
     )
     console.print(facts, highlight=False, soft_wrap=True)
     for violation in report["violations"][: 4 * SHOWN_MAX]:
@@ -125,16 +127,19 @@ class Chaos:
                 kind: sum(event.kind == kind and event.group == GROUP for event in events)
                 for kind in ("view", "suspect", "withdraw", "remove", "sent", "deliver")
             },
+            "transfers": sum(e.kind == "acknowledge" and e.group == ACCOUNTS for e in events),
             "violations": [*judge.violations, *self._complaints],
         }
 
-    def _cast(self) -> list[Spec]:
-        url = "antiphon://" + ",".join(
-            format_address(link.address) for link in self._links.to_programs.values()
-        )
+    @property
+    def _url(self) -> str:
+        """Where programs find the servers."""
+        links = self._links.to_programs.values()
+        return "antiphon://" + ",".join(format_address(link.address) for link in links)
 
+    def _cast(self) -> list[Spec]:
         def spec(role: Any, name: str, **rest: Any) -> Spec:
-            return Spec(role, name, url, str(self._folder), str(self._seed), 1, **rest)
+            return Spec(role, name, self._url, str(self._folder), str(self._seed), 1, **rest)
 
         return [
             spec("acknowledging", "mailbox", consumes="topic:chaos.>", durable=True),
@@ -147,6 +152,9 @@ class Chaos:
             spec("member", "member-3", consumes=GROUP),
             spec("member", "member-4", consumes=GROUP, durable=True),
             spec("outsider", "outsider", to=(GROUP,)),
+            spec("teller", "teller-1", consumes=LEFT, to=(RIGHT,)),
+            spec("teller", "teller-2", consumes=RIGHT, to=(LEFT,)),
+            spec("teller", "teller-3", consumes=LEFT, to=(RIGHT,)),
             spec("publisher", "counter", to=EVERYWHERE, named=True),
             spec("publisher", "chatter", to=EVERYWHERE),
         ]
@@ -211,6 +219,7 @@ class Chaos:
             "the servers have forgotten the programs",
         )
         self._say("the programs are gone")
+        self._complaints += judge_accounts(self._programs.events(), find_coins(self._url))
 
     def _replicas_agree(self) -> bool:
         specs = self._programs.specs.values()

@@ -299,7 +299,7 @@ def _draw_transactor(random: Random, sources: list[str], to: tuple[str, ...]) ->
     return msgspec.structs.replace(
         role,
         publishes=min(role.publishes, 5),
-        to=(*to, MAILBOX) if random.random() < 0.2 else to,
+        to=(*to, MAILBOX) if random.random() < 0.4 else to,
         named=False,
         consumes=tuple(random.sample(sources, random.randrange(1, len(sources) + 1))),
         durable=True,

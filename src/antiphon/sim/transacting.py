@@ -138,7 +138,7 @@ class Transactor:
         if not handles or not self._now_and_then(self._how.stages):
             return ()
         handle = self._random.choice(handles)
-        if self._random.random() < 0.7:
+        if self._random.random() < 0.5:
             handles.remove(handle)
         return (handle,)
 
