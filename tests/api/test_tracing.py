@@ -31,6 +31,26 @@ def take(member: Any, count: int) -> None:
         assert member.receive(20) is not None
 
 
+def test_what_is_sent_in_a_transaction_is_sent_when_it_is_committed(tmp_path: Path) -> None:
+    mode = antiphon.SESSION_TRANSACTED
+    with (
+        antiphon.connect(URL, trace=str(tmp_path)) as one,
+        antiphon.connect(URL, session_mode=mode, trace=str(tmp_path), client_id="teller") as two,
+    ):
+        group = one.create_group("transacted")
+        member, producer = one.join(group, "a"), two.create_producer()
+        producer.send(group, "in vain")
+        two.rollback()
+        producer.send(group, "first")
+        two.commit(token="t")
+        producer.send(group, "again")
+        two.commit(token="t")
+        take(member, 2)
+    events = [e for e in read(tmp_path) if e.process == "teller"]
+    assert [e.kind for e in events if e.kind in ("send", "sent")] == ["send"] * 2 + ["sent", "send"]
+    assert group_spec.check(read(tmp_path)) == []
+
+
 def test_a_run_of_two_programs_is_told_and_judged(tmp_path: Path) -> None:
     folder = tmp_path / "run7"
     with (

@@ -504,7 +504,7 @@ class BaseContext(ABC):
         )
         yield Pause(request)
         try:
-            return bool(request.outcome())
+            fresh = bool(request.outcome())
         except JMSError:
             with self.lock:
                 for consumer, remembered in before:
@@ -512,6 +512,10 @@ class BaseContext(ABC):
             if not self.unusable:
                 yield from self._starting_over()
             raise
+        if fresh:
+            transaction.committed.settle()
+            transaction.committed.tell()
+        return fresh
 
     def rolling_back(self) -> Script[None]:
         transaction = self._take_transaction()

@@ -8,12 +8,15 @@ them follows when all have left.
 from __future__ import annotations
 
 from antiphon.api.conversation_packing import Batch
+from antiphon.api.conversation_ticket import Ticket
 from antiphon.formats.client_wire import Sent
 
 
 class Transaction:
     def __init__(self) -> None:
         self.batches: list[Batch] = []  # nobody else's messages are in them
+        self.committed = Ticket()
+        """Settled when all of it is visible; never, if that does not come about."""
 
     def __bool__(self) -> bool:
         return bool(self.batches)

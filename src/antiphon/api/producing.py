@@ -17,6 +17,7 @@ import msgspec
 from antiphon.api import arguments
 from antiphon.api.conversation import Request
 from antiphon.api.conversation_packing import Batch, Stream
+from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.destination import Destination, Topic
 from antiphon.api.message import BODY_MAX, Message, outgoing, sent
 from antiphon.api.message import Headers as MessageHeaders
@@ -283,7 +284,8 @@ class BaseProducer:
             sequence = stream.sequence
             if connection.trace is not None and batch is not None and not flags & CONTROL:
                 # Under the lock: it cannot leave before it is written down.
-                self._traces(connection.trace, batch, sequence, flags)
+                told = batch if transaction is None else transaction.committed
+                self._traces(connection.trace, batch, told, sequence, flags)
         if batch is None:
             return None
         if conversation.idles:
@@ -298,7 +300,8 @@ class BaseProducer:
             sent(content, message_id(header, 0), destination, mode, message)
         return batch
 
-    def _traces(self, trace: Trace, batch: Batch, sequence: int, flags: int) -> None:
+    def _traces(self, trace: Trace, batch: Batch, told: Ticket, sequence: int, flags: int) -> None:
+        """`told`: settled when it is known what became of the message."""
         destination, producer = batch.destination, batch.stream.producer
         header = PackHeader(
             destination, 1, self._connection.conversation.session, sequence, producer
@@ -307,10 +310,10 @@ class BaseProducer:
         trace.sends("send", destination, message, sequence, persistent)
 
         def answered() -> None:
-            if batch.error is None:
+            if told.error is None:
                 trace.sends("sent", destination, message, sequence, persistent)
 
-        batch.watch(answered)
+        told.watch(answered)
 
     def _putting(
         self,
