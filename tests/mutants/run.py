@@ -119,8 +119,14 @@ class Runner:
             self._process.stdin.flush()
             timer = threading.Timer(SECONDS_MAX, self._process.kill)
             timer.start()
-            answer = self._process.stdout.readline()
-            timer.cancel()
+            try:
+                answer = self._process.stdout.readline()
+            except BaseException:  # otherwise the next one would get this one's answer
+                self._process.kill()
+                del _own.runner
+                raise
+            finally:
+                timer.cancel()
             return int(answer or -9), output.read()
 
 
