@@ -33,13 +33,14 @@ class History:
         sender: str = "p1",
         extras: list[bytes] | None = None,
         source: int = 0,
+        flags: int = 0,
     ) -> None:
         """Messages with these numbers of their sender, as one pack."""
         bodies = [f"{sender}#{number}".encode() for number in numbers]
         chosen = extras or [b""] * len(numbers)
         messages = [Outgoing(columns.BYTES, b, e, 0) for b, e in zip(bodies, chosen, strict=True)]
-        body, flags = columns.encode(messages)
-        flags |= 0 if persistent else pack.NON_PERSISTENT
+        body, found = columns.encode(messages)
+        flags |= found | (0 if persistent else pack.NON_PERSISTENT)
         first = numbers[0] if sequence is None else sequence
         payload = pack.encode(to, len(numbers), body, SENDER, first, 0, flags)
         index, position = self._position + 1, self._position + 1
@@ -351,6 +352,13 @@ def test_visible_before_its_delay_is_over(history: History) -> None:
     history.ledger.applied(109)
     with pytest.raises(ViolationError, match="is delayed to 110"):
         history.accept(1, source=1)
+
+
+@pytest.mark.parametrize("flag", [pack.STAGED, pack.DELAYED])
+def test_visible_as_soon_as_it_is_stored(history: History, flag: int) -> None:
+    with pytest.raises(ViolationError, match="as soon as it is stored"):
+        history.accept(1, flags=flag)
+    history.accept(1, flags=flag, source=1)
 
 
 def test_what_comes_late_is_no_gap(history: History) -> None:

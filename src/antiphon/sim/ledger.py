@@ -27,7 +27,7 @@ from antiphon.core.effects import Accepted
 from antiphon.formats.client_wire import AckRow
 from antiphon.formats.columns import PRIORITY, Columns, decode_extra
 from antiphon.formats.destination import DEAD_LETTERS, is_temporary, matcher
-from antiphon.formats.pack import EXTRAS, NON_PERSISTENT
+from antiphon.formats.pack import DELAYED, EXTRAS, NON_PERSISTENT, STAGED
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.deals import Deals
 from antiphon.sim.division import Division
@@ -256,6 +256,8 @@ class Ledger:
         columns = Columns(payload)
         flags = columns.header.flags
         if not one.source:
+            if flags & (STAGED | DELAYED):
+                raise ViolationError(f"{columns.body(0)!r} is visible as soon as it is stored")
             persistent = not flags & NON_PERSISTENT
             self._comes_next(one.session, one.producer, one.sequence, one.count, persistent)
         for i in range(one.count):
