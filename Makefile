@@ -8,7 +8,7 @@ NOT_UNIT := process or spark or sim or mutant
 
 .DEFAULT_GOAL := help
 .PHONY: help setup check test lint types format sim mutants chaos bench demo \
-	test-unit test-sim test-mutants test-process
+	test-unit test-sim test-mutants test-process test-spark
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1 \2/p' $(MAKEFILE_LIST) | \
@@ -19,7 +19,7 @@ setup: $(READY) ## create .venv with antiphon and the developers' tools in it
 check: lint types test-unit ## what to run before each commit: lint, types, unit tests
 
 # The stages of `make test`, in this order; every one is a target of its own.
-STAGES := lint types test-unit test-sim test-mutants test-process
+STAGES := lint types test-unit test-sim test-mutants test-process test-spark
 
 test: $(READY) ## everything, stage after stage; goes on after a failure, and fails at the end
 	@failed=; \
@@ -50,6 +50,9 @@ test-mutants: $(READY) ## a bounded choice of planted bugs that must be caught
 
 test-process: $(READY) ## real processes on loopback
 	$(BIN)/pytest -q -m process
+
+test-spark: $(READY) ## pipelines on a real Spark
+	$(BIN)/pytest -q -m spark
 
 format: $(READY) ## rewrite the sources as lint wants them
 	$(BIN)/ruff check --fix .
@@ -86,6 +89,6 @@ $(READY): pyproject.toml
 		$$python -m venv --clear .venv; \
 	fi
 	@echo "installing antiphon and its tools into .venv"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
 	@touch $@
 	@echo "ready: .venv"

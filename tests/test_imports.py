@@ -40,6 +40,7 @@ MAY_IMPORT = {
     "trace_show": EVERYTHING,
     "group_cli": EVERYTHING,
     "pubsub_cli": PUBLIC,
+    "pyspark_antiphon": {"spark"},
     "__main__": {"cli"},
     "cli": EVERYTHING | {"bench", "chaos", "demo", "group_cli", "pubsub_cli", "trace_show"},
 }

@@ -1,0 +1,75 @@
+"""Starts Spark, on this machine by default and on any master that is named.
+
+Promise: the settings that our sources, state stores and reports rely on are the same wherever a
+pipeline runs. A missing extra or Java is an error that says what to install.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from antiphon.errors import ResourceAllocationError
+from antiphon.spark import java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL = "local[*]"
+
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Without it a source that takes filters is an error.
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    # Stateful Python queries need this one.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+}
+_LOCAL_SETTINGS = {
+    # A laptop's name may lead nowhere, or to a network that others share.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def start(
+    what: str, master: str | None = None, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session for `what`, the command or program that needs it. `settings` are Spark's own, and
+    go before ours."""
+    require(what)
+    from pyspark.sql import SparkSession
+
+    os.environ["JAVA_HOME"] = str(java.choose().home)
+    # The workers are to run the Python, and the packages, that this program has.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    master = master or LOCAL
+    chosen = {**_SETTINGS, **(_LOCAL_SETTINGS if master.startswith("local") else {})}
+    chosen["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_log_settings()}"
+    builder = SparkSession.builder.master(master).appName(what)
+    for name, value in {**chosen, **(settings or {})}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def require(what: str) -> None:
+    """Raises an error that says how to get Spark, if it is not installed."""
+    try:
+        import pyarrow  # noqa: F401
+        import pyspark  # noqa: F401
+    except ImportError:
+        raise ResourceAllocationError(
+            f"{what} needs Spark: pip install 'antiphon[spark]'"
+        ) from None
+
+
+def _log_settings() -> str:
+    """Errors alone, from the first moment on: Spark's own default greets with warnings."""
+    return str(files("antiphon.spark").joinpath("log4j2.properties"))
