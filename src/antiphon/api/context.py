@@ -352,7 +352,7 @@ class BaseContext(ABC):
         if not isinstance(error, JMSError):
             # Nobody waits for it any more: it must not stay open at the servers.
             number = consumer.inbox.consumer
-            self.connection.do(lambda c: None if c.over else c.close_consumer(number, ()))
+            self.connection.do(lambda c: None if c.over else c.close_consumer(number))
 
     def gone(self, consumer: BaseConsumer) -> None:
         """Nothing more arrives for it. Under the lock."""
@@ -648,7 +648,7 @@ class BaseContext(ABC):
             transaction = self.transaction
             self.connection.do(lambda c: None if c.over else c.discard(transaction))
         for consumer in list(self._consumers):
-            yield from consumer.going()
+            yield from consumer.going(give_back=True)
         with self.lock:
             request = self.give_back(list(self._gone))
         if request is not None:

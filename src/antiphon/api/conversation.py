@@ -350,11 +350,16 @@ class Conversation:
         return request
 
     def close_consumer(
-        self, consumer: int, kept: Sequence[cw.Kept], failed: bool = False
+        self,
+        consumer: int,
+        kept: Sequence[cw.Kept] = (),
+        back: Sequence[cw.Kept] = (),
+        failed: bool = False,
     ) -> Request:
-        """`failed`: it is a member that cannot go on; its group is to suspect it."""
+        """Of what the application saw, `kept` may yet be acknowledged, and `back` is for whoever
+        comes next. `failed`: it is a member that cannot go on; its group is to suspect it."""
         self._forget(consumer)
-        return self.request(cw.CloseConsumer(consumer, tuple(kept), failed))
+        return self.request(cw.CloseConsumer(consumer, tuple(kept), failed, tuple(back)))
 
     def leave(self, consumer: int) -> Request:
         """A member leaves its group."""
