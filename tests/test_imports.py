@@ -37,12 +37,14 @@ MAY_IMPORT = {
     "chaos": EVERYTHING,
     "demo": EVERYTHING | {"chaos", "demo_member"},
     "demo_member": PUBLIC,
+    "doctor": BASE | {"spark"},
     "trace_show": EVERYTHING,
     "group_cli": EVERYTHING,
     "pubsub_cli": PUBLIC,
     "pyspark_antiphon": {"spark"},
     "__main__": {"cli"},
-    "cli": EVERYTHING | {"bench", "chaos", "demo", "group_cli", "pubsub_cli", "trace_show"},
+    "cli": EVERYTHING
+    | {"bench", "chaos", "demo", "doctor", "group_cli", "pubsub_cli", "trace_show"},
 }
 
 PURE_LAYERS = {"formats", "core", "broker"}

@@ -64,6 +64,7 @@ def _build_parser() -> argparse.ArgumentParser:
     _add_sub(commands)
     _add_watch_group(commands)
     _add_demo(commands)
+    _add_doctor(commands)
     _add_sim(commands)
     _add_chaos(commands)
     _add_bench(commands)
@@ -422,6 +423,20 @@ def _add_bench_selectors(bench: Commands) -> None:
         "--seconds", type=float, default=20.0, metavar="S", help="how long (default: %(default)s)"
     )
     _add_storage(parser)
+    _add_json(parser)
+
+
+def _add_doctor(commands: Commands) -> None:
+    parser = _add_command(
+        commands,
+        "doctor",
+        "look at this machine, and say what to mend",
+        "antiphon doctor --data /var/lib",
+        _implementation("antiphon.doctor", "run"),
+    )
+    parser.add_argument(
+        "--data", metavar="DIR", default=".", help="measure this folder's disk (default: here)"
+    )
     _add_json(parser)
 
 
