@@ -83,27 +83,31 @@ def batches(
     log_packs: Iterable[LogPack], first: int, last: int, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """The messages at positions `first` to `last`, in as many batches as they need."""
-    gathered: list[LogPack] = []
+    gathered: list[_Part] = []
     rows = size = 0
-    for log_pack in log_packs:
-        gathered.append(log_pack)
-        rows += packs.read_header(log_pack.pack).count
-        size += len(log_pack.pack)
+    for part in _parts(log_packs, first, last):
+        gathered.append(part)
+        rows += part.wanted
+        size += len(part.log.pack)
         if rows >= ROWS_MAX or size >= BYTES_MAX:
-            yield to_arrow(gathered, first, last, columns)
+            yield _batch(gathered, columns)
             gathered, rows, size = [], 0, 0
     if gathered:
-        yield to_arrow(gathered, first, last, columns)
+        yield _batch(gathered, columns)
 
 
 def to_arrow(
-    log_packs: Sequence[LogPack], first: int, last: int, columns: Sequence[str]
+    log_packs: Iterable[LogPack], first: int, last: int, columns: Sequence[str]
 ) -> pa.RecordBatch:
-    """The messages at positions `first` to `last`, with these columns in this order."""
-    rows = _Rows([part for p in log_packs if (part := _part(p, first, last)).wanted > 0])
-    return pa.RecordBatch.from_arrays(
-        [_COLUMNS[name](rows) for name in columns], schema=schema(columns)
-    )
+    """The messages at positions `first` to `last`, with these columns in this order. They are no
+    more than fit one batch: otherwise `batches` is to be asked."""
+    return _batch(list(_parts(log_packs, first, last)), columns)
+
+
+def _batch(parts: list[_Part], columns: Sequence[str]) -> pa.RecordBatch:
+    rows = _Rows(parts)
+    arrays = [_COLUMNS[name](rows) for name in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema(columns))
 
 
 class _Part(NamedTuple):
@@ -116,13 +120,15 @@ class _Part(NamedTuple):
     wanted: int
 
 
-def _part(log: LogPack, first: int, last: int) -> _Part:
-    header = packs.read_header(log.pack)
-    skipped = max(first - log.position, 0)
-    end = min(last - log.position + 1, header.count)
-    if header.last >> 63:
-        raise FormatError(f"a pack for {header.destination!r} counts up to {header.last}")
-    return _Part(log, header, formats.layout(log.pack, header), skipped, end - skipped)
+def _parts(log_packs: Iterable[LogPack], first: int, last: int) -> Iterator[_Part]:
+    for log in log_packs:
+        header = packs.read_header(log.pack)
+        skipped = max(first - log.position, 0)
+        wanted = min(last - log.position + 1, header.count) - skipped
+        if header.last >> 63:
+            raise FormatError(f"a pack for {header.destination!r} counts up to {header.last}")
+        if wanted > 0:
+            yield _Part(log, header, formats.layout(log.pack, header), skipped, wanted)
 
 
 class _Rows:
@@ -216,10 +222,10 @@ def _body_begin(part: _Part) -> int:
     return int.from_bytes(part.log.pack[at : at + 4], "little")
 
 
-def _blob(part: _Part, begin: int, end: int) -> bytes:
+def _blob(part: _Part, begin: int, end: int) -> memoryview:
     if part.at.bodies + end > part.at.extras:
         raise FormatError("a message in a pack ends behind it")
-    return part.log.pack[part.at.bodies + begin : part.at.bodies + end]
+    return memoryview(part.log.pack)[part.at.bodies + begin : part.at.bodies + end]
 
 
 def _binary(lengths: Numbers, blob: bytes) -> pa.Array:
