@@ -37,7 +37,7 @@ Integers are little-endian, every crc is CRC32C.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import google_crc32c
@@ -77,8 +77,31 @@ FILE_SIZE = _FILE.size + 4
 CHUNK_SIZE = _CHUNK.size
 RECORD_MAX = 128 << 20
 
+MANIFEST = "MANIFEST"
+
 crc32c = google_crc32c.value
 extend_crc32c = google_crc32c.extend
+
+
+def segment_name(number: int) -> str:
+    return f"seg-{number:08d}.log"
+
+
+def index_name(number: int) -> str:
+    return f"seg-{number:08d}.idx"
+
+
+def snapshot_name(index: int) -> str:
+    return f"snap-{index:020d}.snap"
+
+
+def segment_numbers(names: Iterable[str]) -> list[int]:
+    """Of the segments among the files of a folder."""
+    return sorted(
+        int(name[4:-4])
+        for name in names
+        if name.startswith("seg-") and name.endswith(".log") and name[4:-4].isdigit()
+    )
 
 
 class SegmentHeader(NamedTuple):
@@ -152,6 +175,27 @@ def decode_segment_header(data: bytes) -> SegmentHeader:
         raise FormatError("not a segment header")
     _check_version(SEGMENT_MAGIC, version)
     return SegmentHeader(number, base, opening)
+
+
+def current_segments(
+    numbers: Iterable[int], header_of: Callable[[int], SegmentHeader | None]
+) -> tuple[list[int], dict[int, SegmentHeader]]:
+    """The segments that count, and the headers of those whose header is whole.
+
+    Recovery replaces the end of the journal by a new segment and then removes the old ones; a
+    power failure can bring these back. They are older than the segment before them."""
+    current: list[int] = []
+    headers: dict[int, SegmentHeader] = {}
+    opening = 0
+    for number in numbers:
+        header = header_of(number)
+        if header is not None:
+            if header.opening < opening:
+                break
+            opening = header.opening
+            headers[number] = header
+        current.append(number)
+    return current, headers
 
 
 def encode_record(kind: int, payload: bytes) -> bytes:
@@ -292,6 +336,19 @@ def decode_rows(data: bytes) -> tuple[list[tuple[Row, int]], int]:
         rows.append((Row(index, position, count, offset, stamp, view, destination, source), end))
         at = end
     return rows, at
+
+
+def checkpointed(rows: list[tuple[Row, int]], snapshot: int) -> int:
+    """How many of the rows are proven: up to the last checkpoint that the snapshot stands for.
+    Later ones may never have reached the disk."""
+    return max(
+        (
+            n + 1
+            for n, (row, _) in enumerate(rows)
+            if row.count == 0 and not row.source and row.index <= snapshot
+        ),
+        default=0,
+    )
 
 
 def file_header(magic: bytes) -> bytes:
