@@ -38,13 +38,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import google_crc32c
 import msgspec
 
 from antiphon.errors import FormatError, UnknownVersionError
 from antiphon.formats.entry import Entry, ReplicaId
+
+if TYPE_CHECKING:
+    from mmap import mmap
 
 VERSION = 1
 SEGMENT_MAGIC = b"APJL"
@@ -78,6 +81,9 @@ CHUNK_SIZE = _CHUNK.size
 RECORD_MAX = 128 << 20
 
 MANIFEST = "MANIFEST"
+
+Buffer: TypeAlias = "bytes | mmap"
+"""What a segment is read from."""
 
 crc32c = google_crc32c.value
 extend_crc32c = google_crc32c.extend
@@ -274,6 +280,11 @@ def decode_record(data: bytes, at: int) -> tuple[int, bytes, int]:
     return kind, data[at + RECORD_SIZE : end], end
 
 
+def check_record(record: bytes) -> None:
+    if crc32c(record[4:]) != _U32.unpack_from(record)[0]:
+        raise FormatError("a record does not match its checksum")
+
+
 def decode_batch(data: bytes, at: int) -> Batch:
     """The batch at `at`, with every checksum verified."""
     if data[at : at + 4] != BATCH_MAGIC or at + BATCH_SIZE > len(data):
@@ -291,6 +302,42 @@ def decode_batch(data: bytes, at: int) -> Batch:
     if position - start != length:
         raise FormatError("a batch does not have the length it states")
     return Batch(offset, synced, BATCH_SIZE + length, records)
+
+
+class EntryPlace(NamedTuple):
+    """Where an entry stands. Nothing of it was verified."""
+
+    kind: int  # ENTRY or LIVE
+    number: int  # of the entry, in the log
+    at: int
+    payload: int  # where it begins
+    end: int
+
+
+def entry_at(data: Buffer, at: int) -> EntryPlace | None:
+    """The record of an entry that stands here; None: there is none."""
+    if at + ENTRY_SIZE > len(data):
+        return None
+    _, kind, length = _RECORD.unpack_from(data, at)
+    end = at + RECORD_SIZE + length
+    if kind not in (ENTRY, LIVE) or length < _ENTRY.size or end > len(data):
+        return None
+    index = _ENTRY.unpack_from(data, at + RECORD_SIZE)[0]
+    return EntryPlace(kind, index, at, at + ENTRY_SIZE, end)
+
+
+def entries_in(data: Buffer, base: int, stop: int) -> Iterator[EntryPlace]:
+    """The entries of a segment, up to `stop` or to the first batch that is not whole."""
+    at = SEGMENT_SIZE
+    while at + BATCH_SIZE <= stop and data[at : at + 4] == BATCH_MAGIC:
+        length, count, offset, _ = _BATCH_TAIL.unpack_from(data, at + 8)
+        record, at = at + BATCH_SIZE, at + BATCH_SIZE + length
+        if offset != base + record - BATCH_SIZE or at > stop:
+            return
+        for _ in range(count):
+            if (found := entry_at(data, record)) is not None:
+                yield found
+            record += RECORD_SIZE + _RECORD.unpack_from(data, record)[2]
 
 
 def find_batches(data: bytes, start: int) -> Iterator[tuple[int, Batch]]:
@@ -336,6 +383,14 @@ def decode_rows(data: bytes) -> tuple[list[tuple[Row, int]], int]:
         rows.append((Row(index, position, count, offset, stamp, view, destination, source), end))
         at = end
     return rows, at
+
+
+def is_cut_off(data: bytes, at: int) -> bool:
+    """Of a row that does not read: whether it is only not there to its end."""
+    if at + _ROW_HEAD.size > len(data):
+        return True
+    length: int = _ROW_HEAD.unpack_from(data, at)[1]
+    return at + _ROW_HEAD.size + length > len(data)
 
 
 def checkpointed(rows: list[tuple[Row, int]], snapshot: int) -> int:
