@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,11 +12,13 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
+from antiphon import cli
 from antiphon.errors import FormatError, IllegalStateError, UnknownVersionError
 from antiphon.spark import archive as archiving
 from antiphon.spark import archive_files
-from antiphon.spark.archive import Report, archive, write_all
+from antiphon.spark.archive import Report, archive, on_spark, write_all
 from antiphon.spark.archive_files import ArchiveFiles, File, quoted
 from antiphon.spark.archive_log import ArchiveLog, Joined
 from antiphon.spark.journal_log import JournalLog
@@ -372,3 +375,56 @@ def test_manifests_that_do_not_follow_each_other_are_refused(book: Book, folder:
     manifest.write_text(f'{{"version": {archive_files.VERSION + 1}}}')
     with pytest.raises(UnknownVersionError, match="this program reads"):
         ArchiveLog(folder).bounds()
+
+
+# -- On Spark -------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(180)
+def test_spark_writes_the_same(book: Book, folder: Path, spark: SparkSession) -> None:
+    fill(book, 200, ("a.b", "c", "50%"))
+    report = archive(JournalLog(book.folder), folder, on_spark(spark))
+    assert (report.last, report.messages) == (sealed(book), sealed(book))
+    joined = Joined(ArchiveLog(folder), JournalLog(book.folder))
+    assert told(joined, most=1000) == book.messages
+    assert unnamed(folder) == set()
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(180)
+def test_the_command_says_what_it_did(
+    book: Book, folder: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(book)
+    command = ["archive", str(book.folder), str(folder), "--master", "local[2]"]
+    assert cli.main([*command, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (said["first"], said["last"], said["missing"]) == (1, sealed(book), [])
+    assert cli.main(command) == 0
+    assert "nothing new" in capsys.readouterr().out
+
+
+def test_nothing_new_needs_no_spark(
+    book: Book, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(book)
+    run(book, folder)
+    monkeypatch.setattr(archiving.session, "start", lambda *_: pytest.fail("Spark was started"))
+    assert cli.main(["archive", str(book.folder), str(folder)]) == 0
+
+
+def test_what_is_gone_is_an_error_of_the_command(
+    book: Book, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(book)
+    run(book, folder)
+    fill(book)
+    book.sync()
+    book.snapshot(((book.position - 3, book.position),))
+    fill(book)
+    monkeypatch.setattr(archiving, "_LazySpark", lambda _: write_all)
+    archived = ArchiveLog(folder).bounds().last
+    assert cli.main(["archive", str(book.folder), str(folder)]) == 1
+    assert f"positions {archived + 1} to " in capsys.readouterr().err
+    assert cli.main(["archive", str(book.folder), str(folder)]) == 0
