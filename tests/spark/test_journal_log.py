@@ -18,6 +18,7 @@ from antiphon.formats import journal as f
 from antiphon.formats.entry import Kind
 from antiphon.spark.archive import archive, write_all
 from antiphon.spark.archive_log import ArchiveLog, Joined
+from antiphon.spark.journal_files import JournalFiles, Segment
 from antiphon.spark.journal_log import JournalLog
 from antiphon.spark.logs import Bounds, Slice
 from tests.formats.values import with_flipped_bit
@@ -126,6 +127,27 @@ def test_what_comes_while_it_is_read_is_seen_next_time(book: Book) -> None:
         fill(book, 5)
         assert log.bounds() == Bounds(1, book.position)
         assert told(log) == book.messages
+
+
+def test_what_comes_between_two_indexes_leaves_no_gap(
+    book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server goes on while the indexes are read one after the other. Packs that were written
+    before are accepted, so that older indexes grow too."""
+    fill(book)
+    stored = {book.store("topic:d", f"stored {n}"): f"stored {n}" for n in range(60)}
+    read_one = JournalFiles._segment
+
+    def read_and_go_on(*args: Any) -> Segment:
+        segment = read_one(*args)
+        for entry in list(stored)[:4]:
+            book.accept(entry, "topic:d", [stored.pop(entry)])
+        return segment
+
+    monkeypatch.setattr(JournalFiles, "_segment", read_and_go_on)
+    while stored:
+        sight = JournalFiles(book.folder).look()
+        assert sight.missing(1, sight.last) == []
 
 
 # -- Late packs, restarts -------------------------------------------------------------------------
