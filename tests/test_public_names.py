@@ -34,6 +34,10 @@ def test_the_public_names_are_these() -> None:
         "InvalidSelectorError",
         "JMSError",
         "JournalDamagedError",
+        "LogBounds",
+        "LogPack",
+        "LogReader",
+        "LogSlice",
         "MapMessage",
         "Member",
         "Message",
@@ -81,6 +85,7 @@ def test_the_public_names_are_these() -> None:
         "aio",
         "connect",
         "lookup",
+        "open_log",
     ]
 
 
