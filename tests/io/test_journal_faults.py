@@ -14,11 +14,12 @@ from antiphon.errors import DiskFullError, JournalDamagedError, SyncFailedError,
 from antiphon.formats import journal as f
 from antiphon.formats import pack
 from antiphon.formats.entry import Entry, Kind, SnapshotMeta
+from antiphon.formats.journal import index_name, segment_name
 from antiphon.io import journal as journal_module
 from antiphon.io.journal import Journal
 from antiphon.io.journal_disk import RamDisk
 from antiphon.io.journal_opening import open_journal
-from antiphon.io.journal_recovery import index_name, segment_name, segment_numbers
+from antiphon.io.journal_recovery import segment_numbers
 from antiphon.sim.disk import SimDisk
 from tests.io.test_journal import EVERYTHING, donor_of, membership
 

@@ -15,11 +15,11 @@ from antiphon.core.effects import Accepted
 from antiphon.errors import DiskFullError
 from antiphon.formats import pack
 from antiphon.formats.entry import Entry, Kind, SnapshotMeta
-from antiphon.formats.journal import Row
+from antiphon.formats.journal import Row, segment_name
 from antiphon.io.inspect import examine
 from antiphon.io.journal_disk import RamDisk
 from antiphon.io.journal_opening import open_journal
-from antiphon.io.journal_recovery import segment_name, segment_numbers
+from antiphon.io.journal_recovery import segment_numbers
 from antiphon.sim.disk import SimDisk
 from tests.io.test_journal import membership
 

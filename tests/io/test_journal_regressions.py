@@ -6,10 +6,10 @@ from random import Random
 from antiphon.core.effects import Accepted
 from antiphon.formats import pack
 from antiphon.formats.entry import Entry, Kind, Member, Membership, SnapshotMeta
-from antiphon.formats.journal import Promise, encode_segment_header
+from antiphon.formats.journal import Promise, encode_segment_header, segment_name
 from antiphon.io.journal import Journal
 from antiphon.io.journal_opening import open_journal
-from antiphon.io.journal_recovery import segment_name, segment_numbers
+from antiphon.io.journal_recovery import segment_numbers
 from antiphon.sim.disk import SimDisk
 
 MEMBERS = Membership(7, (Member(1, 1, True),))

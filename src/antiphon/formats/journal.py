@@ -37,14 +37,17 @@ Integers are little-endian, every crc is CRC32C.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import google_crc32c
 import msgspec
 
 from antiphon.errors import FormatError, UnknownVersionError
 from antiphon.formats.entry import Entry, ReplicaId
+
+if TYPE_CHECKING:
+    from mmap import mmap
 
 VERSION = 1
 SEGMENT_MAGIC = b"APJL"
@@ -77,8 +80,34 @@ FILE_SIZE = _FILE.size + 4
 CHUNK_SIZE = _CHUNK.size
 RECORD_MAX = 128 << 20
 
+MANIFEST = "MANIFEST"
+
+Buffer: TypeAlias = "bytes | mmap"
+"""What a segment is read from."""
+
 crc32c = google_crc32c.value
 extend_crc32c = google_crc32c.extend
+
+
+def segment_name(number: int) -> str:
+    return f"seg-{number:08d}.log"
+
+
+def index_name(number: int) -> str:
+    return f"seg-{number:08d}.idx"
+
+
+def snapshot_name(index: int) -> str:
+    return f"snap-{index:020d}.snap"
+
+
+def segment_numbers(names: Iterable[str]) -> list[int]:
+    """Of the segments among the files of a folder."""
+    return sorted(
+        int(name[4:-4])
+        for name in names
+        if name.startswith("seg-") and name.endswith(".log") and name[4:-4].isdigit()
+    )
 
 
 class SegmentHeader(NamedTuple):
@@ -152,6 +181,27 @@ def decode_segment_header(data: bytes) -> SegmentHeader:
         raise FormatError("not a segment header")
     _check_version(SEGMENT_MAGIC, version)
     return SegmentHeader(number, base, opening)
+
+
+def current_segments(
+    numbers: Iterable[int], header_of: Callable[[int], SegmentHeader | None]
+) -> tuple[list[int], dict[int, SegmentHeader]]:
+    """The segments that count, and the headers of those whose header is whole.
+
+    Recovery replaces the end of the journal by a new segment and then removes the old ones; a
+    power failure can bring these back. They are older than the segment before them."""
+    current: list[int] = []
+    headers: dict[int, SegmentHeader] = {}
+    opening = 0
+    for number in numbers:
+        header = header_of(number)
+        if header is not None:
+            if header.opening < opening:
+                break
+            opening = header.opening
+            headers[number] = header
+        current.append(number)
+    return current, headers
 
 
 def encode_record(kind: int, payload: bytes) -> bytes:
@@ -230,6 +280,11 @@ def decode_record(data: bytes, at: int) -> tuple[int, bytes, int]:
     return kind, data[at + RECORD_SIZE : end], end
 
 
+def check_record(record: bytes) -> None:
+    if crc32c(record[4:]) != _U32.unpack_from(record)[0]:
+        raise FormatError("a record does not match its checksum")
+
+
 def decode_batch(data: bytes, at: int) -> Batch:
     """The batch at `at`, with every checksum verified."""
     if data[at : at + 4] != BATCH_MAGIC or at + BATCH_SIZE > len(data):
@@ -247,6 +302,42 @@ def decode_batch(data: bytes, at: int) -> Batch:
     if position - start != length:
         raise FormatError("a batch does not have the length it states")
     return Batch(offset, synced, BATCH_SIZE + length, records)
+
+
+class EntryPlace(NamedTuple):
+    """Where an entry stands. Nothing of it was verified."""
+
+    kind: int  # ENTRY or LIVE
+    number: int  # of the entry, in the log
+    at: int
+    payload: int  # where it begins
+    end: int
+
+
+def entry_at(data: Buffer, at: int) -> EntryPlace | None:
+    """The record of an entry that stands here; None: there is none."""
+    if at + ENTRY_SIZE > len(data):
+        return None
+    _, kind, length = _RECORD.unpack_from(data, at)
+    end = at + RECORD_SIZE + length
+    if kind not in (ENTRY, LIVE) or length < _ENTRY.size or end > len(data):
+        return None
+    index = _ENTRY.unpack_from(data, at + RECORD_SIZE)[0]
+    return EntryPlace(kind, index, at, at + ENTRY_SIZE, end)
+
+
+def entries_in(data: Buffer, base: int, stop: int) -> Iterator[EntryPlace]:
+    """The entries of a segment, up to `stop` or to the first batch that is not whole."""
+    at = SEGMENT_SIZE
+    while at + BATCH_SIZE <= stop and data[at : at + 4] == BATCH_MAGIC:
+        length, count, offset, _ = _BATCH_TAIL.unpack_from(data, at + 8)
+        record, at = at + BATCH_SIZE, at + BATCH_SIZE + length
+        if offset != base + record - BATCH_SIZE or at > stop:
+            return
+        for _ in range(count):
+            if (found := entry_at(data, record)) is not None:
+                yield found
+            record += RECORD_SIZE + _RECORD.unpack_from(data, record)[2]
 
 
 def find_batches(data: bytes, start: int) -> Iterator[tuple[int, Batch]]:
@@ -292,6 +383,27 @@ def decode_rows(data: bytes) -> tuple[list[tuple[Row, int]], int]:
         rows.append((Row(index, position, count, offset, stamp, view, destination, source), end))
         at = end
     return rows, at
+
+
+def is_cut_off(data: bytes, at: int) -> bool:
+    """Of a row that does not read: whether it is only not there to its end."""
+    if at + _ROW_HEAD.size > len(data):
+        return True
+    length: int = _ROW_HEAD.unpack_from(data, at)[1]
+    return at + _ROW_HEAD.size + length > len(data)
+
+
+def checkpointed(rows: list[tuple[Row, int]], snapshot: int) -> int:
+    """How many of the rows are proven: up to the last checkpoint that the snapshot stands for.
+    Later ones may never have reached the disk."""
+    return max(
+        (
+            n + 1
+            for n, (row, _) in enumerate(rows)
+            if row.count == 0 and not row.source and row.index <= snapshot
+        ),
+        default=0,
+    )
 
 
 def file_header(magic: bytes) -> bytes:

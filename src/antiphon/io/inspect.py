@@ -112,14 +112,14 @@ def examine(disk: Disk) -> Report:
         return Report(damage=(error,), set_aside=set_aside)
     scan = recovery.scan(disk, manifest.first_segment)
     bad = scan.bad and JournalDamagedError(
-        recovery.segment_name(scan.bad.segment), scan.bad.at, scan.bad.reason
+        f.segment_name(scan.bad.segment), scan.bad.at, scan.bad.reason
     )
     damage = [bad] if bad and scan.damaged else []
     snapshot = _examine_snapshot(disk, manifest.snapshot, damage)
     segments = tuple(_examine_segments(disk, scan, manifest.snapshot, damage))
     last = max([manifest.base_index, *(s.indexes[1] for s in segments if s.indexes)])
     if last < manifest.snapshot and not scan.damaged:
-        name = recovery.segment_name(manifest.first_segment)
+        name = f.segment_name(manifest.first_segment)
         damage.append(JournalDamagedError(name, 0, "the log ends before its snapshot"))
     return Report(
         msgspec.structs.asdict(manifest),
@@ -135,7 +135,7 @@ def examine(disk: Disk) -> Report:
 
 def _check_that_nothing_is_orphaned(disk: Disk) -> None:
     if any(name.startswith(("seg-", "snap-")) for name in disk.names()):
-        raise JournalDamagedError(recovery.MANIFEST, 0, "there are segments, but no manifest")
+        raise JournalDamagedError(f.MANIFEST, 0, "there are segments, but no manifest")
 
 
 def _examine_snapshot(
@@ -151,7 +151,7 @@ def _examine_snapshot(
         return None
     members = [f"{m.id}{'' if m.voter else ' (learner)'}" for m in meta.membership.members]
     return {
-        "file": recovery.snapshot_name(index),
+        "file": f.snapshot_name(index),
         "index": meta.index,
         "epoch": meta.epoch,
         "stamp": meta.stamp,
@@ -165,7 +165,7 @@ def _examine_segments(
     disk: Disk, scan: recovery.Scan, snapshot: int, damage: list[JournalDamagedError]
 ) -> Iterator[SegmentReport]:
     for number, places in groupby(scan.batches, key=lambda place: place.segment):
-        name = recovery.segment_name(number)
+        name = f.segment_name(number)
         batches = [f.decode_batch(disk.read(name, p.at, p.size), 0) for p in places]
         records = [
             (kind, f.decode_entry(payload).index)
@@ -195,7 +195,7 @@ def _examine_index(
 ) -> list[f.Row]:
     """The rows of a segment's index. Up to the snapshot they must be complete; later ones can be
     made again from the log."""
-    name = recovery.index_name(number)
+    name = f.index_name(number)
     data = disk.read(name, 0, disk.size(name)) if name in disk.names() else b""
     rows, good = f.decode_rows(data)
     try:

@@ -32,10 +32,10 @@ from antiphon.formats.entry import (
     Entry,
     SnapshotMeta,
 )
+from antiphon.formats.journal import MANIFEST, index_name, segment_name, snapshot_name
+from antiphon.formats.journal_index import SegmentIndex
 from antiphon.io import journal_recovery as recovery
 from antiphon.io.journal_disk import DIRECTORY, Disk
-from antiphon.io.journal_index import SegmentIndex
-from antiphon.io.journal_recovery import MANIFEST, index_name, segment_name, snapshot_name
 from antiphon.io.journal_transfer import (
     INCOMING,
     Incoming,

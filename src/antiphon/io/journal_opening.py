@@ -21,6 +21,7 @@ from antiphon.formats.entry import (
     SnapshotMeta,
     decode_membership,
 )
+from antiphon.formats.journal import MANIFEST, index_name, segment_name, snapshot_name
 from antiphon.io import journal_recovery as recovery
 from antiphon.io.journal import (
     OWN_SNAPSHOT,
@@ -31,7 +32,6 @@ from antiphon.io.journal import (
     parts_of,
 )
 from antiphon.io.journal_disk import DIRECTORY, Disk
-from antiphon.io.journal_recovery import MANIFEST, index_name, segment_name, snapshot_name
 from antiphon.io.journal_transfer import INCOMING, INCOMING_LIVE
 
 logger = logging.getLogger("antiphon.io.journal")

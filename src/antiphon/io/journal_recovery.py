@@ -15,29 +15,12 @@ from typing import NamedTuple
 from antiphon.errors import FormatError, JournalDamagedError
 from antiphon.formats import journal as f
 from antiphon.formats.entry import SnapshotMeta, decode_meta
+from antiphon.formats.journal import MANIFEST, segment_name, snapshot_name
 from antiphon.io.journal_disk import Disk
-
-MANIFEST = "MANIFEST"
-
-
-def segment_name(number: int) -> str:
-    return f"seg-{number:08d}.log"
-
-
-def index_name(number: int) -> str:
-    return f"seg-{number:08d}.idx"
-
-
-def snapshot_name(index: int) -> str:
-    return f"snap-{index:020d}.snap"
 
 
 def segment_numbers(disk: Disk) -> list[int]:
-    return sorted(
-        int(name[4:-4])
-        for name in disk.names()
-        if name.startswith("seg-") and name.endswith(".log") and name[4:-4].isdigit()
-    )
+    return f.segment_numbers(disk.names())
 
 
 class Place(NamedTuple):
@@ -113,24 +96,8 @@ def _base_by_first_batch(data: bytes, otherwise: int) -> int:
 def _current_segments(
     disk: Disk, first_segment: int
 ) -> tuple[list[int], dict[int, f.SegmentHeader]]:
-    """The segments that count, and the headers of those whose header is whole.
-
-    Recovery replaces the end of the journal by a new segment and then removes the old ones; a
-    power failure can bring these back. They are older than the segment before them."""
-    numbers: list[int] = []
-    headers: dict[int, f.SegmentHeader] = {}
-    opening = 0
-    for number in segment_numbers(disk):
-        if number < first_segment:
-            continue
-        header = _header(disk, number)
-        if header is not None:
-            if header.opening < opening:
-                break
-            opening = header.opening
-            headers[number] = header
-        numbers.append(number)
-    return numbers, headers
+    numbers = (number for number in segment_numbers(disk) if number >= first_segment)
+    return f.current_segments(numbers, lambda number: _header(disk, number))
 
 
 def _header(disk: Disk, number: int) -> f.SegmentHeader | None:
@@ -218,15 +185,10 @@ def proven_rows(
 ) -> list[tuple[f.Row, int]]:
     """The rows up to the last checkpoint that the snapshot stands for; it must be complete up to
     `complete_to`. Later ones may never have reached the disk, and will be made again."""
-    checkpoints = [
-        n
-        for n, (row, _) in enumerate(rows)
-        if row.count == 0 and not row.source and row.index <= snapshot
-    ]
-    last = checkpoints[-1] if checkpoints else -1
-    reached = rows[last][0].index if checkpoints else 0
+    proven = rows[: f.checkpointed(rows, snapshot)]
+    reached = proven[-1][0].index if proven else 0
     if reached < complete_to:
         raise JournalDamagedError(
             name, good, f"the index ends at entry {reached}, and should reach {complete_to}"
         )
-    return rows[: last + 1]
+    return proven

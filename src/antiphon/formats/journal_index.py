@@ -111,6 +111,20 @@ class SegmentIndex:
         """Those whose packs are in earlier entries."""
         return map(self.row, self._sources)
 
+    @property
+    def first_position(self) -> int:
+        """0: there are no rows."""
+        return self._positions[0] if self._positions else 0
+
+    @property
+    def destinations(self) -> list[str]:
+        return self._names
+
+    def since(self, stamp: int) -> int | None:
+        """The first position that was accepted at this time or later: stamps ascend, too."""
+        at = bisect_left(self._stamps, stamp)
+        return self._positions[at] if at < len(self) else None
+
     def find(self, position: int) -> Row | None:
         """The row of the pack that holds this position."""
         at = bisect_right(self._positions, position) - 1

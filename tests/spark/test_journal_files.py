@@ -1,0 +1,75 @@
+"""A journal's files, looked at from outside while the journal itself is put through everything.
+
+The machine of `tests/io/test_journal.py` writes, replaces, parks, applies, stores and installs
+snapshots, is killed and loses power. After every step the files are read as a reader of the folder
+would, and must tell what was accepted.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis.stateful import invariant
+
+from antiphon.core.effects import Accepted as Row
+from antiphon.spark.journal_files import Accepted, JournalFiles, Sight
+from tests.io.test_journal import EVERYTHING, JournalMachine, ParkingMachine
+
+
+class LookedAt(JournalMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="antiphon-test-"))
+        self.looks = JournalFiles(self.folder)  # what it remembers from look to look is tried too
+        self.copied: dict[str, bytes] = {}
+
+    def teardown(self) -> None:
+        shutil.rmtree(self.folder)
+
+    def copy(self) -> None:
+        names = self.disk.names()
+        for name in set(self.copied) - set(names):
+            (self.folder / name).unlink()
+            del self.copied[name]
+        for name in names:
+            data = self.disk.read(name, 0, self.disk.size(name))
+            if self.copied.get(name) != data:
+                (self.folder / name).write_bytes(data)
+                self.copied[name] = data
+
+    @invariant()
+    def the_files_tell_what_was_accepted(self) -> None:
+        if not hasattr(self, "journal"):
+            return
+        self.copy()
+        found = accepted(self.looks.look())
+        positions = [(one.row.position, one.last) for one in found]
+        assert all(a[1] < b[0] for a, b in zip(positions, positions[1:], strict=False)), "in order"
+        truth = {row.position: row for row in self.ever_accepted()}
+        for one in found:
+            true, row = truth[one.row.position], one.row
+            assert (row.count, row.stamp, row.destination) == (
+                true.count,
+                true.stamp,
+                true.destination,
+            )
+            assert one.read().pack == self.committed[(true.source or true.index) - 1].payload
+        if not self.installing and not any(s.index.unwritten for s in self.journal._segments):
+            known = {row.position for row in self.journal.rows(1, EVERYTHING)}
+            assert known <= {one.row.position for one in found}
+
+    def ever_accepted(self) -> list[Row]:
+        machine = ParkingMachine()
+        return [row for entry in self.committed for row in machine.apply(entry)]
+
+
+def accepted(sight: Sight) -> list[Accepted]:
+    found = [one for name in sight.destinations() for one in sight.accepted(name, 1, EVERYTHING)]
+    return sorted(found, key=lambda one: one.row.position)
+
+
+TestLookedAt = LookedAt.TestCase
+TestLookedAt.settings = settings(max_examples=100, stateful_step_count=40, derandomize=True)
