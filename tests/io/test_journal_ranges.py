@@ -11,7 +11,7 @@ from antiphon.formats import destination as names
 from antiphon.formats import pack
 from antiphon.formats.client_wire import LogSlice
 from antiphon.formats.journal import Row
-from antiphon.io.journal_index import SegmentIndex
+from antiphon.formats.journal_index import SegmentIndex
 from tests.io.test_journal_late import Store
 
 MANY = 1 << 30

@@ -1,13 +1,10 @@
 """`spark.read.format("antiphon")`: a server's log as rows, all of them and nothing else."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as fn
 
 import antiphon
 from antiphon.io.local import LocalCluster

@@ -47,11 +47,6 @@ class SegmentIndex:
     def last_position(self) -> int:
         return self._positions[-1] + self._counts[-1] - 1 if self._positions else 0
 
-    @property
-    def first_position(self) -> int:
-        """Of an index that has rows."""
-        return self._positions[0]
-
     def whole_from(self, manifest: Manifest, parked: Container[int]) -> int:
         """The first position from which on no row is missing, up to the last, and no pack. Of an
         index that has rows. `parked`: the entries before the log's base that are still there."""
@@ -160,11 +155,6 @@ class SegmentIndex:
         if at < 0 or self._positions[at] + self._counts[at] <= position:
             at += 1
         return at
-
-    def position_at(self, stamp: int) -> int | None:
-        """The first one that was accepted then or later; None: all were before."""
-        at = bisect_left(self._stamps, stamp)
-        return self._positions[at] if at < len(self) else None
 
     def slices(
         self, matches: Callable[[str], bool], first: int, last: int, most: int, rows: int

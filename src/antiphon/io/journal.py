@@ -269,7 +269,7 @@ class Journal:
 
     def position_at(self, stamp: int) -> int | None:
         """The first one here that was accepted then or later; None: all were before."""
-        found = (segment.index.position_at(stamp) for segment in self._segments)
+        found = (segment.index.since(stamp) for segment in self._segments)
         return next((position for position in found if position is not None), None)
 
     def slices(

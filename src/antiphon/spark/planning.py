@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Protocol, runtime_checkable
 
 from antiphon.errors import IllegalStateError, MessagesGoneError
 from antiphon.formats import destination as names
@@ -32,6 +33,23 @@ def batch_range(log: Log, options: ReadingOptions) -> tuple[int, int]:
     first: then it is empty."""
     bounds = log.bounds()
     return start(log, options.start, bounds), _end(log, options.end, bounds)
+
+
+@runtime_checkable
+class Gapped(Protocol):
+    """A log that may lack messages between its first and its last one."""
+
+    def missing(self, first: int, last: int) -> Sequence[Bounds]: ...
+
+
+def check_whole(log: Log | Gapped, first: int, last: int) -> None:
+    """Raises `MessagesGoneError`."""
+    gaps = log.missing(first, last) if isinstance(log, Gapped) else ()
+    if gaps:
+        raise MessagesGoneError(
+            f"messages {gaps[0].first} to {gaps[0].last} are not there. What comes after them can "
+            f"be read from startingPosition {gaps[-1].last + 1} on"
+        )
 
 
 def start(log: Log, place: Place, bounds: Bounds) -> int:
@@ -99,6 +117,7 @@ def tasks(
     """The messages of a range, for tasks of about `most` each."""
     if first > last or not topics:
         return []
+    check_whole(log, first, last)
     return list(_gathered(log.slices(topics, first, last, most), most))
 
 
