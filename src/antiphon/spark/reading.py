@@ -43,6 +43,8 @@ def chosen_columns(wanted: StructType) -> list[str]:
                 f"column {field.name!r} is of type {known[field.name].simpleString()}, not "
                 f"{field.dataType.simpleString()}"
             )
+        if not field.nullable:
+            raise ValueError(f"column {field.name!r} may be null: leave out NOT NULL")
     return [field.name for field in wanted.fields]
 
 
