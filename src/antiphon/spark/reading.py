@@ -25,7 +25,7 @@ from antiphon.spark import columns as arrow
 from antiphon.spark import filters, planning
 from antiphon.spark.filters import Wanted
 from antiphon.spark.logs import Log, Slice
-from antiphon.spark.reading_options import log_of, parse
+from antiphon.spark.reading_options import ReadingOptions, log_of, parse
 
 
 def schema() -> StructType:
@@ -57,15 +57,11 @@ class Piece(InputPartition):
 
 
 class BatchReader(DataSourceReader):
-    def __init__(self, options: Mapping[str, str], wanted_schema: StructType) -> None:
-        self._options = parse(options, stream=False)
-        self._log = log_of(self._options)
+    def __init__(self, options: ReadingOptions, wanted_schema: StructType) -> None:
+        self._options = options
+        self._log = log_of(options)
         self._columns = chosen_columns(wanted_schema)
         self._wanted = Wanted()
-
-    def pushFilters(self, filters_: list[Filter]) -> list[Filter]:  # noqa: N802
-        self._wanted, rest = filters.take(filters_)
-        return rest
 
     def partitions(self) -> list[InputPartition]:
         first, last = planning.batch_range(self._log, self._options)
@@ -76,6 +72,21 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read(self._log, partition, self._columns, self._wanted)
+
+
+class FilteringReader(BatchReader):
+    """Takes the filters of a query. Spark 4.3 keeps what was planned for one query with the frame,
+    and other queries over that frame get the same rows: so this is for frames that are used once.
+    """
+
+    def pushFilters(self, filters_: list[Filter]) -> list[Filter]:  # noqa: N802
+        self._wanted, rest = filters.take(filters_)
+        return rest
+
+
+def batch_reader(options: Mapping[str, str], wanted_schema: StructType) -> BatchReader:
+    given = parse(options, stream=False)
+    return (FilteringReader if given.push_filters else BatchReader)(given, wanted_schema)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -26,8 +26,9 @@ OPTIONS = (
     "endingPosition",
     "maxMessagesPerTrigger",
     "messagesPerTask",
+    "pushFilters",
 )
-STREAM_ONLY, BATCH_ONLY = "maxMessagesPerTrigger", "endingPosition"
+STREAM_ONLY, BATCH_ONLY = ("maxMessagesPerTrigger",), ("endingPosition", "pushFilters")
 
 Place = int | datetime | str
 """A position; a time; EARLIEST or LATEST."""
@@ -42,19 +43,20 @@ class ReadingOptions(NamedTuple):
     end: Place
     messages_per_trigger: int  # 0: no limit
     messages_per_task: int
+    push_filters: bool
 
 
 def parse(given: Mapping[str, str], *, stream: bool) -> ReadingOptions:
     """Raises `ValueError`, with the name of the option and what is allowed."""
     known = {name.lower(): name for name in OPTIONS}
-    unwanted = BATCH_ONLY if stream else STREAM_ONLY
     values = {}
     for name, value in given.items():
         if name.lower() not in known:
             raise ValueError(f"option {name!r} is not known; there are: {', '.join(OPTIONS)}")
         values[known[name.lower()]] = value
-    if unwanted in values:
-        raise ValueError(f"option {unwanted} is for {'read' if stream else 'readStream'}")
+    for name in BATCH_ONLY if stream else STREAM_ONLY:
+        if name in values:
+            raise ValueError(f"option {name} is for {'read' if stream else 'readStream'}")
     return ReadingOptions(
         *_where(values),
         _topics(values.get("topic", "")),
@@ -62,6 +64,7 @@ def parse(given: Mapping[str, str], *, stream: bool) -> ReadingOptions:
         _place("endingPosition", values.get("endingPosition", LATEST)),
         _number(values, "maxMessagesPerTrigger", 0),
         _number(values, "messagesPerTask", MESSAGES_PER_TASK),
+        _choice(values, "pushFilters"),
     )
 
 
@@ -111,6 +114,13 @@ def _number(values: Mapping[str, str], name: str, default: int) -> int:
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise ValueError(f"option {name} is a number of messages from 1 on, not {text!r}")
     return int(text)
+
+
+def _choice(values: Mapping[str, str], name: str) -> bool:
+    text = values.get(name, "false").lower()
+    if text not in ("true", "false"):
+        raise ValueError(f"option {name} is true or false, not {text!r}")
+    return text == "true"
 
 
 def log_of(options: ReadingOptions) -> Log:

@@ -17,7 +17,7 @@ class AntiphonSource(DataSource):
         return reading.schema()
 
     def reader(self, schema: StructType) -> reading.BatchReader:
-        return reading.BatchReader(self.options, schema)
+        return reading.batch_reader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> reading.StreamReader:  # noqa: N802
         return reading.StreamReader(self.options, schema)
