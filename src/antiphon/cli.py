@@ -69,6 +69,7 @@ def _build_parser() -> argparse.ArgumentParser:
     _add_bench(commands)
     _add_journal(commands)
     _add_trace(commands)
+    _add_archive(commands)
     return parser
 
 
@@ -438,6 +439,22 @@ def _add_journal(commands: Commands) -> None:
     )
     inspect.add_argument("dir", metavar="DIR", help="a server's data folder")
     _add_json(inspect)
+
+
+def _add_archive(commands: Commands) -> None:
+    parser = _add_command(
+        commands,
+        "archive",
+        "turn what is finished in a journal into Parquet, on Spark",
+        "antiphon archive ./antiphon-data ./archive",
+        _implementation("antiphon.spark.archive", "run"),
+    )
+    parser.add_argument(
+        "journal", metavar="JOURNAL", help="a server's data folder; the server may run"
+    )
+    parser.add_argument("archive", metavar="ARCHIVE", help="where to, or what to go on with")
+    parser.add_argument("--master", metavar="URL", help="of Spark (default: this machine)")
+    _add_json(parser)
 
 
 def _add_trace(commands: Commands) -> None:

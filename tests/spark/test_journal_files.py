@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 
 from hypothesis import settings
@@ -47,7 +48,7 @@ class LookedAt(JournalMachine):
         self.copy()
         found = accepted(self.looks.look())
         positions = [(one.row.position, one.last) for one in found]
-        assert all(a[1] < b[0] for a, b in zip(positions, positions[1:], strict=False)), "in order"
+        assert all(a[1] < b[0] for a, b in pairwise(positions)), "in order"
         truth = {row.position: row for row in self.ever_accepted()}
         for one in found:
             true, row = truth[one.row.position], one.row

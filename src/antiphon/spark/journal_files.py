@@ -72,10 +72,11 @@ class Segment:
         for n, (row, _) in enumerate(rows):
             if self._stop is not None and row.offset >= self._stop:
                 continue  # from before a restart, which wrote its entry again elsewhere
-            if row.source and not row.count:
+            if row.count:
+                if row.position > self.index.last_position and (n < proven or self._has(row)):
+                    self.index.load(row)
+            elif row.source:
                 self.parked[row.source] = row.offset
-            elif row.position > self.index.last_position and (n < proven or self._has(row)):
-                self.index.load(row)
 
     def _has(self, row: Row) -> bool:
         """Whether the entry of a row is there. One that a snapshot stands for is; another may
