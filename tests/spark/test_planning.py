@@ -28,6 +28,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+import antiphon
 from antiphon.errors import FormatError, IllegalStateError, MessagesGoneError
 from antiphon.formats.destination import matcher
 from antiphon.spark import columns, filters, planning, reading
@@ -334,12 +335,16 @@ def test_filters_leave_out_what_need_not_be_looked_at(monkeypatch: pytest.Monkey
 
 
 def test_a_task_that_finds_less_than_was_planned_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    log = ListLog("a" * 10)
-    reader = batch_reader(monkeypatch, log)
-    (piece,) = reader.partitions()
-    reader._log.topics[4] = "other"
-    with pytest.raises(MessagesGoneError, match=r"had 10 messages from 1 to 10 .* has 9 now"):
-        list(reader.read(piece))
+    url = "embedded:less-than-planned"
+    with antiphon.connect(url) as ctx:
+        for _ in range(10):
+            ctx.create_producer().send(ctx.create_topic("a"), "x")
+        log = ServerLog("antiphon://h:1")
+        monkeypatch.setattr(log, "_url", url)
+        (piece,) = log.slices(["a"], 1, 10, 100)
+        assert sum(batch.num_rows for batch in log.read(piece, ["position"])) == 10
+        with pytest.raises(MessagesGoneError, match=r"had 11 messages from 1 to 10 .* has 10 now"):
+            list(log.read(piece._replace(messages=11), ["position"]))
 
 
 # -- Columns ---------------------------------------------------------------------------------------
@@ -444,6 +449,15 @@ def test_without_a_limit_a_batch_has_everything(monkeypatch: pytest.MonkeyPatch)
     assert source.getDefaultReadLimit() == ReadAllAvailable()
     assert source.reportLatestOffset() == offset(10)
     assert source.commit(offset(3)) is None
+
+
+def test_a_log_that_counts_roughly_does_not_stop_a_stream() -> None:
+    class Rough(ListLog):
+        def slices(self, *args: Any) -> list[Slice]:
+            return [each._replace(messages=50) for each in super().slices(*args)]
+
+    log = Rough("ab" * 20)
+    assert planning.limited(log, ["a", "b"], 1, 40, 5) == 5
 
 
 def test_a_limit_looks_at_little_more_than_it_takes() -> None:

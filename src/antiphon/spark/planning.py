@@ -134,16 +134,17 @@ def _gathered(slices: Iterable[Slice], most: int) -> Iterable[tuple[Slice, ...]]
 
 
 def limited(log: Log, topics: Sequence[str], first: int, last: int, most: int) -> int:
-    """The position up to which there are at most `most` messages of the topics, `last` at most. It
-    is not before `first`: so many positions cannot have more messages."""
+    """The position up to which there are at most `most` messages of the topics, `last` at most."""
     good, counted, step = first - 1, 0, most
     while good < last:
         bad = min(last, good + step)
         found = _count(log, topics, good + 1, bad)
         if counted + found > most:
-            return _cut(log, topics, good, bad, most - counted)
+            good = _cut(log, topics, good, bad, most - counted)
+            break
         good, counted, step = bad, counted + found, 2 * step
-    return good
+    # So many positions cannot have more messages, even if a log that counts roughly says so.
+    return max(good, min(last, first + most - 1))
 
 
 def _cut(log: Log, topics: Sequence[str], good: int, bad: int, most: int) -> int:

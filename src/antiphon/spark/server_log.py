@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import antiphon
-from antiphon.errors import FormatError
+from antiphon.errors import FormatError, MessagesGoneError
 from antiphon.spark import columns as arrow
 from antiphon.spark.logs import Bounds, Slice
 
@@ -41,4 +41,17 @@ class ServerLog:
     def read(self, piece: Slice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with antiphon.open_log(self._url) as log:
             packs = log.packs(piece.topic, piece.first, piece.last)
-            yield from arrow.batches(packs, piece.first, piece.last, columns)
+            yield from _counted(arrow.batches(packs, piece.first, piece.last, columns), piece)
+
+
+def _counted(batches: Iterator[pa.RecordBatch], piece: Slice) -> Iterator[pa.RecordBatch]:
+    """Raises `MessagesGoneError` if there are not as many as there should be."""
+    rows = 0
+    for batch in batches:
+        rows += batch.num_rows
+        yield batch
+    if rows != piece.messages:
+        raise MessagesGoneError(
+            f"topic {piece.topic!r} had {piece.messages} messages from {piece.first} to "
+            f"{piece.last} when this was planned, and has {rows} now"
+        )
