@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -19,8 +20,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as fn
+from rich.console import Console
 
 import antiphon
+from antiphon.bench import spark as bench
 from antiphon.io.local import LocalCluster
 from antiphon.spark import archive as archiving
 from antiphon.spark import columns
@@ -264,3 +267,14 @@ def test_a_cluster_of_workers_reads_the_same(filled: Filled, tmp_path: Path) -> 
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert ast.literal_eval(done.stdout.splitlines()[-1]) == filled.rows
+
+
+def test_the_benchmark_reads_everything(spark: SparkSession, tmp_path: Path) -> None:
+    with LocalCluster(1, tmp_path, "durable") as cluster:
+        cluster.start()
+        bench.fill(cluster.url, 800, Console(quiet=True))
+        server = cluster.servers[1]
+        args = Namespace(messages=800, rounds=1)
+        parquet = tmp_path / "parquet"
+        report = bench.measure(spark, server.url, server.data, parquet, args, Console(quiet=True))
+        assert report["complete"]
