@@ -30,7 +30,7 @@ from antiphon.spark import columns
 from antiphon.spark.journal_log import JournalLog
 from tests.spark.conftest import QUICK
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 TOPICS = ("prices.ibm", "prices.sap", "news")
 MESSAGES = 300
