@@ -358,6 +358,7 @@ def _add_bench(commands: Commands) -> None:
         _add_bench_options(parser)
     _add_bench_connections(bench)
     _add_bench_selectors(bench)
+    _add_bench_spark(bench)
 
 
 def _add_bench_options(parser: argparse.ArgumentParser) -> None:
@@ -438,6 +439,28 @@ def _add_doctor(commands: Commands) -> None:
     parser.add_argument(
         "--data", metavar="DIR", default=".", help="measure this folder's disk (default: here)"
     )
+    _add_json(parser)
+
+
+def _add_bench_spark(bench: Commands) -> None:
+    parser = _add_command(
+        bench,
+        "spark",
+        "how fast Spark reads a topic, beside Parquet",
+        "antiphon bench spark --messages 1000000",
+        _implementation("antiphon.bench.spark", "run"),
+    )
+    parser.add_argument(
+        "--messages",
+        type=_positive,
+        default=2_000_000,
+        metavar="N",
+        help="of 100 bytes (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--rounds", type=_positive, default=5, metavar="N", help="(default: %(default)s)"
+    )
+    parser.add_argument("--master", metavar="URL", help="of Spark (default: local[*])")
     _add_json(parser)
 
 
