@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
+from pyspark.sql.types import StructType
+
+from antiphon.spark import writing
 
 
 class AntiphonSource(DataSource):
     @classmethod
     def name(cls) -> str:
         return "antiphon"
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return writing.batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        return writing.stream_writer(self.options, schema, overwrite)
