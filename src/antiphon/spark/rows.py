@@ -187,7 +187,7 @@ def _extra(given: Any) -> bytes:
 def _values(batch: pa.RecordBatch, name: str) -> list[Any]:
     values: list[Any] = batch.column(name).to_pylist()
     if name == "properties":
-        return [value and dict(value) for value in values]
+        return [dict(value or ()) for value in values]
     if name == "reply_to":
         return [None if value is None else destination(value) for value in values]
     return values
