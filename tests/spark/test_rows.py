@@ -90,6 +90,15 @@ def test_bodies_that_only_programs_make_are_passed_on() -> None:
         sent({"kind": "pickle", "body": b"x"})
 
 
+def test_a_message_without_a_body_that_was_read_has_none() -> None:
+    kinds = [kind for _, kind, *_ in sent(
+        {"kind": "message", "body": b""}, {"kind": "bytes", "body": b""}, {"kind": "message"},
+        {"kind": "message", "body": b"x"}, {"kind": "message", "body": b"", "text": ""},
+    )]  # fmt: skip
+    nothing, data = columns.MESSAGE, columns.BYTES
+    assert kinds == [nothing, data, nothing, data, columns.TEXT]
+
+
 def test_headers_are_those_of_the_row() -> None:
     every: dict[str, Any] = {
         "key": "k",
@@ -172,7 +181,7 @@ row = st.fixed_dictionaries(
         "key": texts,
         "priority": st.none() | st.integers(0, 9),
         "delivery_delay": st.sampled_from([None, 0, 1, 2]),
-        "properties": st.lists(st.tuples(st.sampled_from("ab"), texts), max_size=2),
+        "properties": st.none() | st.lists(st.tuples(st.sampled_from("ab"), texts), max_size=2),
     },
 )
 
@@ -185,7 +194,7 @@ def test_rows_are_what_a_program_would_send(
     expected = []
     for values in given[start : start + count]:
         headers = {k: v for k, v in values.items() if k not in ("topic", "text")}
-        headers["properties"] = dict(headers.get("properties", ()))
+        headers["properties"] = dict(headers.get("properties") or ())
         text = values.get("text")
         kind, body, extra, _ = outgoing(Message() if text is None else text, now_ms=1, **headers)
         place = f"topic:{values.get('topic') or 't'}"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -145,7 +146,7 @@ def _contents(batch: pa.RecordBatch) -> tuple[np.ndarray[Any, np.dtype[np.uint8]
 def _pass_on(
     batch: pa.RecordBatch, body: pa.Array, kinds: np.ndarray[Any, np.dtype[np.uint8]]
 ) -> None:
-    """Maps, streams and objects go on as they were read."""
+    """Maps, streams and objects go on as they were read, and messages without a body."""
     if "kind" not in batch.schema.names:
         return
     for i, kind in enumerate(batch.column("kind").to_pylist()):
@@ -154,6 +155,8 @@ def _pass_on(
         if code := _AS_THEY_ARE.get(kind):
             bodies.read(code, body[i].as_py() or b"", False)
             kinds[i] = code
+        elif kind == "message" and kinds[i] == columns.BYTES and body[i].as_py() == b"":
+            kinds[i] = columns.MESSAGE
 
 
 def _check_same(body: pa.Array, text: pa.Array, both: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
@@ -171,7 +174,7 @@ def _check_same(body: pa.Array, text: pa.Array, both: np.ndarray[Any, np.dtype[n
 
 def _extras(batch: pa.RecordBatch) -> pa.Array:
     """Headers and properties of each message, as they are sent; mostly there are none."""
-    names = [name for name in HEADERS if _has(batch, name)]
+    names = [name for name in HEADERS if _says_something(batch, name)]
     if not names:
         return pa.array([b""] * batch.num_rows, pa.large_binary())
     given = zip(*(_values(batch, name) for name in names), strict=True)
@@ -180,24 +183,46 @@ def _extras(batch: pa.RecordBatch) -> pa.Array:
     )
 
 
+def _says_something(batch: pa.RecordBatch, name: str) -> bool:
+    """Whether any row has this header: a table that was read has columns that say nothing."""
+    if name not in batch.schema.names or batch.column(name).null_count == batch.num_rows:
+        return False
+    column = batch.column(name)
+    match name:
+        case "priority":
+            return bool(pc.any(pc.not_equal(column, PRIORITY)).as_py())
+        case "properties":
+            return len(column.keys) > 0
+        case _:
+            return True
+
+
 def _extra(given: Any) -> bytes:
     return headers.written(columns.Extra(**headers.fields_of(given, columns.PLAIN)))
 
 
 def _values(batch: pa.RecordBatch, name: str) -> list[Any]:
-    values: list[Any] = batch.column(name).to_pylist()
     if name == "properties":
-        return [dict(value or ()) for value in values]
+        return _maps(batch.column(name))
+    values: list[Any] = batch.column(name).to_pylist()
     if name == "reply_to":
         return [None if value is None else destination(value) for value in values]
     return values
 
 
+def _maps(array: pa.MapArray) -> list[dict[str, str | None]]:
+    """Twice as fast as one after the other."""
+    keys, values = array.keys.to_pylist(), array.items.to_pylist()
+    bounds = pairwise(array.offsets.to_pylist())
+    return [dict(zip(keys[a:b], values[a:b], strict=True)) for a, b in bounds]
+
+
 def _is_special(batch: pa.RecordBatch, extra: _Blobs) -> bool:
     """Whether servers have to look at the headers."""
-    if _has(batch, "priority") and pc.any(pc.not_equal(batch.column("priority"), PRIORITY)).as_py():
-        return True
-    return _has(batch, "time_to_live") or _GROUP_ID in extra.data.to_pybytes()
+    told = ("priority", "time_to_live")
+    return any(_says_something(batch, name) for name in told) or (
+        _GROUP_ID in extra.data.to_pybytes()
+    )
 
 
 # -- Packs -----------------------------------------------------------------------------------------
@@ -238,10 +263,6 @@ def _pieces(run: _Run, sizes: np.ndarray[Any, np.dtype[np.int64]]) -> Iterator[t
         end = max(first + 1, min(fits, first + PACK_MESSAGES, run.end))
         yield first, end
         first = end
-
-
-def _has(batch: pa.RecordBatch, name: str) -> bool:
-    return name in batch.schema.names and batch.column(name).null_count < batch.num_rows
 
 
 def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
