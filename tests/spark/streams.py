@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -16,6 +19,14 @@ PARTITION_BYTES = 400
 """Small, so that a file makes two tasks."""
 
 PATIENCE_S = 60.0
+ROOT = Path(__file__).parents[2]
+
+
+def folders(folder: Path) -> Path:
+    """As `stream_program.py` wants them."""
+    for name in ("files", "plan"):
+        (folder / name).mkdir()
+    return folder
 
 
 def lines(batch: int) -> list[str]:
@@ -68,3 +79,29 @@ class Reader:
         for batch in range(batches):
             positions = [position for position, _ in self.seen[batch * LINES :][:LINES]]
             assert positions == list(range(positions[0], positions[0] + LINES)), batch
+
+
+class Program:
+    """`stream_program.py`, with all its processes."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self._log = folder / "program.log"
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.spark.stream_program", url, str(folder)],
+                cwd=ROOT,
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self.group = self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def end(self) -> int:
+        code = self._process.wait()
+        assert code in (0, -signal.SIGKILL), self._log.read_text()
+        return code
