@@ -34,6 +34,10 @@ def test_the_public_names_are_these() -> None:
         "InvalidSelectorError",
         "JMSError",
         "JournalDamagedError",
+        "LogBounds",
+        "LogPack",
+        "LogReader",
+        "LogSlice",
         "MapMessage",
         "Member",
         "Message",
@@ -43,6 +47,7 @@ def test_the_public_names_are_these() -> None:
         "MessageNotReadableError",
         "MessageNotWriteableError",
         "MessageProducer",
+        "MessagesGoneError",
         "ObjectMessage",
         "OutcomeUnknownError",
         "Producer",
@@ -80,6 +85,7 @@ def test_the_public_names_are_these() -> None:
         "aio",
         "connect",
         "lookup",
+        "open_log",
     ]
 
 

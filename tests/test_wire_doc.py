@@ -45,6 +45,7 @@ TABLES = {
         cw.GroupEvent,
         cw.GroupStatus,
         cw.MemberStatus,
+        cw.LogSlice,
     ),
     "Commands": get_args(command.Command),
 }

@@ -33,6 +33,7 @@ from antiphon.api.destination import (
     Topic,
 )
 from antiphon.api.group_messages import SuspicionMessage, ViewMessage
+from antiphon.api.log_reader import LogBounds, LogPack, LogReader, LogSlice, open_log
 from antiphon.api.membership import ConflictRelation
 from antiphon.api.message import (
     BytesMessage,
@@ -68,6 +69,7 @@ from antiphon.errors import (
     MessageFormatError,
     MessageNotReadableError,
     MessageNotWriteableError,
+    MessagesGoneError,
     OutcomeUnknownError,
     ResourceAllocationError,
     SecurityError,
@@ -104,6 +106,10 @@ __all__ = [
     "InvalidSelectorError",
     "JMSError",
     "JournalDamagedError",
+    "LogBounds",
+    "LogPack",
+    "LogReader",
+    "LogSlice",
     "MapMessage",
     "Member",
     "Message",
@@ -113,6 +119,7 @@ __all__ = [
     "MessageNotReadableError",
     "MessageNotWriteableError",
     "MessageProducer",
+    "MessagesGoneError",
     "ObjectMessage",
     "OutcomeUnknownError",
     "Producer",
@@ -149,6 +156,7 @@ __all__ = [
     "aio",
     "connect",
     "lookup",
+    "open_log",
 ]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent unless the user asks

@@ -5,6 +5,7 @@
     |-- InvalidClientIDError           a client id that is malformed or in use
     |-- InvalidDestinationError        no such destination, or one of another kind
     |-- InvalidSelectorError           a selector that cannot be parsed
+    |-- MessagesGoneError              messages, asked for by position, that are no longer kept
     |-- MessageEOFError                read past the end of a stream or bytes message
     |-- MessageFormatError             a body or property of another type
     |-- MessageNotReadableError        a message that is still being written
@@ -58,6 +59,10 @@ class InvalidDestinationError(JMSError):
 
 class InvalidSelectorError(JMSError):
     """The selector cannot be parsed."""
+
+
+class MessagesGoneError(JMSError):
+    """Messages that were asked for by their positions are no longer kept."""
 
 
 class MessageEOFError(JMSError):

@@ -341,6 +341,31 @@ class Credit(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
     more: int
 
 
+class AskLog(msgspec.Struct, frozen=True, array_like=True, tag=24, gc=False):
+    """What this server has of the log; answered by `LogBounds`."""
+
+    stamp: int = 0
+
+
+class AskSlices(msgspec.Struct, frozen=True, array_like=True, tag=25, gc=False):
+    """Where the messages of topics are between two positions; answered by `LogSlices`."""
+
+    topics: tuple[str, ...]  # destinations, which may be patterns
+    first: int
+    last: int
+    most: int  # messages in a slice, unless one pack has more
+
+
+class ReadLog(msgspec.Struct, frozen=True, array_like=True, tag=26, gc=False):
+    """The packs of one destination that have messages between two positions: each as `Delivered`,
+    then `LogEnd`. Of this, `AskLog` and `AskSlices` a connection has the newest under way."""
+
+    destination: str
+    first: int
+    last: int
+    credit: int  # bytes of packs that may be sent
+
+
 class AskStatus(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
     pass
 
@@ -376,6 +401,9 @@ Request = (
     | StateFailed
     | Tail
     | Credit
+    | AskLog
+    | AskSlices
+    | ReadLog
     | AskStatus
     | AskBarrier
     | Add
@@ -502,14 +530,47 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
     """A request that cannot be granted, however often it is repeated. It had no effect."""
 
     reason: str
+    code: str = ""  # the name of an error in `errors.py`; empty: the request makes no sense
 
 
 class Delivered(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
-    """The answer to `Tail`."""
+    """The answer to `Tail` and `ReadLog`."""
 
     position: int  # of the pack's first message
     stamp: int
     pack: bytes
+    view: int = 0  # of a group: the one that these messages were ordered in
+
+
+class LogBounds(msgspec.Struct, frozen=True, array_like=True, tag=24, gc=False):
+    """Every message from `first` to `last`, the last one accepted, is kept here."""
+
+    first: int
+    last: int
+    at: int  # the first of them that was accepted at the stamp that was asked for, or later
+
+
+class LogSlice(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """So many messages of one topic, between two positions that are its own."""
+
+    destination: str
+    first: int
+    last: int
+    messages: int
+
+
+class LogSlices(msgspec.Struct, frozen=True, array_like=True, tag=25, gc=False):
+    """All there is below `following`. If that is not beyond what was asked for, it is to be asked
+    for from there on."""
+
+    slices: tuple[LogSlice, ...]  # of each destination in order
+    following: int
+
+
+class LogEnd(msgspec.Struct, frozen=True, array_like=True, tag=26, gc=False):
+    """All that `ReadLog` asked for has been sent."""
+
+    last: int
 
 
 class MemberStatus(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -588,6 +649,9 @@ Answer = (
     | Redirect
     | Refused
     | Delivered
+    | LogBounds
+    | LogSlices
+    | LogEnd
     | Status
     | Barrier
     | Asked
@@ -607,10 +671,11 @@ def encode(message: Request | Answer) -> bytes:
 
 def encode_parts(message: Answer) -> tuple[bytes, ...]:
     """The same in parts, of which a large pack to deliver is one: so it need not be copied."""
-    if not isinstance(message, Deliver) or len(message.pack) <= 0xFFFF:
+    if not isinstance(message, Deliver | Delivered) or len(message.pack) <= 0xFFFF:
         return (_encoder.encode(message),)
     bare = msgspec.structs.replace(message, pack=b"")
-    tail = b"".join(map(_encoder.encode, (message.view, message.age, message.reason)))
+    rest = (message.age, message.reason) if isinstance(message, Deliver) else ()
+    tail = b"".join(map(_encoder.encode, (message.view, *rest)))
     head = _encoder.encode(bare).removesuffix(_NO_BYTES + tail)
     return head + _BYTES_32.pack(0xC6, len(message.pack)), message.pack, tail
 

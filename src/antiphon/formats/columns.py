@@ -93,7 +93,7 @@ class Columns:
         self.reason = ""  # of dead letters: why they are
         self.stamp = 0  # of the entry that the messages became visible with, for who knows it
         self.header = header = packs.read_header(pack)
-        at = _layout(pack, header)
+        at = layout(pack, header)
         self._times, self._bodies, self._extras = at.times, at.bodies, at.extras
         self.kinds = pack[at.kinds : at.body_ends]
         self._body_bounds = _bounds(pack, at.body_ends, 0, header.count)
@@ -138,7 +138,7 @@ def cut(pack: bytes, first: int, count: int) -> bytes:
     assert 0 <= first < first + count <= header.count, (first, count, header.count)
     if count == header.count:
         return pack
-    at = _layout(pack, header)
+    at = layout(pack, header)
     times = at.times + 8 + 4 * first
     kinds = at.kinds + first
     body_ends, bodies = _cut_blob(pack, at.body_ends, at.bodies, first, count)
@@ -164,7 +164,7 @@ def _cut_blob(pack: bytes, table: int, blob: int, first: int, count: int) -> tup
     return ends_from_start, pack[blob + start : blob + ends[-1]]
 
 
-class _Layout(NamedTuple):
+class Layout(NamedTuple):
     """Where in a pack its columns begin."""
 
     times: int
@@ -175,7 +175,8 @@ class _Layout(NamedTuple):
     extras: int
 
 
-def _layout(pack: bytes, header: PackHeader) -> _Layout:
+def layout(pack: bytes, header: PackHeader) -> Layout:
+    """Of a pack with this header; raises `FormatError` if its columns do not fill it."""
     n = header.count
     times = packs.body_start(pack)
     kinds = times + 8 + 4 * n
@@ -189,7 +190,7 @@ def _layout(pack: bytes, header: PackHeader) -> _Layout:
     end = extras + (_u32(pack, extra_ends + 4 * n - 4) if extra_ends else 0)
     if end != len(pack):
         raise FormatError(f"a pack of {len(pack)} bytes has messages up to {end}")
-    return _Layout(times, kinds, body_ends, extra_ends, bodies, extras)
+    return Layout(times, kinds, body_ends, extra_ends, bodies, extras)
 
 
 def _bounds(pack: bytes, table: int, first: int, count: int) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ Version 1 had no producer and no columns; no release wrote it.
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
 import google_crc32c
 import msgspec
@@ -60,6 +61,15 @@ class PackHeader(msgspec.Struct, frozen=True, gc=False):
     def last(self) -> int:
         """The sequence of the last message."""
         return self.sequence + self.count - 1
+
+
+class LogPack(NamedTuple):
+    """A pack that was accepted, and how: what a reader of the log gets."""
+
+    position: int  # of its first message
+    stamp: int  # ms; when it was accepted, by the log's clock
+    view: int  # of its group; 0: it is for none
+    pack: bytes
 
 
 def encode(

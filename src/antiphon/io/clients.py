@@ -2,8 +2,8 @@
 
 What belongs to a session goes to the home (`broker/home.py`), and its effects are carried out here.
 What an operator asks (to read the whole log, the status, barriers, changes of the cluster) needs no
-session and is answered here. A client that sends nonsense, or does not read what it asked for, is
-told and left; nobody else notices.
+session and is answered here; so does who reads a part of the log (`log_tasks.py`). A client that
+sends nonsense, or does not read what it asked for, is told and left; nobody else notices.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from antiphon.broker.broker import Broker
 from antiphon.broker.home import Effect, Hold, Home, Propose, Redirect, RelayTo, Store, Tell
 from antiphon.core.effects import ReadReady
 from antiphon.core.node import Node
-from antiphon.errors import FormatError
+from antiphon.errors import FormatError, InvalidDestinationError, JMSError, MessagesGoneError
 from antiphon.formats import client_wire as cw
 from antiphon.formats.entry import ANY, Member
 from antiphon.formats.journal import Local, Row
 from antiphon.formats.messages import Relay
 from antiphon.io.journal import Journal
+from antiphon.io.log_tasks import Progress, Task, task_for
 from antiphon.io.transport import parse_address
 
 logger = logging.getLogger("antiphon.io.clients")
@@ -85,6 +86,7 @@ class Client:
         self._at_home = False  # it has asked for a session
         self._next = 0  # the position to read next; 0: does not read the log
         self._credit = 0
+        self._task: Task | None = None  # what it wants of a part of the log
 
     # -- Called by the pipe --------------------------------------------------------------------
 
@@ -107,6 +109,8 @@ class Client:
             self._host.settle_soon()
         if self._next:
             self.read_on()
+        if self._task is not None:
+            self._host.settle_soon()
 
     def closed(self) -> None:
         self._clients.forget(self)
@@ -124,6 +128,7 @@ class Client:
     # -- Reading the log -----------------------------------------------------------------------
 
     def _tail(self, m: cw.Tail) -> None:
+        self._task = None
         self._next = max(1, m.first)
         self._credit = 0
         self._clients.reads(self)
@@ -133,7 +138,10 @@ class Client:
         if m.more < 0 or self._credit + m.more > CREDIT_MAX:
             raise FormatError(f"a credit of {m.more} bytes; the limit is {CREDIT_MAX} in all")
         self._credit += m.more
-        self.read_on()
+        if self._task is not None:
+            self._host.settle_soon()
+        else:
+            self.read_on()
 
     def read_on(self) -> None:
         """Send what the credit allows; the rest follows when this has left (`writable`)."""
@@ -143,15 +151,56 @@ class Client:
             if found is None:
                 return
             row, data = found
-            self.answer(cw.Delivered(row.position, row.stamp, data))
+            self.send_pack(row, data)
             self._next = row.position + row.count
-            self._credit -= len(data)
             room -= len(data)
 
     def _after_a_gap(self) -> tuple[Row, bytes] | None:
         """The first pack behind those that are no longer kept."""
         rows = self._host.journal.rows(self._next, 1)
         return self._host.journal.pack(rows[0].position) if rows else None
+
+    def _read_log(self, m: cw.ReadLog) -> None:
+        self._next = self._credit = 0
+        self._ask(m)
+        self._add_credit(cw.Credit(m.credit))
+
+    def _ask(self, m: cw.AskLog | cw.AskSlices | cw.ReadLog) -> None:
+        try:
+            self._task = task_for(m, self, self._host.journal)
+        except InvalidDestinationError as error:
+            self._refuse(error)
+        else:
+            self._clients.works(self)
+            self._host.settle_soon()
+
+    def _refuse(self, error: JMSError) -> None:
+        self.answer(cw.Refused(str(error), type(error).__name__))
+
+    def work(self, upto: int) -> bool:
+        """A piece of its task; False: it has no more to do, or none at present."""
+        if self._task is None or self.pipe.ended:
+            return False
+        try:
+            progress = self._task.work(upto)
+        except MessagesGoneError as error:
+            self._refuse(error)
+            progress = Progress.DONE
+        if progress is Progress.DONE:
+            self._task = None
+            self._clients.rests(self)
+        return progress is Progress.MORE
+
+    # -- What a task may use -------------------------------------------------------------------
+
+    @property
+    def room(self) -> int:
+        """Bytes that may be sent now: the rest when these have left (`writable`)."""
+        return min(self._credit, DELIVERY_BYTES - self.pipe.waiting_bytes)
+
+    def send_pack(self, row: Row, data: bytes) -> None:
+        self.answer(cw.Delivered(row.position, row.stamp, data, row.view))
+        self._credit -= len(data)
 
     # -- Asking --------------------------------------------------------------------------------
 
@@ -189,6 +238,9 @@ class Client:
     _HANDLERS: ClassVar[dict[type, Callable[[Client, Any], None]]] = {
         cw.Tail: _tail,
         cw.Credit: _add_credit,
+        cw.ReadLog: _read_log,
+        cw.AskLog: _ask,
+        cw.AskSlices: _ask,
         cw.AskStatus: _status,
         cw.AskBarrier: _barrier,
         cw.Add: _change,
@@ -205,6 +257,7 @@ class Clients:
         self._clients: dict[int, Client] = {}
         self._last_number = 0
         self._readers: dict[Client, None] = {}
+        self._workers: dict[Client, None] = {}  # those with a task
         self._read_to = 0
         self._effects: deque[Effect] = deque()
         self._carrying = False
@@ -224,10 +277,17 @@ class Clients:
     def reads(self, client: Client) -> None:
         self._readers[client] = None
 
+    def works(self, client: Client) -> None:
+        self._workers[client] = None
+
+    def rests(self, client: Client) -> None:
+        self._workers.pop(client, None)
+
     def forget(self, client: Client) -> None:
         """It is gone. What it waits for is not asked for any more: it asks elsewhere."""
         self._clients.pop(client.number, None)
         self._readers.pop(client, None)
+        self._workers.pop(client, None)
         self._barriers = {n: b for n, b in self._barriers.items() if b[0] is not client}
         self.host.home.lost(client.number)
         self.carry_out()
@@ -287,6 +347,16 @@ class Clients:
             self._read_to = self.host.broker.position
             for client in list(self._readers):
                 client.read_on()
+        if self._workers and not self.host.journal.rows_wait:
+            self._work()
+
+    def _work(self) -> None:
+        """For those who read a part of the log: a piece for each, then the others have their
+        turn."""
+        upto = self.host.broker.position
+        more = [client.work(upto) for client in list(self._workers)]
+        if any(more):
+            self.host.settle_soon()
 
     # -- Barriers ------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ import msgspec
 from antiphon.core.effects import Accepted, Tail
 from antiphon.errors import DiskFullError, FormatError, JournalDamagedError
 from antiphon.formats import journal as f
+from antiphon.formats.client_wire import LogSlice
 from antiphon.formats.entry import (
     Entry,
     SnapshotMeta,
@@ -250,6 +251,51 @@ class Journal:
                 rows = filter(self._has_pack, segment.index.rows_for(pattern, first))
                 found += islice(rows, most - len(found))
         return found
+
+    def whole_from(self, upto: int) -> int:
+        """The first position from which on every pack is here, up to the one that was accepted
+        last."""
+        whole = upto + 1
+        for segment in reversed(self._segments):
+            index = segment.index
+            if not len(index):
+                continue
+            if index.last_position < whole - 1:
+                break  # others were between this segment and the next
+            whole = index.whole_from(self._manifest, self._parked)
+            if whole > index.first_position:
+                break
+        return whole
+
+    def position_at(self, stamp: int) -> int | None:
+        """The first one here that was accepted then or later; None: all were before."""
+        found = (segment.index.position_at(stamp) for segment in self._segments)
+        return next((position for position in found if position is not None), None)
+
+    def slices(
+        self, matches: Callable[[str], bool], first: int, last: int, most: int, rows: int
+    ) -> tuple[list[LogSlice], int]:
+        """Where messages are whose destinations match (`SegmentIndex.slices`), and where to go on:
+        looks at so many rows, of one segment."""
+        for segment in self._segments:
+            if len(segment.index) and segment.index.last_position >= first:
+                found, following = segment.index.slices(matches, first, last, most, rows)
+                if following > first:
+                    return found, following
+        return [], last + 1
+
+    def payload(self, row: f.Row) -> bytes:
+        """The pack of a row, for who reads much and once: it is not kept in memory for that."""
+        if (payload := self._cache.get(row.position)) is not None:
+            return payload
+        holders = (s for s in reversed(self._segments) if len(s.index))
+        segment = next(s for s in holders if s.index.first_position <= row.position)
+        return self._entry_of(segment, row).payload
+
+    @property
+    def rows_wait(self) -> bool:
+        """Some that were accepted are not in the index yet, for want of room on the disk."""
+        return bool(self._unplaced)
 
     def remember(self, position: int, payload: bytes) -> None:
         """A pack that was just accepted, and will probably be read soon."""

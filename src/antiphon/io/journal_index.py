@@ -10,10 +10,13 @@ from __future__ import annotations
 import heapq
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
 
+from antiphon.formats.client_wire import LogSlice
 from antiphon.formats.destination import is_pattern, matcher
-from antiphon.formats.journal import Row, encode_row
+from antiphon.formats.journal import Manifest, Row, encode_row
+
+NEVER = 1 << 64
 
 
 class SegmentIndex:
@@ -29,6 +32,10 @@ class SegmentIndex:
         self._numbers: dict[str, int] = {}
         self._rows_of: list[array[int]] = []  # by destination: places of its rows
         self._sources: dict[int, int] = {}  # place -> entry, of packs that were stored earlier
+        self._oldest_source = NEVER
+        self._whole_from = 0  # no position is left out between this one and the last
+        self._looked_at: Manifest | None = None  # when it was found out
+        self._lost_to = 0  # that packs are missing up to this position
         self.file_size = 0
         self.unwritten: list[bytes] = []
         self.complete_to = 0  # the newest checkpoint
@@ -39,6 +46,25 @@ class SegmentIndex:
     @property
     def last_position(self) -> int:
         return self._positions[-1] + self._counts[-1] - 1 if self._positions else 0
+
+    @property
+    def first_position(self) -> int:
+        """Of an index that has rows."""
+        return self._positions[0]
+
+    def whole_from(self, manifest: Manifest, parked: Container[int]) -> int:
+        """The first position from which on no row is missing, up to the last, and no pack. Of an
+        index that has rows. `parked`: the entries before the log's base that are still there."""
+        if self._looked_at is not manifest:  # what is there changes with the manifest only
+            self._looked_at, self._lost_to = manifest, 0
+            if self._oldest_source <= manifest.base_index:
+                self._lost_to = self._end_of_lost(manifest.base_index, parked)
+        return max(self._whole_from, self._lost_to + 1)
+
+    def _end_of_lost(self, base: int, parked: Container[int]) -> int:
+        lost = (at for at, s in self._sources.items() if s <= base and s not in parked)
+        at = max(lost, default=None)
+        return self._positions[at] + self._counts[at] - 1 if at is not None else 0
 
     def add(self, row: Row) -> None:
         """A row that is new: in memory now, in the file with the next write."""
@@ -58,6 +84,9 @@ class SegmentIndex:
         self._rows_of[number].append(len(self._positions))
         if row.source:
             self._sources[len(self._positions)] = row.source
+            self._oldest_source = min(self._oldest_source, row.source)
+        if row.position != self.last_position + 1 or not self._positions:
+            self._whole_from = row.position
         self._positions.append(row.position)
         self._counts.append(row.count)
         self._indexes.append(row.index)
@@ -97,9 +126,7 @@ class SegmentIndex:
 
     def rows_for(self, pattern: str, position: int) -> Iterator[Row]:
         """Rows of the destinations that match, from this position on."""
-        start = bisect_right(self._positions, position) - 1
-        if start < 0 or self._positions[start] + self._counts[start] <= position:
-            start += 1
+        start = self._place(position)
         # Each destination's places ascend, so merged they do too.
         return map(self.row, heapq.merge(*(_from(p, start) for p in self._matching(pattern))))
 
@@ -112,6 +139,50 @@ class SegmentIndex:
         for name, number in self._numbers.items():
             if matches(name):
                 yield self._rows_of[number]
+
+    def _place(self, position: int) -> int:
+        """Of the first row with messages at or after this position."""
+        at = bisect_right(self._positions, position) - 1
+        if at < 0 or self._positions[at] + self._counts[at] <= position:
+            at += 1
+        return at
+
+    def position_at(self, stamp: int) -> int | None:
+        """The first one that was accepted then or later; None: all were before."""
+        at = bisect_left(self._stamps, stamp)
+        return self._positions[at] if at < len(self) else None
+
+    def slices(
+        self, matches: Callable[[str], bool], first: int, last: int, most: int, rows: int
+    ) -> tuple[list[LogSlice], int]:
+        """Where messages are from `first` to `last` whose destinations match, in slices of about
+        `most`; looks at so many rows, and says which position comes after them."""
+        start = self._place(first)
+        stop = min(start + rows, bisect_right(self._positions, last))
+        found: list[LogSlice] = []
+        for number in sorted(set(self._destinations[start:stop])):
+            if matches(self._names[number]):
+                places = self._rows_of[number]
+                own = places[bisect_left(places, start) : bisect_left(places, stop)]
+                found += self._sliced(own, first, last, most)
+        done = self._positions[stop - 1] + self._counts[stop - 1] if stop > start else first
+        return found, max(done, first)
+
+    def _sliced(self, places: array[int], first: int, last: int, most: int) -> Iterator[LogSlice]:
+        """The rows at these places, which are of one destination, cut to two positions."""
+        name = self._names[self._destinations[places[0]]]
+        begin = end = messages = 0
+        for at in places:
+            low = max(self._positions[at], first)
+            high = min(self._positions[at] + self._counts[at] - 1, last)
+            if messages and messages + high - low + 1 > most:
+                yield LogSlice(name, begin, end, messages)
+                messages = 0
+            if not messages:
+                begin = low
+            end = high
+            messages += high - low + 1
+        yield LogSlice(name, begin, end, messages)
 
     def touches(self, first: int, last: int) -> bool:
         """Whether a pack of this segment holds one of these positions."""

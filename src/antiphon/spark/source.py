@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from antiphon.spark import reading
 
 
 class AntiphonSource(DataSource):
     @classmethod
     def name(cls) -> str:
         return "antiphon"
+
+    def schema(self) -> StructType:
+        return reading.schema()
+
+    def reader(self, schema: StructType) -> reading.BatchReader:
+        return reading.BatchReader(self.options, schema)
+
+    def streamReader(self, schema: StructType) -> reading.StreamReader:  # noqa: N802
+        return reading.StreamReader(self.options, schema)

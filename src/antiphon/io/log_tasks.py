@@ -1,0 +1,150 @@
+"""What a server does for those who read a part of the log: bounds, slices, packs of a range.
+
+Promises: only accepted messages are told, and all of them: a server that has not got as far as the
+end that is wanted waits until it has, and one that no longer has the beginning says so
+(`MessagesGoneError`). Each turn does a bounded piece of the work, so others hardly notice; what is
+read from the disk does not push anything out of the server's memory.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from antiphon.errors import FormatError, MessagesGoneError
+from antiphon.formats import client_wire as cw
+from antiphon.formats import destination as names
+from antiphon.formats.journal import Row
+from antiphon.io.journal import Journal
+
+ROWS_A_TURN = 10_000
+"""Of the index, that are counted in one turn: a few milliseconds."""
+
+PACKS_A_TURN = 100
+TOPICS_MAX = 10_000
+
+
+class Progress(enum.Enum):
+    DONE = enum.auto()
+    MORE = enum.auto()  # it can go on at once
+    WAITS = enum.auto()  # for messages to be accepted, for credit, or for what it sent to leave
+
+
+class Reader(Protocol):
+    """Who has asked."""
+
+    @property
+    def room(self) -> int: ...
+    def send_pack(self, row: Row, data: bytes) -> None: ...
+    def answer(self, answer: cw.Answer) -> None: ...
+
+
+class Task(Protocol):
+    def work(self, upto: int) -> Progress:
+        """Do a piece; the journal has the rows of all messages up to `upto`, the last one that was
+        accepted. Raises what cannot be granted."""
+
+
+class FindBounds:
+    def __init__(self, reader: Reader, journal: Journal, m: cw.AskLog) -> None:
+        self._reader = reader
+        self._journal = journal
+        self._stamp = m.stamp
+
+    def work(self, upto: int) -> Progress:
+        first = self._journal.whole_from(upto)
+        at = self._journal.position_at(self._stamp)
+        at = upto + 1 if at is None else max(at, first)
+        self._reader.answer(cw.LogBounds(first, upto, at))
+        return Progress.DONE
+
+
+class FindSlices:
+    def __init__(self, reader: Reader, journal: Journal, m: cw.AskSlices) -> None:
+        check_range(m.first, m.last)
+        if m.most < 1 or len(m.topics) > TOPICS_MAX:
+            raise FormatError(f"slices of {m.most} messages, of {len(m.topics)} topics")
+        self._reader = reader
+        self._journal = journal
+        self._asked = m
+        self._matches = matcher_of_any(m.topics)
+
+    def work(self, upto: int) -> Progress:
+        m = self._asked
+        if upto < m.last:
+            return Progress.WAITS
+        check_kept(self._journal, m.first, m.last, upto)
+        found, following = self._journal.slices(self._matches, m.first, m.last, m.most, ROWS_A_TURN)
+        self._reader.answer(cw.LogSlices(tuple(found), following))
+        return Progress.DONE
+
+
+class ReadRange:
+    def __init__(self, reader: Reader, journal: Journal, m: cw.ReadLog) -> None:
+        check_range(m.first, m.last)
+        names.parse(m.destination)
+        self._reader = reader
+        self._journal = journal
+        self._destination = m.destination
+        self._next = m.first
+        self._last = m.last
+
+    def work(self, upto: int) -> Progress:
+        end = min(self._last, upto)
+        if self._next <= end:
+            if self._reader.room <= 0:
+                return Progress.WAITS
+            # Each time: what is kept changes while this goes on.
+            check_kept(self._journal, self._next, self._last, upto)
+            self._send(end)
+        if self._next > self._last:
+            self._reader.answer(cw.LogEnd(self._last))
+            return Progress.DONE
+        return Progress.MORE if self._next <= end else Progress.WAITS
+
+    def _send(self, end: int) -> None:
+        rows = self._journal.rows_for(self._destination, self._next, PACKS_A_TURN)
+        for row in rows:
+            if row.position > end:
+                break
+            if self._reader.room <= 0:
+                return
+            self._reader.send_pack(row, self._journal.payload(row))
+            self._next = row.position + row.count
+        else:
+            if len(rows) == PACKS_A_TURN:
+                return
+        self._next = end + 1  # there are no others up to there
+
+
+def task_for(m: cw.AskLog | cw.AskSlices | cw.ReadLog, reader: Reader, journal: Journal) -> Task:
+    """Raises `FormatError` on a request that makes no sense, and `InvalidDestinationError`."""
+    if isinstance(m, cw.AskLog):
+        return FindBounds(reader, journal, m)
+    if isinstance(m, cw.AskSlices):
+        return FindSlices(reader, journal, m)
+    return ReadRange(reader, journal, m)
+
+
+def check_range(first: int, last: int) -> None:
+    if not 0 < first <= last:
+        raise FormatError(f"no range of positions: {first} to {last}")
+
+
+def check_kept(journal: Journal, first: int, last: int, upto: int) -> None:
+    kept_from = journal.whole_from(upto)
+    if first < kept_from:
+        gone = min(last, kept_from - 1)
+        raise MessagesGoneError(
+            f"messages {first} to {gone} are gone: this server keeps those from {kept_from} on"
+        )
+
+
+def matcher_of_any(topics: Sequence[str]) -> Callable[[str], bool]:
+    """Raises `InvalidDestinationError`."""
+    for topic in topics:
+        names.parse(topic)
+    exact = frozenset(topics)
+    patterns = [names.matcher(t) for t in topics if names.is_pattern(t.partition(":")[2])]
+    return lambda name: name in exact or any(matches(name) for matches in patterns)

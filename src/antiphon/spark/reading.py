@@ -1,0 +1,143 @@
+"""Reading topics with Spark, in batches and as streams.
+
+Promises: a batch is one range of positions, fixed when it is planned. A stream goes on exactly
+where its checkpoint is, never back, and its offset is the last position that it has read. Each task
+counts: one that finds fewer messages than were planned fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from antiphon.errors import MessagesGoneError
+from antiphon.spark import columns as arrow
+from antiphon.spark import filters, planning
+from antiphon.spark.filters import Wanted
+from antiphon.spark.logs import Log, Slice
+from antiphon.spark.reading_options import log_of, parse
+
+
+def schema() -> StructType:
+    return from_arrow_schema(arrow.SCHEMA)
+
+
+def chosen_columns(wanted: StructType) -> list[str]:
+    """Of a schema that the user may have given. Raises `ValueError`."""
+    known = {field.name: field.dataType for field in schema().fields}
+    for field in wanted.fields:
+        if field.name not in known:
+            raise ValueError(f"there is no column {field.name!r}, only: {', '.join(known)}")
+        if field.dataType != known[field.name]:
+            raise ValueError(
+                f"column {field.name!r} is of type {known[field.name].simpleString()}, not "
+                f"{field.dataType.simpleString()}"
+            )
+    return [field.name for field in wanted.fields]
+
+
+class Piece(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, slices: tuple[Slice, ...]) -> None:
+        super().__init__(slices)
+        self.slices = slices
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, options: Mapping[str, str], wanted_schema: StructType) -> None:
+        self._options = parse(options, stream=False)
+        self._log = log_of(self._options)
+        self._columns = chosen_columns(wanted_schema)
+        self._wanted = Wanted()
+
+    def pushFilters(self, filters_: list[Filter]) -> list[Filter]:  # noqa: N802
+        self._wanted, rest = filters.take(filters_)
+        return rest
+
+    def partitions(self) -> list[InputPartition]:
+        first, last = planning.batch_range(self._log, self._options)
+        first, last = planning.narrowed(self._log, self._wanted, first, last)
+        topics = planning.chosen_topics(self._options.topics, self._wanted)
+        most = self._options.messages_per_task
+        return [Piece(some) for some in planning.tasks(self._log, topics, first, last, most)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read(self._log, partition, self._columns, self._wanted)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Offsets are `{"position": the last one that was read}`."""
+
+    def __init__(self, options: Mapping[str, str], wanted_schema: StructType) -> None:
+        self._options = parse(options, stream=True)
+        self._log = log_of(self._options)
+        self._columns = chosen_columns(wanted_schema)
+        self._end: int | None = None  # where this run ends; None: never
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        bounds = self._log.bounds()
+        return {"position": planning.start(self._log, self._options.start, bounds) - 1}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        most = self._options.messages_per_trigger
+        return ReadMaxRows(most) if most else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._end = self._log.bounds().last
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        done, bounds = start["position"], self._log.bounds()
+        planning.check_kept(done + 1, bounds)
+        last = bounds.last if self._end is None else min(self._end, bounds.last)
+        if last <= done:
+            return start  # also where another server, or a copy of a journal, is behind
+        if isinstance(limit, ReadMaxRows):
+            topics = self._options.topics
+            last = planning.limited(self._log, topics, done + 1, last, limit.max_rows)
+        return {"position": last}
+
+    def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
+        return {"position": self._log.bounds().last}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        first, last = start["position"] + 1, end["position"]
+        most = self._options.messages_per_task
+        some = planning.tasks(self._log, self._options.topics, first, last, most)
+        return [Piece(slices) for slices in some]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read(self._log, partition, self._columns, Wanted())
+
+
+def read(
+    log: Log, partition: InputPartition, columns: Sequence[str], wanted: Wanted
+) -> Iterator[pa.RecordBatch]:
+    if not isinstance(partition, Piece):
+        return  # Spark's own, where nothing is to be read
+    for piece in partition.slices:
+        batches = log.read(piece, filters.columns_for(wanted, [*columns]))
+        yield from filters.compared(_counted(batches, piece), wanted, [*columns])
+
+
+def _counted(batches: Iterator[pa.RecordBatch], piece: Slice) -> Iterator[pa.RecordBatch]:
+    """Raises `MessagesGoneError` if there are not as many as there should be."""
+    rows = 0
+    for batch in batches:
+        rows += batch.num_rows
+        yield batch
+    if rows != piece.messages:
+        raise MessagesGoneError(
+            f"topic {piece.topic!r} had {piece.messages} messages from {piece.first} to "
+            f"{piece.last} when the query was planned, and has {rows} now"
+        )

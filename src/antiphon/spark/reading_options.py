@@ -1,0 +1,143 @@
+"""What may be said to `spark.read.format("antiphon")`: every option checked, by name.
+
+A *place* is where reading begins or ends: a position, a time, `earliest` or `latest`. Both ends are
+included: what was accepted at the time that is named belongs to both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from antiphon.errors import InvalidDestinationError
+from antiphon.formats import destination as names
+from antiphon.spark.logs import Log
+
+EARLIEST, LATEST = "earliest", "latest"
+MESSAGES_PER_TASK = 1_000_000
+
+OPTIONS = (
+    "url",
+    "journal",
+    "archive",
+    "topic",
+    "startingPosition",
+    "endingPosition",
+    "maxMessagesPerTrigger",
+    "messagesPerTask",
+)
+STREAM_ONLY, BATCH_ONLY = "maxMessagesPerTrigger", "endingPosition"
+
+Place = int | datetime | str
+"""A position; a time; EARLIEST or LATEST."""
+
+
+class ReadingOptions(NamedTuple):
+    url: str
+    journal: str
+    archive: str
+    topics: tuple[str, ...]
+    start: Place
+    end: Place
+    messages_per_trigger: int  # 0: no limit
+    messages_per_task: int
+
+
+def parse(given: Mapping[str, str], *, stream: bool) -> ReadingOptions:
+    """Raises `ValueError`, with the name of the option and what is allowed."""
+    known = {name.lower(): name for name in OPTIONS}
+    unwanted = BATCH_ONLY if stream else STREAM_ONLY
+    values = {}
+    for name, value in given.items():
+        if name.lower() not in known:
+            raise ValueError(f"option {name!r} is not known; there are: {', '.join(OPTIONS)}")
+        values[known[name.lower()]] = value
+    if unwanted in values:
+        raise ValueError(f"option {unwanted} is for {'read' if stream else 'readStream'}")
+    return ReadingOptions(
+        *_where(values),
+        _topics(values.get("topic", "")),
+        _place("startingPosition", values.get("startingPosition", EARLIEST)),
+        _place("endingPosition", values.get("endingPosition", LATEST)),
+        _number(values, "maxMessagesPerTrigger", 0),
+        _number(values, "messagesPerTask", MESSAGES_PER_TASK),
+    )
+
+
+def _where(values: Mapping[str, str]) -> tuple[str, str, str]:
+    url, journal, archive = (values.get(name, "") for name in ("url", "journal", "archive"))
+    if bool(url) + bool(journal) != 1 and not (archive and not url and not journal):
+        raise ValueError(
+            "say where to read: option url, or journal (a server's folder), or archive; or archive "
+            "with one of the others, which has what is newer"
+        )
+    return url, journal, archive
+
+
+def _topics(text: str) -> tuple[str, ...]:
+    topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not topics:
+        raise ValueError("option topic is missing: a topic, or several with commas between them")
+    for topic in topics:
+        try:
+            names.check_name(topic)
+        except InvalidDestinationError as error:
+            raise ValueError(f"option topic: {error}") from None
+    return topics
+
+
+def _place(name: str, text: str) -> Place:
+    if text in (EARLIEST, LATEST):
+        return text
+    if text.isascii() and text.isdigit() and int(text) > 0:
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None:
+        raise ValueError(
+            f"option {name} is {EARLIEST}, {LATEST}, a position from 1 on, or a time with its zone "
+            f"like 2026-11-15T22:00:00Z, not {text!r}"
+        )
+    return time
+
+
+def _number(values: Mapping[str, str], name: str, default: int) -> int:
+    text = values.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise ValueError(f"option {name} is a number of messages from 1 on, not {text!r}")
+    return int(text)
+
+
+def log_of(options: ReadingOptions) -> Log:
+    """Raises what is wrong with where it is said to be."""
+    if not options.archive:
+        return _newest(options)
+    from antiphon.spark.archive_log import ArchiveLog, Joined
+
+    archive = ArchiveLog(options.archive)
+    return Joined(archive, _newest(options)) if options.url or options.journal else archive
+
+
+def _newest(options: ReadingOptions) -> Log:
+    if options.url:
+        from antiphon.spark.server_log import ServerLog
+
+        return ServerLog(options.url)
+    from antiphon.spark.journal_log import JournalLog
+
+    return JournalLog(options.journal)
+
+
+def stamp_at(time: datetime) -> int:
+    """The first of the log's ms that is not before this time."""
+    return max(0, -(-(time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)))
+
+
+def stamp_after(time: datetime) -> int:
+    """The first that is after it."""
+    return max(0, (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1) + 1)
