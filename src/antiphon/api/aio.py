@@ -47,6 +47,7 @@ from antiphon.api.state import StateProvider
 from antiphon.api.waiting import Deadline, Script
 from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import IllegalStateError, JMSError
+from antiphon.formats.columns import Packed
 
 Outcome = TypeVar("Outcome")
 Entered = TypeVar("Entered", bound="AbstractAsyncContextManager[Any]")
@@ -252,6 +253,10 @@ class Producer(BaseProducer):
         """Send many, and return how many when the servers have them all. An error says in its
         `sent` how many they had before it."""
         return await run(self._sending_all(destination, messages, headers))
+
+    async def send_packed(self, destination: Destination, messages: Packed) -> None:
+        """Send messages that stand in columns, as one pack: for pipelines, which have them so."""
+        await run(self._sending_packed(destination, messages))
 
     async def close(self) -> None:
         self._close()

@@ -188,6 +188,7 @@ class Conversation:
         self._state = State.PAUSING
         self._outbox = Outbox(session, packing or SelfClocking())
         self.try_send = self._outbox.put
+        self.try_send_packed = self._outbox.put_packed
         """As `send`, but None if there is no `room`. Without a detour: this is called for every
         message."""
 

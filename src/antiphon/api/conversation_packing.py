@@ -76,6 +76,7 @@ class Batch(Ticket):
 
     __slots__ = (
         "_neglected",
+        "body",
         "count",
         "destination",
         "first",
@@ -101,6 +102,7 @@ class Batch(Ticket):
         self.count = 0
         self.size = 0
         self.messages: list[Outgoing] = []
+        self.body = b""  # instead of these, if they came packed
         self.pack = b""  # until it has left
         self._neglected = neglected
 
@@ -115,8 +117,8 @@ class Batch(Ticket):
 
     def close(self, session: int) -> None:
         """No more messages: from now on it is a pack."""
-        body, flags = columns.encode(self.messages)
-        self.messages = []
+        body, flags = (self.body, 0) if self.body else columns.encode(self.messages)
+        self.messages, self.body = [], b""
         self.left = True
         self.pack = pack.encode(
             self.destination,
@@ -129,7 +131,7 @@ class Batch(Ticket):
         )
 
     def finish(self, error: JMSError | None = None) -> None:
-        self.messages, self.pack = [], b""
+        self.messages, self.body, self.pack = [], b"", b""
         self.settle(error)
 
 
@@ -188,6 +190,23 @@ class Outbox:
         self._held_bytes += size
         if self._held_bytes >= ROOM_BYTES:
             self.has_room = False
+        return batch
+
+    def put_packed(
+        self, stream: Stream, destination: str, flags: int, body: bytes, count: int
+    ) -> Batch | None:
+        """The same for the body of a pack, which becomes one as it is."""
+        if not self.has_room:
+            return None
+        size = len(body) + count * MESSAGE_BYTES
+        self._check_size(size)
+        batch = Batch(stream, destination, flags, None, self.neglected)
+        batch.body, batch.count, batch.size = body, count, size
+        self._gathering.append(batch)
+        self._open = None
+        stream.sequence += count
+        self._held_bytes += size
+        self.has_room = self._held_bytes < ROOM_BYTES
         return batch
 
     def _check_size(self, size: int) -> None:

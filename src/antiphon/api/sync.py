@@ -39,6 +39,7 @@ from antiphon.api.state import StateProvider
 from antiphon.api.waiting import Deadline, Script
 from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import JMSError, OutcomeUnknownError
+from antiphon.formats.columns import Packed
 from antiphon.io.loop import background_loop
 
 Outcome = TypeVar("Outcome")
@@ -210,6 +211,10 @@ class Producer(BaseProducer):
         """Send many, and return how many when the servers have them all. An error says in its
         `sent` how many they had before it."""
         return run(self._sending_all(destination, messages, headers))
+
+    def send_packed(self, destination: Destination, messages: Packed) -> None:
+        """Send messages that stand in columns, as one pack: for pipelines, which have them so."""
+        run(self._sending_packed(destination, messages))
 
     def close(self) -> None:
         self._close()
