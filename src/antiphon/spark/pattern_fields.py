@@ -32,6 +32,13 @@ HEADERS = (
 TIMES = ("timestamp", "stamp")
 
 
+def columns_of(name: str) -> tuple[str, ...]:
+    """In which columns this part is looked for."""
+    if name in HEADERS or name in TIMES:
+        return (name,)
+    return ("properties", "text")
+
+
 def text_of(name: str) -> Column:
     place, _, rest = name.partition(".")
     if name in HEADERS:

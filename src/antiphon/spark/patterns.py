@@ -31,8 +31,9 @@ from pyspark.sql.streaming.stateful_processor import (
     StatefulProcessorHandle,
     TimerValues,
 )
+from pyspark.sql.types import StructType
 
-from antiphon.spark import pattern_fields
+from antiphon.spark import pattern_fields, reading
 from antiphon.spark.pattern_changes import RiseAndFall, RisesBy
 from antiphon.spark.pattern_counts import AtLeast
 from antiphon.spark.pattern_events import (
@@ -132,7 +133,8 @@ def run(
 ) -> StreamingQuery:
     """Looks for the pattern in topics, from their beginning on, and publishes what it finds. With a
     checkpoint it goes on where it was. `once`: it ends when it has seen what is there now."""
-    messages = spark.readStream.format("antiphon").option("url", url).option("topic", topic).load()
+    reader = spark.readStream.format("antiphon").schema(_looked_at(pattern, time))
+    messages = reader.option("url", url).option("topic", topic).load()
     found = find(messages, pattern, time=time, lateness=lateness)
     writer = found.writeStream.format("antiphon").option("url", url).option("topic", to)
     writer = writer.option("checkpointLocation", checkpoint)
@@ -187,6 +189,14 @@ def counts(query: StreamingQuery) -> Counts:
         sum(row.skipped for row in seen),
         sum(operator.numRowsDroppedByWatermark for operator in operators),
     )
+
+
+def _looked_at(pattern: Pattern[Any], time: str) -> StructType:
+    """Nothing else needs to be read."""
+    names = [time, *(field.name for field in pattern.fields)]
+    names += [] if pattern.key is None else [pattern.key]
+    wanted = {"position", *(column for name in names for column in pattern_fields.columns_of(name))}
+    return StructType([field for field in reading.schema().fields if field.name in wanted])
 
 
 def _events(messages: DataFrame, pattern: Pattern[Any], time: str) -> DataFrame:
