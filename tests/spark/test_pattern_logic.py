@@ -208,6 +208,14 @@ def test_the_same_time_is_ordered_by_position() -> None:
     assert told(found) == [(5, (0, 1, 2))]
 
 
+def test_what_comes_just_in_time_is_not_absent() -> None:
+    paid, ordered = patterns.event(step="pay"), patterns.event(step="order")
+    pattern = patterns.absence(paid, after=ordered, within="100 milliseconds")
+    order: Happened = (0, 0, {"step": "order"})
+    assert find(pattern, [[order, (100, 1, {"step": "pay"})]]) == []
+    assert told(find(pattern, [[order, (101, 1, {"step": "pay"})]])) == [(100, (0,))]
+
+
 def test_places_are_told_once_while_there_are_enough() -> None:
     rises = patterns.rises_by(0.2, value="level", within="50 milliseconds")
     pattern = patterns.at_least(2, of="place", where=rises, within="10 milliseconds")
