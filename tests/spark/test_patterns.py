@@ -227,6 +227,23 @@ def _messages(member: antiphon.Member) -> Iterator[antiphon.Message]:
                 return
 
 
+def test_a_table_is_refused(spark: SparkSession) -> None:
+    with pytest.raises(ValueError, match="use readStream"):
+        patterns.find(spark.createDataFrame([], COLUMNS), FALLEN)
+
+
+def test_the_key_is_a_property_under_its_own_name(spark: SparkSession) -> None:
+    def properties(key: str | None) -> dict[str, str]:
+        pattern = patterns.rises_by(0.1, value="v", within="1 day", key=key)
+        row = spark.sql("select 'k' as key").select(patterns._properties(pattern)).first()
+        assert row is not None
+        found: dict[str, str] = row[0]
+        return found
+
+    assert properties("text.order.id") == {"id": "k"}
+    assert properties("no-name") == properties(None) == {}
+
+
 def test_a_query_has_few_partitions_unless_its_user_has_chosen(spark: SparkSession) -> None:
     """And Spark is left as it was."""
     setting, chosen = "spark.sql.shuffle.partitions", spark.conf.get("spark.sql.shuffle.partitions")

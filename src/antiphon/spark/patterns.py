@@ -50,6 +50,9 @@ from antiphon.spark.pattern_timeline import Memory, Timeline
 
 LATENESS = "5 seconds"
 
+BATCH = 100_000
+"""Messages that are read at a time where many wait: until all of them are there, they are kept."""
+
 _OBSERVED = "antiphon.patterns"
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _SPARKS_OWN = "200"
@@ -134,6 +137,7 @@ def run(
     """Looks for the pattern in topics, from their beginning on, and publishes what it finds. With a
     checkpoint it goes on where it was. `once`: it ends when it has seen what is there now."""
     reader = spark.readStream.format("antiphon").schema(_looked_at(pattern, time))
+    reader = reader.option("maxMessagesPerTrigger", BATCH)
     messages = reader.option("url", url).option("topic", topic).load()
     found = find(messages, pattern, time=time, lateness=lateness)
     writer = found.writeStream.format("antiphon").option("url", url).option("topic", to)
@@ -155,6 +159,8 @@ def find(
     that of the events, also as a property, and the text is JSON. `timestamp` is when it was
     complete."""
     milliseconds("lateness", lateness)
+    if not messages.isStreaming:
+        raise ValueError("patterns are found in streams: use readStream, also for what is there")
     rows = _events(messages, pattern, time).withWatermark("time", lateness)
     # Before the others are left out: a message that is skipped lets time pass all the same.
     rows = rows.observe(
@@ -162,7 +168,7 @@ def find(
         f.count(f.lit(1)).alias("messages"),
         f.count_if(~f.col("usable")).alias("skipped"),
     )
-    grouped = rows.filter("usable").groupBy("key")
+    grouped = rows.filter("usable").drop("usable").groupBy("key")
     found = grouped.transformWithState(_Finder(pattern), _FOUND, "Append", "EventTime")
     return found.select(
         f.timestamp_millis("time").alias("timestamp"),
@@ -182,8 +188,9 @@ class Counts(NamedTuple):
 
 
 def counts(query: StreamingQuery) -> Counts:
-    seen = [batch.observedMetrics[_OBSERVED] for batch in query.recentProgress]
-    operators = [one for batch in query.recentProgress for one in batch.stateOperators]
+    batches = [one for one in query.recentProgress if _OBSERVED in one.observedMetrics]
+    seen = [batch.observedMetrics[_OBSERVED] for batch in batches]
+    operators = [one for batch in batches for one in batch.stateOperators]
     return Counts(
         sum(row.messages for row in seen),
         sum(row.skipped for row in seen),
@@ -256,12 +263,12 @@ class _Finder(StatefulProcessor):
         timerValues: TimerValues,  # noqa: N803
     ) -> Iterator[Row]:
         memory = self._memory()
-        for _, _, _, time, position, *values in rows:
+        for _key, _time, at, position, *values in rows:
             memory.held_back.append(
-                Event(time, position, dict(zip(self._names, values, strict=True)))
+                Event(at, position, dict(zip(self._names, values, strict=True)))
             )
         self._keep(memory)
-        return iter(())
+        return iter(())  # what it makes is found when the timer says so
 
     def handleExpiredTimer(  # noqa: N802
         self,
