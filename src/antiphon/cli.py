@@ -441,7 +441,7 @@ def _add_experiment(commands: Commands) -> None:
             name,
             what,
             example.replace("groups", name),
-            _implementation(f"antiphon.experiments.{name}", "run"),
+            _implementation("antiphon.experiments.command", name),
         )
         parser.add_argument(
             "--quick", action="store_true", help="a few points, to see that it works"

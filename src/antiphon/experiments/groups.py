@@ -19,6 +19,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import Progress
 
@@ -50,11 +51,11 @@ class Plan(NamedTuple):
 
 
 def run(args: argparse.Namespace) -> int:
-    session.require("antiphon experiment")
     plan = Plan(sizes=QUICK_SIZES, seconds=0.5) if args.quick else Plan()
     output = Output(args.out, "Groups: the thesis' figures 6.7 to 6.10")
     facts = measure(plan, output.raw)
-    rows = evaluate(facts, output.raw, args.master)
+    with session.start("antiphon experiment groups", args.master, latency.SETTINGS) as spark:
+        rows = evaluate(spark, facts, output.raw)
     tell(rows, plan, output)
     path = output.finish(rows)
     print(json.dumps({"report": str(path), "results": rows}) if args.json else f"report: {path}")
@@ -102,12 +103,8 @@ def _work(crew: Crew, name: str, seconds: float) -> Iterator[Done]:
         yield work(Run(f"{name}-send_async", TEXT, seconds))
 
 
-def evaluate(facts: dict[str, Row], folder: Path, master: str | None) -> list[Row]:
-    spark = session.start("antiphon experiment groups", master, latency.SETTINGS)
-    try:
-        found = latency.rows(latency.by_run(latency.messages(spark.read.parquet(str(folder)))))
-    finally:
-        spark.stop()
+def evaluate(spark: SparkSession, facts: dict[str, Row], folder: Path) -> list[Row]:
+    found = latency.rows(latency.by_run(latency.messages(spark.read.parquet(str(folder)))))
     return [with_losses({**facts[row["run"]], **row}) for row in found]
 
 

@@ -21,6 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import Progress
 
@@ -93,11 +94,11 @@ class Over(NamedTuple):
 
 
 def run(args: argparse.Namespace) -> int:
-    session.require("antiphon experiment")
     plan = QUICK if args.quick else Plan()
     output = Output(args.out, "Packing: JBora's tables 1 to 3, and figures 3, 5 and 6")
     facts, looks = measure(plan, output.raw)
-    rows, rates = evaluate(facts, output.raw, args.master)
+    with session.start("antiphon experiment packing", args.master, latency.SETTINGS) as spark:
+        rows, rates = evaluate(spark, facts, output.raw)
     tell(rows, {name: Over(looks[name], rates[name]) for name in looks}, plan, output)
     path = output.finish(rows)
     print(json.dumps({"report": str(path), "results": rows}) if args.json else f"report: {path}")
@@ -152,18 +153,15 @@ def figures(done: Done) -> Row:
 
 
 def evaluate(
-    facts: dict[str, Row], folder: Path, master: str | None
+    spark: SparkSession, facts: dict[str, Row], folder: Path
 ) -> tuple[list[Row], dict[str, list[Row]]]:
     """The figures of each run, and how they were over time."""
-    spark = session.start("antiphon experiment packing", master, latency.SETTINGS)
-    try:
-        messages = latency.messages(spark.read.parquet(str(folder))).cache()
-        found = {row["run"]: row for row in latency.rows(latency.by_run(messages))}
-        rates: dict[str, list[Row]] = {name: [] for name in facts}
-        for row in latency.rows(latency.over_time(messages, EVERY_S)):
-            rates[row["run"]].append(row)
-    finally:
-        spark.stop()
+    messages = latency.messages(spark.read.parquet(str(folder))).cache()
+    found = {row["run"]: row for row in latency.rows(latency.by_run(messages))}
+    rates: dict[str, list[Row]] = {name: [] for name in facts}
+    for row in latency.rows(latency.over_time(messages, EVERY_S)):
+        rates[row["run"]].append(row)
+    messages.unpersist()
     return [with_losses({**fact, **found[name]}) for name, fact in facts.items()], rates
 
 

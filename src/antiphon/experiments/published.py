@@ -39,7 +39,7 @@ BEST = {
 }
 """Table 2."""
 
-CLIMBING = {1000: Point(1338, 19.58, degree="10–12")}  # noqa: RUF001  (from, to)
+CLIMBING = {1000: Point(1338, 19.58, degree="10 to 12")}
 """Said of fixed sizes in 5.3."""
 
 MIXED_OFF, MIXED_BEST, MIXED_CLIMBING = Point(269), Point(901, degree="6"), Point(800)

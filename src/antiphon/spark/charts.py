@@ -13,6 +13,9 @@ from typing import NamedTuple
 WIDTH, HEIGHT = 640, 340
 LEFT, RIGHT, TOP, BOTTOM = 70, 14, 34, 76
 TICKS = 8
+LEAST = 1e-6
+"""What is not more than this is shown as 0."""
+
 COLOURS = ("#3b7dd8", "#d9722b", "#3a9a56", "#b1509e", "#b8860b", "#5b9aa0")
 """Told apart on white and on black, and in their order also by those who see colours otherwise."""
 
@@ -47,7 +50,7 @@ class Scale:
 
     def __init__(self, values: Iterable[float], start: float, end: float) -> None:
         greatest = max(values, default=0.0)
-        step = _round_step((greatest if greatest > 0 else 1.0) / TICKS)
+        step = _round_step((greatest if greatest > LEAST else 1.0) / TICKS)
         count = max(1, math.ceil(round(greatest / step, 9)))
         self.ticks = [round(step * n, 10) for n in range(count + 1)]
         self._start = start

@@ -10,9 +10,8 @@ import os
 import platform
 from collections.abc import Iterable, Sequence
 from html import escape
+from importlib.metadata import version
 from pathlib import Path
-
-import pyspark
 
 from antiphon import __version__
 
@@ -78,7 +77,7 @@ class Report:
 def cell(value: Cell) -> str:
     """Three digits say enough; whole numbers have all of theirs."""
     if value is None:
-        return "–"  # noqa: RUF001  (nothing is there)
+        return "-"
     if isinstance(value, str):
         return value
     if isinstance(value, int) or abs(value) >= 1000:
@@ -89,7 +88,7 @@ def cell(value: Cell) -> str:
 def machine() -> str:
     """What a figure was measured on, in a sentence."""
     return (
-        f"antiphon {__version__}, Python {platform.python_version()}, Spark {pyspark.__version__}, "
+        f"antiphon {__version__}, Python {platform.python_version()}, Spark {version('pyspark')}, "
         f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}"
     )
 
