@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 def test_groups(spark: SparkSession, tmp_path: Path) -> None:
     """One configuration; the figures are those that plain Python finds in the same events."""
-    plan = groups.Plan((3,), ("replicated",), (2,), 0.5)
+    plan = groups.Plan((3,), ("replicated",), (2,), 0.3)
     output = Output(str(tmp_path / "out"), "Groups")
     rows = groups.evaluate(spark, groups.measure(plan, output.raw), output.raw)
     assert [(row["call"], row["members"], row["lost"]) for row in rows] == [

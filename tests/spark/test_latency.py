@@ -40,7 +40,6 @@ def plainly(rows: Iterable[Row]) -> dict[str, Row]:
         late = [(max(delivered[key]) - sent[key]) * 1000 for key in keys]
         ended = max(max(delivered[key]) for key in keys)
         found[run] = {
-            "run": run,
             "messages": len(keys),
             "deliveries": sum(len(delivered[key]) for key in keys),
             "messages_per_s": len(keys) / (ended - min(sent[key] for key in keys)),
@@ -74,7 +73,7 @@ def test_the_figures_of_runs(spark: SparkSession, tmp_path: Path) -> None:
     expected = plainly(rows)
     assert [row["run"] for row in found] == ["a", "b"]
     for row in found:
-        assert row == pytest.approx(expected[row["run"]])
+        assert row == pytest.approx(expected[row.pop("run")])
 
 
 def test_figures_over_time(spark: SparkSession, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "8",
 }
 PERCENTS = (50, 99)
-ACCURACY = 10_000
+ACCURACY = 100_000
 """A percentile's rank is off by at most one in so many; below that many values it is exact."""
 
 
