@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.errors import IllegalStateError
-from antiphon.experiments import groups, packing
+from antiphon.experiments import groups, packing_report
 from antiphon.experiments.crew import Look
 from antiphon.experiments.output import Output, Row
 
@@ -45,15 +45,15 @@ def test_the_best_fixed_degree_may_be_none() -> None:
         {"source": "s", "policy": policy, "messages_per_s": rate}
         for policy, rate in (("off", 5.0), ("fixed=2", 4.0), ("adaptive", 9.0))
     ]
-    best = packing.best_fixed(rows, "s")
-    assert (best["policy"], packing.degree(best)) == ("off", 1)
+    best = packing_report.best_fixed(rows, "s")
+    assert (best["policy"], packing_report.degree(best)) == ("off", 1)
     rows[1]["messages_per_s"] = 6.0
-    assert packing.degree(packing.best_fixed(rows, "s")) == 2
+    assert packing_report.degree(packing_report.best_fixed(rows, "s")) == 2
 
 
 def test_packs_over_time() -> None:
     looks = [Look(10.0, 0, 100), Look(10.5, 50, 110), Look(11.0, 50, 110), Look(11.5, 80, 120)]
-    assert packing.pack_sizes(looks, 10.0) == [(0.5, 5.0), (1.5, 3.0)]
+    assert packing_report.pack_sizes(looks, 10.0) == [(0.5, 5.0), (1.5, 3.0)]
 
 
 def test_an_earlier_experiment_is_not_mixed_with_this_one(tmp_path: Path) -> None:

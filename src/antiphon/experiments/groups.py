@@ -16,6 +16,7 @@ import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,26 +74,18 @@ def measure(plan: Plan, folder: Path) -> dict[str, Row]:
         Progress(console=Console(stderr=True), transient=True) as progress,
     ):
         bar = progress.add_task("starting", total=plan.steps)
-        for servers in plan.servers:
-            for contexts in plan.contexts:
-                with ExitStack() as stack:
-                    place = Path(data, f"{servers}-{contexts}")
-                    crew = Crew(stack, place, servers, STORAGE[contexts], contexts)
-                    for size in plan.sizes:
-                        progress.update(bar, description=f"{servers} servers, {size} members")
-                        crew.grow(size)
-                        name = f"{contexts}-{servers}-{size}"
-                        for done in _work(crew, name, plan.seconds):
-                            raw.write(done, folder)
-                            facts[done.run.name] = {
-                                "servers": servers,
-                                "contexts": contexts,
-                                "members": size,
-                                "call": "send" if done.run.blocking else "send_async",
-                                "sent": len(done.sent.times),
-                                "cpu_s": round(done.cpu_s, 3),
-                            }
-                        progress.advance(bar)
+        for servers, contexts in product(plan.servers, plan.contexts):
+            with ExitStack() as stack:
+                place = Path(data, f"{servers}-{contexts}")
+                crew = Crew(stack, place, servers, STORAGE[contexts], contexts)
+                for size in plan.sizes:
+                    progress.update(bar, description=f"{servers} servers, {size} members")
+                    crew.grow(size)
+                    for done in _work(crew, f"{contexts}-{servers}-{size}", plan.seconds):
+                        raw.write(done, folder)
+                        where = {"servers": servers, "contexts": contexts, "members": size}
+                        facts[done.run.name] = {**where, **_known(done)}
+                    progress.advance(bar)
     return facts
 
 
@@ -101,6 +94,14 @@ def _work(crew: Crew, name: str, seconds: float) -> Iterator[Done]:
         work(Run("warm", TEXT, WARM_S))
         yield work(Run(f"{name}-send", TEXT, seconds, blocking=True))
         yield work(Run(f"{name}-send_async", TEXT, seconds))
+
+
+def _known(done: Done) -> Row:
+    return {
+        "call": "send" if done.run.blocking else "send_async",
+        "sent": len(done.sent.times),
+        "cpu_s": round(done.cpu_s, 3),
+    }
 
 
 def evaluate(spark: SparkSession, facts: dict[str, Row], folder: Path) -> list[Row]:
