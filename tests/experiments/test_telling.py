@@ -51,6 +51,24 @@ def test_the_best_fixed_degree_may_be_none() -> None:
     assert packing_report.degree(packing_report.best_fixed(rows, "s")) == 2
 
 
+def test_a_figure_is_the_median_of_its_rounds() -> None:
+    rounds = [
+        {"run": f"s-off-{n}", "source": "s", "policy": "off", "messages_per_s": rate, "lost": 1}
+        for n, rate in enumerate((1.0, 9.0, 2.0))
+    ]
+    assert packing_report.medians(rounds) == [
+        {"source": "s", "policy": "off", "messages_per_s": 2.0, "lost": 3, "rates": [1.0, 9.0, 2.0]}
+    ]
+
+
+def test_a_ratio_is_that_within_a_round() -> None:
+    ours = {"messages_per_s": 4.0, "rates": [2.0, 4.0, 40.0]}
+    theirs = {"messages_per_s": 2.0, "rates": [1.0, 4.0, 20.0]}
+    assert packing_report.ratio(ours, theirs) == 2.0
+    alone = {"messages_per_s": 3.0, "rates": [3.0]}
+    assert packing_report.ratio(alone, theirs) == 1.5
+
+
 def test_packs_over_time() -> None:
     looks = [Look(10.0, 0, 100), Look(10.5, 50, 110), Look(11.0, 50, 110), Look(11.5, 80, 120)]
     assert packing_report.pack_sizes(looks, 10.0) == [(0.5, 5.0), (1.5, 3.0)]

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from antiphon.experiments import groups, packing
 from antiphon.experiments.output import Output
 from antiphon.experiments.packing_plan import BURSTS, MIXED, Plan
-from antiphon.experiments.packing_report import Over, tell
+from antiphon.experiments.packing_report import tell
 from tests.spark.test_charts import needs_nothing
 from tests.spark.test_latency import plainly
 
@@ -45,16 +45,17 @@ def test_groups(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_packing(spark: SparkSession, tmp_path: Path) -> None:
     sources = {"1000": (4,), MIXED: (4,), BURSTS: (8,), "5-20ms": (5,)}
-    plan = Plan(sources, seconds=0.2, climbing_s=0.8, step_s=0.1)
+    plan = Plan(sources, rounds=2, seconds=0.1, climbing_s=0.8, step_s=0.1)
     output = Output(str(tmp_path / "out"), "Packing")
-    facts, looks = packing.measure(plan, output.raw)
-    rows, rates = packing.evaluate(spark, facts, output.raw)
-    assert [(row["source"], row["policy"]) for row in rows] == [run[:2] for run in plan.runs]
+    rows, over = packing.evaluate(spark, packing.measure(plan, output.raw), output.raw)
+    assert [(row["source"], row["policy"]) for row in rows] == [
+        (source, policy) for source in sources for policy in (*plan.in_turns(source), plan.climbing)
+    ]
+    assert {len(row["rates"]) for row in rows} == {1, 2}
     assert {row["lost"] for row in rows} == {0}
     per_pack = {(row["source"], row["policy"]): row["messages_per_pack"] for row in rows}
     assert per_pack["1000", "off"] == pytest.approx(1, abs=0.01)
     assert per_pack["1000", "fixed=4"] == pytest.approx(4, abs=0.1)
-    over = {name: Over(looks[name], rates[name]) for name in looks}
     tell(rows, over, plan, output)
     html = output.finish(rows).read_text(encoding="utf-8")
     needs_nothing(html)

@@ -1,9 +1,12 @@
 """`antiphon experiment packing`: JBora's measurements of message packing (its section 5), here.
 
-Three servers without stable storage, three members, and one publisher that connects with each of
-the packing policies in turn (`api/conversation_policies.py`) and sends from JBora's sources:
-continuously with fixed sizes, with 1000 and 3000 bytes in turn, and in bursts. Measured are
-throughput, early latency and processor time: JBora's tables 1 to 3 and figures 3, 5 and 6, redrawn.
+Three servers without stable storage, three members, and a publisher for each packing policy
+(`api/conversation_policies.py`), which send from JBora's sources: continuously with fixed sizes,
+with 1000 and 3000 bytes in turn, and in bursts. Measured are throughput, early latency and
+processor time: JBora's tables 1 to 3 and figures 3, 5 and 6, redrawn.
+
+The policies take turns, round by round, so that whatever else happens on the machine hits all of
+them; a figure is the median of the rounds, and a ratio that of the ratios within each round.
 
 `cpu_percent` is that of the publisher and the server it is connected to, as a part of one core:
 what JBora calls a replica is a program and the daemon beside it. `cpu_us` is the processor time of
@@ -27,7 +30,7 @@ from antiphon.experiments.crew import Crew, Done, Look, Run
 from antiphon.experiments.groups import with_losses
 from antiphon.experiments.output import Output, Row
 from antiphon.experiments.packing_plan import MEMBERS, QUICK, SERVERS, SOURCES, Plan
-from antiphon.experiments.packing_report import Over, tell
+from antiphon.experiments.packing_report import Over, medians, tell
 from antiphon.spark import latency, session
 
 WARM_S = 0.2
@@ -38,10 +41,10 @@ EVERY_S = 0.25
 def run(args: argparse.Namespace) -> int:
     plan = QUICK if args.quick else Plan()
     output = Output(args.out, "Packing: JBora's tables 1 to 3, and figures 3, 5 and 6")
-    facts, looks = measure(plan, output.raw)
+    notes = measure(plan, output.raw)
     with session.start("antiphon experiment packing", args.master, latency.SETTINGS) as spark:
-        rows, rates = evaluate(spark, facts, output.raw)
-    tell(rows, {name: Over(looks[name], rates[name]) for name in looks}, plan, output)
+        rows, over = evaluate(spark, notes, output.raw)
+    tell(rows, over, plan, output)
     path = output.finish(rows)
     print(json.dumps({"report": str(path), "results": rows}) if args.json else f"report: {path}")
     return int(any(row["lost"] for row in rows))
@@ -50,36 +53,51 @@ def run(args: argparse.Namespace) -> int:
 # -- Measuring -------------------------------------------------------------------------------------
 
 
-def measure(plan: Plan, folder: Path) -> tuple[dict[str, Row], dict[str, list[Look]]]:
-    """What is known of each run besides its events, which are in the folder; and of those with hill
-    climbing how packs grew."""
-    facts: dict[str, Row] = {}
-    looks: dict[str, list[Look]] = {}
+class Notes:
+    """What is known of each run besides its events, which are in the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.facts: dict[str, Row] = {}
+        self.looks: dict[str, list[Look]] = {}  # by source: how packs grew with hill climbing
+
+    def take(self, source: str, policy: str, done: Done) -> None:
+        raw.write(done, self._folder)
+        self.facts[done.run.name] = {"source": source, "policy": policy, **figures(done)}
+        if done.looks:
+            self.looks[source] = done.looks
+
+
+def measure(plan: Plan, folder: Path) -> Notes:
+    notes = Notes(folder)
     with (
         tempfile.TemporaryDirectory("-antiphon-experiment") as data,
         Progress(console=Console(stderr=True), transient=True) as progress,
         ExitStack() as stack,
     ):
-        bar = progress.add_task("starting", total=len(plan.runs))
+        bar = progress.add_task("starting", total=len(plan.degrees))
         crew = Crew(stack, Path(data, "servers"), SERVERS, "memory", "replicated")
         crew.grow(MEMBERS)
-        for source, policy, seconds in plan.runs:
-            progress.update(bar, description=f"{source} {policy}")
-            done = _work(crew, source, policy, seconds)
-            raw.write(done, folder)
-            facts[done.run.name] = {"source": source, "policy": policy, **figures(done)}
-            if done.looks:
-                looks[done.run.name] = done.looks
+        for source in plan.degrees:
+            progress.update(bar, description=source)
+            _in_turns(crew, plan, source, notes)
+            with crew.publisher(plan.climbing) as work:
+                run = Run(f"{source}-climbing", SOURCES[source], plan.climbing_s, watched=True)
+                notes.take(source, plan.climbing, work(run))
             progress.advance(bar)
-    return facts, looks
+    return notes
 
 
-def _work(crew: Crew, source: str, policy: str, seconds: float) -> Done:
-    climbing = policy.startswith("hill-climbing")
-    with crew.publisher(policy) as work:
-        if not climbing:  # which begins with its first message
+def _in_turns(crew: Crew, plan: Plan, source: str, notes: Notes) -> None:
+    with ExitStack() as stack:
+        policies = plan.in_turns(source)
+        works = {policy: stack.enter_context(crew.publisher(policy)) for policy in policies}
+        for work in works.values():
             work(Run("warm", SOURCES[source], WARM_S))
-        return work(Run(f"{source}-{policy}", SOURCES[source], seconds, watched=climbing))
+        for number in range(plan.rounds):
+            for policy, work in works.items():
+                run = Run(f"{source}-{policy}-{number}", SOURCES[source], plan.seconds)
+                notes.take(source, policy, work(run))
 
 
 def figures(done: Done) -> Row:
@@ -94,14 +112,14 @@ def figures(done: Done) -> Row:
     }
 
 
-def evaluate(
-    spark: SparkSession, facts: dict[str, Row], folder: Path
-) -> tuple[list[Row], dict[str, list[Row]]]:
-    """The figures of each run, and how they were over time."""
+def evaluate(spark: SparkSession, notes: Notes, folder: Path) -> tuple[list[Row], dict[str, Over]]:
+    """The figures of each run, and how hill climbing did over time, by source."""
     messages = latency.messages(spark.read.parquet(str(folder))).cache()
     found = {row["run"]: row for row in latency.rows(latency.by_run(messages))}
-    rates: dict[str, list[Row]] = {name: [] for name in facts}
-    for row in latency.rows(latency.over_time(messages, EVERY_S)):
-        rates[row["run"]].append(row)
+    over = {source: Over(looks, []) for source, looks in notes.looks.items()}
+    climbing = messages.filter(messages["run"].endswith("-climbing"))
+    for row in latency.rows(latency.over_time(climbing, EVERY_S)):
+        over[row["run"].removesuffix("-climbing")].rates.append(row)
     messages.unpersist()
-    return [with_losses({**fact, **found[name]}) for name, fact in facts.items()], rates
+    rows = [with_losses({**fact, **found[name]}) for name, fact in notes.facts.items()]
+    return medians(rows), over

@@ -30,25 +30,25 @@ class Plan(NamedTuple):
         "5-20ms": (2, 5),
         "2-5ms": (2, 4),
     }
-    seconds: float = 1.0
+    rounds: int = 5
+    seconds: float = 0.4  # of a policy's turn in a round
     climbing_s: float = 12.0
     step_s: float = 0.25
     """JBora's step of 10 s would take minutes to get anywhere."""
 
     @property
-    def runs(self) -> list[tuple[str, str, float]]:
-        """Source, policy and seconds."""
-        climbing = f"hill-climbing={self.step_s:g}"
-        return [
-            (source, policy, self.climbing_s if policy == climbing else self.seconds)
-            for source, degrees in self.degrees.items()
-            for policy in ("off", *(f"fixed={n}" for n in degrees), "adaptive", climbing)
-        ]
+    def climbing(self) -> str:
+        return f"hill-climbing={self.step_s:g}"
+
+    def in_turns(self, source: str) -> list[str]:
+        """The policies that take turns. Hill climbing does not: it needs time to itself."""
+        return ["off", *(f"fixed={n}" for n in self.degrees[source]), "adaptive"]
 
 
 QUICK = Plan(
     degrees={"1000": (4, 16), MIXED: (8,), BURSTS: (8,), "5-20ms": (5,)},
-    seconds=0.5,
+    rounds=2,
+    seconds=0.3,
     climbing_s=1.5,
     step_s=0.1,
 )

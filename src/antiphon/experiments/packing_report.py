@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from statistics import median
+from typing import Any, NamedTuple
 
 from antiphon.experiments import published
 from antiphon.experiments.crew import Look
 from antiphon.experiments.output import Output, Row
-from antiphon.experiments.packing_plan import BURSTS, MEMBERS, MIXED, SERVERS, SHORT, SOURCES, Plan
+from antiphon.experiments.packing_plan import BURSTS, MEMBERS, MIXED, SERVERS, SHORT, Plan
 from antiphon.experiments.published import Point
 from antiphon.spark.charts import Line
 from antiphon.spark.report import Cell
@@ -20,6 +21,35 @@ class Over(NamedTuple):
 
     looks: list[Look]
     rates: list[Row]
+
+
+def medians(rows: Sequence[Row]) -> list[Row]:
+    """One row for each source and policy: the median of its rounds, and `rates`, that of each."""
+    together: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        together.setdefault((row["source"], row["policy"]), []).append(row)
+    return [
+        {
+            **{name: _median(name, rounds) for name in rounds[0] if name != "run"},
+            "rates": [row["messages_per_s"] for row in rounds],
+        }
+        for rounds in together.values()
+    ]
+
+
+def _median(name: str, rounds: Sequence[Row]) -> Any:
+    values = [row[name] for row in rounds]
+    if name == "lost":
+        return sum(values)
+    return values[0] if isinstance(values[0], str) else median(values)
+
+
+def ratio(ours: Row, theirs: Row) -> float:
+    """Of the rates, in the middle round; of what did not take turns, of the medians."""
+    if len(ours["rates"]) != len(theirs["rates"]):
+        return float(ours["messages_per_s"] / theirs["messages_per_s"])
+    pairs = zip(ours["rates"], theirs["rates"], strict=True)
+    return float(median(a / b for a, b in pairs))
 
 
 def best_fixed(rows: Sequence[Row], source: str) -> Row:
@@ -39,9 +69,10 @@ def _row(rows: Sequence[Row], source: str, policy: str) -> Row:
 def tell(rows: list[Row], over: dict[str, Over], plan: Plan, output: Output) -> None:
     output.setting(
         f"{SERVERS} servers without stable storage, {MEMBERS} members, one publisher with "
-        f"`send_async`. Every point takes {plan.seconds:g} s; hill climbing takes a step every "
-        f"{plan.step_s:g} s (JBora: 10 s) for {plan.climbing_s:g} s from degree 1 on, and its "
-        "figures are of all that time."
+        f"`send_async`. The policies take turns of {plan.seconds:g} s, {plan.rounds} rounds of "
+        "them; figures are medians, and ratios those within a round. Hill climbing does not take "
+        f"part: it has {plan.climbing_s:g} s to itself, from degree 1 on, with a step every "
+        f"{plan.step_s:g} s (JBora: 10 s), and its figures are of all that time."
     )
     output.report.text(
         f"Published: {published.JBORA}; {published.JBORA_SETTING}. Latency here is from the call "
@@ -49,7 +80,7 @@ def tell(rows: list[Row], over: dict[str, Over], plan: Plan, output: Output) -> 
         "held back when it is far ahead of the slowest member, so its latency is what it is ahead "
         "divided by the rate, and says little about the system: a higher rate makes it lower."
     )
-    measured = [source for source in SOURCES if source in plan.degrees]
+    measured = list(plan.degrees)
     _fixed_sizes(rows, [s for s in measured if s.isdecimal()], output)
     _mixed(rows, over, output)
     _bursts(rows, output)
@@ -79,8 +110,8 @@ def _adaptive(rows: Sequence[Row], source: str) -> list[Cell]:
     return [
         source,
         degree(best),
-        ours["messages_per_s"] / best["messages_per_s"],
-        climbing["messages_per_s"] / best["messages_per_s"],
+        ratio(ours, best),
+        ratio(climbing, best),
         ours["cpu_us"] / best["cpu_us"],
     ]
 
@@ -137,13 +168,12 @@ def _table_2(rows: list[Row], size: int) -> Iterator[list[Cell]]:
         ("adaptive", _row(rows, str(size), "adaptive"), None),
     )
     for name, ours, theirs in chosen:
-        gained = ours["messages_per_s"] / off["messages_per_s"]
         yield [
             size,
             name,
             ours["messages_per_pack"],
             theirs.degree if theirs else None,
-            gained,
+            ratio(ours, off),
             _times(theirs, published.OFF.get(size)),
             *_beside(ours, theirs),
         ]
@@ -179,10 +209,7 @@ def _mixed(rows: list[Row], over: dict[str, Over], output: Output) -> None:
         ("policy", "messages a pack here", "JBora", *_BESIDE),
         _three(rows, MIXED, published.MIXED_OFF, published.MIXED_BEST, published.MIXED_CLIMBING),
     )
-    name = _row(rows, MIXED, "hill")["run"]
-    if name not in over:
-        return
-    looks, rates = over[name]
+    looks, rates = over[MIXED]
     began = rates[0]["at"]
     instant = [(row["at"] - began, row["messages_per_s"]) for row in rates]
     average = [
