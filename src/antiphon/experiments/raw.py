@@ -15,25 +15,25 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from antiphon.experiments.crew import GROUP, Delivered, Done, Sent
+from antiphon.spark import trace_table
 
 PUBLISHER = "publisher"
-SCHEMA = pa.schema(
-    [
-        ("run", pa.string()),
-        ("process", pa.string()),
-        ("incarnation", pa.int32()),
-        ("seq", pa.int64()),
-        ("didx", pa.int64()),
-        ("position", pa.int64()),
-        ("kind", pa.string()),
-        ("group", pa.string()),
-        ("message", pa.string()),
-        ("sender", pa.string()),
-        ("sender_seq", pa.int64()),
-        ("view_id", pa.int64()),
-        ("at", pa.float64()),
-    ]
+COLUMNS = (
+    "run",
+    "process",
+    "incarnation",
+    "seq",
+    "didx",
+    "position",
+    "kind",
+    "group",
+    "message",
+    "sender",
+    "sender_seq",
+    "view_id",
+    "at",
 )
+SCHEMA = pa.schema([trace_table.SCHEMA.field(name) for name in COLUMNS])
 
 
 def write(done: Done, folder: Path) -> None:
