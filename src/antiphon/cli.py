@@ -68,6 +68,7 @@ def _build_parser() -> argparse.ArgumentParser:
     _add_sim(commands)
     _add_chaos(commands)
     _add_bench(commands)
+    _add_experiment(commands)
     _add_journal(commands)
     _add_trace(commands)
     _add_archive(commands)
@@ -426,6 +427,35 @@ def _add_bench_selectors(bench: Commands) -> None:
     )
     _add_storage(parser)
     _add_json(parser)
+
+
+def _add_experiment(commands: Commands) -> None:
+    example = "antiphon experiment groups --quick --out groups"
+    experiment = _add_group(
+        commands, "experiment", "measure what the literature measured, and report on it", example
+    )
+    for name, what in (
+        ("groups", "latency and throughput over group sizes: the thesis' figures 6.7 to 6.10"),
+        ("packing", "packing policies, sizes and sources: JBora's tables 1 to 3"),
+    ):
+        parser = _add_command(
+            experiment,
+            name,
+            what,
+            example.replace("groups", name),
+            _implementation("antiphon.experiments.command", name),
+        )
+        parser.add_argument(
+            "--quick", action="store_true", help="a few points, to see that it works"
+        )
+        parser.add_argument(
+            "--out",
+            metavar="DIR",
+            default=f"experiment-{name}",
+            help="raw events, results, charts and the report go here (default: %(default)s)",
+        )
+        parser.add_argument("--master", metavar="URL", help="Spark's (default: this machine)")
+        _add_json(parser)
 
 
 def _add_doctor(commands: Commands) -> None:

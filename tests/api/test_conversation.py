@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from antiphon.api import conversation as conv
 from antiphon.api.conversation import Conversation, Terms
 from antiphon.api.conversation_events import GroupColumns
-from antiphon.api.conversation_packing import PACK_BYTES, PACKS_IN_FLIGHT, ROOM_BYTES, Batch
+from antiphon.api.conversation_packing import ROOM_BYTES, Batch
+from antiphon.api.conversation_policies import PACK_BYTES, PACKS_IN_FLIGHT
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.conversation_transaction import Transaction
 from antiphon.errors import (

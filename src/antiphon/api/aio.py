@@ -28,6 +28,7 @@ from antiphon.api.connecting import default_url, route_to
 from antiphon.api.connection import Connection, Options, logger
 from antiphon.api.consuming import LISTENER_TURN, BaseConsumer, Slow
 from antiphon.api.context import BaseContext, check_browsable, terms_of
+from antiphon.api.conversation_policies import policy_of
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.destination import (
     Destination,
@@ -122,10 +123,11 @@ def connect(
     trace: str | None = None,
     tls: Any = None,
     allow_pickle: bool = False,
+    packing: str = "adaptive",
 ) -> Opening[Context]:
     """A context on a new connection. Without a URL: `ANTIPHON_URL`, then `antiphon.toml`."""
     terms = terms_of(client_id, user, password, session_mode, connect_timeout, tls)
-    options = Options(send_timeout, close_timeout, allow_pickle, trace)
+    options = Options(send_timeout, close_timeout, allow_pickle, trace, policy_of(packing))
 
     async def opening() -> Context:
         loop = asyncio.get_running_loop()

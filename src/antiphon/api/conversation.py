@@ -31,7 +31,8 @@ import msgspec
 from antiphon import errors
 from antiphon.api.conversation_events import GroupColumns, PerishableColumns
 from antiphon.api.conversation_inbox import Slice
-from antiphon.api.conversation_packing import Batch, Outbox, Packing, SelfClocking, Stream
+from antiphon.api.conversation_packing import Batch, Outbox, Stream
+from antiphon.api.conversation_policies import Packing, SelfClocking
 from antiphon.api.conversation_receipts import QueueReceipts, Receipts, TopicReceipts
 from antiphon.api.conversation_state import Handout, StateEvent, States
 from antiphon.api.conversation_ticket import Ticket
@@ -520,7 +521,7 @@ class Conversation:
             acks = self._acks_to_send
             self._out += (cw.encode(cw.Ack(a.number, a.rows, a.patient)) for a in acks)
             self._acks_to_send.clear()
-            self._out += (cw.encode(cw.Publish(pack)) for pack in self._outbox.leaving())
+            self._out += (cw.encode(cw.Publish(pack)) for pack in self._outbox.leaving(now_ms))
             self._send_request()
         self.idles = self._state is State.ATTACHED and self._outbox.may_leave
         out, self._out = self._out, []
@@ -538,6 +539,8 @@ class Conversation:
         if self._state is State.ATTACHED:
             silent = self._heard_ms + HEARTBEATS * self._heartbeat_ms
             due = min(silent, self._ping_ms(), self._states.next_deadline_ms() or silent)
+            if self._outbox.due_ms is not None:
+                due = min(due, self._outbox.due_ms)
         else:
             due = min(self._due_ms, self._give_up_ms)
         return due if self._acks_due_ms is None else min(due, self._acks_due_ms)
