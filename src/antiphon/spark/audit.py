@@ -76,11 +76,11 @@ def _checked(cast: Cast, agreement: Agreement, counts: dict[str, int]) -> dict[s
     """How many things each property was checked on: messages, deliveries, views or states."""
     delivered: Counter[str] = Counter()
     for one in agreement.prints:
-        delivered["all"] += one.count
+        delivered["all"] += one.deliveries
         if cast.members[one.member].durable:
-            delivered["durable"] += one.count
+            delivered["durable"] += one.deliveries
         if cast.worlds[one.world].is_total:
-            delivered["total"] += one.count
+            delivered["total"] += one.deliveries
     checked = dict.fromkeys(PROPERTIES, delivered["all"])
     checked["total"], checked["durable"] = delivered["total"], delivered["durable"]
     checked["views"] = sum(len(member.views) for member in cast.members)

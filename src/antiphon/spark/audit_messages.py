@@ -10,8 +10,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from antiphon.spark.audit_fingerprints import Print
-from antiphon.spark.audit_lives import NOWHERE, Cast
+from antiphon.spark.audit_fingerprints import Print, reach_of
+from antiphon.spark.audit_lives import Cast
 
 SHAPE = {
     "rule": "string",
@@ -161,9 +161,7 @@ def _deliverers(first: DataFrame) -> DataFrame:
 
 def gaps(spark: SparkSession, cast: Cast, first: DataFrame, prints: list[Print]) -> DataFrame:
     """What members left out who owe nothing in that view: an order they may still break (P5)."""
-    reach: dict[int, int] = {}
-    for one in prints:
-        reach[one.member] = max(reach.get(one.member, NOWHERE), one.last_position)
+    reach = reach_of(prints)
     spans = [
         (m.world, m.number, m.start, reach[m.number]) for m in cast.members if m.number in reach
     ]

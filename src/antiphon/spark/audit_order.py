@@ -18,6 +18,9 @@ from antiphon.spark.audit_messages import shaped
 NEVER = 1 << 62
 _ORDERED = ("world", "member", "lane", "life", "seq", "position", "message", "tag", "key", "total")
 _BEFORE = (Window.unboundedPreceding, -1)
+_END = Window.unboundedFollowing
+# Everything conflicts, and all say the same of the message's place.
+_IN_ONE_ORDER = "total = 1 AND position = last_position"
 
 
 def deliveries(rows: DataFrame, first: DataFrame | None, gaps: DataFrame | None) -> DataFrame:
@@ -132,7 +135,7 @@ def _streams(rows: DataFrame, plain: tuple[str, ...], tags: Column, keys: Column
 
 def fifo(known: DataFrame, first: DataFrame | None) -> DataFrame:
     """Where there is one order, it keeps that of each sender; and no member leaves it alone."""
-    placed = known.where("placed = 1 AND total = 1")
+    placed = known.where(f"placed = 1 AND {_IN_ONE_ORDER}")
     window = Window.partitionBy("world", "sender").orderBy("position").rowsBetween(*_BEFORE)
     late = placed.withColumn("top", F.max("sender_seq").over(window)).where("top > sender_seq")
     found = late.groupBy("world", "sender", "top").agg(
@@ -173,15 +176,18 @@ def _fifo_at_members(first: DataFrame) -> DataFrame:
 
 
 def causal(known: DataFrame, sends: DataFrame) -> DataFrame:
-    """Where there is one order, what a sender had been given before it sent comes before."""
+    """Where there is one order, what a sender had been given before it sent comes before. What it
+    had been given and nobody else delivers is lost, and told as that."""
+    of_message = ("world", "message")
     asks = (
         sends.where(F.size("clock") > 0)
         .select("world", "message", F.explode("clock").alias("of", "needs"))
-        .join(known.where("total = 1").select("world", "message", "position"), ["world", "message"])
-        .select("world", "message", "position", F.xxhash64("of").alias("sender"), "needs")
+        .join(known.where(_IN_ONE_ORDER).select(*of_message, "position", "sender"), [*of_message])
+        .where(F.xxhash64("of") != F.col("sender"))  # that would be FIFO
+        .select(*of_message, "position", F.xxhash64("of").alias("sender"), "needs")
         .withColumn("has", F.lit(None).cast("long"))
     )
-    left = known.where("total = 1").select(
+    left = known.where(_IN_ONE_ORDER).select(
         "world",
         "message",
         "position",
@@ -189,12 +195,12 @@ def causal(known: DataFrame, sends: DataFrame) -> DataFrame:
         F.lit(None).cast("long").alias("needs"),
         F.col("sender_seq").alias("has"),
     )
-    of_sender = Window.partitionBy("world", "sender")
-    before = of_sender.orderBy("position", F.col("has").isNotNull()).rowsBetween(*_BEFORE)
+    in_order = Window.partitionBy("world", "sender").orderBy("position", F.col("has").isNotNull())
+    before, after = in_order.rowsBetween(*_BEFORE), in_order.rowsBetween(1, _END)
     told = asks.unionByName(left).withColumns(
-        {"so_far": F.max("has").over(before), "ever": F.max("has").over(of_sender)}
+        {"so_far": F.max("has").over(before), "to_come": F.min("has").over(after)}
     )
-    missing = told.where("needs <= ever AND coalesce(so_far, -1) < needs")
+    missing = told.where("coalesce(so_far, -1) < needs AND to_come <= needs")
     found = missing.groupBy("world", "message").agg(
         F.min("position").alias("position"), F.max("needs").alias("needs")
     )
