@@ -69,6 +69,7 @@ def _build_parser() -> argparse.ArgumentParser:
     _add_bench(commands)
     _add_journal(commands)
     _add_trace(commands)
+    _add_audit(commands)
     return parser
 
 
@@ -452,6 +453,32 @@ def _add_trace(commands: Commands) -> None:
         _implementation("antiphon.trace_show", "run"),
     )
     show.add_argument("file", metavar="FILE", help="a file ending in .trace")
+    to_parquet = _add_command(
+        trace,
+        "to-parquet",
+        "write the events of all trace files of a folder as one Parquet table",
+        "antiphon trace to-parquet traces traces.parquet",
+        _implementation("antiphon.spark.commands", "to_parquet"),
+    )
+    to_parquet.add_argument("dir", metavar="DIR", help="a folder with files ending in .trace")
+    to_parquet.add_argument("out", metavar="OUT", help="the file to write")
+
+
+def _add_audit(commands: Commands) -> None:
+    parser = _add_command(
+        commands,
+        "audit",
+        "check on Spark what groups promise, over delivery traces of any size",
+        "antiphon audit traces",
+        _implementation("antiphon.spark.commands", "audit"),
+    )
+    parser.add_argument(
+        "trace", metavar="TRACE", help="a folder with files ending in .trace, or a Parquet table"
+    )
+    parser.add_argument(
+        "--master", metavar="URL", help="where Spark runs (default: on all cores of this machine)"
+    )
+    _add_json(parser)
 
 
 def _add_parser(commands: Commands, name: str, text: str, example: str) -> argparse.ArgumentParser:

@@ -9,11 +9,13 @@ What overtook is found once, however many it overtook.
 
 from __future__ import annotations
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from antiphon.spark.audit_lives import Cast, Epoch
 from antiphon.spark.audit_messages import shaped
+from antiphon.spark.audit_rows import small
 
 NEVER = 1 << 62
 _ORDERED = ("world", "member", "lane", "life", "seq", "position", "message", "tag", "key", "total")
@@ -46,7 +48,7 @@ def generic(spark: SparkSession, cast: Cast, rows: DataFrame) -> DataFrame:
     ]
     if not epochs:
         return _late(rows.withColumn("limit", F.col("position") - 1))
-    table = spark.createDataFrame(epochs, f"epoch_world int, {_EPOCH}").alias("e")
+    table = small(spark, epochs, _EPOCH)
     fits = (
         (F.col("world") == F.col("epoch_world"))
         & (F.col("position") > F.col("after"))
@@ -59,18 +61,24 @@ def generic(spark: SparkSession, cast: Cast, rows: DataFrame) -> DataFrame:
     return across.unionByName(_late_in_streams(told.where(~one_order & ~F.col("nothing"))))
 
 
-_EPOCH = (
-    "epoch int, after long, upto long, one_order boolean, nothing boolean, keyed boolean, "
-    "asked map<string, array<string>>"
-)
+_EPOCH = {
+    "epoch_world": pa.int32(),
+    "epoch": pa.int32(),
+    "after": pa.int64(),
+    "upto": pa.int64(),
+    "one_order": pa.bool_(),
+    "nothing": pa.bool_(),
+    "keyed": pa.bool_(),
+    "asked": pa.map_(pa.string(), pa.list_(pa.string())),
+}
 
 
 def _epoch_row(number: int, epoch: Epoch) -> tuple[object, ...]:
     relation = epoch.relation
-    asked = {
-        tag: [other for other in relation.tags if relation.conflict(tag, None, other, None)]
+    asked = [
+        (tag, [other for other in relation.tags if relation.conflict(tag, None, other, None)])
         for tag in relation.tags
-    }
+    ]
     nothing, keyed = relation.nothing, relation.keyed
     return number, epoch.after, epoch.upto, epoch.is_total, nothing, keyed, asked
 
