@@ -296,7 +296,7 @@ def _add_sim(commands: Commands) -> None:
     parser.add_argument(
         "--first-seed", type=int, metavar="S", help="count from here (default: fresh seeds)"
     )
-    parser.add_argument("--trace", metavar="DIR", help="keep the delivery traces here")
+    _add_traces(parser)
     parser.add_argument(
         "--processes",
         type=_positive,
@@ -336,7 +336,7 @@ def _add_chaos(commands: Commands) -> None:
     )
     _add_storage(parser)
     _add_contexts(parser)
-    parser.add_argument("--trace", metavar="DIR", help="keep the traces and logs here")
+    _add_traces(parser)
     _add_json(parser)
 
 
@@ -386,6 +386,7 @@ def _add_bench_options(parser: argparse.ArgumentParser) -> None:
     )
     _add_storage(parser)
     _add_contexts(parser)
+    _add_traces(parser)
     _add_json(parser)
 
 
@@ -534,6 +535,24 @@ def _add_contexts(parser: argparse.ArgumentParser, default: str | None = "replic
         default=default,
         help="which servers know how far a subscriber is: all, or its own (default: replicated)",
     )
+
+
+def _add_traces(parser: argparse.ArgumentParser) -> None:
+    """After the command's own options: what it does then is followed by the audit."""
+    parser.add_argument("--trace", metavar="DIR", help="keep the delivery traces here")
+    parser.add_argument(
+        "--audit", action="store_true", help="end with `antiphon audit` of what is in --trace"
+    )
+    command: Handler = parser.get_default("handler")
+
+    def then_audit(args: argparse.Namespace) -> int:
+        if args.audit and args.trace is None:
+            parser.error("--audit needs --trace")
+        code = command(args)
+        audit = _implementation("antiphon.spark.commands", "audit_at_the_end")
+        return max(code, audit(args)) if args.audit else code
+
+    parser.set_defaults(handler=then_audit)
 
 
 def _add_json(parser: argparse.ArgumentParser) -> None:

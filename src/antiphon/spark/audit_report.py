@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -39,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(report))
     else:
-        show(report)
+        show(report, Console())
     return 1 if broken(report) else 0
 
 
@@ -141,8 +140,7 @@ def _proves(row: dict[str, Any], finding: Finding) -> bool:
     return row.get("message", "") in finding.messages
 
 
-def show(report: dict[str, Any]) -> None:
-    console = Console()
+def show(report: dict[str, Any], console: Console) -> None:
     table = Table("property", "checked", "violations", title=_title(report))
     for name, told in report["properties"].items():
         violations = str(told["violations"]) if told["checked"] or told["violations"] else "-"
@@ -157,7 +155,6 @@ def show(report: dict[str, Any]) -> None:
             _say(console, f"{told['violations'] - len(told['examples'])} more of {name}")
     if not broken(report):
         _say(console, "all promises were kept")
-    sys.stdout.flush()
 
 
 def _title(report: dict[str, Any]) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from rich.console import Console
+
 from antiphon.spark import session
 
 
@@ -22,11 +24,11 @@ def to_parquet(args: argparse.Namespace) -> int:
     return trace_table.run(args)
 
 
-def audit_at_the_end(folder: str, what: str) -> bool:
-    """For commands that have written traces, with `--audit`: whether all promises were kept."""
-    session.require(f"{what} --audit")
+def audit_at_the_end(args: argparse.Namespace) -> int:
+    """Of commands that have written traces. With `--json` their own object stays the last line."""
+    session.require("--audit")
     from antiphon.spark import audit_report
 
-    report = audit_report.audit_trace(Path(folder))
-    audit_report.show(report)
-    return not audit_report.broken(report)
+    report = audit_report.audit_trace(Path(args.trace))
+    audit_report.show(report, Console(stderr=args.json))
+    return 1 if audit_report.broken(report) else 0
