@@ -7,6 +7,7 @@ judge reports just that; so a plant that it cannot see in any place fails the te
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from itertools import islice, pairwise
 from typing import NamedTuple
@@ -35,10 +36,10 @@ def verdict(trace: Trace) -> set[str]:
     return {NAMES.get(v.rule, v.rule) for v in group_spec.check(trace)}
 
 
-def planted(plant: Plant, trace: Trace) -> Trace | None:
-    """The trace with it; None if there is no place for it."""
+def planted(plant: Plant, trace: Trace, tries: int = TRIES) -> Trace | None:
+    """The trace with it; None if there is no place for it among the first."""
     wanted = plant.broken & KNOWN
-    for changed in islice(plant.changes(trace), TRIES):
+    for changed in islice(plant.changes(trace), tries):
         if verdict(changed) == wanted:
             return changed
     return None
@@ -53,19 +54,18 @@ def as_run(trace: Trace, run: str) -> Trace:
 
 def _deliveries(trace: Trace, *, durable: bool | None = None) -> Iterator[int]:
     """Of messages that this process delivers once, and others too."""
-    times: dict[tuple[str, str, str], int] = {}
+    times: Counter[tuple[str, str, str]] = Counter()
+    deliverers: dict[tuple[str, str], set[str]] = defaultdict(set)
     for event in trace:
         if event.kind == "deliver":
-            place = (event.group, event.message, event.process)
-            times[place] = times.get(place, 0) + 1
+            times[event.group, event.message, event.process] += 1
+            deliverers[event.group, event.message].add(event.process)
     lasting = {e.process for e in trace if e.kind == "join" and e.durable}
     for index, event in enumerate(trace):
-        if event.kind != "deliver" or times[event.group, event.message, event.process] > 1:
-            continue
-        others = {p for g, m, p in times if (g, m) == (event.group, event.message)}
-        fits = durable is None or durable == (event.process in lasting)
-        if len(others) > 1 and fits:
-            yield index
+        if event.kind == "deliver" and times[event.group, event.message, event.process] == 1:
+            fits = durable is None or durable == (event.process in lasting)
+            if fits and len(deliverers[event.group, event.message]) > 1:
+                yield index
 
 
 def _total(trace: Trace) -> set[str]:
@@ -152,10 +152,11 @@ def _send_nothing(trace: Trace) -> Iterator[Trace]:
 
 def _deliver_a_made_up_one(trace: Trace) -> Iterator[Trace]:
     """All get it, at a place where there is none."""
+    total_groups = _total(trace)
     places = {e.position for e in trace}
     for index in _deliveries(trace):
         position = trace[index].position
-        if position + 1 in places or trace[index].group not in _total(trace):
+        if position + 1 in places or trace[index].group not in total_groups:
             continue
         mine = [e for e in trace if e.kind == "deliver" and e.position == position]
         yield trace + [
@@ -175,10 +176,11 @@ def _partially_broadcast(trace: Trace) -> Iterator[Trace]:
 
 
 def _swap(trace: Trace, *, total: bool, same_sender: bool | None = None) -> Iterator[Trace]:
+    total_groups = _total(trace)
     for one, two in _neighbours(trace):
         first, second = trace[one], trace[two]
         same = first.sender == second.sender and first.sender_seq >= 0
-        if (first.group in _total(trace)) == total and same_sender in (None, same):
+        if (first.group in total_groups) == total and same_sender in (None, same):
             yield _swapped(trace, one, two)
 
 
@@ -212,24 +214,27 @@ def _look_ahead(trace: Trace) -> Iterator[Trace]:
 
 def _move(trace: Trace) -> Iterator[Trace]:
     """One message is somewhere else for one process."""
+    total_groups = _total(trace)
     places = {event.position for event in trace}
     for index in _deliveries(trace):
-        if trace[index].position + 1 not in places and trace[index].group in _total(trace):
+        if trace[index].position + 1 not in places and trace[index].group in total_groups:
             yield _changed(trace, index, position=trace[index].position + 1)
 
 
 def _share_a_place(trace: Trace) -> Iterator[Trace]:
     """Two messages have one position, for one process."""
+    total_groups = _total(trace)
     for one, two in _neighbours(trace):
-        if trace[one].group in _total(trace):
+        if trace[one].group in total_groups:
             yield _changed(trace, two, position=trace[one].position)
 
 
 def _leave_out_before_a_crash(trace: Trace) -> Iterator[Trace]:
     """Who crashes owes nothing, but it may not deliver what comes after what it left out."""
+    total_groups = _total(trace)
     crashed = {e.process for e in trace if e.kind == "crash"}
     for index in _deliveries(trace, durable=False):
-        if trace[index].process in crashed and trace[index].group in _total(trace):
+        if trace[index].process in crashed and trace[index].group in total_groups:
             yield _without(trace, index)
 
 
@@ -243,11 +248,12 @@ def _wrong_view(trace: Trace) -> Iterator[Trace]:
 
 def _late_view(trace: Trace) -> Iterator[Trace]:
     """A process installs a view after the first message that is delivered in it."""
+    deliveries = list(_deliveries(trace))
     for view in _rows(trace, "view"):
         event = trace[view]
         after = [
             i
-            for i in _deliveries(trace)
+            for i in deliveries
             if trace[i].process == event.process
             and trace[i].incarnation == event.incarnation
             and trace[i].group == event.group

@@ -135,7 +135,7 @@ class Story:
             told = ("message", "sender", "sender_seq", "position", "view_id", "tag", "key")
             columns = {column: getattr(event, column) for column in told}
             self._hand(name, "deliver", {**columns, "redelivered": True, "persistent": True})
-        for columns in self._missed.pop(name):
+        for columns in self._missed.pop(name, []):
             self._hand(name, columns.pop("kind"), columns)
 
 

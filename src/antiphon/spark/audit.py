@@ -33,10 +33,8 @@ from antiphon.spark import (
 from antiphon.spark.audit_findings import PROPERTIES, Finding
 from antiphon.spark.audit_fingerprints import RANGE, Agreement
 from antiphon.spark.audit_lives import Cast
+from antiphon.spark.audit_order import TOLD_MAX
 from antiphon.spark.audit_words import Found, Teller
-
-TOLD_MAX = 100_000
-"""More findings than that are counted, and not told."""
 
 
 class Verdict(NamedTuple):

@@ -18,9 +18,10 @@ from antiphon.spark.audit_messages import shaped
 from antiphon.spark.audit_rows import small
 
 NEVER = 1 << 62
+TOLD_MAX = 100_000
+"""More findings of a kind than that are not told."""
 _ORDERED = ("world", "member", "lane", "life", "seq", "position", "message", "tag", "key", "total")
 _BEFORE = (Window.unboundedPreceding, -1)
-_END = Window.unboundedFollowing
 # Everything conflicts, and all say the same of the message's place.
 _IN_ONE_ORDER = "total = 1 AND position = last_position"
 
@@ -204,11 +205,17 @@ def causal(known: DataFrame, sends: DataFrame) -> DataFrame:
         F.col("sender_seq").alias("has"),
     )
     in_order = Window.partitionBy("world", "sender").orderBy("position", F.col("has").isNotNull())
-    before, after = in_order.rowsBetween(*_BEFORE), in_order.rowsBetween(1, _END)
-    told = asks.unionByName(left).withColumns(
-        {"so_far": F.max("has").over(before), "to_come": F.min("has").over(after)}
+    so_far = F.max("has").over(in_order.rowsBetween(*_BEFORE))
+    told = asks.unionByName(left).withColumn("so_far", so_far)
+    missing = told.where("coalesce(so_far, -1) < needs").limit(TOLD_MAX).alias("m")
+    late = known.where(_IN_ONE_ORDER).alias("k")
+    comes_after = (
+        (F.col("k.world") == F.col("m.world"))
+        & (F.col("k.sender") == F.col("m.sender"))
+        & (F.col("k.sender_seq") == F.col("m.needs"))
+        & (F.col("k.position") > F.col("m.position"))
     )
-    missing = told.where("coalesce(so_far, -1) < needs AND to_come <= needs")
+    missing = late.join(F.broadcast(missing), comes_after).select("m.*")
     found = missing.groupBy("world", "message").agg(
         F.min("position").alias("position"), F.max("needs").alias("needs")
     )
