@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from antiphon.api import bodies, headers
-from antiphon.api.conversation_packing import PACK_BYTES, PACK_MESSAGES
+from antiphon.api.conversation_policies import PACK_BYTES, PACK_MESSAGES
 from antiphon.api.destination import Destination, Topic
 from antiphon.errors import InvalidDestinationError, MessageFormatError
 from antiphon.formats import columns, pack
