@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as t
 
-from antiphon.api.conversation_packing import PACK_BYTES, PACK_MESSAGES
+from antiphon.api.conversation_policies import PACK_BYTES, PACK_MESSAGES
 from antiphon.api.destination import Queue, Topic
 from antiphon.api.message import Message, outgoing
 from antiphon.errors import InvalidDestinationError, MessageFormatError
