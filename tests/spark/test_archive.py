@@ -189,7 +189,9 @@ def test_a_restarted_server_that_is_idle_has_its_messages_archived(
 
 def test_without_a_journal_nothing_is_made(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(IllegalStateError, match="there is no journal"):
-        archive(JournalLog(tmp_path / "nowhere"), folder, write_all)
+        archive(JournalLog(tmp_path), folder, write_all)
+    assert not folder.exists()
+    assert cli.main(["archive", str(tmp_path / "nowhere"), str(folder)]) == 2
 
 
 # -- What the journal has let go of ---------------------------------------------------------------
