@@ -23,7 +23,7 @@ from antiphon.spark.archive_files import ArchiveFiles, File, quoted
 from antiphon.spark.archive_log import ArchiveLog, Joined
 from antiphon.spark.journal_log import JournalLog
 from antiphon.spark.logs import Bounds, Slice
-from tests.spark import archive_killer
+from tests.spark import archive_killer, archive_together
 from tests.spark.journals import NOW, Book, everything, told
 
 DAY_MS = 86_400_000
@@ -189,7 +189,9 @@ def test_a_restarted_server_that_is_idle_has_its_messages_archived(
 
 def test_without_a_journal_nothing_is_made(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(IllegalStateError, match="there is no journal"):
-        archive(JournalLog(tmp_path / "nowhere"), folder, write_all)
+        archive(JournalLog(tmp_path), folder, write_all)
+    assert not folder.exists()
+    assert cli.main(["archive", str(tmp_path / "nowhere"), str(folder)]) == 2
 
 
 # -- What the journal has let go of ---------------------------------------------------------------
@@ -336,6 +338,17 @@ def test_of_two_runs_one_counts(book: Book, folder: Path) -> None:
     assert (report.manifests, other[0].manifests, other[0].swept) == (0, 1, 0)
     assert len(ArchiveFiles(folder).manifests()) == 1
     assert told(ArchiveLog(folder)) == expected
+    assert unnamed(folder) == set()
+
+
+def test_several_at_the_same_time_do_no_harm(book: Book, folder: Path) -> None:
+    fill(book)
+    program = archive_together.__file__
+    command = [sys.executable, program, str(book.folder), str(folder), "4"]
+    subprocess.run(command, check=True, timeout=50)
+    assert told(ArchiveLog(folder)) == [m for m in book.messages if m[0] <= sealed(book)]
+    assert len(ArchiveFiles(folder).manifests()) > 10
+    run(book, folder)
     assert unnamed(folder) == set()
 
 

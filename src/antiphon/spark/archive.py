@@ -55,6 +55,7 @@ class Report(NamedTuple):
 
 
 def archive(journal: JournalLog, folder: Path, work: Work) -> Report:
+    journal.bounds()  # raises, before anything is made, if there is no journal
     store = ArchiveFiles(folder)
     done: list[Manifest] = []
     with store.run() as run:
@@ -157,6 +158,9 @@ def _shares(slices: Sequence[Slice], tasks: int) -> list[list[Slice]]:
 
 def run(args: argparse.Namespace) -> int:
     session.require("antiphon archive")
+    if not Path(args.journal).is_dir():
+        print(f"there is no folder {args.journal}", file=sys.stderr)
+        return 2
     journal, folder = JournalLog(args.journal), Path(args.archive)
     report = archive(journal, folder, _LazySpark(args.master))
     _tell(report, args)

@@ -84,12 +84,15 @@ class Segment:
         found = f.entry_at(self.data, row.offset)
         return found is not None and found.number == row.index
 
-    def entries(self) -> Iterator[f.EntryPlace]:
-        return f.entries_in(self.data, self.base, self.stop)
+    @cached_property
+    def entries(self) -> dict[int, int]:
+        """Where its entries stand. One that is there twice was replaced: the last one counts."""
+        found = f.entries_in(self.data, self.base, self.stop)
+        return {entry.number: entry.at for entry in found if entry.kind == f.ENTRY}
 
     def is_complete(self) -> bool:
         """Whether a snapshot stands for all of it."""
-        return max((entry.number for entry in self.entries()), default=0) <= self.complete_to
+        return max(self.entries, default=0) <= self.complete_to
 
     def pack(self, row: Row, at: int) -> bytes:
         """The pack of a row, whose record stands here; raises `JournalDamagedError`."""
@@ -194,10 +197,9 @@ class Sight:
                 continue
             if index in segment.parked:
                 return segment, segment.parked[index]
-            entries = [entry for entry in segment.entries() if entry.kind == f.ENTRY]
-            if found := [entry.at for entry in entries if entry.number == index]:
-                return segment, found[-1]  # the others were replaced by it
-            if entries and entries[0].number <= index:
+            if index in segment.entries:
+                return segment, segment.entries[index]
+            if next(iter(segment.entries), index + 1) <= index:
                 return None  # before this segment are older ones
         return None
 
