@@ -118,6 +118,8 @@ def test_wrong_usage_exits_2_and_says_why(
         (f"group {URL} accounts", "antiphon.group_cli.run"),
         ("bench throughput", "antiphon.bench.compare.throughput"),
         ("bench latency", "antiphon.bench.compare.latency"),
+        ("experiment groups", "antiphon.experiments.command.groups"),
+        ("experiment packing", "antiphon.experiments.command.packing"),
         ("trace show x.trace", "antiphon.trace_show.run"),
     ],
 )

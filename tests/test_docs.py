@@ -17,7 +17,13 @@ def examples() -> Iterator[pytest.ParameterSet]:
             lines_before = text.count("\n", 0, block.start(1))
             name = f"{page.name}:{lines_before + 1}"
             # Padded, so that a traceback shows the line numbers of the page.
-            yield pytest.param(str(page), "\n" * lines_before + block[1], id=name)
+            source = "\n" * lines_before + block[1]
+            yield pytest.param(str(page), source, id=name, marks=marks_of(source))
+
+
+def marks_of(source: str) -> list[pytest.MarkDecorator]:
+    """Some need Spark."""
+    return [pytest.mark.spark, pytest.mark.timeout(180)] if "session.start" in source else []
 
 
 @pytest.mark.parametrize(("page", "source"), list(examples()))

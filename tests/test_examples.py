@@ -12,7 +12,8 @@ import pytest
 from antiphon.io.local import LocalCluster
 
 FOLDER = Path(__file__).parent.parent / "examples"
-EXAMPLES = sorted(FOLDER.glob("*.py"))
+ON_SPARK = [FOLDER / "dealing_room.py"]
+EXAMPLES = sorted(set(FOLDER.glob("*.py")) - set(ON_SPARK))
 
 
 @pytest.fixture(params=EXAMPLES, ids=lambda path: path.stem)
@@ -48,7 +49,7 @@ def printed(example: Path, *arguments: str) -> list[str]:
 
 def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 5
-    assert all(promised(example) for example in EXAMPLES)
+    assert all(promised(example) for example in EXAMPLES + ON_SPARK)
 
 
 def test_an_example_with_a_server_inside(example: Path) -> None:
@@ -58,6 +59,16 @@ def test_an_example_with_a_server_inside(example: Path) -> None:
 @pytest.mark.process
 def test_an_example_with_three_servers(example: Path, url: str) -> None:
     assert printed(example, url) == promised(example)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("example", ON_SPARK, ids=lambda path: path.stem)
+def test_an_example_on_spark(example: Path, url: str) -> None:
+    """Spark says this and that on its standard error."""
+    done = subprocess.run([sys.executable, example, url], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == promised(example)
 
 
 def test_the_examples_are_typed() -> None:

@@ -35,14 +35,18 @@ MAY_IMPORT = {
     "console": EVERYTHING - {"spark"},
     "bench": EVERYTHING,
     "chaos": EVERYTHING,
-    "demo": EVERYTHING | {"chaos", "demo_member"},
+    "demo": EVERYTHING | {"chaos", "demo_member", "demo_report"},
+    "demo_report": PUBLIC | {"demo_member", "spark"},
     "demo_member": PUBLIC,
+    "doctor": BASE | {"spark"},
+    "experiments": EVERYTHING | {"bench"},
     "trace_show": EVERYTHING,
     "group_cli": EVERYTHING,
     "pubsub_cli": PUBLIC,
     "pyspark_antiphon": {"spark"},
     "__main__": {"cli"},
-    "cli": EVERYTHING | {"bench", "chaos", "demo", "group_cli", "pubsub_cli", "trace_show"},
+    "cli": EVERYTHING
+    | {"bench", "chaos", "demo", "doctor", "experiments", "group_cli", "pubsub_cli", "trace_show"},
 }
 
 PURE_LAYERS = {"formats", "core", "broker"}

@@ -4,14 +4,16 @@ Three servers on this machine; a table with three replicas, which are the member
 process; two writers, which compare every answer with what it must be. The server that leads is
 killed as by a crash, then the oldest member; the others suspect and remove it. Both come back: the
 server with its journal, the member with the table that the others hand it. At the end the replicas
-must hold the same, and the traces of all programs must keep what groups promise
-(`core/group_spec.py`); otherwise exit code 1.
+must hold the same, and the traces of all programs must keep what groups promise, as two judges see
+it: `core/group_spec.py`, and the audit on Spark, which also draws what happened (`demo_report.py`);
+otherwise exit code 1. Without Spark there is one judge.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,17 +34,27 @@ import antiphon
 from antiphon.chaos.recorder import read_traces
 from antiphon.core import group_spec
 from antiphon.demo_member import GROUP
-from antiphon.errors import IllegalStateError, JMSError
+from antiphon.errors import IllegalStateError, JMSError, ResourceAllocationError
 from antiphon.io.cluster import ClusterStatus, look
 from antiphon.io.local import LocalCluster, undisturbed
+from antiphon.spark import session
+from antiphon.spark.charts import Mark
 
 MEMBERS = ("replica-1", "replica-2", "replica-3")
 WRITERS = ("writer-1", "writer-2")
 TRACES = "traces"
+JUDGED = "judged"
+"""The traces as they were when both judges are to look at them."""
+
 KEYS = 50  # of each writer
 PAUSE_S = 0.005  # of a writer, between two writes
 CALM_S = 2.0  # between one thing that happens and the next
 WAIT_S = 20.0
+SPARK = {
+    # A few thousand rows: half the time without the better compiler, and without many pieces.
+    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "1",
+}
 
 
 class Asker:
@@ -192,6 +204,7 @@ class Stage:
         self._writers = writers
         self._console = Console()
         self._began = time.monotonic()
+        self.happened: list[Mark] = []  # what the demo did, on the traces' clock
         self._events: list[str] = []
         self._found: ClusterStatus | None = None
         self._lock = threading.Lock()
@@ -214,6 +227,11 @@ class Stage:
             if self._live is None:
                 self._console.print(line, highlight=False, soft_wrap=True)
             self._refresh()
+
+    def did(self, what: str, event: str) -> None:
+        """Something was killed or started; `what` in a word or two."""
+        self.happened.append(Mark(time.monotonic(), what))
+        self.say(event)
 
     def watch(self, until: Callable[[ClusterStatus], bool], what: str) -> ClusterStatus:
         """Show the cluster until the condition holds, which it must in time."""
@@ -261,21 +279,24 @@ class Stage:
 
 
 def run(args: argparse.Namespace) -> int:
-    with (
-        tempfile.TemporaryDirectory("-antiphon-demo") as folder,
-        LocalCluster(3, Path(folder)) as cluster,
-        Members(cluster.url, Path(folder)) as members,
-    ):
-        traces = Path(folder, TRACES)
+    with tempfile.TemporaryDirectory("-antiphon-demo") as folder:
+        happened = _perform(Path(folder))
+        return 1 if happened is None else _report(Path(folder), happened)
+
+
+def _perform(folder: Path) -> list[Mark] | None:
+    """What was done; None if something went wrong."""
+    with LocalCluster(3, folder) as cluster, Members(cluster.url, folder) as members:
         cluster.start()
-        writers = [Writer(cluster.url, writer, traces) for writer in WRITERS]
+        writers = [Writer(cluster.url, writer, folder / TRACES) for writer in WRITERS]
         with Stage(cluster, members, writers) as stage:
             stage.say(f"three servers run: {cluster.url}")
             _begin(stage, members, writers)
             server = _lose_the_leader(stage, cluster, writers)
             member = _lose_a_member(stage, members)
             _get_them_back(stage, cluster, members, server, member)
-            return _end(stage, cluster.url, writers, traces)
+            good = _end(stage, cluster.url, writers, folder)
+            return stage.happened if good else None
 
 
 def _begin(stage: Stage, members: Members, writers: list[Writer]) -> None:
@@ -294,7 +315,10 @@ def _lose_the_leader(stage: Stage, cluster: LocalCluster, writers: list[Writer])
     victim = cluster.servers[found.leader]
     before = [writer.wrote for writer in writers]
     victim.kill()
-    stage.say(f"kill -9 node {victim.node}, the leader, after {sum(before)} writes")
+    stage.did(
+        f"kill -9 node {victim.node}",
+        f"kill -9 node {victim.node}, the leader, after {sum(before)} writes",
+    )
     found = stage.watch(lambda found: found.leader not in (None, victim.node), "a new leader")
     stage.say(f"node {found.leader} leads epoch {found.epoch}")
     # Two: the one that was under way may have been accepted before the kill.
@@ -311,7 +335,7 @@ def _lose_the_leader(stage: Stage, cluster: LocalCluster, writers: list[Writer])
 def _lose_a_member(stage: Stage, members: Members) -> str:
     victim = members.members[0]
     members.kill(victim)
-    stage.say(f"kill -9 {victim}, the oldest member; the writers go on")
+    stage.did(f"kill -9 {victim}", f"kill -9 {victim}, the oldest member; the writers go on")
     stage.watch(lambda _: victim not in members.members, f"{victim} is removed")
     stage.pause(CALM_S)
     return victim
@@ -321,7 +345,7 @@ def _get_them_back(
     stage: Stage, cluster: LocalCluster, members: Members, node: int, name: str
 ) -> None:
     cluster.start(node)
-    stage.say(f"node {node} is back, with its journal")
+    stage.did(f"node {node} is back", f"node {node} is back, with its journal")
     members.start(name)
     stage.watch(lambda _: name in members.members, f"{name} is back")
 
@@ -334,22 +358,23 @@ def _get_them_back(
     stage.pause(CALM_S)
 
 
-def _end(stage: Stage, url: str, writers: list[Writer], traces: Path) -> int:
+def _end(stage: Stage, url: str, writers: list[Writer], folder: Path) -> bool:
     for writer in writers:
         writer.ask_to_stop()
     for writer in writers:
         writer.join()
     # The last request is at one place in the order too: all answers are of the same moment.
-    with closing(Asker(url, "judge", traces)) as judge:
+    with closing(Asker(url, "judge", folder / TRACES)) as judge:
         tables = judge.ask({}, members=len(MEMBERS))
+    shutil.copytree(folder / TRACES, folder / JUDGED)
     about = ("", f"topic:{GROUP}")  # the answers are in the traces too, and are not judged here
-    events = [event for event in read_traces(traces) if event.group in about]
+    events = [event for event in read_traces(folder / JUDGED) if event.group in about]
     violations = group_spec.check(events)
     wrong = [*what_is_wrong(writers, tables), *map(str, violations)]
     for complaint in wrong:
         stage.say(f"FAILED: {complaint}")
     if wrong:
-        return 1
+        return False
     processes = {event.process for event in events}
     stage.say(f"{sum(w.wrote for w in writers)} writes, each answered as it must be")
     stage.say(f"the three replicas hold the same {len(json.loads(tables[MEMBERS[0]]))} pairs")
@@ -357,7 +382,29 @@ def _end(stage: Stage, url: str, writers: list[Writer], traces: Path) -> int:
         f"the traces of {len(processes)} programs, {len(events)} events, keep P1 to P5, views "
         "and suspicion"
     )
-    return 0
+    return True
+
+
+def _report(folder: Path, happened: list[Mark]) -> int:
+    try:
+        session.require("the demo's second judge")
+        spark = session.start("antiphon demo", settings=SPARK)
+    except ResourceAllocationError as error:
+        print(f"no audit and no report: {error}")
+        return 0
+    from antiphon import demo_report  # needs the extra
+
+    print("Spark audits the traces, and draws what happened")
+    path = Path(tempfile.mkdtemp(prefix="antiphon-demo-"), "report.html")
+    with spark:
+        table = folder / "traces.parquet"
+        verdict = demo_report.write(spark, folder / JUDGED, happened, table, path)
+    for finding in verdict.findings:
+        print(f"FAILED: {finding}")
+    checked = [name for name, count in verdict.checked.items() if count]
+    print(f"{verdict.rows} events, {len(verdict.findings)} violations of {', '.join(checked)}")
+    print(f"report: {path}")
+    return int(bool(verdict.findings))
 
 
 def what_is_wrong(writers: list[Writer], tables: dict[str, str]) -> list[str]:

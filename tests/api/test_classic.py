@@ -361,6 +361,7 @@ def test_a_factory_has_what_connect_needs(asked: list[dict[str, Any]]) -> None:
         "trace": "folder",
         "tls": None,
         "allow_pickle": True,
+        "packing": "off",
     }
     factory = antiphon.ConnectionFactory("embedded:", user="anna", password="a", **options)
     factory.create_connection().start()

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from antiphon.api import conversation as conv
 from antiphon.api.conversation import Conversation, Terms
 from antiphon.api.conversation_events import GroupColumns
-from antiphon.api.conversation_packing import PACK_BYTES, PACKS_IN_FLIGHT, ROOM_BYTES, Batch
+from antiphon.api.conversation_packing import ROOM_BYTES, Batch
+from antiphon.api.conversation_policies import PACK_BYTES, PACKS_IN_FLIGHT
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.conversation_transaction import Transaction
 from antiphon.errors import (
@@ -449,7 +450,7 @@ def test_a_request_waits_until_what_was_acknowledged_before_is_certain(talk: Tal
     talk.deliver(number, 1, "a")
     row = cw.AckRow(number, 0, 1)
     talk.c.acknowledge([row])
-    request = talk.c.close_consumer(number, ())
+    request = talk.c.close_consumer(number)
     later = talk.c.acknowledge([row])
     assert talk.step() == [cw.Ack(1, (row,)), cw.Ack(2, (row,))]
     assert talk.answer(cw.Acked(1)) == [cw.Control(2, cw.CloseConsumer(number))]
@@ -646,7 +647,7 @@ def test_a_message_that_comes_back_to_a_queue_is_delivered_again(talk: Talk) -> 
 
 def test_what_comes_for_a_closed_or_refused_consumer_is_ignored(talk: Talk) -> None:
     number = talk.open_consumer()
-    talk.c.close_consumer(number, ())
+    talk.c.close_consumer(number)
     talk.step()
     assert talk.deliver(number, 1, "a") == []
     refused = talk.c.next_consumer()
@@ -1056,7 +1057,7 @@ def test_leaving_and_failing_are_said(talk: Talk) -> None:
     left = talk.c.leave(one)
     talk.step()
     talk.answer(cw.Result(left.number))
-    talk.c.close_consumer(two, (), failed=True)
+    talk.c.close_consumer(two, failed=True)
     talk.step()
     bodies = [m.body for m in talk.sent if isinstance(m, cw.Control)][-2:]
     assert bodies == [cw.Leave(one), cw.CloseConsumer(two, (), True)]

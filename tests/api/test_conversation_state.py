@@ -312,7 +312,7 @@ def test_a_handout_ends_with_its_connection() -> None:
 
 def test_a_handout_ends_with_its_consumer() -> None:
     talk, me, handout = handing()
-    talk.c.close_consumer(me, ())
+    talk.c.close_consumer(me)
     assert handout.over
 
 

@@ -197,6 +197,24 @@ def test_what_was_not_acknowledged_is_redelivered_to_others(
 
 @every_front
 @pytest.mark.parametrize("mode", [CLIENT, INDIVIDUAL, TRANSACTED], ids=lambda mode: mode.name)
+def test_one_of_several_sessions_gives_back_what_it_saw_first(
+    connect: Connect, backend: Backend, mode: SessionMode
+) -> None:
+    """[19, 20]"""
+    context = connect()
+    queue = context.create_queue(backend.name())
+    send_numbers(context, queue, 3)
+    first = connect().create_context(mode)
+    assert texts(first.create_consumer(queue), 2) == ["0", "1"]
+    other = context.create_consumer(queue)
+    waiting = in_thread(lambda: counted(other, 3))
+    until_waiting(other)
+    first.close()
+    assert waiting.get(timeout=PATIENCE_S) == [("0", 2), ("1", 2), ("2", 1)]
+
+
+@every_front
+@pytest.mark.parametrize("mode", [CLIENT, INDIVIDUAL, TRANSACTED], ids=lambda mode: mode.name)
 def test_a_durable_subscription_gets_again_what_was_not_acknowledged(
     connect: Connect, backend: Backend, mode: SessionMode
 ) -> None:

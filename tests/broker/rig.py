@@ -95,8 +95,10 @@ class Rig:
     def close(self, session: int, *kept: cw.Kept) -> None:
         self.ask(session, cw.CloseSession(kept))
 
-    def close_consumer(self, session: int, consumer: int, *kept: cw.Kept) -> None:
-        self.ask(session, cw.CloseConsumer(consumer, kept))
+    def close_consumer(
+        self, session: int, consumer: int, *kept: cw.Kept, back: tuple[cw.Kept, ...] = ()
+    ) -> None:
+        self.ask(session, cw.CloseConsumer(consumer, kept, back=back))
 
     # -- Messages ------------------------------------------------------------------------------
 

@@ -217,7 +217,27 @@ def test_a_late_acknowledgement_does_not_move_the_cursor_of_who_came_after() -> 
     assert r.subscription(A, 2).runs(1, 3, 0) == [(1, 2, 2), (3, 3, 1)]
 
 
+def test_a_closed_durable_consumer_may_give_back_at_once_what_it_saw() -> None:
+    r = rig(A)
+    r.open(A, 1, "topic:t", durable="mail")
+    r.publish(A, "topic:t", 3)
+    r.close_consumer(A, 1, back=(cw.Kept(1, 1, 2, 1),))
+    assert 1 not in r.broker.sessions[A].consumers
+    r.open(A, 2, "topic:t", durable="mail")
+    assert r.subscription(A, 2).runs(1, 3, 0) == [(1, 2, 2), (3, 3, 1)]
+
+
 # -- Queues -------------------------------------------------------------------------------------
+
+
+def test_what_a_closed_consumer_gives_back_goes_before_what_it_did_not_see() -> None:
+    r = rig(A, B)
+    r.open(A, 1, "queue:q")
+    r.publish(A, "queue:q", 5)
+    r.open(B, 1, "queue:q")
+    r.close_consumer(A, 1, cw.Kept(1, 3, 3, 1), back=(cw.Kept(1, 1, 2, 1),))
+    assert r.assigned() == [(B, 1, 1, 2, 2), (B, 1, 4, 5, 1)]
+    assert r.holds(A, 1) == [(3, 3, 1)]
 
 
 def test_a_queue_is_divided_among_its_consumers() -> None:

@@ -1,6 +1,7 @@
 """Columns: the messages of a pack are read as they were packed, whole or cut."""
 
 import contextlib
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from antiphon.errors import FormatError
 from antiphon.formats import columns, pack
-from antiphon.formats.columns import TEXT, Columns, Extra, Outgoing
+from antiphon.formats.columns import TEXT, Columns, Extra, Outgoing, Packed
 from antiphon.formats.pack import EXTRAS, NON_PERSISTENT, PackHeader
 from tests.formats.values import U32, U64
 
@@ -40,6 +41,17 @@ messages = st.lists(plain, min_size=1, max_size=12) | st.lists(rich, min_size=1,
 def packed(messages: list[Outgoing], flags: int = 0) -> bytes:
     body, more = columns.encode(messages)
     return pack.encode("topic:a", len(messages), body, 7, 41, 3, flags | more)
+
+
+def in_columns(messages: list[Outgoing]) -> Packed:
+    """The columns that somebody who has no single messages would have."""
+    ends, extra_ends = (
+        b"".join(end.to_bytes(4, "little") for end in accumulate(map(len, blobs)))
+        for blobs in ([m.body for m in messages], [m.extra for m in messages])
+    )
+    bodies, extras = b"".join(m.body for m in messages), b"".join(m.extra for m in messages)
+    kinds = bytes(m.kind for m in messages)
+    return Packed(kinds, ends, bodies, *((extra_ends, extras) if extras else ()))
 
 
 def unpacked(data: bytes) -> list[Outgoing]:
@@ -223,3 +235,26 @@ def test_an_id_tells_session_producer_and_sequence(
     assert [int(part, 16) for part in sender.split("-")] == [session, producer][
         : 1 + bool(producer)
     ]
+
+
+@given(messages)
+def test_columns_that_are_joined_are_the_messages_encoded(messages: list[Outgoing]) -> None:
+    at_once = [m._replace(timestamp=NOW) for m in messages]
+    in_one = in_columns(at_once)
+    assert columns.join(in_one, NOW) == columns.encode(at_once)
+    if in_one.extra_ends:
+        assert in_one.each_extra() == [m.extra for m in messages]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Packed(b"", b"", b""),
+        Packed(b"\1\1", b"\1\0\0\0", b"a"),
+        Packed(b"\1", b"\1\0\0\0", b"ab"),
+        Packed(b"\1", b"\1\0\0\0", b"a", b"\1\0\0\0", b""),
+    ],
+)
+def test_columns_that_do_not_fit_together_are_refused(wrong: Packed) -> None:
+    with pytest.raises(FormatError, match="do not fit together"):
+        columns.join(wrong, NOW)

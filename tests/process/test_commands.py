@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,7 +51,11 @@ def test_cluster_up_keeps_its_data_though_ports_change(tmp_path: Path) -> None:
         assert cli.main(["cluster", "status", url, "--json"]) == 1
 
 
-def test_the_demo_ends_well_and_in_time(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_ends_well_and_in_time(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the extra is not installed. (Its report: tests/spark.)"""
+    monkeypatch.setitem(sys.modules, "pyspark", None)
     began = time.monotonic()
     assert cli.main(["demo"]) == 0
     assert time.monotonic() - began < 50
@@ -59,6 +64,7 @@ def test_the_demo_ends_well_and_in_time(capsys: pytest.CaptureFixture[str]) -> N
     assert "replica-1 is suspected; the others remove it" in told
     assert "the three replicas hold the same 100 pairs" in told
     assert "keep P1 to P5, views and suspicion" in told
+    assert "needs Spark: pip install 'antiphon[spark]'" in told
 
 
 def children(pid: int) -> set[int]:

@@ -81,6 +81,8 @@ def test_trace_files_can_be_read_back(tmp_path) -> None:
         assert torn == 0
         events += found
     assert {"send", "sent", "deliver"} <= {event.kind for event in events}
-    sent = {event.message for event in events if event.kind == "sent"}
-    delivered = {event.message for event in events if event.kind == "deliver"}
+    assert {"join", "view"} <= {event.kind for event in events if event.group}
+    logged = [event for event in events if not event.group]
+    sent = {event.message for event in logged if event.kind == "sent"}
+    delivered = {event.message for event in logged if event.kind == "deliver"}
     assert sent <= delivered

@@ -69,7 +69,7 @@ class Book:
             self._write(Kind.TICK, b"")
         source = stored if late else 0
         row = Accepted(
-            self._index,
+            self._index if late else stored,
             self.position + 1,
             len(texts),
             self.stamp,

@@ -207,12 +207,15 @@ def test_positions_that_are_gone_are_told(book: Book, folder: Path) -> None:
     joined = Joined(ArchiveLog(folder), JournalLog(book.folder))
     with pytest.raises(IllegalStateError, match=f"more: {archived + 1} to {first - 1}\\."):
         joined.slices([">"], 1, book.position, 100)
+    assert joined.missing(1, book.position) == [Bounds(archived + 1, first - 1)]
     assert told(joined, last=archived) == [m for m in book.messages if m[0] <= archived]
     fill(book)
     report = run(book, folder)
     assert report.missing == [(archived + 1, first - 1)]
     assert ArchiveFiles(folder).manifests()[1].missing == ((archived + 1, first - 1),)
     assert told(joined) == [m for m in book.messages if not archived < m[0] < first]
+    assert joined.missing(1, book.position) == [Bounds(archived + 1, first - 1)]
+    assert joined.missing(1, archived + 2) == [Bounds(archived + 1, archived + 2)]
 
 
 def test_a_journal_that_lets_go_while_it_is_read_is_no_silent_loss(book: Book) -> None:

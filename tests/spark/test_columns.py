@@ -169,6 +169,12 @@ def test_rows_are_what_receivers_see(log: list[LogPack], data: st.DataObject) ->
     assert alike(batch.to_pylist()) == alike(plainly(log, first, last))
 
 
+def test_a_pack_may_be_cut_at_both_ends() -> None:
+    content = [Outgoing(formats.TEXT, text, b"", NOW) for text in (b"one", b"two", b"", b"four")]
+    batch = to_arrow([LogPack(11, NOW, 0, packed(content))], 12, 13, ["position", "text", "body"])
+    assert batch.to_pydict() == {"position": [12, 13], "text": ["two", ""], "body": [b"two", b""]}
+
+
 @given(logs(), st.lists(st.sampled_from(ALL), unique=True))
 def test_only_the_named_columns_come_in_their_order(log: list[LogPack], names: list[str]) -> None:
     batch = to_arrow(log, 0, 10_000, names)

@@ -28,6 +28,7 @@ from antiphon.api.connecting import default_url, route_to
 from antiphon.api.connection import Connection, Options, logger
 from antiphon.api.consuming import LISTENER_TURN, BaseConsumer, Slow
 from antiphon.api.context import BaseContext, check_browsable, terms_of
+from antiphon.api.conversation_policies import policy_of
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.destination import (
     Destination,
@@ -47,6 +48,7 @@ from antiphon.api.state import StateProvider
 from antiphon.api.waiting import Deadline, Script
 from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import IllegalStateError, JMSError
+from antiphon.formats.columns import Packed
 
 Outcome = TypeVar("Outcome")
 Entered = TypeVar("Entered", bound="AbstractAsyncContextManager[Any]")
@@ -121,10 +123,11 @@ def connect(
     trace: str | None = None,
     tls: Any = None,
     allow_pickle: bool = False,
+    packing: str = "adaptive",
 ) -> Opening[Context]:
     """A context on a new connection. Without a URL: `ANTIPHON_URL`, then `antiphon.toml`."""
     terms = terms_of(client_id, user, password, session_mode, connect_timeout, tls)
-    options = Options(send_timeout, close_timeout, allow_pickle, trace)
+    options = Options(send_timeout, close_timeout, allow_pickle, trace, policy_of(packing))
 
     async def opening() -> Context:
         loop = asyncio.get_running_loop()
@@ -252,6 +255,10 @@ class Producer(BaseProducer):
         """Send many, and return how many when the servers have them all. An error says in its
         `sent` how many they had before it."""
         return await run(self._sending_all(destination, messages, headers))
+
+    async def send_packed(self, destination: Destination, messages: Packed) -> None:
+        """Send messages that stand in columns, as one pack: for pipelines, which have them so."""
+        await run(self._sending_packed(destination, messages))
 
     async def close(self) -> None:
         self._close()

@@ -64,6 +64,7 @@ class ConnectionFactory:
         trace: str | None = None,
         tls: Any = None,
         allow_pickle: bool = False,
+        packing: str = "adaptive",
     ) -> None:
         self.url = url
         self.client_id = client_id
@@ -76,6 +77,7 @@ class ConnectionFactory:
             "trace": trace,
             "tls": tls,
             "allow_pickle": allow_pickle,
+            "packing": packing,
         }
 
     def create_connection(self, user: str | None = None, password: str | None = None) -> Connection:

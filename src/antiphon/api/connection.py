@@ -40,6 +40,7 @@ from antiphon.api.conversation import (
     Terms,
 )
 from antiphon.api.conversation_inbox import Slice
+from antiphon.api.conversation_policies import Packing, SelfClocking
 from antiphon.api.conversation_state import StateEvent
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.tracing import Trace
@@ -59,6 +60,7 @@ class Options(msgspec.Struct, frozen=True):
     close_timeout: float = 10.0
     allow_pickle: bool = False
     trace: str | None = None  # the folder for it
+    packing: Packing = msgspec.field(default_factory=SelfClocking)  # this connection's own
 
 
 class Receiver(Protocol):
@@ -104,9 +106,8 @@ class Connection:
         """`call` has something called on the loop, from the threads that the front allows."""
         self.options = options
         self.lock = threading.Lock()
-        self.conversation = Conversation(
-            secrets.randbits(62) + 1, secrets.token_bytes(16), Random(), now_ms(), terms
-        )
+        session, token = secrets.randbits(62) + 1, secrets.token_bytes(16)
+        self.conversation = Conversation(session, token, Random(), now_ms(), terms, options.packing)
         self.trace: Trace | None = None
         if options.trace is not None:
             self.trace = Trace(options.trace, terms.client_id, self.conversation.session)

@@ -465,7 +465,7 @@ class BaseConsumer(ABC):
         self.stir()
 
     def _give_up(self, conversation: Conversation) -> Request:
-        return conversation.close_consumer(self.inbox.consumer, (), failed=True)
+        return conversation.close_consumer(self.inbox.consumer, failed=True)
 
     # -- The end --------------------------------------------------------------------------------
 
@@ -478,10 +478,7 @@ class BaseConsumer(ABC):
             self.shut()
         if not self._context.inside_listener():
             yield from self._context.until_rest(self)
-        yield from self.going()
-        if self._automatic:
-            with self._lock:
-                self._context.give_back([self])
+        yield from self.going(give_back=self._automatic)
 
     def leaving(self, failed: bool) -> Script[None]:
         """The `with` block ends; `failed`: with an exception."""
@@ -499,13 +496,15 @@ class BaseConsumer(ABC):
         self.call_in()
         self.stir()
 
-    def going(self) -> Script[None]:
-        """Tell the servers. What the application has can still be acknowledged."""
+    def going(self, give_back: bool) -> Script[None]:
+        """Tell the servers. What the application has can still be acknowledged, or goes back but
+        for what it is handling."""
         with self._lock:
             self.report_now()
-            kept = self.inbox.close()
+            self.inbox.close()
+            back = self.inbox.give_up(self.in_hand()) if give_back else []
             self._context.gone(self)
-            request = self._connection.do(lambda c: None if c.over else self._goodbye(c, kept))
+            request = self._connection.do(lambda c: None if c.over else self._goodbye(c, back))
             if self._trace is not None and self.standing.name and not self.stays_member:
                 self._trace.add("leave", group=self.destination.text)
         if request is not None:
@@ -516,8 +515,8 @@ class BaseConsumer(ABC):
         """When it is closed: inactive, but in the view."""
         return self.durable
 
-    def _goodbye(self, conversation: Conversation, kept: list[Kept]) -> Request:
-        return conversation.close_consumer(self.inbox.consumer, kept)
+    def _goodbye(self, conversation: Conversation, back: list[Kept]) -> Request:
+        return conversation.close_consumer(self.inbox.consumer, self.inbox.kept(), back)
 
     def in_hand(self) -> set[int]:
         """Messages that are being handled at this moment."""

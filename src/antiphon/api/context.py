@@ -48,7 +48,6 @@ from antiphon.api.standing import Standing
 from antiphon.api.state import StateProvider
 from antiphon.api.waiting import Deadline, Pause, Script, ring
 from antiphon.core.conflicts import ConflictRelation
-from antiphon.core.selectors import parse
 from antiphon.errors import (
     IllegalStateError,
     InvalidClientIDError,
@@ -352,7 +351,7 @@ class BaseContext(ABC):
         if not isinstance(error, JMSError):
             # Nobody waits for it any more: it must not stay open at the servers.
             number = consumer.inbox.consumer
-            self.connection.do(lambda c: None if c.over else c.close_consumer(number, ()))
+            self.connection.do(lambda c: None if c.over else c.close_consumer(number))
 
     def gone(self, consumer: BaseConsumer) -> None:
         """Nothing more arrives for it. Under the lock."""
@@ -648,7 +647,7 @@ class BaseContext(ABC):
             transaction = self.transaction
             self.connection.do(lambda c: None if c.over else c.discard(transaction))
         for consumer in list(self._consumers):
-            yield from consumer.going()
+            yield from consumer.going(give_back=True)
         with self.lock:
             request = self.give_back(list(self._gone))
         if request is not None:
@@ -742,7 +741,12 @@ def check_consumable(destination: Destination, selector: str | None) -> None:
         )
     if selector is not None and not isinstance(selector, str):
         raise TypeError(f"a selector is a str, not {selector!r}")
-    parse(selector or "")
+    if selector:
+        from antiphon.core.selectors import (
+            parse,
+        )  # most programs have none: it would cost them 15 ms
+
+        parse(selector)
 
 
 def check_subscription_name(name: str) -> None:

@@ -31,7 +31,8 @@ import msgspec
 from antiphon import errors
 from antiphon.api.conversation_events import GroupColumns, PerishableColumns
 from antiphon.api.conversation_inbox import Slice
-from antiphon.api.conversation_packing import Batch, Outbox, Packing, SelfClocking, Stream
+from antiphon.api.conversation_packing import Batch, Outbox, Stream
+from antiphon.api.conversation_policies import Packing, SelfClocking
 from antiphon.api.conversation_receipts import QueueReceipts, Receipts, TopicReceipts
 from antiphon.api.conversation_state import Handout, StateEvent, States
 from antiphon.api.conversation_ticket import Ticket
@@ -188,6 +189,7 @@ class Conversation:
         self._state = State.PAUSING
         self._outbox = Outbox(session, packing or SelfClocking())
         self.try_send = self._outbox.put
+        self.try_send_packed = self._outbox.put_packed
         """As `send`, but None if there is no `room`. Without a detour: this is called for every
         message."""
 
@@ -350,11 +352,16 @@ class Conversation:
         return request
 
     def close_consumer(
-        self, consumer: int, kept: Sequence[cw.Kept], failed: bool = False
+        self,
+        consumer: int,
+        kept: Sequence[cw.Kept] = (),
+        back: Sequence[cw.Kept] = (),
+        failed: bool = False,
     ) -> Request:
-        """`failed`: it is a member that cannot go on; its group is to suspect it."""
+        """Of what the application saw, `kept` may yet be acknowledged, and `back` is for whoever
+        comes next. `failed`: it is a member that cannot go on; its group is to suspect it."""
         self._forget(consumer)
-        return self.request(cw.CloseConsumer(consumer, tuple(kept), failed))
+        return self.request(cw.CloseConsumer(consumer, tuple(kept), failed, tuple(back)))
 
     def leave(self, consumer: int) -> Request:
         """A member leaves its group."""
@@ -514,7 +521,7 @@ class Conversation:
             acks = self._acks_to_send
             self._out += (cw.encode(cw.Ack(a.number, a.rows, a.patient)) for a in acks)
             self._acks_to_send.clear()
-            self._out += (cw.encode(cw.Publish(pack)) for pack in self._outbox.leaving())
+            self._out += (cw.encode(cw.Publish(pack)) for pack in self._outbox.leaving(now_ms))
             self._send_request()
         self.idles = self._state is State.ATTACHED and self._outbox.may_leave
         out, self._out = self._out, []
@@ -532,6 +539,8 @@ class Conversation:
         if self._state is State.ATTACHED:
             silent = self._heard_ms + HEARTBEATS * self._heartbeat_ms
             due = min(silent, self._ping_ms(), self._states.next_deadline_ms() or silent)
+            if self._outbox.due_ms is not None:
+                due = min(due, self._outbox.due_ms)
         else:
             due = min(self._due_ms, self._give_up_ms)
         return due if self._acks_due_ms is None else min(due, self._acks_due_ms)

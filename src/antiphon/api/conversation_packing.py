@@ -1,8 +1,6 @@
 """Messages on their way to the servers: gathered into packs, and kept until they are answered.
 
-**Self-clocking.** With fewer than `PACKS_IN_FLIGHT` packs unanswered, what there is leaves at once;
-otherwise messages gather and leave together when an answer comes. So there is no pause to tune: a
-lone message does not wait, and under load packs grow until the servers keep up.
+When a pack leaves, and with how many messages, is for a policy to say (`conversation_policies.py`).
 
 A pack holds consecutive messages of one producer, for one destination, in one delivery mode, of one
 transaction or of none. Once it has left it never changes: it is sent again as it was. Every message
@@ -17,8 +15,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
+from antiphon.api.conversation_policies import Packing
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.errors import FormatError, JMSError, ResourceAllocationError
 from antiphon.formats import columns, pack
@@ -26,11 +25,6 @@ from antiphon.formats.client_wire import PACK_MAX
 from antiphon.formats.columns import Outgoing
 from antiphon.formats.pack import SPECIAL
 
-PACKS_IN_FLIGHT = 4
-PACK_BYTES = 256 << 10
-"""Beyond this a pack takes no more messages; a larger message is a pack of its own."""
-
-PACK_MESSAGES = 4096
 MESSAGE_BYTES = 64
 """What a message costs here besides its content: counted, so that many empty ones are bounded."""
 
@@ -39,24 +33,6 @@ PACK_OVERHEAD = 4096
 
 ROOM_BYTES = 8 << 20
 """What is gathered or unanswered when senders begin to wait; at half of it they go on."""
-
-
-class Packing(Protocol):
-    """A policy: when does what has gathered leave, and how much is enough?"""
-
-    bytes_max: int
-    messages_max: int
-
-    def may_leave(self, in_flight: int) -> bool:
-        """`in_flight`: packs that were sent and not answered."""
-
-
-class SelfClocking:
-    bytes_max = PACK_BYTES
-    messages_max = PACK_MESSAGES
-
-    def may_leave(self, in_flight: int) -> bool:
-        return in_flight < PACKS_IN_FLIGHT
 
 
 class Stream:
@@ -76,6 +52,7 @@ class Batch(Ticket):
 
     __slots__ = (
         "_neglected",
+        "body",
         "count",
         "destination",
         "first",
@@ -101,6 +78,7 @@ class Batch(Ticket):
         self.count = 0
         self.size = 0
         self.messages: list[Outgoing] = []
+        self.body = b""  # instead of these, if they came packed
         self.pack = b""  # until it has left
         self._neglected = neglected
 
@@ -115,8 +93,8 @@ class Batch(Ticket):
 
     def close(self, session: int) -> None:
         """No more messages: from now on it is a pack."""
-        body, flags = columns.encode(self.messages)
-        self.messages = []
+        body, flags = (self.body, 0) if self.body else columns.encode(self.messages)
+        self.messages, self.body = [], b""
         self.left = True
         self.pack = pack.encode(
             self.destination,
@@ -129,7 +107,7 @@ class Batch(Ticket):
         )
 
     def finish(self, error: JMSError | None = None) -> None:
-        self.messages, self.pack = [], b""
+        self.messages, self.body, self.pack = [], b"", b""
         self.settle(error)
 
 
@@ -142,10 +120,12 @@ class Outbox:
         self._gathering: deque[Batch] = deque()
         self._open: Batch | None = None  # the last of these: it may take more messages
         self._in_flight = 0
+        self._answered_count = 0  # of messages
         self._held_bytes = 0
         self._room: Ticket | None = None
         self.has_room = True
         self.may_leave = True  # what is put in now could leave at once
+        self.due_ms: int | None = None  # when what has gathered leaves, full or not
         self.streams: dict[int, Stream] = {0: Stream(0, 0)}
         self.pack_max = PACK_MAX
         self.neglected: deque[JMSError] = deque()
@@ -171,7 +151,7 @@ class Outbox:
         if (
             batch is None
             or batch.size + size > self._bytes_max
-            or batch.count == self._messages_max
+            or batch.count >= self._messages_max
             or batch.destination != destination
             or batch.stream is not stream
             or (batch.flags ^ flags) & ~SPECIAL
@@ -188,6 +168,23 @@ class Outbox:
         self._held_bytes += size
         if self._held_bytes >= ROOM_BYTES:
             self.has_room = False
+        return batch
+
+    def put_packed(
+        self, stream: Stream, destination: str, flags: int, body: bytes, count: int
+    ) -> Batch | None:
+        """The same for the body of a pack, which becomes one as it is."""
+        if not self.has_room:
+            return None
+        size = len(body) + count * MESSAGE_BYTES
+        self._check_size(size)
+        batch = Batch(stream, destination, flags, None, self.neglected)
+        batch.body, batch.count, batch.size = body, count, size
+        self._gathering.append(batch)
+        self._open = None
+        stream.sequence += count
+        self._held_bytes += size
+        self.has_room = self._held_bytes < ROOM_BYTES
         return batch
 
     def _check_size(self, size: int) -> None:
@@ -209,16 +206,27 @@ class Outbox:
 
     # -- Out ------------------------------------------------------------------------------------
 
-    def leaving(self) -> Iterator[bytes]:
+    def leaving(self, now_ms: int) -> Iterator[bytes]:
         """The packs that may leave now."""
-        while self._gathering and self.may_leave:
+        self._packing.observe(self._answered_count, now_ms)
+        self._messages_max = self._packing.messages_max
+        while self._gathering and self.may_leave and self._is_ripe(self._gathering[0], now_ms):
             batch = self._gathering.popleft()
             if batch is self._open:
                 self._open = None
+            self.due_ms = None
             batch.close(self._session)
             batch.stream.unanswered.append(batch)
             self._flies(1)
             yield batch.pack
+
+    def _is_ripe(self, batch: Batch, now_ms: int) -> bool:
+        """It takes no more messages, or has waited long enough for them."""
+        if batch is not self._open or batch.count >= self._messages_max:
+            return True
+        if self.due_ms is None:
+            self.due_ms = now_ms + self._packing.wait_ms
+        return now_ms >= self.due_ms
 
     def _flies(self, more: int) -> None:
         self._in_flight += more
@@ -262,6 +270,7 @@ class Outbox:
             settled.append(batch)
         self._gathering.clear()
         self._open = None
+        self.due_ms = None
         self._held_bytes = 0
         settled = self._with_room(settled)
         self.has_room = False
@@ -281,6 +290,7 @@ class Outbox:
         batch = stream.unanswered.popleft()
         stream.settled = batch.last
         self._flies(-1)
+        self._answered_count += batch.count
         self._held_bytes -= batch.size
         batch.finish(error)
         return batch

@@ -128,10 +128,10 @@ class BaseMember(BaseConsumer):
     def stays_member(self) -> bool:
         return super().stays_member and not self._leaves
 
-    def _goodbye(self, conversation: Conversation, kept: list[Kept]) -> Request:
+    def _goodbye(self, conversation: Conversation, back: list[Kept]) -> Request:
         if self._leaves and self.standing.removed is None and self._dropped is None:
             return conversation.leave(self.inbox.consumer)
-        return super()._goodbye(conversation, kept)
+        return super()._goodbye(conversation, back)
 
     # -- State ------------------------------------------------------------------------------------
 
@@ -277,11 +277,11 @@ class BaseMember(BaseConsumer):
         if self._workers == 1:
             super().recover()
 
-    def going(self) -> Script[None]:
+    def going(self, give_back: bool) -> Script[None]:
         with self._lock:
             for slice_, index in self._schedule_of.not_begun():
                 self.inbox.put_back(slice_.start + index)
-        yield from super().going()
+        yield from super().going(give_back)
 
     def in_hand(self) -> set[int]:
         return super().in_hand() | self._jobs.keys()

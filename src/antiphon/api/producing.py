@@ -39,8 +39,10 @@ from antiphon.formats.columns import (
     TEXT,
     Extra,
     Outgoing,
+    Packed,
     decode_extra,
     encode_extra,
+    join,
     message_id,
 )
 from antiphon.formats.pack import (
@@ -307,11 +309,13 @@ class BaseProducer:
             destination, 1, self._connection.conversation.session, sequence, producer
         )
         message, persistent = message_id(header, 0), not flags & NON_PERSISTENT
-        trace.sends("send", destination, message, sequence, persistent)
+        # Others may overtake what is delayed, or is part of a transaction.
+        place = -1 if flags & (DELAYED | STAGED) else sequence
+        trace.sends("send", destination, message, place, persistent)
 
         def answered() -> None:
             if told.error is None:
-                trace.sends("sent", destination, message, sequence, persistent)
+                trace.sends("sent", destination, message, place, persistent)
 
         told.watch(answered)
 
@@ -327,17 +331,20 @@ class BaseProducer:
         if self._stream is None:
             yield from self.opening()
         while (batch := self._put(destination, content, flags, message)) is None:
-            with self._connection.lock:
-                room = self._connection.conversation.room()
-            if not (yield Pause(room, deadline.left())):
-                raise OutcomeUnknownError(
-                    f"no room for a message to {destination} within {self._patience}: the servers "
-                    "do not keep up, or cannot be reached. It was not sent",
-                    happened="no",
-                )
-            if self._closed or self._context.unusable:
-                raise self._why_not()
+            yield from self._awaiting_room(destination, deadline)
         return batch
+
+    def _awaiting_room(self, destination: Destination, deadline: Deadline) -> Script[None]:
+        with self._connection.lock:
+            room = self._connection.conversation.room()
+        if not (yield Pause(room, deadline.left())):
+            raise OutcomeUnknownError(
+                f"no room for a message to {destination} within {self._patience}: the servers "
+                "do not keep up, or cannot be reached. It was not sent",
+                happened="no",
+            )
+        if self._closed or self._context.unusable:
+            raise self._why_not()
 
     def sending(self, destination: Destination, content: Any, headers: Headers) -> Script[None]:
         """Until the servers have it."""
@@ -376,6 +383,61 @@ class BaseProducer:
             vars(error)["sent"] = ours.settled
             raise
         return ours.count
+
+    def _sending_packed(self, destination: Destination, packed: Packed) -> Script[None]:
+        """Until the servers have them; in a transaction, until there is room."""
+        body, flags = self._prepare_packed(destination, packed)
+        count = len(packed.kinds)
+        deadline = Deadline(self._timeout)
+        if self._stream is None:
+            yield from self.opening()
+        while (batch := self._put_packed(destination, flags, body, count)) is None:
+            yield from self._awaiting_room(destination, deadline)
+        if not self._transacted:
+            if not (yield Pause(batch, deadline.left())):
+                raise self._no_answer(batch)
+            batch.outcome()
+
+    def _prepare_packed(self, destination: Destination, packed: Packed) -> tuple[bytes, int]:
+        if self._closed or self._context.unusable:
+            raise self._why_not()
+        self._check(destination)
+        if isinstance(destination, Topic):
+            self._check_packed(destination, packed)
+        return join(packed, time.time_ns() // 1_000_000)
+
+    def _check_packed(self, topic: Topic, packed: Packed) -> None:
+        """What a group has to say about headers and properties, as far as it can be said of all."""
+        relation = self._connection.relations.get(topic.text)
+        if relation is None and _MARK not in packed.extras:
+            return
+        for extra in map(decode_extra, packed.each_extra()):
+            if any(name in extra.properties for name in _FOR_GROUPS):
+                raise MessageFormatError("a message for the group itself is sent by itself")
+            if relation is not None:
+                relation.check_tag(extra.tag)
+
+    def _put_packed(
+        self, destination: Destination, flags: int, body: bytes, count: int
+    ) -> Batch | None:
+        connection = self._connection
+        conversation, stream = connection.conversation, self._stream
+        assert stream is not None
+        with connection.lock:
+            transaction = self._context.transaction
+            flags |= STAGED if transaction is not None else 0
+            batch = conversation.try_send_packed(stream, destination.text, flags, body, count)
+            if batch is None:
+                return None
+            if transaction is not None:
+                transaction.add(batch)
+            if connection.trace is not None:
+                told = batch if transaction is None else transaction.committed
+                for sequence in range(batch.first, batch.last + 1):
+                    self._traces(connection.trace, batch, told, sequence, flags)
+        if conversation.idles:
+            connection.wake()
+        return batch
 
     def _settling(self, ours: Ours) -> Script[None]:
         while ours.batches:

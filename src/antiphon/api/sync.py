@@ -20,6 +20,7 @@ from antiphon.api.consuming import LISTENER_TURN, BaseConsumer, Slow
 from antiphon.api.context import BaseContext, check_browsable, terms_of
 from antiphon.api.conversation_events import Notice
 from antiphon.api.conversation_inbox import Loan
+from antiphon.api.conversation_policies import policy_of
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.destination import (
     Destination,
@@ -39,6 +40,7 @@ from antiphon.api.state import StateProvider
 from antiphon.api.waiting import Deadline, Script
 from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import JMSError, OutcomeUnknownError
+from antiphon.formats.columns import Packed
 from antiphon.io.loop import background_loop
 
 Outcome = TypeVar("Outcome")
@@ -57,10 +59,11 @@ def connect(
     trace: str | None = None,
     tls: Any = None,
     allow_pickle: bool = False,
+    packing: str = "adaptive",
 ) -> Context:
     """A context on a new connection. Without a URL: `ANTIPHON_URL`, then `antiphon.toml`."""
     terms = terms_of(client_id, user, password, session_mode, connect_timeout, tls)
-    options = Options(send_timeout, close_timeout, allow_pickle, trace)
+    options = Options(send_timeout, close_timeout, allow_pickle, trace, policy_of(packing))
     loop = background_loop()
     route = route_to(url or default_url())
     connection = Connection(loop, loop.call_soon_threadsafe, route, terms, options)
@@ -210,6 +213,10 @@ class Producer(BaseProducer):
         """Send many, and return how many when the servers have them all. An error says in its
         `sent` how many they had before it."""
         return run(self._sending_all(destination, messages, headers))
+
+    def send_packed(self, destination: Destination, messages: Packed) -> None:
+        """Send messages that stand in columns, as one pack: for pipelines, which have them so."""
+        run(self._sending_packed(destination, messages))
 
     def close(self) -> None:
         self._close()

@@ -261,7 +261,10 @@ def close_consumer(b: State, session: Session, m: cw.CloseConsumer) -> int:
     if m.failed and consumer.destination in b.groups:
         groups.lost(b, session, consumer)
     else:
-        shut(b, session, consumer, [k for k in m.kept if k.consumer == m.consumer])
+        seen = [k for k in (*m.kept, *m.back) if k.consumer == m.consumer]
+        with b.together():
+            shut(b, session, consumer, seen)
+            return_kept(b, session, cw.Return(m.back))
     return 0
 
 

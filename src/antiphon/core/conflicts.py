@@ -3,7 +3,8 @@
 Messages carry a *tag*, and perhaps a *key*. Two messages conflict if their tags do; with `keyed`,
 only if their keys are equal too. Who says nothing about itself must be taken to conflict with
 everything: a message without a tag conflicts with every message, and one without a key with every
-key (thesis 4.2.3; paper, table I).
+key (thesis 4.2.3; paper, table I). So does a tag that the relation does not know: a message that
+was under way when the relation changed may have one.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class ConflictRelation:
     ) -> bool:
         if self.nothing:
             return False
-        if tag is not None and other_tag is not None and (tag, other_tag) not in self._pairs:
+        known = tag in self.tags and other_tag in self.tags
+        if known and (tag, other_tag) not in self._pairs:
             return False
         return not self.keyed or key is None or other_key is None or key == other_key
 

@@ -122,11 +122,13 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class CloseConsumer(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
-    """`kept` can still be acknowledged by the session; everything else goes back unseen."""
+    """`kept` can still be acknowledged by the session; everything else goes back: what was seen
+    (`back`) flagged, and before the rest."""
 
     consumer: int
     kept: tuple[Kept, ...] = ()
     failed: bool = False  # of a group: it cannot go on, and is to be suspected
+    back: tuple[Kept, ...] = ()
 
 
 class Return(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):

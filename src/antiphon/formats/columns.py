@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -55,6 +55,37 @@ def encode(messages: Sequence[Outgoing]) -> tuple[bytes, int]:
         tables = (_times(times), bytes(kinds), _ends(bodies), _ends(extras))
         return b"".join((*tables, *bodies, *extras)), EXTRAS
     return b"".join((_times(times), bytes(kinds), _ends(bodies), *bodies)), 0
+
+
+class Packed(NamedTuple):
+    """Messages that stand in columns already, all sent at one time."""
+
+    kinds: bytes
+    body_ends: bytes  # as drawn above
+    bodies: bytes
+    extra_ends: bytes = b""  # empty: none has an extra
+    extras: bytes = b""
+    flags: int = 0  # of `pack.py`, if they have extras: SPECIAL, DELAYED
+
+    def each_extra(self) -> list[bytes]:
+        ends = struct.unpack(f"<{len(self.extra_ends) // 4}I", self.extra_ends)
+        return [self.extras[start:end] for start, end in pairwise((0, *ends))]
+
+
+def join(packed: Packed, timestamp: int) -> tuple[bytes, int]:
+    """As `encode`. Raises `FormatError` if the columns do not fit together."""
+    n = len(packed.kinds)
+    flags = packed.flags | (EXTRAS if packed.extra_ends else 0)
+    _check_column(packed.body_ends, packed.bodies, n)
+    if packed.extra_ends:
+        _check_column(packed.extra_ends, packed.extras, n)
+    times = timestamp.to_bytes(8, "little") + bytes(4 * n)
+    return b"".join((times, *packed[:2], packed.extra_ends, packed.bodies, packed.extras)), flags
+
+
+def _check_column(ends: bytes, blob: bytes, count: int) -> None:
+    if not count or len(ends) != 4 * count or _u32(ends, len(ends) - 4) != len(blob):
+        raise FormatError(f"columns for {count} messages do not fit together")
 
 
 def _times(times: tuple[int, ...]) -> bytes:

@@ -22,6 +22,8 @@ end without a new version.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from mmap import mmap
 from typing import Literal
 
 import msgspec
@@ -104,19 +106,34 @@ def encode_event(event: TraceEvent) -> bytes:
 
 def decode(data: bytes) -> tuple[list[TraceEvent], int]:
     """The events of a trace file, and how many bytes of a torn tail were left out."""
-    if len(data) < HEADER_SIZE and encode_header().startswith(data):
-        return [], len(data)
-    _check_header(data)
-    events = []
-    at = HEADER_SIZE
-    while (end := _record_end(data, at)) is not None:
-        events.append(_decode_row(data, at, end))
-        at = end
-    _check_nothing_follows(data, at)
-    return events, len(data) - at
+    reading = Reading(data)
+    return list(reading), reading.torn_bytes
 
 
-def _check_header(data: bytes) -> None:
+class Reading:
+    """The events of a trace file one by one, for files that are too large to hold as objects.
+
+    The end of the iteration tells of damage, as `decode` does, and knows the torn tail."""
+
+    def __init__(self, data: bytes | mmap) -> None:
+        self.torn_bytes = 0
+        self._data = data
+
+    def __iter__(self) -> Iterator[TraceEvent]:
+        data = self._data
+        if len(data) < HEADER_SIZE and encode_header().startswith(data[:]):
+            self.torn_bytes = len(data)
+            return
+        _check_header(data)
+        at = HEADER_SIZE
+        while (end := _record_end(data, at)) is not None:
+            yield _decode_row(data, at, end)
+            at = end
+        _check_nothing_follows(data, at)
+        self.torn_bytes = len(data) - at
+
+
+def _check_header(data: bytes | mmap) -> None:
     head = data[: _HEADER.size]
     if head[:4] != MAGIC or data[_HEADER.size : HEADER_SIZE] != _U32.pack(crc32c(head)):
         raise FormatError("not a trace file: its header is not that of a trace")
@@ -125,7 +142,7 @@ def _check_header(data: bytes) -> None:
         raise FormatError(f"trace version {version}: this program reads version {VERSION}")
 
 
-def _record_end(data: bytes, at: int) -> int | None:
+def _record_end(data: bytes | mmap, at: int) -> int | None:
     """Where the record at `at` ends; None if there is no whole one."""
     if at + _RECORD.size > len(data):
         return None
@@ -136,14 +153,14 @@ def _record_end(data: bytes, at: int) -> int | None:
     return end if crc32c(data[at + _RECORD.size - _U32.size : end]) == crc else None
 
 
-def _decode_row(data: bytes, at: int, end: int) -> TraceEvent:
+def _decode_row(data: bytes | mmap, at: int, end: int) -> TraceEvent:
     try:
         return _decoder.decode(data[at + _RECORD.size : end])
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise FormatError(f"the record at offset {at} is no trace event: {error}") from None
 
 
-def _check_nothing_follows(data: bytes, bad: int) -> None:
+def _check_nothing_follows(data: bytes | mmap, bad: int) -> None:
     at = data.find(MARKER, bad + 1)
     while at != -1:
         if _record_end(data, at) is not None:

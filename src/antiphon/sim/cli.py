@@ -18,6 +18,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 
+from antiphon.sim.messaging import MessagingWorld
 from antiphon.sim.observer import TraceWriter
 from antiphon.sim.plan import draw_plan
 from antiphon.sim.run import Result, make_world, run_plan, run_seed, run_world
@@ -69,6 +70,8 @@ def _traced(seed: int, directory: Path) -> Result:
     world = make_world(draw_plan(seed))
     writer = world.observer = TraceWriter(directory, str(seed))
     result = run_world(world)
+    if isinstance(world, MessagingWorld):
+        writer.members(world.traces)
     writer.write()
     return result
 

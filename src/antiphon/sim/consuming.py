@@ -336,15 +336,20 @@ class SimConsumer:
     # -- The end -------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """What was handled and not acknowledged is acknowledged yet, or given back."""
+        """What was handled and not acknowledged is acknowledged yet, or given back: with the
+        consumer, or later."""
         kept = self.shut()
+        later = self._program.transactor is not None or not kept or self._random.random() < 0.5
+        if not later and kept[0].first % 2:
+            self._conversation.close_consumer(self.number, back=kept)
+            return
         self._conversation.close_consumer(self.number, kept)
         if self._program.transactor is not None:
             self._program.transactor.closed(self)
-        elif kept and self._random.random() < 0.5:
-            self.finish()
-        elif kept:
+        elif not later:
             self._conversation.request(cw.Return(tuple(kept)))
+        elif kept:
+            self.finish()
 
     def shut(self) -> list[cw.Kept]:
         """Nothing more is handled; returns what the application has."""

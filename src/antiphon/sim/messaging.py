@@ -6,6 +6,7 @@ is, they close, and nothing of them is left in any server's state.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -49,6 +50,7 @@ class MessagingWorld(World):
         self.sessions_lost = 0
         self.lost_while_leaving: set[str] = set()  # programs; their groups only suspect them
         self.traces: list[TraceEvent] = []  # what programs saw of groups
+        self._delivered: Counter[tuple[str, int, str, int]] = Counter()  # by life and view
         self._views: dict[tuple[str, int], cw.GroupEvent] = {}
         self._judged = 0  # the last entry that the ledger knows, and
         self._broker: Broker  # the state machine right after it
@@ -192,6 +194,10 @@ class MessagingWorld(World):
 
     def trace(self, program: SimProgram, kind: Kind, group: str, **fields: Any) -> None:
         if self._messaging.groups:
+            if kind == "deliver":
+                life = (program.name, program.lives, group, fields["view_id"])
+                fields["didx"] = self._delivered[life]
+                self._delivered[life] += 1
             event = TraceEvent(
                 run=str(self.seed),
                 process=program.name,

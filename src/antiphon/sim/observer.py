@@ -127,6 +127,12 @@ class TraceWriter(Observer):
         )
         events.append(trace.encode_event(event))
 
+    def members(self, traces: list[TraceEvent]) -> None:
+        """What programs saw of groups."""
+        for event in traces:
+            life = (event.process, event.incarnation)
+            self._events.setdefault(life, [trace.encode_header()]).append(trace.encode_event(event))
+
     def write(self) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
         for (process, incarnation), events in self._events.items():

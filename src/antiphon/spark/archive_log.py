@@ -58,6 +58,11 @@ class ArchiveLog:
         for file in sorted(files, key=lambda file: file.first):
             yield from self._rows(file, piece.first, piece.last, columns)
 
+    def missing(self, first: int, last: int) -> list[Bounds]:
+        """Positions between these two that were gone before they could be archived."""
+        gaps = (gap for manifest in self._manifests() for gap in manifest.missing)
+        return [Bounds(max(a, first), min(b, last)) for a, b in gaps if a <= last and b >= first]
+
     def _manifests(self) -> list[Manifest]:
         return ArchiveFiles(self.folder).manifests()
 
@@ -145,7 +150,7 @@ class Joined:
 
     def slices(self, topics: Sequence[str], first: int, last: int, most: int) -> list[Slice]:
         end = self.archive.bounds().last
-        self._check_reaches(max(first, end + 1), last)
+        self._check_reaches(end, first, last)
         old = self.archive.slices(topics, first, min(last, end), most)
         new = self.log.slices(topics, max(first, end + 1), last, most)
         return sorted([*old, *new], key=lambda piece: (piece.topic, piece.first))
@@ -162,18 +167,26 @@ class Joined:
             first, messages = max(piece.first, end + 1), piece.messages - archived
             yield from self.log.read(piece._replace(first=first, messages=messages), columns)
 
-    def _check_reaches(self, first: int, last: int) -> None:
+    def missing(self, first: int, last: int) -> list[Bounds]:
+        """Positions between these two that neither has any more."""
+        end = self.archive.bounds().last
+        old = self.archive.missing(first, min(last, end))
+        return [*old, *self._gone(max(first, end + 1), last)]
+
+    def _gone(self, first: int, last: int) -> list[Bounds]:
         bounds = self.log.bounds()
         last = min(last, bounds.last)
         if first > last:
-            return
-        gaps = [Bounds(first, min(bounds.first - 1, last))] if bounds.first > first else []
+            return []
         if isinstance(self.log, JournalLog):
-            gaps = self.log.missing(first, last)
-        if gaps:
+            return self.log.missing(first, last)
+        return [Bounds(first, min(bounds.first - 1, last))] if bounds.first > first else []
+
+    def _check_reaches(self, end: int, first: int, last: int) -> None:
+        if gaps := self._gone(max(first, end + 1), last):
             named = ", ".join(f"{gap.first} to {gap.last}" for gap in gaps)
             raise IllegalStateError(
-                f"the archive ends with position {first - 1}, and these positions behind it are "
-                f"not in the log any more: {named}. Let the log keep more (limits.retain), or "
-                "archive it more often"
+                f"the archive ends with position {end}, and these positions behind it are not in "
+                f"the log any more: {named}. Let the log keep more (limits.retain), or archive it "
+                "more often"
             )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
-from antiphon.spark import reading
+from antiphon.spark import reading, writing
 
 
 class AntiphonSource(DataSource):
@@ -21,3 +21,9 @@ class AntiphonSource(DataSource):
 
     def streamReader(self, schema: StructType) -> reading.StreamReader:  # noqa: N802
         return reading.StreamReader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return writing.batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        return writing.stream_writer(self.options, schema, overwrite)
