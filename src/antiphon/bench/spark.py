@@ -100,10 +100,10 @@ def measure(
     }
     complete = all(make().count() == rows for rows, make in frames.values())
     seconds: dict[str, list[float]] = {name: [] for name in frames}
-    for _ in track(range(args.rounds), "reading", console=console):
+    for _ in track(range(args.rounds + 1), "reading", console=console):
         for name, (_, make) in frames.items():
             seconds[name].append(_timed(make()))
-    rates = {name: round(rows / median(seconds[name])) for name, (rows, _) in frames.items()}
+    rates = {name: round(rows / median(seconds[name][1:])) for name, (rows, _) in frames.items()}
     return {
         "messages": args.messages,
         "complete": complete,

@@ -15,7 +15,8 @@ from antiphon.formats import destination as names
 from antiphon.spark.logs import Log
 
 EARLIEST, LATEST = "earliest", "latest"
-MESSAGES_PER_TASK = 1_000_000
+MESSAGES_PER_TASK = 500_000
+"""A task of a second or less: few enough of them, and no core waits long for another."""
 
 OPTIONS = (
     "url",
