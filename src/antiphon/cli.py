@@ -71,6 +71,7 @@ def _build_parser() -> argparse.ArgumentParser:
     _add_experiment(commands)
     _add_journal(commands)
     _add_trace(commands)
+    _add_audit(commands)
     return parser
 
 
@@ -297,7 +298,7 @@ def _add_sim(commands: Commands) -> None:
     parser.add_argument(
         "--first-seed", type=int, metavar="S", help="count from here (default: fresh seeds)"
     )
-    parser.add_argument("--trace", metavar="DIR", help="keep the delivery traces here")
+    _add_traces(parser)
     parser.add_argument(
         "--processes",
         type=_positive,
@@ -337,7 +338,7 @@ def _add_chaos(commands: Commands) -> None:
     )
     _add_storage(parser)
     _add_contexts(parser)
-    parser.add_argument("--trace", metavar="DIR", help="keep the traces and logs here")
+    _add_traces(parser)
     _add_json(parser)
 
 
@@ -387,6 +388,7 @@ def _add_bench_options(parser: argparse.ArgumentParser) -> None:
     )
     _add_storage(parser)
     _add_contexts(parser)
+    _add_traces(parser)
     _add_json(parser)
 
 
@@ -497,6 +499,32 @@ def _add_trace(commands: Commands) -> None:
         _implementation("antiphon.trace_show", "run"),
     )
     show.add_argument("file", metavar="FILE", help="a file ending in .trace")
+    to_parquet = _add_command(
+        trace,
+        "to-parquet",
+        "write the events of all trace files of a folder as one Parquet table",
+        "antiphon trace to-parquet traces traces.parquet",
+        _implementation("antiphon.spark.commands", "to_parquet"),
+    )
+    to_parquet.add_argument("dir", metavar="DIR", help="a folder with files ending in .trace")
+    to_parquet.add_argument("out", metavar="OUT", help="the file to write")
+
+
+def _add_audit(commands: Commands) -> None:
+    parser = _add_command(
+        commands,
+        "audit",
+        "check on Spark what groups promise, over delivery traces of any size",
+        "antiphon audit traces",
+        _implementation("antiphon.spark.commands", "audit"),
+    )
+    parser.add_argument(
+        "trace", metavar="TRACE", help="a folder with files ending in .trace, or a Parquet table"
+    )
+    parser.add_argument(
+        "--master", metavar="URL", help="where Spark runs (default: on all cores of this machine)"
+    )
+    _add_json(parser)
 
 
 def _add_parser(commands: Commands, name: str, text: str, example: str) -> argparse.ArgumentParser:
@@ -552,6 +580,24 @@ def _add_contexts(parser: argparse.ArgumentParser, default: str | None = "replic
         default=default,
         help="which servers know how far a subscriber is: all, or its own (default: replicated)",
     )
+
+
+def _add_traces(parser: argparse.ArgumentParser) -> None:
+    """After the command's own options: what it does then is followed by the audit."""
+    parser.add_argument("--trace", metavar="DIR", help="keep the delivery traces here")
+    parser.add_argument(
+        "--audit", action="store_true", help="end with `antiphon audit` of what is in --trace"
+    )
+    command: Handler = parser.get_default("handler")
+
+    def then_audit(args: argparse.Namespace) -> int:
+        if args.audit and args.trace is None:
+            parser.error("--audit needs --trace")
+        code = command(args)
+        audit = _implementation("antiphon.spark.commands", "audit_at_the_end")
+        return max(code, audit(args)) if args.audit else code
+
+    parser.set_defaults(handler=then_audit)
 
 
 def _add_json(parser: argparse.ArgumentParser) -> None:

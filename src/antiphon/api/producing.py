@@ -307,11 +307,13 @@ class BaseProducer:
             destination, 1, self._connection.conversation.session, sequence, producer
         )
         message, persistent = message_id(header, 0), not flags & NON_PERSISTENT
-        trace.sends("send", destination, message, sequence, persistent)
+        # Others may overtake what is delayed, or is part of a transaction.
+        place = -1 if flags & (DELAYED | STAGED) else sequence
+        trace.sends("send", destination, message, place, persistent)
 
         def answered() -> None:
             if told.error is None:
-                trace.sends("sent", destination, message, sequence, persistent)
+                trace.sends("sent", destination, message, place, persistent)
 
         told.watch(answered)
 

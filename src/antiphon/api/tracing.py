@@ -47,6 +47,9 @@ class Trace:
         self._seq = 0
         self._created: list[dict[str, Any]] = []  # groups
         self._delivered: dict[tuple[str, int], int] = {}  # by group and view, so far
+        # By group: each sender's last message that came since something was sent there. So a clock
+        # tells what is new in it, and costs no more than the deliveries do.
+        self._heard: dict[str, dict[str, int]] = {}
         self._lock = threading.Lock()
 
     # -- What happens ---------------------------------------------------------------------------
@@ -54,7 +57,10 @@ class Trace:
     def sends(
         self, kind: Kind, destination: str, message: str, sequence: int, persistent: bool
     ) -> None:
-        """`send`: the call; `sent`: the acknowledgement."""
+        """`send`: the call; `sent`: the acknowledgement. `sequence` is -1 if the message need not
+        come after the one that was sent before it."""
+        with self._lock:
+            heard = self._heard.pop(destination, {}) if kind == "send" else {}
         self.add(
             kind,
             group=destination,
@@ -62,6 +68,7 @@ class Trace:
             sender=self._session,
             sender_seq=sequence,
             persistent=persistent,
+            clock=heard,
         )
 
     def joined(self, group: str, name: str, durable: bool) -> None:
@@ -96,6 +103,9 @@ class Trace:
         index = self._delivered.get((destination, view_id), 0)
         self._delivered[destination, view_id] = index + 1
         sender, _, sequence = str(message.id).removeprefix("ID:").rpartition(".")
+        if view is not None:
+            with self._lock:
+                self._heard.setdefault(destination, {})[sender] = int(sequence)
         self.add(
             "deliver",
             didx=index,

@@ -60,7 +60,7 @@ class Bench:
     def __init__(self, stack: ExitStack, args: argparse.Namespace) -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory("-antiphon-bench")))
         shape = Shape(args.servers, args.members, Load(args.size))
-        self._ours = Messaging(stack, shape, folder, args.storage, args.contexts)
+        self._ours = Messaging(stack, shape, folder, args.storage, args.contexts, args.trace)
         durable = args.storage == "durable"
         self._relay = BareRelay(stack, shape, folder if durable else None)
         self._progress = stack.enter_context(Progress(console=Console(stderr=True), transient=True))

@@ -21,8 +21,8 @@ TOPIC = "bench"
 
 
 @contextmanager
-def open_sender(url: str) -> Iterator[ApiSender]:
-    with antiphon.connect(url) as ctx:
+def open_sender(url: str, trace: str | None = None) -> Iterator[ApiSender]:
+    with antiphon.connect(url, trace=trace) as ctx:
         yield ApiSender(ctx)
 
 
@@ -43,13 +43,31 @@ def open_receiver(url: str) -> Iterator[Iterator[bytes]]:
         yield map(attrgetter("body"), consumer)
 
 
+@contextmanager
+def open_member(url: str, trace: str) -> Iterator[Iterator[bytes]]:
+    """As `open_receiver`, but a member of a group: traces of groups can be judged."""
+    with antiphon.connect(url, trace=trace) as ctx:
+        group = ctx.create_group(TOPIC)
+        with ctx.join(group) as member:
+            yield (m.body for m in member if not isinstance(m, _OF_THE_GROUP))
+
+
+_OF_THE_GROUP = (antiphon.ViewMessage, antiphon.SuspicionMessage)
+
+
 class Messaging:
     """A cluster, a publisher and members, ready to work."""
 
     def __init__(
-        self, stack: ExitStack, shape: Shape, folder: Path, storage: str, contexts: str
+        self,
+        stack: ExitStack,
+        shape: Shape,
+        folder: Path,
+        storage: str,
+        contexts: str,
+        trace: str | None = None,
     ) -> None:
-        """All ends with the `stack`."""
+        """All ends with the `stack`. With a `trace` the members are those of a group."""
         self._cluster = stack.enter_context(LocalCluster(shape.servers, folder, storage, contexts))
         self._cluster.start()
         leader = look(self._cluster.url).leader
@@ -60,8 +78,10 @@ class Messaging:
         others = [server.url for node, server in self._cluster.servers.items() if node != leader]
         self._crew = stack.enter_context(Crew(shape.load, shape.members))
         for url in islice(cycle([home, *others]), shape.members):
-            self._crew.add_member(open_receiver, url)
-        self._crew.add_publisher(open_sender, home)
+            self._crew.add_member(
+                partial(open_member, trace=trace) if trace else open_receiver, url
+            )
+        self._crew.add_publisher(partial(open_sender, trace=trace), home)
 
     def work(self, job: Job) -> Slice:
         before = self._look()

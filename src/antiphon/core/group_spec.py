@@ -15,7 +15,11 @@ What a process takes over as state (`state`, with the position of the cut) count
 there. A delivery is marked with the view of the message (`view_id`); the process's own view is the
 last one it installed (`view`). After a crash a durable member may be told again what it was told:
 such views are repeated from an earlier one on, such messages are marked as redelivered, and only a
-message's first delivery counts for order and view.
+message's first delivery counts for order and view. What is delivered by who is no member any more
+is told as that alone.
+
+What a process owes by P2 and lacks is told as that, and not again as an order that it breaks with
+everything that comes after it.
 
 `join` has the member's name as `sender`. `leave`: this process closed its membership, or it was
 ended by others. `remove` names in `members` those whom this process asked to be removed.
@@ -25,7 +29,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from antiphon.core.conflicts import ConflictRelation
@@ -70,6 +74,7 @@ class Process:
         self.durable = durable
         self.views: list[View] = []
         self.deliveries: list[Delivery] = []
+        self.late: list[str] = []  # messages that it delivered when it was no member any more
         self.state_cut = -1  # everything up to here is in the state that it was given
         self.crashes: list[int] = []  # orders
         self.lives = 1
@@ -138,8 +143,10 @@ def check(events: Iterable[TraceEvent], *, complete: bool = True) -> list[Violat
     had its time."""
     found: list[Violation] = []
     for group in read(events).values():
-        for rule in (views, suspicion, integrity, same_view_delivery, generic_order):
+        for rule in (views, suspicion, integrity, same_view_delivery):
             found += rule(group)
+        owed = {(p.key, d.message) for p, d, _ in _lacking(group)} if complete else set()
+        found += generic_order(group, owed)
         if complete:
             for rule in (last_view, validity, agreement):
                 found += rule(group)
@@ -253,6 +260,8 @@ class _Reader:
             )
             if process.name not in event.members:
                 process.left = True
+        elif event.kind == "deliver" and process.left:
+            process.late.append(event.message)
         elif event.kind == "deliver":
             process.deliveries.append(
                 Delivery(
@@ -304,6 +313,10 @@ def views(group: Group) -> Iterator[Violation]:
                     f"{by.key} and after {view.position} at {process.key}",
                 )
         yield from _one_after_the_other(process)
+        for message in process.late:
+            yield Violation(
+                "views", f"{process.key} delivered {message} when it was no member any more"
+            )
 
 
 def _one_after_the_other(process: Process) -> Iterator[Violation]:
@@ -378,6 +391,16 @@ def validity(group: Group) -> Iterator[Violation]:
 def agreement(group: Group) -> Iterator[Violation]:
     """(P2) If a process delivers message m in view v, then all processes that are correct in v
     eventually deliver m."""
+    for process, delivery, by in _lacking(group):
+        yield Violation(
+            "P2",
+            f"{by.key} delivered {delivery.message} in view {delivery.view}, and {process.key}, "
+            "which is correct in it, did not",
+        )
+
+
+def _lacking(group: Group) -> Iterator[tuple[Process, Delivery, Process]]:
+    """Who lacks what, and who has it."""
     first: dict[str, tuple[Delivery, Process]] = {}
     for process in group.processes:
         for delivery in process.deliveries:
@@ -389,11 +412,7 @@ def agreement(group: Group) -> Iterator[Violation]:
             if message in have or delivery.position <= process.state_cut:
                 continue
             if correct.get(delivery.view, False):
-                yield Violation(
-                    "P2",
-                    f"{by.key} delivered {message} in view {delivery.view}, and {process.key}, "
-                    "which is correct in it, did not",
-                )
+                yield process, delivery, by
 
 
 def _correct_in(group: Group, process: Process, view: int) -> bool:
@@ -449,12 +468,13 @@ def same_view_delivery(group: Group) -> Iterator[Violation]:
                 )
 
 
-def generic_order(group: Group) -> Iterator[Violation]:
+def generic_order(group: Group, owed: Collection[tuple[str, str]] = ()) -> Iterator[Violation]:
     """(P5) If some process delivers m in view v before it delivers m', and the two conflict, then
     every process that is in view v delivers m' only after it has delivered m.
 
     One order is known, that of the positions; so it is enough that nobody delivers a message while
-    one before it, that conflicts with it and was delivered by somebody, is missing."""
+    one before it, that conflicts with it and was delivered by somebody, is missing. `owed`: by key
+    of the process and message, what is missing and is told elsewhere (P2)."""
     known: dict[int, Delivery] = {}
     for process in group.processes:
         for delivery in process.deliveries:
@@ -465,9 +485,9 @@ def generic_order(group: Group) -> Iterator[Violation]:
                     f"{same.message} and {delivery.message} are both at {delivery.position} of "
                     f"{group.name}",
                 )
-    positions = sorted(known)
     for process in group.processes:
-        yield from _in_order(group, process, known, positions)
+        due = {p: d for p, d in known.items() if (process.key, d.message) not in owed}
+        yield from _in_order(group, process, due, sorted(due))
 
 
 def _in_order(

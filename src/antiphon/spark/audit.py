@@ -33,10 +33,8 @@ from antiphon.spark import (
 from antiphon.spark.audit_findings import PROPERTIES, Finding
 from antiphon.spark.audit_fingerprints import RANGE, Agreement
 from antiphon.spark.audit_lives import Cast
+from antiphon.spark.audit_order import TOLD_MAX
 from antiphon.spark.audit_words import Found, Teller
-
-TOLD_MAX = 100_000
-"""More findings than that are counted, and not told."""
 
 
 class Verdict(NamedTuple):
@@ -76,11 +74,11 @@ def _checked(cast: Cast, agreement: Agreement, counts: dict[str, int]) -> dict[s
     """How many things each property was checked on: messages, deliveries, views or states."""
     delivered: Counter[str] = Counter()
     for one in agreement.prints:
-        delivered["all"] += one.count
+        delivered["all"] += one.deliveries
         if cast.members[one.member].durable:
-            delivered["durable"] += one.count
+            delivered["durable"] += one.deliveries
         if cast.worlds[one.world].is_total:
-            delivered["total"] += one.count
+            delivered["total"] += one.deliveries
     checked = dict.fromkeys(PROPERTIES, delivered["all"])
     checked["total"], checked["durable"] = delivered["total"], delivered["durable"]
     checked["views"] = sum(len(member.views) for member in cast.members)

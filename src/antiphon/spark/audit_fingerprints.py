@@ -20,7 +20,7 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from antiphon.spark.audit_lives import Cast, Member, World
+from antiphon.spark.audit_lives import NOWHERE, Cast, Member, World
 
 RANGE = 16384
 
@@ -33,7 +33,8 @@ class Print(NamedTuple):
     member: int
     view: int
     life: int
-    count: int
+    outside: bool  # it was no member any more
+    deliveries: int
     set_hash: int
     order_hash: int
     order_hash_2: int
@@ -63,10 +64,9 @@ def take(deliveries: DataFrame, range_size: int) -> list[Print]:
         | (F.col("view_id") != F.col("view"))
         | (F.col("position") <= F.col("cut"))
         | (F.col("didx") < 0)
-        | F.col("outside")
     )
-    found = hashed.groupBy("world", "range", "member", "view", "life").agg(
-        F.count("*").alias("count"),
+    found = hashed.groupBy("world", "range", "member", "view", "life", "outside").agg(
+        F.count("*").alias("deliveries"),
         F.bit_xor("hash").alias("set_hash"),
         F.sum(place * weight).alias("order"),
         F.sum(place * weight_2).alias("order_2"),
@@ -113,7 +113,7 @@ def _reference(world: World, view: int) -> Member | None:
 
 
 def _odd(prints: list[Print]) -> Iterator[int]:
-    return (p.range for p in prints if p.odd)
+    return (p.range for p in prints if p.odd or p.outside)
 
 
 def _out_of_order(prints: list[Print]) -> Iterator[int]:
@@ -137,7 +137,7 @@ def _out_of_order(prints: list[Print]) -> Iterator[int]:
 def _disagreeing(
     world: World, prints: list[Print], references: dict[int, Member | None]
 ) -> Iterator[int]:
-    reach = _reach(prints)
+    reach = reach_of(prints)
     ordered = sorted(prints, key=lambda p: (p.range, p.view))
     for (part_range, view), group in groupby(ordered, key=lambda p: (p.range, p.view)):
         own = list(group)
@@ -145,11 +145,12 @@ def _disagreeing(
             yield part_range
 
 
-def _reach(prints: Iterable[Print]) -> dict[int, int]:
+def reach_of(prints: Iterable[Print]) -> dict[int, int]:
     """The last position that each member delivered."""
     reach: dict[int, int] = {}
     for one in prints:
-        reach[one.member] = max(reach.get(one.member, -1), one.last_position)
+        if not one.outside:
+            reach[one.member] = max(reach.get(one.member, NOWHERE), one.last_position)
     return reach
 
 
@@ -170,7 +171,7 @@ def _agree(
         if m.cut < last
         and (
             m.number in world.owing(part[0].view)
-            or (m.start < last and reach.get(m.number, -1) > first)
+            or (m.start < last and reach.get(m.number, NOWHERE) > first)
         )
     )
     return there.issuperset(concerned)
@@ -179,7 +180,7 @@ def _agree(
 def _numbers(one: Print) -> tuple[int, ...]:
     """By which members are compared."""
     return (
-        one.count,
+        one.deliveries,
         one.set_hash,
         one.order_hash,
         one.order_hash_2,

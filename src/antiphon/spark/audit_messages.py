@@ -7,11 +7,13 @@ references for the rest. Findings are rows of one shape (`SHAPE`), so that all a
 
 from __future__ import annotations
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from antiphon.spark.audit_fingerprints import Print
-from antiphon.spark.audit_lives import NOWHERE, Cast
+from antiphon.spark.audit_fingerprints import Print, reach_of
+from antiphon.spark.audit_lives import Cast
+from antiphon.spark.audit_rows import small
 
 SHAPE = {
     "rule": "string",
@@ -114,7 +116,9 @@ def validity(spark: SparkSession, cast: Cast, known: DataFrame) -> DataFrame:
         since = min((m.views[0].at for m in correct if m.stays), default=None)
         if since is not None:
             there.append((world.number, since, max(m.cut for m in correct)))
-    table = spark.createDataFrame(there, "world int, since double, in_state long")
+    table = small(
+        spark, there, {"world": pa.int32(), "since": pa.float64(), "in_state": pa.int64()}
+    )
     lost = known.where("acknowledged = 1 AND correct = 0").join(F.broadcast(table), "world")
     lost = lost.where("since <= at AND (position IS NULL OR position > in_state)")
     return shaped(
@@ -124,13 +128,7 @@ def validity(spark: SparkSession, cast: Cast, known: DataFrame) -> DataFrame:
 
 def agreement(spark: SparkSession, cast: Cast, first: DataFrame) -> DataFrame:
     """(P2) Delivered by somebody in a view, and not by one who is correct in it."""
-    owing = [
-        (world.number, view, number, cast.members[number].cut)
-        for world in cast.worlds
-        for view in world.views
-        for number in world.owing(view)
-    ]
-    table = spark.createDataFrame(owing, "world int, view long, owing int, cut long")
+    table = _owing(spark, cast)
     by_message = _deliverers(first).where("view = last_view")
     lacking = by_message.join(F.broadcast(table), ["world", "view"]).where(
         "position > cut AND NOT array_contains(members, owing)"
@@ -147,6 +145,18 @@ def agreement(spark: SparkSession, cast: Cast, first: DataFrame) -> DataFrame:
     )
 
 
+def _owing(spark: SparkSession, cast: Cast) -> DataFrame:
+    """Who is correct in which view."""
+    rows = [
+        (world.number, view, number, cast.members[number].cut)
+        for world in cast.worlds
+        for view in world.views
+        for number in world.owing(view)
+    ]
+    columns = {"world": pa.int32(), "view": pa.int64(), "owing": pa.int32(), "cut": pa.int64()}
+    return small(spark, rows, columns)
+
+
 def _deliverers(first: DataFrame) -> DataFrame:
     return first.groupBy("world", "message").agg(
         F.min("position").alias("position"),
@@ -161,20 +171,18 @@ def _deliverers(first: DataFrame) -> DataFrame:
 
 def gaps(spark: SparkSession, cast: Cast, first: DataFrame, prints: list[Print]) -> DataFrame:
     """What members left out who owe nothing in that view: an order they may still break (P5)."""
-    reach: dict[int, int] = {}
-    for one in prints:
-        reach[one.member] = max(reach.get(one.member, NOWHERE), one.last_position)
+    reach = reach_of(prints)
     spans = [
         (m.world, m.number, m.start, reach[m.number]) for m in cast.members if m.number in reach
     ]
-    owing = [
-        (world.number, view, number)
-        for world in cast.worlds
-        for view in world.views
-        for number in world.owing(view)
-    ]
-    span = spark.createDataFrame(spans, "world int, member int, start long, reach long")
-    debts = spark.createDataFrame(owing, "world int, view long, member int")
+    span_columns = {
+        "world": pa.int32(),
+        "member": pa.int32(),
+        "start": pa.int64(),
+        "reach": pa.int64(),
+    }
+    span = small(spark, spans, span_columns)
+    debts = _owing(spark, cast).withColumnRenamed("owing", "member")
     return (
         _deliverers(first)
         .where("view = last_view")

@@ -9,15 +9,21 @@ What overtook is found once, however many it overtook.
 
 from __future__ import annotations
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from antiphon.spark.audit_lives import Cast, Epoch
 from antiphon.spark.audit_messages import shaped
+from antiphon.spark.audit_rows import small
 
 NEVER = 1 << 62
+TOLD_MAX = 100_000
+"""More findings of a kind than that are not told."""
 _ORDERED = ("world", "member", "lane", "life", "seq", "position", "message", "tag", "key", "total")
 _BEFORE = (Window.unboundedPreceding, -1)
+# Everything conflicts, and all say the same of the message's place.
+_IN_ONE_ORDER = "total = 1 AND position = last_position"
 
 
 def deliveries(rows: DataFrame, first: DataFrame | None, gaps: DataFrame | None) -> DataFrame:
@@ -43,7 +49,7 @@ def generic(spark: SparkSession, cast: Cast, rows: DataFrame) -> DataFrame:
     ]
     if not epochs:
         return _late(rows.withColumn("limit", F.col("position") - 1))
-    table = spark.createDataFrame(epochs, f"epoch_world int, {_EPOCH}").alias("e")
+    table = small(spark, epochs, _EPOCH)
     fits = (
         (F.col("world") == F.col("epoch_world"))
         & (F.col("position") > F.col("after"))
@@ -56,18 +62,24 @@ def generic(spark: SparkSession, cast: Cast, rows: DataFrame) -> DataFrame:
     return across.unionByName(_late_in_streams(told.where(~one_order & ~F.col("nothing"))))
 
 
-_EPOCH = (
-    "epoch int, after long, upto long, one_order boolean, nothing boolean, keyed boolean, "
-    "asked map<string, array<string>>"
-)
+_EPOCH = {
+    "epoch_world": pa.int32(),
+    "epoch": pa.int32(),
+    "after": pa.int64(),
+    "upto": pa.int64(),
+    "one_order": pa.bool_(),
+    "nothing": pa.bool_(),
+    "keyed": pa.bool_(),
+    "asked": pa.map_(pa.string(), pa.list_(pa.string())),
+}
 
 
 def _epoch_row(number: int, epoch: Epoch) -> tuple[object, ...]:
     relation = epoch.relation
-    asked = {
-        tag: [other for other in relation.tags if relation.conflict(tag, None, other, None)]
+    asked = [
+        (tag, [other for other in relation.tags if relation.conflict(tag, None, other, None)])
         for tag in relation.tags
-    }
+    ]
     nothing, keyed = relation.nothing, relation.keyed
     return number, epoch.after, epoch.upto, epoch.is_total, nothing, keyed, asked
 
@@ -132,7 +144,7 @@ def _streams(rows: DataFrame, plain: tuple[str, ...], tags: Column, keys: Column
 
 def fifo(known: DataFrame, first: DataFrame | None) -> DataFrame:
     """Where there is one order, it keeps that of each sender; and no member leaves it alone."""
-    placed = known.where("placed = 1 AND total = 1")
+    placed = known.where(f"placed = 1 AND {_IN_ONE_ORDER}")
     window = Window.partitionBy("world", "sender").orderBy("position").rowsBetween(*_BEFORE)
     late = placed.withColumn("top", F.max("sender_seq").over(window)).where("top > sender_seq")
     found = late.groupBy("world", "sender", "top").agg(
@@ -173,15 +185,18 @@ def _fifo_at_members(first: DataFrame) -> DataFrame:
 
 
 def causal(known: DataFrame, sends: DataFrame) -> DataFrame:
-    """Where there is one order, what a sender had been given before it sent comes before."""
+    """Where there is one order, what a sender had been given before it sent comes before. What it
+    had been given and nobody else delivers is lost, and told as that."""
+    of_message = ("world", "message")
     asks = (
         sends.where(F.size("clock") > 0)
         .select("world", "message", F.explode("clock").alias("of", "needs"))
-        .join(known.where("total = 1").select("world", "message", "position"), ["world", "message"])
-        .select("world", "message", "position", F.xxhash64("of").alias("sender"), "needs")
+        .join(known.where(_IN_ONE_ORDER).select(*of_message, "position", "sender"), [*of_message])
+        .where(F.xxhash64("of") != F.col("sender"))  # that would be FIFO
+        .select(*of_message, "position", F.xxhash64("of").alias("sender"), "needs")
         .withColumn("has", F.lit(None).cast("long"))
     )
-    left = known.where("total = 1").select(
+    left = known.where(_IN_ONE_ORDER).select(
         "world",
         "message",
         "position",
@@ -189,12 +204,18 @@ def causal(known: DataFrame, sends: DataFrame) -> DataFrame:
         F.lit(None).cast("long").alias("needs"),
         F.col("sender_seq").alias("has"),
     )
-    of_sender = Window.partitionBy("world", "sender")
-    before = of_sender.orderBy("position", F.col("has").isNotNull()).rowsBetween(*_BEFORE)
-    told = asks.unionByName(left).withColumns(
-        {"so_far": F.max("has").over(before), "ever": F.max("has").over(of_sender)}
+    in_order = Window.partitionBy("world", "sender").orderBy("position", F.col("has").isNotNull())
+    so_far = F.max("has").over(in_order.rowsBetween(*_BEFORE))
+    told = asks.unionByName(left).withColumn("so_far", so_far)
+    missing = told.where("coalesce(so_far, -1) < needs").limit(TOLD_MAX).alias("m")
+    late = known.where(_IN_ONE_ORDER).alias("k")
+    comes_after = (
+        (F.col("k.world") == F.col("m.world"))
+        & (F.col("k.sender") == F.col("m.sender"))
+        & (F.col("k.sender_seq") == F.col("m.needs"))
+        & (F.col("k.position") > F.col("m.position"))
     )
-    missing = told.where("needs <= ever AND coalesce(so_far, -1) < needs")
+    missing = late.join(F.broadcast(missing), comes_after).select("m.*")
     found = missing.groupBy("world", "message").agg(
         F.min("position").alias("position"), F.max("needs").alias("needs")
     )

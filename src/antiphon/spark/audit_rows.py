@@ -7,6 +7,9 @@ however many views there are, stretches are cut into pieces of `PIECE` rows and 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -40,6 +43,15 @@ _OF_A_STRETCH = (
     "total",
     "is_reference",
 )
+
+
+def small(
+    spark: SparkSession, rows: Sequence[Sequence[Any]], columns: Mapping[str, pa.DataType]
+) -> DataFrame:
+    """A table of the driver's. Through Arrow: then no Python process has to be started for it."""
+    values = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
+    arrays = [pa.array(column, kind) for column, kind in zip(values, columns.values(), strict=True)]
+    return spark.createDataFrame(pa.table(arrays, schema=pa.schema(list(columns.items()))))
 
 
 def lives(trace: DataFrame) -> tuple[list[Life], int, bool]:
@@ -76,37 +88,31 @@ def stretches(spark: SparkSession, cast: Cast, agreement: Agreement | None = Non
         for stretch in cast.stretches
         for piece in range(stretch.first_seq // PIECE, stretch.last_seq // PIECE + 1)
     ]
-    columns = zip(*pieces, strict=True) if pieces else [[] for _ in _STRETCH_SCHEMA]
-    arrays = [
-        pa.array(column, field.type) for column, field in zip(columns, _STRETCH_SCHEMA, strict=True)
-    ]
-    table = spark.createDataFrame(pa.Table.from_arrays(arrays, schema=_STRETCH_SCHEMA))
+    table = small(spark, pieces, _STRETCH)
     where = _where("run", "process", "incarnation", "group", F.col("piece"))
     return table.withColumn("place", where).drop("run", "process", "incarnation", "group", "piece")
 
 
-_STRETCH_SCHEMA = pa.schema(
-    [
-        ("run", pa.string()),
-        ("process", pa.string()),
-        ("incarnation", pa.int32()),
-        ("group", pa.string()),
-        ("world", pa.int32()),
-        ("first_seq", pa.int64()),
-        ("last_seq", pa.int64()),
-        ("after_position", pa.int64()),
-        ("upto_position", pa.int64()),
-        ("member", pa.int32()),
-        ("view", pa.int64()),
-        ("life", pa.int32()),
-        ("cut", pa.int64()),
-        ("outside", pa.bool_()),
-        ("correct", pa.bool_()),
-        ("total", pa.bool_()),
-        ("is_reference", pa.bool_()),
-        ("piece", pa.int64()),
-    ]
-)
+_STRETCH = {
+    "run": pa.string(),
+    "process": pa.string(),
+    "incarnation": pa.int32(),
+    "group": pa.string(),
+    "world": pa.int32(),
+    "first_seq": pa.int64(),
+    "last_seq": pa.int64(),
+    "after_position": pa.int64(),
+    "upto_position": pa.int64(),
+    "member": pa.int32(),
+    "view": pa.int64(),
+    "life": pa.int32(),
+    "cut": pa.int64(),
+    "outside": pa.bool_(),
+    "correct": pa.bool_(),
+    "total": pa.bool_(),
+    "is_reference": pa.bool_(),
+    "piece": pa.int64(),
+}
 
 
 def deliveries(trace: DataFrame, known: DataFrame) -> DataFrame:
@@ -131,9 +137,8 @@ def _where(run: str, process: str, incarnation: str, group: str, piece: Column) 
 
 def sends(trace: DataFrame, spark: SparkSession, cast: Cast) -> DataFrame:
     """What was sent to groups, and what was acknowledged."""
-    worlds = spark.createDataFrame(
-        [(w.run, w.group, w.number) for w in cast.worlds], "run string, group string, world int"
-    )
+    numbers = [(world.run, world.group, world.number) for world in cast.worlds]
+    worlds = small(spark, numbers, {"run": pa.string(), "group": pa.string(), "world": pa.int32()})
     rows = trace.where(F.col("kind").isin("send", "sent"))
     return rows.join(F.broadcast(worlds), ["run", "group"]).select(
         "world",
@@ -150,7 +155,8 @@ def sift(spark: SparkSession, found: DataFrame, agreement: Agreement, range_size
     with_range = found.withColumn("range", F.expr(f"position div {range_size}"))
     if not agreement.doubtful:
         return with_range.where("is_reference").withColumn("doubtful", F.lit(False))
-    parts = spark.createDataFrame(sorted(agreement.doubtful), "world int, range long")
+    doubtful = sorted(agreement.doubtful)
+    parts = small(spark, doubtful, {"world": pa.int32(), "range": pa.int64()})
     parts = parts.withColumn("doubt", F.lit(True))
     joined = with_range.join(F.broadcast(parts), ["world", "range"], "left")
     return (
