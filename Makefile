@@ -7,7 +7,7 @@ SEEDS ?= 500
 NOT_UNIT := process or spark or sim or mutant
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test lint types format sim mutants chaos bench demo \
+.PHONY: help setup check test lint types format sim agreement mutants chaos bench demo \
 	test-unit test-sim test-mutants test-process test-spark
 
 help: ## list the targets
@@ -45,7 +45,10 @@ test-unit: $(READY) ## unit tests and scenarios
 test-sim: $(READY) ## simulations with fixed seeds
 	$(BIN)/pytest -q -m sim
 
-test-mutants: $(READY) ## a bounded choice of planted bugs that must be caught
+test-agreement: $(READY) ## both judges of groups, over SEEDS simulated runs with planted violations
+	$(BIN)/python -m tests.spark.agreement $(SEEDS)
+
+mutants: $(READY) ## a bounded choice of planted bugs that must be caught
 	$(BIN)/pytest -q -n 2 -m mutant
 
 test-process: $(READY) ## real processes on loopback

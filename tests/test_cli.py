@@ -62,6 +62,7 @@ def test_each_help_ends_with_an_example_that_parses(command: str) -> None:
         ("cluster status -", "needs ANTIPHON_URL"),
         ("sim --seeds many", "not a number above 0"),
         ("sim --seeds 3 --seed 4", "not allowed with"),
+        ("sim --audit", "--audit needs --trace"),
         ("serve --listen 7470", "not HOST:PORT"),
         ("serve --listen localhost:99999", "not HOST:PORT"),
         ("serve --node 1", "--node and --cluster go together"),
@@ -121,6 +122,8 @@ def test_wrong_usage_exits_2_and_says_why(
         ("experiment groups", "antiphon.experiments.command.groups"),
         ("experiment packing", "antiphon.experiments.command.packing"),
         ("trace show x.trace", "antiphon.trace_show.run"),
+        ("trace to-parquet traces out.parquet", "antiphon.spark.commands.to_parquet"),
+        ("audit traces", "antiphon.spark.commands.audit"),
     ],
 )
 def test_each_command_has_its_implementation(
@@ -128,6 +131,14 @@ def test_each_command_has_its_implementation(
 ) -> None:
     assert cli.main(line.split()) == 0
     assert [name for name, _ in called] == [implementation]
+
+
+@pytest.mark.parametrize("line", ["sim", "chaos", "bench throughput", "bench latency"])
+def test_what_writes_traces_can_end_with_their_audit(
+    line: str, called: list[tuple[str, argparse.Namespace]]
+) -> None:
+    assert cli.main([*line.split(), "--trace", "traces", "--audit"]) == 0
+    assert [name for name, _ in called][1:] == ["antiphon.spark.commands.audit_at_the_end"]
 
 
 @pytest.mark.parametrize(

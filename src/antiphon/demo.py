@@ -388,13 +388,13 @@ def _end(stage: Stage, url: str, writers: list[Writer], folder: Path) -> bool:
 def _report(folder: Path, happened: list[Mark]) -> int:
     try:
         session.require("the demo's second judge")
+        print("Spark audits the traces, and draws what happened", flush=True)
         spark = session.start("antiphon demo", settings=SPARK)
     except ResourceAllocationError as error:
         print(f"no audit and no report: {error}")
         return 0
     from antiphon import demo_report  # needs the extra
 
-    print("Spark audits the traces, and draws what happened")
     path = Path(tempfile.mkdtemp(prefix="antiphon-demo-"), "report.html")
     with spark:
         table = folder / "traces.parquet"

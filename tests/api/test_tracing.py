@@ -48,6 +48,7 @@ def test_what_is_sent_in_a_transaction_is_sent_when_it_is_committed(tmp_path: Pa
         take(member, 2)
     events = [e for e in read(tmp_path) if e.process == "teller"]
     assert [e.kind for e in events if e.kind in ("send", "sent")] == ["send"] * 2 + ["sent", "send"]
+    assert {e.sender_seq for e in events if e.kind == "send"} == {-1}  # its place comes later
     assert group_spec.check(read(tmp_path)) == []
 
 
@@ -96,6 +97,28 @@ def test_a_run_of_two_programs_is_told_and_judged(tmp_path: Path) -> None:
     last = [e for e in mine if e.kind == "deliver"][-1]
     assert last.didx == 10
     assert next(e for e in mine if e.kind == "remove").members == ("b",)
+
+
+def test_a_message_tells_what_its_sender_had_been_given(tmp_path: Path) -> None:
+    with (
+        antiphon.connect(URL, trace=str(tmp_path)) as one,
+        antiphon.connect(URL, trace=str(tmp_path)) as two,
+    ):
+        group = one.create_group("clocks")
+        a, b = one.join(group, "a"), two.join(group, "b")
+        a.multicast("1")
+        a.multicast("2")
+        take(b, 3)
+        b.multicast("3")
+        b.multicast("4")
+    sends = {e.process: [] for e in read(tmp_path)}
+    for event in read(tmp_path):
+        if event.kind == "send":
+            sends[event.process].append(event)
+    assert [e.clock for e in sends["a"]] == [{}, {}]
+    first, second = sends["b"]
+    assert first.clock == {sends["a"][-1].sender: sends["a"][-1].sender_seq}
+    assert second.clock == {}  # nothing new
 
 
 def test_the_judge_sees_what_is_missing(tmp_path: Path) -> None:

@@ -78,6 +78,13 @@ def test_a_tag_that_is_not_known_is_refused_with_those_that_are() -> None:
     ConflictRelation.RELIABLE_ATOMIC.check_tag("rbcast")
 
 
+def test_a_tag_that_the_relation_does_not_know_conflicts_with_everything() -> None:
+    """Its message was under way when the relation changed."""
+    assert ConflictRelation.ATOMIC.conflict("put", "x", "get", "y")
+    assert ConflictRelation(("a",), []).conflict("a", None, "b", None)
+    assert not ConflictRelation.RELIABLE.conflict("put", None, "get", None)
+
+
 def test_a_conflict_is_between_tags_of_the_relation() -> None:
     with pytest.raises(ValueError, match="'c' conflicts, but is none of the tags"):
         ConflictRelation(("a",), [("a", "c")])

@@ -121,6 +121,12 @@ def test_nobody_skips_a_view_or_goes_back() -> None:
     assert pair().view(1, "p q", "p").broken(complete=False) == ["views"]
 
 
+def test_who_has_left_delivers_nothing() -> None:
+    h = pair().broadcast("s", "1").add("q", "leave").view(2, "p").deliver("p", "1", view=2)
+    assert h.broken() == []
+    assert h.deliver("q", "1", view=2).broken() == ["views"]
+
+
 def test_a_member_is_in_its_own_first_view() -> None:
     assert pair().join("r").view(2, "p q", "p", "q", "r").broken() == ["views"]
 
@@ -470,6 +476,12 @@ def test_p5_what_somebody_delivered_before_must_not_be_left_out() -> None:
     """Uniform: p may crash, and q must still not deliver 2 without 1."""
     h = pair().broadcast("s", "1", "2").deliver("p", "1", "2").deliver("q", "2").crash("p")
     assert "P5" in h.broken(complete=False)
+
+
+def test_p5_what_is_owed_and_lost_is_told_once() -> None:
+    h = pair().broadcast("s", "1", "2", "3").deliver("p", "1", "2", "3").deliver("q", "2", "3")
+    assert h.broken() == ["P2"]
+    assert h.crash("q").broken() == ["P5"]
 
 
 def test_p5_a_stuck_message_holds_up_only_what_conflicts_with_it() -> None:

@@ -1,11 +1,14 @@
 """Groups in the simulator: what the seeds contain, and that it is judged."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from antiphon.core import group_spec
+from antiphon.formats.trace import decode
 from antiphon.sim.checks import ViolationError
+from antiphon.sim.cli import check_seed
 from antiphon.sim.messaging import MessagingWorld
 from antiphon.sim.plan import Plan, draw_plan
 from antiphon.sim.replicas import Replica
@@ -78,3 +81,15 @@ def test_a_replica_begins_with_its_join_unless_it_has_a_state() -> None:
     assert (other.origin, other.positions) == (3, {4, 6})
     other.start_over()  # that state was lost
     assert (other.origin, other.positions) == (5, set())
+
+
+def test_what_members_saw_is_in_the_trace_files(tmp_path: Path) -> None:
+    check_seed(plans(1)[0].seed, str(tmp_path))
+    kinds = Counter(
+        event.kind
+        for path in tmp_path.iterdir()
+        for event in decode(path.read_bytes())[0]
+        if event.group != "log"
+    )
+    assert kinds["view"] > 0
+    assert kinds["join"] > 0

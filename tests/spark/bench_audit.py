@@ -198,7 +198,7 @@ def main(millions: int, folder: Path) -> None:
 
 
 def _fingerprint(spark: SparkSession, trace: DataFrame) -> None:
-    lives, _, _ = audit_rows.lives(trace)
+    lives, _ = audit_rows.lives(trace)
     cast = audit_lives.read(audit_rows.told(trace), lives)
     known = audit_rows.stretches(spark, cast)
     audit_fingerprints.take(audit_rows.deliveries(trace, known), audit_fingerprints.RANGE)

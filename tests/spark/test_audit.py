@@ -20,7 +20,7 @@ from tests.spark.agreement import RANGE, by_run, differing, seeds_with_groups, s
 from tests.spark.planting import PLANTS, Trace, as_run, planted
 from tests.spark.test_trace_table import write
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 # Of `antiphon chaos`, the rows of its group; members were killed in it.
 CHAOS = Path(__file__).parent.parent / "fixtures" / "chaos_group.parquet"

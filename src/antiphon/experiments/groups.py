@@ -106,7 +106,8 @@ def _known(done: Done) -> Row:
 
 def evaluate(spark: SparkSession, facts: dict[str, Row], folder: Path) -> list[Row]:
     found = latency.rows(latency.by_run(latency.messages(spark.read.parquet(str(folder)))))
-    return [with_losses({**facts[row["run"]], **row}) for row in found]
+    by_name = {row["run"]: row for row in found}
+    return [with_losses({**fact, **by_name[name]}) for name, fact in facts.items()]
 
 
 def with_losses(row: Row) -> Row:

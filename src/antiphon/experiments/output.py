@@ -45,8 +45,8 @@ class Output:
         )
         self.report.text(
             f"{machine()}. Measured {self._began:%Y-%m-%d %H:%M} UTC with `{command()}`; the load "
-            f"of one minute was {self._load:.1f} before it. What else runs on the machine moves "
-            "all figures, so compare those of one report only."
+            f"of one minute was {self._load:.1f} before it and {os.getloadavg()[0]:.1f} after it. "
+            "What else runs on the machine moves all figures, so compare those of one report only."
         )
 
     def chart(self, title: str, x_name: str, y_name: str, lines: Sequence[Line]) -> None:

@@ -48,14 +48,14 @@ class Verdict(NamedTuple):
 def judge(spark: SparkSession, trace: DataFrame, range_size: int = RANGE) -> Verdict:
     """`trace` has the columns of `trace_table.SCHEMA`."""
     began = time.monotonic()
-    lives, rows, has_clocks = audit_rows.lives(trace)
+    lives, rows = audit_rows.lives(trace)
     cast = audit_lives.read(audit_rows.told(trace), lives)
     findings = [f for world in cast.worlds for f in audit_views.judge(world)]
     findings += [f for world in cast.worlds for f in audit_views.judge_cuts(world)]
     known = audit_rows.stretches(spark, cast)
     prints = audit_fingerprints.take(audit_rows.deliveries(trace, known), range_size)
     agreement = audit_fingerprints.compare(cast, prints)
-    search = _Search(spark, trace, cast, agreement, range_size, has_clocks)
+    search = _Search(spark, trace, cast, agreement, range_size)
     try:
         found, counts = search.run()
     finally:
@@ -96,12 +96,10 @@ class _Search:
         cast: Cast,
         agreement: Agreement,
         range_size: int,
-        has_clocks: bool,
     ) -> None:
         self._spark = spark
         self._cast = cast
         self._agreement = agreement
-        self._has_clocks = has_clocks
         known = audit_rows.stretches(spark, cast, agreement)
         found = audit_rows.deliveries(trace, known)
         rows = audit_rows.sift(spark, found, agreement, range_size)
@@ -124,19 +122,17 @@ class _Search:
             frame.unpersist()
 
     def run(self) -> tuple[list[Found], dict[str, int]]:
-        counts = self._messages.selectExpr(
-            "sum(acknowledged) AS P1",
+        checked = self._messages.selectExpr(
+            "coalesce(sum(acknowledged), 0) AS P1",
             "count_if(placed = 1 AND total = 1) AS fifo",
+            "count_if(clocked = 1 AND total = 1) AS causal",
         ).collect()[0]
-        found = reduce(DataFrame.unionByName, self._searches())
+        found = reduce(DataFrame.unionByName, self._searches(bool(checked["causal"])))
         rows = found.limit(TOLD_MAX).toArrow().to_pydict()
         told = [Found._make(values) for values in zip(*rows.values(), strict=True)]
-        checked = {"P1": counts["P1"] or 0, "fifo": counts["fifo"] or 0, "causal": 0}
-        if self._has_clocks:
-            checked["causal"] = self._sends.where("size(clock) > 0").count()
-        return told, checked
+        return told, checked.asDict()
 
-    def _searches(self) -> Iterator[DataFrame]:
+    def _searches(self, has_clocks: bool) -> Iterator[DataFrame]:
         messages, first, cast, spark = self._messages, self._first, self._cast, self._spark
         yield audit_messages.validity(spark, cast, messages)
         yield audit_messages.integrity(messages, first)
@@ -149,7 +145,7 @@ class _Search:
             gaps = audit_messages.gaps(spark, cast, first, self._agreement.prints)
         yield audit_order.generic(spark, cast, audit_order.deliveries(self._rows, first, gaps))
         yield audit_order.fifo(messages, first)
-        if self._has_clocks:
+        if has_clocks:
             yield audit_order.causal(messages, self._sends)
 
 

@@ -60,6 +60,7 @@ def messages(rows: DataFrame, first: DataFrame, sends: DataFrame) -> DataFrame:
         F.lit(0).alias("acknowledged"),
         F.lit(None).cast("double").alias("at"),
         F.lit(0).alias("placed"),
+        F.lit(0).alias("clocked"),
         F.lit(1).alias("deliveries"),
         F.col("correct").cast("int").alias("correct"),
         F.col("total").cast("int").alias("total"),
@@ -75,6 +76,7 @@ def messages(rows: DataFrame, first: DataFrame, sends: DataFrame) -> DataFrame:
         F.col("acknowledged").cast("int").alias("acknowledged"),
         "at",
         (F.col("sender_seq") >= 0).cast("int").alias("placed"),
+        F.col("clocked").cast("int").alias("clocked"),
         F.lit(0).alias("deliveries"),
         F.lit(0).alias("correct"),
         F.lit(0).alias("total"),
@@ -85,7 +87,7 @@ def messages(rows: DataFrame, first: DataFrame, sends: DataFrame) -> DataFrame:
         .groupBy("world", "message")
         .agg(
             *(F.sum(n).alias(n) for n in ("sends", "deliveries")),
-            *(F.max(n).alias(n) for n in ("acknowledged", "placed", "correct", "total")),
+            *(F.max(n).alias(n) for n in _FLAGS),
             F.min("at").alias("at"),
             F.min("position").alias("position"),
             F.max("position").alias("last_position"),
@@ -97,6 +99,7 @@ def messages(rows: DataFrame, first: DataFrame, sends: DataFrame) -> DataFrame:
     )
 
 
+_FLAGS = ("acknowledged", "placed", "clocked", "correct", "total")
 _DELIVERED = ("world", "message", "member", "position", "view", "sender", "sender_seq", "total")
 
 

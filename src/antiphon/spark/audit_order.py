@@ -189,7 +189,7 @@ def causal(known: DataFrame, sends: DataFrame) -> DataFrame:
     had been given and nobody else delivers is lost, and told as that."""
     of_message = ("world", "message")
     asks = (
-        sends.where(F.size("clock") > 0)
+        sends.where("clocked")
         .select("world", "message", F.explode("clock").alias("of", "needs"))
         .join(known.where(_IN_ONE_ORDER).select(*of_message, "position", "sender"), [*of_message])
         .where(F.xxhash64("of") != F.col("sender"))  # that would be FIFO

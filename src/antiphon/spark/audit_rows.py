@@ -54,20 +54,19 @@ def small(
     return spark.createDataFrame(pa.table(arrays, schema=pa.schema(list(columns.items()))))
 
 
-def lives(trace: DataFrame) -> tuple[list[Life], int, bool]:
-    """Also how many rows there are, and whether any has a clock."""
+def lives(trace: DataFrame) -> tuple[list[Life], int]:
+    """Also how many rows there are."""
     found = (
         trace.groupBy("run", "process", "incarnation")
         .agg(
             F.max("seq").alias("last_seq"),
             F.count("*").alias("rows"),
-            F.max(F.coalesce(F.size("clock"), F.lit(0))).alias("clock"),
         )
         .toArrow()
         .to_pylist()
     )
     own = [Life(f["run"], f["process"], f["incarnation"], f["last_seq"]) for f in found]
-    return own, sum(f["rows"] for f in found), any(f["clock"] > 0 for f in found)
+    return own, sum(f["rows"] for f in found)
 
 
 def told(trace: DataFrame) -> list[Row]:
@@ -145,6 +144,7 @@ def sends(trace: DataFrame, spark: SparkSession, cast: Cast) -> DataFrame:
         "message",
         "at",
         "clock",
+        (F.size("clock") > 0).alias("clocked"),
         "sender_seq",
         ((F.col("kind") == "sent") & F.col("persistent")).alias("acknowledged"),
     )

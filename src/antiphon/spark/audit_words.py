@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from antiphon.spark.audit_findings import Finding
 from antiphon.spark.audit_fingerprints import Print
-from antiphon.spark.audit_lives import NOWHERE, Cast, Member, World
+from antiphon.spark.audit_lives import NOWHERE, Cast, Member
 
 
 class Found(NamedTuple):
@@ -149,7 +149,3 @@ _SENTENCES: dict[str, Any] = {
         f"{row.other}"
     ),
 }
-
-
-def world_of(finding: Finding) -> World:
-    return finding.world
