@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from antiphon import cli
-from antiphon.errors import FormatError, IllegalStateError, UnknownVersionError
+from antiphon.errors import FormatError, IllegalStateError, MessagesGoneError, UnknownVersionError
 from antiphon.spark import archive as archiving
 from antiphon.spark import archive_files
 from antiphon.spark.archive import Report, archive, on_spark, write_all
@@ -207,7 +207,7 @@ def test_positions_that_are_gone_are_told(book: Book, folder: Path) -> None:
     first = JournalLog(book.folder).bounds().first
     assert first > archived + 1
     joined = Joined(ArchiveLog(folder), JournalLog(book.folder))
-    with pytest.raises(IllegalStateError, match=f"more: {archived + 1} to {first - 1}\\."):
+    with pytest.raises(MessagesGoneError, match=f"more: {archived + 1} to {first - 1}\\."):
         joined.slices([">"], 1, book.position, 100)
     assert joined.missing(1, book.position) == [Bounds(archived + 1, first - 1)]
     assert told(joined, last=archived) == [m for m in book.messages if m[0] <= archived]
@@ -226,7 +226,7 @@ def test_a_journal_that_lets_go_while_it_is_read_is_no_silent_loss(book: Book) -
     piece = log.slices(["c"], 1, 40, 1000)[0]
     book.sync()
     book.snapshot(((book.position, book.position),))
-    with pytest.raises(IllegalStateError, match=r"has let go of messages while .* topic 'c'"):
+    with pytest.raises(MessagesGoneError, match=r"has let go of messages while .* topic 'c'"):
         list(log.read(piece, ["position"]))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from antiphon.errors import FormatError, IllegalStateError
+from antiphon.errors import FormatError, MessagesGoneError
 from antiphon.formats.destination import TOPIC
 from antiphon.spark.archive_files import ArchiveFiles, File, Group, Manifest
 from antiphon.spark.journal_log import JournalLog, matching
@@ -185,7 +185,7 @@ class Joined:
     def _check_reaches(self, end: int, first: int, last: int) -> None:
         if gaps := self._gone(max(first, end + 1), last):
             named = ", ".join(f"{gap.first} to {gap.last}" for gap in gaps)
-            raise IllegalStateError(
+            raise MessagesGoneError(
                 f"the archive ends with position {end}, and these positions behind it are not in "
                 f"the log any more: {named}. Let the log keep more (limits.retain), or archive it "
                 "more often"

@@ -11,7 +11,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from antiphon.errors import IllegalStateError
 from antiphon.formats.destination import TOPIC, matcher
 from antiphon.spark.journal_files import Accepted, JournalFiles, Sight
 from antiphon.spark.logs import Bounds, Slice
@@ -51,7 +50,7 @@ class JournalLog:
         accepted = list(self._look().accepted(f"{TOPIC}:{piece.topic}", piece.first, piece.last))
         found = sum(_within(one, piece.first, piece.last) for one in accepted)
         if found < piece.messages:
-            raise IllegalStateError(
+            raise MessagesGoneError(
                 f"the journal in {self.folder!r} has let go of messages while they were read: "
                 f"{piece.messages - found} of {piece.messages} of topic {piece.topic!r} between "
                 f"positions {piece.first} and {piece.last}. Let it keep more (limits.retain), or "
