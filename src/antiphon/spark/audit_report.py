@@ -26,10 +26,11 @@ EXAMPLES_MAX = 5
 PROOF_MAX = 12
 """Rows, of each example."""
 
-_SETTINGS = {
-    "spark.driver.memory": "2g",
-    "spark.sql.shuffle.partitions": "16",
-}
+HEAP = "2g"
+BYTES_A_PART = 16 << 20
+"""Of the trace's files: so much is sorted or grouped at a time, by each core."""
+
+PARTS_MAX = 1000
 _SHOWN = ("process", "incarnation", "seq", "kind", "message", "position", "view_id")
 
 
@@ -51,7 +52,7 @@ def audit_trace(path: Path, master: str | None = None) -> dict[str, Any]:
     if not path.exists():
         raise IllegalStateError(f"there is no trace at {path}")
     with Console(stderr=True).status("starting Spark") as status:
-        spark = session.start("antiphon audit", master, _SETTINGS)
+        spark = session.start("antiphon audit", master, _settings(path))
         try:
             status.update("reading the trace")
             with _opened(spark, path) as trace:
@@ -60,6 +61,16 @@ def audit_trace(path: Path, master: str | None = None) -> dict[str, Any]:
                 return _report(verdict, trace)
         finally:
             spark.stop()
+
+
+def _settings(path: Path) -> dict[str, str]:
+    """A short trace in few parts: each costs a moment, however little it has to do."""
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    parts = sum(file.stat().st_size for file in files) // BYTES_A_PART
+    return {
+        "spark.driver.memory": HEAP,
+        "spark.sql.shuffle.partitions": str(min(PARTS_MAX, max(2, parts))),
+    }
 
 
 @contextmanager
