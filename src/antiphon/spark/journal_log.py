@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from antiphon.errors import MessagesGoneError
 from antiphon.formats.destination import TOPIC, matcher
 from antiphon.spark.journal_files import Accepted, JournalFiles, Sight
 from antiphon.spark.logs import Bounds, Slice
