@@ -99,6 +99,17 @@ def test_a_run_of_two_programs_is_told_and_judged(tmp_path: Path) -> None:
     assert next(e for e in mine if e.kind == "remove").members == ("b",)
 
 
+def test_everything_that_is_sent_is_told(tmp_path: Path) -> None:
+    """Mere bodies, too, which take a shorter way otherwise."""
+    with antiphon.connect(URL, trace=str(tmp_path), client_id="outside") as ctx:
+        producer, group = ctx.create_producer(), ctx.create_topic("told")
+        for _ in range(3):
+            producer.send(group, "plain")
+        producer.send_async(group, b"plain").result()
+    kinds = [event.kind for event in read(tmp_path)]
+    assert sorted(kinds) == ["send"] * 4 + ["sent"] * 4
+
+
 def test_a_message_tells_what_its_sender_had_been_given(tmp_path: Path) -> None:
     with (
         antiphon.connect(URL, trace=str(tmp_path)) as one,

@@ -134,6 +134,8 @@ class BaseProducer:
         self._try_send = self._conversation.try_send
         self._allow_pickle = context.connection.options.allow_pickle
         self._transacted = context.transaction is not None
+        # What `_post` leaves out is needed here.
+        self._by_steps = self._transacted or context.connection.trace is not None
         self._closed = False
         self._checked: Destination | None = None  # the last one that was found good to send to
         self._stream: Stream | None = None  # None: of a named one that is not open yet
@@ -169,7 +171,7 @@ class BaseProducer:
         stream = self._stream
         if destination is not self._checked or stream is None or self._context.unusable:
             return None
-        if self._transacted:
+        if self._by_steps:
             return None
         if type(content) is bytes:
             kind, body = BYTES, content
