@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 import antiphon
 from antiphon.io.local import LocalCluster
 from antiphon.spark import patterns
-from antiphon.spark.pattern_events import Pattern, moment
+from antiphon.spark.pattern_events import Event, Pattern, moment
 from antiphon.spark.patterns import Counts
 from tests.spark import pattern_oracle as oracle
 from tests.spark.pattern_oracle import Happened, Told
@@ -149,6 +149,23 @@ def test_silence_is_noticed_and_keys_are_forgotten(spark: SparkSession, tmp_path
     assert stream.kept == 1  # the last event
     found = {one["key"]: (one["time"], one["found"]["after"]["position"]) for one in stream.found}
     assert found == {"1": (moment(2000), 1000), "3": (moment(2200), 1200)}
+
+
+def test_a_function_of_the_user(spark: SparkSession, tmp_path: Path) -> None:
+    limit = 100.0
+
+    def crossed(was_above: bool | None, event: Event) -> tuple[bool, list[dict[str, Any]]]:
+        is_above = event.number("price") > limit
+        return is_above, [{"price": event["price"]}] if is_above and not was_above else []
+
+    stream = Stream(spark, tmp_path)
+    quotes = [(1, 99), (2, 101), (3, 102), (4, 98), (5, 103), (60_000, 1)]
+    stream.add([message(time, time, {"price": price}) for time, price in quotes])
+    stream.find(patterns.stateful(crossed, fields={"price": float}, forget_after="1 day"))
+    assert [(one["pattern"], one["key"], one["found"]) for one in stream.found] == [
+        ("crossed", None, {"price": 101.0}),
+        ("crossed", None, {"price": 103.0}),
+    ]
 
 
 # -- From topics to topics -------------------------------------------------------------------------
