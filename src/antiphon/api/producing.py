@@ -288,8 +288,7 @@ class BaseProducer:
             sequence = stream.sequence
             if connection.trace is not None and batch is not None and not flags & CONTROL:
                 # Under the lock: it cannot leave before it is written down.
-                told = batch if transaction is None else transaction.committed
-                self._traces(connection.trace, batch, told, sequence, flags)
+                self._traces(connection.trace, batch, sequence, flags)
         if batch is None:
             return None
         if conversation.idles:
@@ -304,8 +303,10 @@ class BaseProducer:
             sent(content, message_id(header, 0), destination, mode, message)
         return batch
 
-    def _traces(self, trace: Trace, batch: Batch, told: Ticket, sequence: int, flags: int) -> None:
-        """`told`: settled when it is known what became of the message."""
+    def _traces(self, trace: Trace, batch: Batch, sequence: int, flags: int) -> None:
+        transaction = self._context.transaction
+        # Settled when it is known what became of the message.
+        told: Ticket = batch if transaction is None else transaction.committed
         destination, producer = batch.destination, batch.stream.producer
         header = PackHeader(
             destination, 1, self._connection.conversation.session, sequence, producer
@@ -434,9 +435,8 @@ class BaseProducer:
             if transaction is not None:
                 transaction.add(batch)
             if connection.trace is not None:
-                told = batch if transaction is None else transaction.committed
                 for sequence in range(batch.first, batch.last + 1):
-                    self._traces(connection.trace, batch, told, sequence, flags)
+                    self._traces(connection.trace, batch, sequence, flags)
         if conversation.idles:
             connection.wake()
         return batch
