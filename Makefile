@@ -45,10 +45,7 @@ test-unit: $(READY) ## unit tests and scenarios
 test-sim: $(READY) ## simulations with fixed seeds
 	$(BIN)/pytest -q -m sim
 
-test-agreement: $(READY) ## both judges of groups, over SEEDS simulated runs with planted violations
-	$(BIN)/python -m tests.spark.agreement $(SEEDS)
-
-mutants: $(READY) ## a bounded choice of planted bugs that must be caught
+test-mutants: $(READY) ## a bounded choice of planted bugs that must be caught
 	$(BIN)/pytest -q -n 2 -m mutant
 
 test-process: $(READY) ## real processes on loopback
@@ -66,6 +63,9 @@ sim: $(READY) ## simulate SEEDS fresh seeds (default 500)
 
 mutants: $(READY) ## every planted bug
 	$(BIN)/python -m tests.mutants.run
+
+agreement: $(READY) ## both judges of groups, over SEEDS simulated runs with planted violations
+	$(BIN)/python -m tests.spark.agreement $(SEEDS)
 
 bench: $(READY) ## throughput and latency, beside a bare relay
 	$(BIN)/antiphon bench throughput
