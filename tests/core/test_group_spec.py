@@ -501,6 +501,14 @@ def test_p5_the_relation_changes_at_one_place() -> None:
     assert h.deliver("q", "2", "1", "4", "3").broken() == ["P5"]
 
 
+def test_p5_of_several_relations_at_one_place_the_last_one_holds() -> None:
+    h = pair()
+    for relation in (ConflictRelation.RELIABLE, ConflictRelation.ATOMIC, ConflictRelation.RELIABLE):
+        h.relation(relation)
+    h.broadcast("s", "1", "2").deliver("p", "1", "2").deliver("q", "2", "1")
+    assert h.broken() == []
+
+
 def test_p5_nothing_overtakes_a_change_of_the_relation() -> None:
     h = pair().relation(ConflictRelation.ATOMIC).relation(ConflictRelation.RELIABLE, after=1)
     h.broadcast("s", "1", "2").deliver("p", "1", "2").deliver("q", "2", "1")

@@ -1,11 +1,12 @@
 """Who was a member when, worked out without Spark."""
 
+from antiphon import ConflictRelation
 from antiphon.formats.trace import TraceEvent
 from antiphon.spark import audit_lives, audit_views
 from antiphon.spark.audit_fingerprints import Agreement, Print, compare
 from antiphon.spark.audit_lives import COLUMNS, KINDS, Cast, Life, Row
 from tests.spark import scenes
-from tests.spark.scenes import Story
+from tests.spark.scenes import KEYED, Story
 
 
 def cast_of(events: list[TraceEvent]) -> Cast:
@@ -50,6 +51,15 @@ def test_only_the_group_where_everything_conflicts_is_in_one_order() -> None:
     one, tags = cast_of(scenes.trace()).worlds
     assert (one.is_total, tags.is_total) == (True, False)
     assert len(tags.epochs()) == 3
+
+
+def test_of_several_relations_at_one_place_the_last_one_holds() -> None:
+    story = Story("r", "g")
+    story.join("a")
+    for relation in (ConflictRelation.RELIABLE, KEYED, ConflictRelation.RELIABLE):
+        story.tell("a", "conflict", position=7, relation=relation.to_json())
+    (world,) = cast_of(story.events).worlds
+    assert [epoch.relation for epoch in world.epochs()][1:] == [ConflictRelation.RELIABLE]
 
 
 def test_a_durable_member_is_the_same_until_it_was_out_of_a_view() -> None:

@@ -124,6 +124,7 @@ class Group:
         self.send: dict[str, float] = {}  # message -> when
         self.sent: set[str] = set()
         self.relations: list[tuple[int, ConflictRelation]] = []  # for messages after that position
+        self.told_relations: dict[int, tuple[float, ConflictRelation]] = {}  # by position: when
         self.members: dict[int, set[str]] = {}  # of each view that somebody installed
         self.removed: set[str] = set()  # names that somebody asked to be removed
         self.suspected: set[str] = set()  # names, ever
@@ -168,16 +169,20 @@ def read(events: Iterable[TraceEvent]) -> dict[str, Group]:
         mine.sort(key=lambda e: (e.incarnation, e.seq))
         _Reader(groups).read(mine)
     for group in groups.values():
-        group.relations.sort(key=lambda r: r[0])
+        for position, (_, relation) in sorted(group.told_relations.items(), key=lambda t: t[0]):
+            if not group.relations or group.relations[-1][1] != relation:
+                group.relations.append((position, relation))
     return groups
 
 
 def _read_of_all(group: Group, event: TraceEvent) -> None:
     """What concerns the group as a whole, whoever tells it."""
     if event.kind in ("group", "conflict"):
-        relation = ConflictRelation.from_json(event.relation)
-        if (event.position, relation) not in group.relations:
-            group.relations.append((event.position, relation))
+        # Of several at one position the last one holds; who is slow tells of it later.
+        known = group.told_relations.get(event.position)
+        if known is None or known[0] <= event.at:
+            relation = ConflictRelation.from_json(event.relation)
+            group.told_relations[event.position] = (event.at, relation)
     elif event.kind in ("send", "sent"):
         group.send.setdefault(event.message, event.at)
         if event.kind == "sent" and event.persistent:

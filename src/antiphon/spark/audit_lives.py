@@ -250,14 +250,15 @@ def _worlds(rows: list[Row]) -> dict[tuple[str, str], World]:
     for row in rows:
         if row.kind == "view" and (row.run, row.group) not in worlds:
             worlds[row.run, row.group] = World(len(worlds), row.run, row.group)
-    for row in rows:
+    for row in sorted(rows, key=lambda row: row.at):
         world = worlds.get((row.run, row.group))
         if world is None:
             continue
         if row.kind == "view":
             world.views.setdefault(row.view_id, row.members)
         elif row.kind in ("group", "conflict"):
-            world.relations.setdefault(row.position, ConflictRelation.from_json(row.relation))
+            # Of several at one position the last one holds; who is slow tells of it later.
+            world.relations[row.position] = ConflictRelation.from_json(row.relation)
         elif row.kind == "remove":
             world.removed.update(row.members)
         elif row.kind == "suspect":
