@@ -49,7 +49,7 @@ test-mutants: $(READY) ## a bounded choice of planted bugs that must be caught
 	$(BIN)/pytest -q -n 2 -m mutant
 
 test-process: $(READY) ## real processes on loopback
-	$(BIN)/pytest -q -m process
+	$(BIN)/pytest -q -n 2 -m process
 
 test-spark: $(READY) ## pipelines on a real Spark
 	$(BIN)/pytest -q -m spark

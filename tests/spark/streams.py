@@ -44,8 +44,22 @@ def add_file(folder: Path, batch: int) -> None:
 
 def write_files(spark: SparkSession, url: str, folder: Path, **trigger: bool) -> StreamingQuery:
     """All that is there, unless a trigger is given, in batches of one file each."""
-    spark.conf.set("spark.sql.files.maxPartitionBytes", str(PARTITION_BYTES))
-    spark.conf.set("spark.sql.files.openCostInBytes", "0")
+    settings = {
+        "spark.sql.files.maxPartitionBytes": str(PARTITION_BYTES),
+        "spark.sql.files.openCostInBytes": "0",
+    }
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        return _started(spark, url, folder, trigger)
+    finally:
+        for name in settings:  # the query has its own; others share the session
+            spark.conf.unset(name)
+
+
+def _started(
+    spark: SparkSession, url: str, folder: Path, trigger: dict[str, bool]
+) -> StreamingQuery:
     stream = spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder / "files"))
     writer = stream.selectExpr("value AS text").writeStream.format("stepping")
     for name, value in {
