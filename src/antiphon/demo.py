@@ -402,7 +402,8 @@ def _report(folder: Path, happened: list[Mark]) -> int:
     for finding in verdict.findings:
         print(f"FAILED: {finding}")
     checked = [name for name, count in verdict.checked.items() if count]
-    print(f"{verdict.rows} events, {len(verdict.findings)} violations of {', '.join(checked)}")
+    found = f"{len(verdict.findings)} violations of {', '.join(checked)}"
+    print(f"all traces, {verdict.rows} rows: {found}")
     print(f"report: {path}")
     return int(bool(verdict.findings))
 
