@@ -742,9 +742,8 @@ def check_consumable(destination: Destination, selector: str | None) -> None:
     if selector is not None and not isinstance(selector, str):
         raise TypeError(f"a selector is a str, not {selector!r}")
     if selector:
-        from antiphon.core.selectors import (
-            parse,
-        )  # most programs have none: it would cost them 15 ms
+        # Loaded here, since most programs have none, and loading takes long.
+        from antiphon.core.selectors import parse
 
         parse(selector)
 

@@ -189,9 +189,10 @@ class Conversation:
         self._state = State.PAUSING
         self._outbox = Outbox(session, packing or SelfClocking())
         self.try_send = self._outbox.put
-        self.try_send_packed = self._outbox.put_packed
         """As `send`, but None if there is no `room`. Without a detour: this is called for every
         message."""
+
+        self.try_send_packed = self._outbox.put_packed
 
         self.idles = False
         """Messages that are sent now could leave: `flush` is worth while."""
