@@ -119,11 +119,11 @@ def test_wrong_usage_exits_2_and_says_why(
         (f"group {URL} accounts", "antiphon.group_cli.run"),
         ("bench throughput", "antiphon.bench.compare.throughput"),
         ("bench latency", "antiphon.bench.compare.latency"),
-        ("experiment groups", "antiphon.experiments.command.groups"),
-        ("experiment packing", "antiphon.experiments.command.packing"),
+        ("experiment groups", "antiphon.experiments.groups.run"),
+        ("experiment packing", "antiphon.experiments.packing.run"),
         ("trace show x.trace", "antiphon.trace_show.run"),
-        ("trace to-parquet traces out.parquet", "antiphon.spark.commands.to_parquet"),
-        ("audit traces", "antiphon.spark.commands.audit"),
+        ("trace to-parquet traces out.parquet", "antiphon.spark.trace_table.run"),
+        ("audit traces", "antiphon.spark.audit_report.run"),
     ],
 )
 def test_each_command_has_its_implementation(
@@ -138,7 +138,33 @@ def test_what_writes_traces_can_end_with_their_audit(
     line: str, called: list[tuple[str, argparse.Namespace]]
 ) -> None:
     assert cli.main([*line.split(), "--trace", "traces", "--audit"]) == 0
-    assert [name for name, _ in called][1:] == ["antiphon.spark.commands.audit_at_the_end"]
+    assert [name for name, _ in called][1:] == ["antiphon.spark.audit_report.at_the_end"]
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("experiment groups", "antiphon experiment"),
+        ("experiment packing", "antiphon experiment"),
+        ("bench spark", "antiphon bench spark"),
+        ("archive data out", "antiphon archive"),
+        ("audit traces", "antiphon audit"),
+        ("trace to-parquet traces out.parquet", "antiphon trace to-parquet"),
+        ("sim --trace traces --audit", "--audit"),
+        ("bench latency --trace traces --audit", "--audit"),
+    ],
+)
+def test_without_spark_a_command_that_needs_it_says_so_before_it_does_anything(
+    line: str,
+    what: str,
+    called: list[tuple[str, argparse.Namespace]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert cli.main(line.split()) == 1
+    assert f"{what} needs Spark: pip install 'antiphon[spark]'" in capsys.readouterr().err
+    assert not called
 
 
 @pytest.mark.parametrize(

@@ -445,7 +445,7 @@ def _add_experiment(commands: Commands) -> None:
             name,
             what,
             example.replace("groups", name),
-            _implementation("antiphon.experiments.command", name),
+            _on_spark("antiphon experiment", f"antiphon.experiments.{name}"),
         )
         parser.add_argument(
             "--quick", action="store_true", help="a few points, to see that it works"
@@ -480,7 +480,7 @@ def _add_bench_spark(bench: Commands) -> None:
         "spark",
         "how fast Spark reads a topic, beside Parquet",
         "antiphon bench spark --messages 1000000",
-        _implementation("antiphon.bench.spark", "run"),
+        _on_spark("antiphon bench spark", "antiphon.bench.spark"),
     )
     parser.add_argument(
         "--messages",
@@ -517,7 +517,7 @@ def _add_archive(commands: Commands) -> None:
         "archive",
         "turn what is finished in a journal into Parquet, on Spark",
         "antiphon archive ./antiphon-data ./archive",
-        _implementation("antiphon.spark.archive", "run"),
+        _on_spark("antiphon archive", "antiphon.spark.archive"),
     )
     parser.add_argument(
         "journal", metavar="JOURNAL", help="a server's data folder; the server may run"
@@ -544,7 +544,7 @@ def _add_trace(commands: Commands) -> None:
         "to-parquet",
         "write the events of all trace files of a folder as one Parquet table",
         "antiphon trace to-parquet traces traces.parquet",
-        _implementation("antiphon.spark.commands", "to_parquet"),
+        _on_spark("antiphon trace to-parquet", "antiphon.spark.trace_table"),
     )
     to_parquet.add_argument("dir", metavar="DIR", help="a folder with files ending in .trace")
     to_parquet.add_argument("out", metavar="OUT", help="the file to write")
@@ -556,7 +556,7 @@ def _add_audit(commands: Commands) -> None:
         "audit",
         "check on Spark what groups promise, over delivery traces of any size",
         "antiphon audit traces",
-        _implementation("antiphon.spark.commands", "audit"),
+        _on_spark("antiphon audit", "antiphon.spark.audit_report"),
     )
     parser.add_argument(
         "trace", metavar="TRACE", help="a folder with files ending in .trace, or a Parquet table"
@@ -600,6 +600,23 @@ def _implementation(module: str, function: str) -> Handler:
     return handler
 
 
+def _on_spark(what: str, module: str) -> Handler:
+    """Calls `module.run(args)`; where the extra is not installed, says how to get it."""
+    run = _implementation(module, "run")
+
+    def handler(args: object) -> int:
+        _require_spark(what)
+        return run(args)
+
+    return handler
+
+
+def _require_spark(what: str) -> None:
+    from antiphon.spark.session import require
+
+    require(what)
+
+
 def _example(line: str) -> str:
     return f"example:\n  {line}"
 
@@ -633,9 +650,11 @@ def _add_traces(parser: argparse.ArgumentParser) -> None:
     def then_audit(args: argparse.Namespace) -> int:
         if args.audit and args.trace is None:
             parser.error("--audit needs --trace")
+        if not args.audit:
+            return command(args)
+        _require_spark("--audit")  # now, and not when the work is done
         code = command(args)
-        audit = _implementation("antiphon.spark.commands", "audit_at_the_end")
-        return max(code, audit(args)) if args.audit else code
+        return max(code, _implementation("antiphon.spark.audit_report", "at_the_end")(args))
 
     parser.set_defaults(handler=then_audit)
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from antiphon import cli
+from antiphon import LogBounds, LogSlice, cli
 from antiphon.errors import FormatError, IllegalStateError, MessagesGoneError, UnknownVersionError
 from antiphon.spark import archive as archiving
 from antiphon.spark import archive_files
@@ -22,7 +22,6 @@ from antiphon.spark.archive import Report, archive, on_spark, write_all
 from antiphon.spark.archive_files import ArchiveFiles, File, quoted
 from antiphon.spark.archive_log import ArchiveLog, Joined
 from antiphon.spark.journal_log import JournalLog
-from antiphon.spark.logs import Bounds, Slice
 from tests.spark import archive_killer, archive_together
 from tests.spark.journals import NOW, Book, everything, told
 
@@ -72,12 +71,12 @@ def test_what_is_finished_is_archived_and_the_rest_stays_in_the_journal(
     end = sealed(book)
     assert 1 < end < book.position
     report = run(book, folder)
-    assert (report.first, report.last) == ArchiveLog(folder).bounds() == Bounds(1, end)
+    assert (report.first, report.last) == ArchiveLog(folder).bounds() == LogBounds(1, end)
     assert told(ArchiveLog(folder)) == [m for m in book.messages if m[0] <= end]
     assert report.messages == end
     joined = Joined(ArchiveLog(folder), JournalLog(book.folder))
     assert told(joined) == book.messages
-    assert joined.bounds() == Bounds(1, book.position)
+    assert joined.bounds() == LogBounds(1, book.position)
 
 
 def test_every_column_is_as_in_the_journal(book: Book, folder: Path) -> None:
@@ -209,15 +208,15 @@ def test_positions_that_are_gone_are_told(book: Book, folder: Path) -> None:
     joined = Joined(ArchiveLog(folder), JournalLog(book.folder))
     with pytest.raises(MessagesGoneError, match=f"more: {archived + 1} to {first - 1}\\."):
         joined.slices([">"], 1, book.position, 100)
-    assert joined.missing(1, book.position) == [Bounds(archived + 1, first - 1)]
+    assert joined.missing(1, book.position) == [LogBounds(archived + 1, first - 1)]
     assert told(joined, last=archived) == [m for m in book.messages if m[0] <= archived]
     fill(book)
     report = run(book, folder)
     assert report.missing == [(archived + 1, first - 1)]
     assert ArchiveFiles(folder).manifests()[1].missing == ((archived + 1, first - 1),)
     assert told(joined) == [m for m in book.messages if not archived < m[0] < first]
-    assert joined.missing(1, book.position) == [Bounds(archived + 1, first - 1)]
-    assert joined.missing(1, archived + 2) == [Bounds(archived + 1, archived + 2)]
+    assert joined.missing(1, book.position) == [LogBounds(archived + 1, first - 1)]
+    assert joined.missing(1, archived + 2) == [LogBounds(archived + 1, archived + 2)]
 
 
 def test_a_journal_that_lets_go_while_it_is_read_is_no_silent_loss(book: Book) -> None:
@@ -269,7 +268,7 @@ def test_an_empty_archive_is_no_obstacle(book: Book, folder: Path) -> None:
     fill(book, 3)
     assert run(book, folder).manifests == 0
     joined = Joined(ArchiveLog(folder), JournalLog(book.folder))
-    assert joined.bounds() == Bounds(1, book.position)
+    assert joined.bounds() == LogBounds(1, book.position)
     assert told(joined) == book.messages
     assert joined.position_at(NOW) == 1
 
@@ -329,7 +328,7 @@ def test_of_two_runs_one_counts(book: Book, folder: Path) -> None:
     expected = [m for m in book.messages if m[0] <= sealed(book)]
     other: list[Report] = []
 
-    def overtaken(journal: JournalLog, pieces: list[Slice], root: Path, name: str) -> list[File]:
+    def overtaken(journal: JournalLog, pieces: list[LogSlice], root: Path, name: str) -> list[File]:
         files = write_all(journal, pieces, root, name)
         other.append(run(book, folder))  # all of it, between our writing and our publishing
         return files

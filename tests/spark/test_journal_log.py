@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from antiphon import LogBounds, LogSlice
 from antiphon.errors import IllegalStateError, InvalidDestinationError, JournalDamagedError
 from antiphon.formats import journal as f
 from antiphon.formats.entry import Kind
@@ -20,7 +21,6 @@ from antiphon.spark.archive import archive, write_all
 from antiphon.spark.archive_log import ArchiveLog, Joined
 from antiphon.spark.journal_files import JournalFiles, Segment
 from antiphon.spark.journal_log import JournalLog
-from antiphon.spark.logs import Bounds, Slice
 from tests.formats.values import with_flipped_bit
 from tests.spark import journal_program
 from tests.spark.journals import NOW, Book, everything, told
@@ -99,7 +99,7 @@ def test_topics_may_be_several_and_patterns(book: Book) -> None:
 def test_a_pack_is_cut_where_the_range_ends(book: Book) -> None:
     book.send("a", "1", "2", "3", "4")
     log = JournalLog(book.folder)
-    assert log.slices(["a"], 2, 3, 100) == [Slice("a", 2, 3, 2)]
+    assert log.slices(["a"], 2, 3, 100) == [LogSlice("a", 2, 3, 2)]
     assert told(log, first=2, last=3) == [(2, "a", "2"), (3, "a", "3")]
 
 
@@ -122,10 +122,10 @@ def test_it_is_handed_to_tasks_as_the_name_of_a_folder(book: Book) -> None:
 
 def test_what_comes_while_it_is_read_is_seen_next_time(book: Book) -> None:
     log = JournalLog(book.folder)
-    assert log.bounds() == Bounds(1, 0)
+    assert log.bounds() == LogBounds(1, 0)
     for _ in range(3):
         fill(book, 5)
-        assert log.bounds() == Bounds(1, book.position)
+        assert log.bounds() == LogBounds(1, book.position)
         assert told(log) == book.messages
 
 
@@ -179,7 +179,7 @@ def test_a_late_pack_that_is_gone_is_not_told_of(book: Book) -> None:
     book.sync()
     book.snapshot(((late - 1, late - 1), (late + 1, book.position)))
     log = JournalLog(book.folder)
-    assert log.missing(log.bounds().first, book.position) == [Bounds(late, late)]
+    assert log.missing(log.bounds().first, book.position) == [LogBounds(late, late)]
     assert told(log) == [m for m in book.messages if m[0] >= log.bounds().first and m[0] != late]
 
 

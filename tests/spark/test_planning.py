@@ -29,11 +29,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import antiphon
+from antiphon import LogBounds, LogSlice
 from antiphon.errors import FormatError, IllegalStateError, MessagesGoneError
 from antiphon.formats.destination import matcher
 from antiphon.spark import columns, filters, planning, reading
 from antiphon.spark.filters import Wanted
-from antiphon.spark.logs import Bounds, Slice
 from antiphon.spark.reading_options import parse
 from antiphon.spark.server_log import ServerLog
 
@@ -51,25 +51,25 @@ class ListLog:
         self.first = first
         self.looked_at = 0  # positions, for slices
 
-    def bounds(self) -> Bounds:
-        return Bounds(self.first, len(self.topics))
+    def bounds(self) -> LogBounds:
+        return LogBounds(self.first, len(self.topics))
 
     def position_at(self, stamp: int) -> int:
         return min(max(self.first, -(-stamp // STAMP_MS)), len(self.topics) + 1)
 
-    def slices(self, topics: Sequence[str], first: int, last: int, most: int) -> list[Slice]:
+    def slices(self, topics: Sequence[str], first: int, last: int, most: int) -> list[LogSlice]:
         assert self.first <= first <= last <= len(self.topics)
         self.looked_at += last - first + 1
         matches = [matcher(f"topic:{topic}") for topic in topics]
-        found: list[Slice] = []
+        found: list[LogSlice] = []
         for name in sorted(set(self.topics)):
             if any(match(f"topic:{name}") for match in matches):
                 own = [p for p in range(first, last + 1) if self.topics[p - 1] == name]
                 parts = (own[i : i + most] for i in range(0, len(own), most))
-                found += [Slice(name, part[0], part[-1], len(part)) for part in parts]
+                found += [LogSlice(name, part[0], part[-1], len(part)) for part in parts]
         return found
 
-    def read(self, piece: Slice, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def read(self, piece: LogSlice, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         own = [p for p in range(piece.first, piece.last + 1) if self.topics[p - 1] == piece.topic]
         values = {
             "position": own,
@@ -176,13 +176,13 @@ def test_an_end_behind_the_last_message_is_an_error() -> None:
 
 def test_a_log_with_a_gap_is_not_read_over_it() -> None:
     class Gapped(ListLog):
-        def missing(self, first: int, last: int) -> list[Bounds]:
-            return [Bounds(4, 5)] if first <= 5 and last >= 4 else []
+        def missing(self, first: int, last: int) -> list[LogBounds]:
+            return [LogBounds(4, 5)] if first <= 5 and last >= 4 else []
 
     log = Gapped("a" * 10)
     with pytest.raises(MessagesGoneError, match=r"messages 4 to 5 .* startingPosition 6"):
         planning.tasks(log, ["a"], 3, 10, 5)
-    assert planning.tasks(log, ["a"], 6, 10, 5) == [(Slice("a", 6, 10, 5),)]
+    assert planning.tasks(log, ["a"], 6, 10, 5) == [(LogSlice("a", 6, 10, 5),)]
 
 
 # -- Tasks -----------------------------------------------------------------------------------------
@@ -453,7 +453,7 @@ def test_without_a_limit_a_batch_has_everything(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_log_that_counts_roughly_does_not_stop_a_stream() -> None:
     class Rough(ListLog):
-        def slices(self, *args: Any) -> list[Slice]:
+        def slices(self, *args: Any) -> list[LogSlice]:
             return [each._replace(messages=50) for each in super().slices(*args)]
 
     log = Rough("ab" * 20)

@@ -40,7 +40,6 @@ WINDOW = 20_000  # messages that are sent before the first of them must have bee
 
 
 def run(args: argparse.Namespace) -> int:
-    session.require("antiphon bench spark")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory("-antiphon-bench")))
         cluster = stack.enter_context(LocalCluster(1, folder))

@@ -340,7 +340,7 @@ class SimConsumer:
         consumer, or later."""
         kept = self.shut()
         later = self._program.transactor is not None or not kept or self._random.random() < 0.5
-        if not later and kept[0].first % 2:
+        if not later and kept[0].first % 2:  # not drawn: the seeds stay what they were
             self._conversation.close_consumer(self.number, back=kept)
             return
         self._conversation.close_consumer(self.number, kept)

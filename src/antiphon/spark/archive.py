@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from antiphon import LogSlice
 from antiphon.errors import IllegalStateError
 from antiphon.spark import session
 from antiphon.spark.archive_files import ArchiveFiles, File, Manifest
 from antiphon.spark.journal_log import ALL_TOPICS, JournalLog
-from antiphon.spark.logs import Slice
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +34,7 @@ STEP_POSITIONS = 1 << 25
 
 TASKS_A_CORE = 3
 
-Work = Callable[[JournalLog, Sequence[Slice], Path, str], list[File]]
+Work = Callable[[JournalLog, Sequence[LogSlice], Path, str], list[File]]
 """Writes slices into a folder, for a run."""
 
 
@@ -74,7 +74,7 @@ def archive(journal: JournalLog, folder: Path, work: Work) -> Report:
 
 def _next_step(
     journal: JournalLog, manifests: list[Manifest]
-) -> tuple[int, Manifest, list[Slice]] | None:
+) -> tuple[int, Manifest, list[LogSlice]] | None:
     first = manifests[-1].last + 1 if manifests else journal.bounds().first
     last = min(journal.sealed(), first + STEP_POSITIONS - 1)
     if last < first:
@@ -84,7 +84,7 @@ def _next_step(
     return len(manifests) + 1, Manifest(first, last, (), missing), slices
 
 
-def _check(slices: Sequence[Slice], files: Sequence[File]) -> None:
+def _check(slices: Sequence[LogSlice], files: Sequence[File]) -> None:
     wanted, written = sum(s.messages for s in slices), sum(file.rows for file in files)
     if wanted != written:
         raise IllegalStateError(f"{written} messages were written instead of {wanted}")
@@ -114,7 +114,7 @@ def _report(done: list[Manifest], manifests: list[Manifest], swept: int) -> Repo
 
 
 def on_spark(spark: SparkSession) -> Work:
-    def work(journal: JournalLog, slices: Sequence[Slice], folder: Path, run: str) -> list[File]:
+    def work(journal: JournalLog, slices: Sequence[LogSlice], folder: Path, run: str) -> list[File]:
         if not slices:
             return []
         tasks = min(len(slices), spark.sparkContext.defaultParallelism * TASKS_A_CORE)
@@ -136,15 +136,17 @@ def on_spark(spark: SparkSession) -> Work:
     return work
 
 
-def write_all(journal: JournalLog, slices: Sequence[Slice], folder: Path, run: str) -> list[File]:
+def write_all(
+    journal: JournalLog, slices: Sequence[LogSlice], folder: Path, run: str
+) -> list[File]:
     from antiphon.spark.archive_writing import write
 
     return [file for piece in slices for file in write(journal, piece, folder, run)]
 
 
-def _shares(slices: Sequence[Slice], tasks: int) -> list[list[Slice]]:
+def _shares(slices: Sequence[LogSlice], tasks: int) -> list[list[LogSlice]]:
     """About as many messages in each."""
-    shares: list[list[Slice]] = [[] for _ in range(tasks)]
+    shares: list[list[LogSlice]] = [[] for _ in range(tasks)]
     sizes = [0] * tasks
     for piece in sorted(slices, key=lambda one: -one.messages):
         least = sizes.index(min(sizes))
@@ -157,7 +159,6 @@ def _shares(slices: Sequence[Slice], tasks: int) -> list[list[Slice]]:
 
 
 def run(args: argparse.Namespace) -> int:
-    session.require("antiphon archive")
     if not Path(args.journal).is_dir():
         print(f"there is no folder {args.journal}", file=sys.stderr)
         return 2
@@ -175,7 +176,7 @@ class _LazySpark:
         self._work: Work | None = None
 
     def __call__(
-        self, journal: JournalLog, slices: Sequence[Slice], folder: Path, run: str
+        self, journal: JournalLog, slices: Sequence[LogSlice], folder: Path, run: str
     ) -> list[File]:
         from rich.console import Console
 

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from antiphon import LogBounds, LogSlice
 from antiphon.errors import FormatError, MessagesGoneError
 from antiphon.formats.destination import TOPIC
 from antiphon.spark.archive_files import ArchiveFiles, File, Group, Manifest
 from antiphon.spark.journal_log import JournalLog, matching
-from antiphon.spark.logs import Bounds, Log, Slice
+from antiphon.spark.logs import Log
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,11 +27,11 @@ class ArchiveLog:
     def __init__(self, folder: str | Path) -> None:
         self.folder = str(Path(folder).absolute())
 
-    def bounds(self) -> Bounds:
+    def bounds(self) -> LogBounds:
         manifests = self._manifests()
         if not manifests:
-            return Bounds(1, 0)
-        return Bounds(manifests[0].first, manifests[-1].last)
+            return LogBounds(1, 0)
+        return LogBounds(manifests[0].first, manifests[-1].last)
 
     def position_at(self, stamp: int) -> int:
         manifests = self._manifests()
@@ -41,14 +42,14 @@ class ArchiveLog:
                 return self._first_since(sorted(late, key=lambda file: file.first), stamp)
         return behind
 
-    def slices(self, topics: Sequence[str], first: int, last: int, most: int) -> list[Slice]:
+    def slices(self, topics: Sequence[str], first: int, last: int, most: int) -> list[LogSlice]:
         files = [file for manifest in self._manifests() for file in manifest.files]
         wanted = set(matching({f"{TOPIC}:{file.topic}" for file in files}, topics))
         chosen = [file for file in files if file.topic in wanted]
         chosen.sort(key=lambda file: (file.topic, file.first))
         return [piece for file in chosen for piece in _cut(file, first, last, most)]
 
-    def read(self, piece: Slice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def read(self, piece: LogSlice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         files = [
             file
             for manifest in self._manifests()
@@ -58,10 +59,10 @@ class ArchiveLog:
         for file in sorted(files, key=lambda file: file.first):
             yield from self._rows(file, piece.first, piece.last, columns)
 
-    def missing(self, first: int, last: int) -> list[Bounds]:
+    def missing(self, first: int, last: int) -> list[LogBounds]:
         """Positions between these two that were gone before they could be archived."""
         gaps = (gap for manifest in self._manifests() for gap in manifest.missing)
-        return [Bounds(max(a, first), min(b, last)) for a, b in gaps if a <= last and b >= first]
+        return [LogBounds(max(a, first), min(b, last)) for a, b in gaps if a <= last and b >= first]
 
     def _manifests(self) -> list[Manifest]:
         return ArchiveFiles(self.folder).manifests()
@@ -116,7 +117,7 @@ def _overlap(one: File | Group, first: int, last: int) -> bool:
     return one.first <= last and one.last >= first
 
 
-def _cut(file: File, first: int, last: int, most: int) -> Iterator[Slice]:
+def _cut(file: File, first: int, last: int, most: int) -> Iterator[LogSlice]:
     begin = end = messages = 0
     for group in file.groups:
         if not _overlap(group, first, last):
@@ -125,10 +126,10 @@ def _cut(file: File, first: int, last: int, most: int) -> Iterator[Slice]:
         end = min(last, group.last)
         messages += min(group.rows, end - max(first, group.first) + 1)
         if messages >= most:
-            yield Slice(file.topic, begin, end, messages)
+            yield LogSlice(file.topic, begin, end, messages)
             begin = messages = 0
     if messages:
-        yield Slice(file.topic, begin, end, messages)
+        yield LogSlice(file.topic, begin, end, messages)
 
 
 class Joined:
@@ -138,24 +139,24 @@ class Joined:
         self.archive = archive
         self.log = log
 
-    def bounds(self) -> Bounds:
+    def bounds(self) -> LogBounds:
         old, new = self.archive.bounds(), self.log.bounds()
         if old.last < old.first:
             return new
-        return Bounds(old.first, max(old.last, new.last))
+        return LogBounds(old.first, max(old.last, new.last))
 
     def position_at(self, stamp: int) -> int:
         position, end = self.archive.position_at(stamp), self.archive.bounds().last
         return position if position <= end else max(self.log.position_at(stamp), end + 1)
 
-    def slices(self, topics: Sequence[str], first: int, last: int, most: int) -> list[Slice]:
+    def slices(self, topics: Sequence[str], first: int, last: int, most: int) -> list[LogSlice]:
         end = self.archive.bounds().last
         self._check_reaches(end, first, last)
         old = self.archive.slices(topics, first, min(last, end), most)
         new = self.log.slices(topics, max(first, end + 1), last, most)
         return sorted([*old, *new], key=lambda piece: (piece.topic, piece.first))
 
-    def read(self, piece: Slice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def read(self, piece: LogSlice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The archive may have grown since the slice was made, into it or beyond."""
         end = self.archive.bounds().last
         archived = 0
@@ -167,20 +168,20 @@ class Joined:
             first, messages = max(piece.first, end + 1), piece.messages - archived
             yield from self.log.read(piece._replace(first=first, messages=messages), columns)
 
-    def missing(self, first: int, last: int) -> list[Bounds]:
+    def missing(self, first: int, last: int) -> list[LogBounds]:
         """Positions between these two that neither has any more."""
         end = self.archive.bounds().last
         old = self.archive.missing(first, min(last, end))
         return [*old, *self._gone(max(first, end + 1), last)]
 
-    def _gone(self, first: int, last: int) -> list[Bounds]:
+    def _gone(self, first: int, last: int) -> list[LogBounds]:
         bounds = self.log.bounds()
         last = min(last, bounds.last)
         if first > last:
             return []
         if isinstance(self.log, JournalLog):
             return self.log.missing(first, last)
-        return [Bounds(first, min(bounds.first - 1, last))] if bounds.first > first else []
+        return [LogBounds(first, min(bounds.first - 1, last))] if bounds.first > first else []
 
     def _check_reaches(self, end: int, first: int, last: int) -> None:
         if gaps := self._gone(max(first, end + 1), last):

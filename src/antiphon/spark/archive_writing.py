@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from antiphon import LogSlice
 from antiphon.spark.archive_files import File, Group, file_path
 from antiphon.spark.columns import SCHEMA
-from antiphon.spark.logs import Log, Slice
+from antiphon.spark.logs import Log
 
 LEVEL = 3
 """Of zstd; Spark's own writer has the same."""
@@ -31,7 +32,7 @@ _REPEATING = ["topic", "session", "kind", "type", "priority", "reply_to", "tag",
 _DAY_US = 86_400_000_000
 
 
-def write(log: Log, piece: Slice, folder: Path, run: str) -> list[File]:
+def write(log: Log, piece: LogSlice, folder: Path, run: str) -> list[File]:
     """Write a slice; returns the files of it."""
     files: list[File] = []
     writer: _Writer | None = None
@@ -58,7 +59,7 @@ def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 class _Writer:
     """One file."""
 
-    def __init__(self, folder: Path, piece: Slice, day: str, run: str) -> None:
+    def __init__(self, folder: Path, piece: LogSlice, day: str, run: str) -> None:
         self.day = day
         self._topic = piece.topic
         self._path = file_path(piece.topic, day, piece.first, piece.last, run)

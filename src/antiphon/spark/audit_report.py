@@ -43,6 +43,13 @@ def run(args: argparse.Namespace) -> int:
     return 1 if broken(report) else 0
 
 
+def at_the_end(args: argparse.Namespace) -> int:
+    """Of commands that have written traces. With `--json` their own object stays the last line."""
+    report = audit_trace(Path(args.trace))
+    show(report, Console(stderr=args.json))
+    return 1 if broken(report) else 0
+
+
 def broken(report: dict[str, Any]) -> bool:
     return any(told["violations"] for told in report["properties"].values())
 

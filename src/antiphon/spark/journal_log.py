@@ -11,10 +11,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from antiphon import LogBounds, LogSlice
 from antiphon.errors import MessagesGoneError
 from antiphon.formats.destination import TOPIC, matcher
 from antiphon.spark.journal_files import Accepted, JournalFiles, Sight
-from antiphon.spark.logs import Bounds, Slice
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,16 +26,16 @@ class JournalLog:
     def __init__(self, folder: str | Path) -> None:
         self.folder = str(Path(folder).absolute())
 
-    def bounds(self) -> Bounds:
+    def bounds(self) -> LogBounds:
         sight = self._look()
-        return Bounds(sight.first, sight.last)
+        return LogBounds(sight.first, sight.last)
 
     def position_at(self, stamp: int) -> int:
         sight = self._look()
         found = (segment.index.since(stamp) for segment in sight.segments)
         return next((position for position in found if position is not None), sight.last + 1)
 
-    def slices(self, topics: Sequence[str], first: int, last: int, most: int) -> list[Slice]:
+    def slices(self, topics: Sequence[str], first: int, last: int, most: int) -> list[LogSlice]:
         sight = self._look()
         return [
             piece
@@ -45,7 +45,7 @@ class JournalLog:
             )
         ]
 
-    def read(self, piece: Slice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def read(self, piece: LogSlice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         from antiphon.spark.columns import batches
 
         accepted = list(self._look().accepted(f"{TOPIC}:{piece.topic}", piece.first, piece.last))
@@ -59,9 +59,9 @@ class JournalLog:
             )
         return batches((one.read() for one in accepted), piece.first, piece.last, columns)
 
-    def missing(self, first: int, last: int) -> list[Bounds]:
+    def missing(self, first: int, last: int) -> list[LogBounds]:
         """Positions between these two that the journal does not have any more."""
-        return [Bounds(*gap) for gap in self._look().missing(first, last)]
+        return [LogBounds(*gap) for gap in self._look().missing(first, last)]
 
     def sealed(self) -> int:
         """The last position in a segment that is finished; the one before the first: none is."""
@@ -89,17 +89,17 @@ def matching(destinations: set[str], topics: Sequence[str]) -> list[str]:
 
 def _cut(
     topic: str, accepted: Iterator[Accepted], first: int, last: int, most: int
-) -> Iterator[Slice]:
+) -> Iterator[LogSlice]:
     begin = end = messages = 0
     for one in accepted:
         begin = begin or max(first, one.row.position)
         end = min(last, one.last)
         messages += _within(one, first, last)
         if messages >= most:
-            yield Slice(topic, begin, end, messages)
+            yield LogSlice(topic, begin, end, messages)
             begin = messages = 0
     if messages:
-        yield Slice(topic, begin, end, messages)
+        yield LogSlice(topic, begin, end, messages)
 
 
 def _within(one: Accepted, first: int, last: int) -> int:

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
+from antiphon import LogBounds, LogSlice
 from antiphon.errors import IllegalStateError, MessagesGoneError
 from antiphon.formats import destination as names
 from antiphon.spark.filters import Wanted
-from antiphon.spark.logs import Bounds, Log, Slice
+from antiphon.spark.logs import Log
 from antiphon.spark.reading_options import (
     EARLIEST,
     LATEST,
@@ -39,7 +40,7 @@ def batch_range(log: Log, options: ReadingOptions) -> tuple[int, int]:
 class Gapped(Protocol):
     """A log that may lack messages between its first and its last one."""
 
-    def missing(self, first: int, last: int) -> Sequence[Bounds]: ...
+    def missing(self, first: int, last: int) -> Sequence[LogBounds]: ...
 
 
 def check_whole(log: Log | Gapped, first: int, last: int) -> None:
@@ -52,7 +53,7 @@ def check_whole(log: Log | Gapped, first: int, last: int) -> None:
         )
 
 
-def start(log: Log, place: Place, bounds: Bounds) -> int:
+def start(log: Log, place: Place, bounds: LogBounds) -> int:
     """Raises `MessagesGoneError`."""
     if place == EARLIEST:
         return bounds.first
@@ -65,7 +66,7 @@ def start(log: Log, place: Place, bounds: Bounds) -> int:
     return place
 
 
-def _end(log: Log, place: Place, bounds: Bounds) -> int:
+def _end(log: Log, place: Place, bounds: LogBounds) -> int:
     if place == EARLIEST:
         return bounds.first - 1
     if place == LATEST:
@@ -80,7 +81,7 @@ def _end(log: Log, place: Place, bounds: Bounds) -> int:
     return place
 
 
-def check_kept(first: int, bounds: Bounds) -> None:
+def check_kept(first: int, bounds: LogBounds) -> None:
     if first < bounds.first and first <= bounds.last:
         raise MessagesGoneError(
             f"messages {first} to {bounds.first - 1} are gone. What is kept begins with "
@@ -113,7 +114,7 @@ def chosen_topics(topics: Sequence[str], wanted: Wanted) -> list[str]:
 
 def tasks(
     log: Log, topics: Sequence[str], first: int, last: int, most: int
-) -> list[tuple[Slice, ...]]:
+) -> list[tuple[LogSlice, ...]]:
     """The messages of a range, for tasks of about `most` each."""
     if first > last or not topics:
         return []
@@ -121,9 +122,9 @@ def tasks(
     return list(_gathered(log.slices(topics, first, last, most), most))
 
 
-def _gathered(slices: Iterable[Slice], most: int) -> Iterable[tuple[Slice, ...]]:
+def _gathered(slices: Iterable[LogSlice], most: int) -> Iterable[tuple[LogSlice, ...]]:
     """Small ones together: a task costs more than many of them."""
-    some: list[Slice] = []
+    some: list[LogSlice] = []
     for each in slices:
         if some and sum(s.messages for s in some) + each.messages > most:
             yield tuple(some)

@@ -19,10 +19,11 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from antiphon import LogSlice
 from antiphon.spark import columns as arrow
 from antiphon.spark import filters, planning
 from antiphon.spark.filters import Wanted
-from antiphon.spark.logs import Log, Slice
+from antiphon.spark.logs import Log
 from antiphon.spark.reading_options import ReadingOptions, log_of, parse
 
 ROWS_A_BATCH = 8192
@@ -52,7 +53,7 @@ def chosen_columns(wanted: StructType) -> list[str]:
 class Piece(InputPartition):
     """What one task reads."""
 
-    def __init__(self, slices: tuple[Slice, ...]) -> None:
+    def __init__(self, slices: tuple[LogSlice, ...]) -> None:
         super().__init__(slices)
         self.slices = slices
 

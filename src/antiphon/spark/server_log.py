@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import antiphon
+from antiphon import LogBounds, LogSlice
 from antiphon.errors import FormatError, MessagesGoneError
 from antiphon.spark import columns as arrow
-from antiphon.spark.logs import Bounds, Slice
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,25 +26,25 @@ class ServerLog:
             )
         self._url = url
 
-    def bounds(self) -> Bounds:
+    def bounds(self) -> LogBounds:
         with antiphon.open_log(self._url) as log:
-            return Bounds(*log.bounds())
+            return log.bounds()
 
     def position_at(self, stamp: int) -> int:
         with antiphon.open_log(self._url) as log:
             return log.position_at(stamp)
 
-    def slices(self, topics: Sequence[str], first: int, last: int, most: int) -> list[Slice]:
+    def slices(self, topics: Sequence[str], first: int, last: int, most: int) -> list[LogSlice]:
         with antiphon.open_log(self._url) as log:
-            return [Slice(*each) for each in log.slices(topics, first, last, most)]
+            return log.slices(topics, first, last, most)
 
-    def read(self, piece: Slice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def read(self, piece: LogSlice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with antiphon.open_log(self._url) as log:
             packs = log.packs(piece.topic, piece.first, piece.last)
             yield from _counted(arrow.batches(packs, piece.first, piece.last, columns), piece)
 
 
-def _counted(batches: Iterator[pa.RecordBatch], piece: Slice) -> Iterator[pa.RecordBatch]:
+def _counted(batches: Iterator[pa.RecordBatch], piece: LogSlice) -> Iterator[pa.RecordBatch]:
     """Raises `MessagesGoneError` if there are not as many as there should be."""
     rows = 0
     for batch in batches:
