@@ -10,6 +10,7 @@ import multiprocessing
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from random import Random
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from tests.spark.planting import KNOWN, PLANTS, Trace, as_run, planted, verdict
 
 RANGE = 16  # small, so that there is agreement and doubt in short traces
 PLANTS_A_SEED = 4
+SEEDS_AT_ONCE = 50
 
 
 def table(spark: SparkSession, events: Iterable[TraceEvent]) -> DataFrame:
@@ -72,18 +74,20 @@ def differing(runs: dict[str, Trace], broken: dict[str, set[str]]) -> list[str]:
 
 
 def main(count: int, first: int) -> int:
-    source = seeds_with_groups(first)
-    seeds = [next(source) for _ in range(count)]
-    runs: dict[str, Trace] = {}
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        for some in pool.imap_unordered(simulated, seeds):
-            runs |= some
+    source = islice(seeds_with_groups(first), count)
     settings = {"spark.driver.memory": "3g", "spark.sql.shuffle.partitions": "4"}
     spark = session.start("agreement", "local[2]", settings)
-    events = [event for trace in runs.values() for event in trace]
-    told = differing(runs, by_run(audit.judge(spark, table(spark, events), RANGE)))
+    judged, told = 0, []
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        while seeds := list(islice(source, SEEDS_AT_ONCE)):
+            runs: dict[str, Trace] = {}
+            for some in pool.imap_unordered(simulated, seeds):
+                runs |= some
+            events = [event for trace in runs.values() for event in trace]
+            told += differing(runs, by_run(audit.judge(spark, table(spark, events), RANGE)))
+            judged += len(runs)
+            print(f"{judged} runs up to seed {seeds[-1]}: {len(told)} disagreements", flush=True)
     spark.stop()
-    print(f"{len(runs)} runs of {count} seeds from {first}: {len(told)} disagreements")
     print(*told, sep="\n")
     return 1 if told else 0
 

@@ -5,6 +5,7 @@ All traces are runs of one table, so that they are audited in one go.
 
 from itertools import islice
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
 import pyarrow.parquet as pq
@@ -14,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from antiphon import cli
 from antiphon.formats.trace import TraceEvent
-from antiphon.spark import audit, audit_report, session
+from antiphon.spark import audit, audit_order, audit_report, session
 from tests.spark import scenes
 from tests.spark.agreement import RANGE, by_run, differing, seeds_with_groups, simulated, table
 from tests.spark.planting import PLANTS, Trace, as_run, planted
@@ -142,3 +143,21 @@ def test_the_report_shows_the_rows_that_prove_it(
 def test_a_path_without_a_trace_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="there is no trace"):
         audit_report.audit_trace(tmp_path / "nothing")
+
+
+def test_a_senders_order_is_the_same_in_whatever_ranges_it_is_looked_at(
+    spark: SparkSession,
+) -> None:
+    chance = Random(6)
+    rows, expected = [], set()
+    for world in range(100):
+        latest: dict[int, int] = {}
+        for position in range(30):
+            sender, seq = chance.randrange(2), position + chance.choice((0, 0, 0, 0, 0, 9))
+            rows.append((world, sender, position, seq))
+            if latest.get(sender, -1) > seq:
+                expected.add((world, position, latest[sender]))
+            latest[sender] = max(latest.get(sender, -1), seq)
+    placed = spark.createDataFrame(rows, "world int, sender long, position long, sender_seq long")
+    found = audit_order._out_of_place(placed, range_size=4)
+    assert {(row.world, row.position, row.top) for row in found.collect()} == expected

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import json
-import subprocess
-import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator
@@ -28,7 +25,6 @@ from antiphon.io.local import LocalCluster
 from antiphon.spark import archive as archiving
 from antiphon.spark import columns
 from antiphon.spark.journal_log import JournalLog
-from tests.spark.conftest import QUICK
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -241,32 +237,6 @@ def test_a_server_is_killed_in_the_middle_of_a_batch(
             cluster.servers[1].kill()
             (tmp_path / "killed").touch()
             assert result.result() == rows
-
-
-PROGRAM = """
-import ast
-import sys
-from antiphon.spark import session
-
-url, master, settings = sys.argv[1:]
-spark = session.start("test", master, ast.literal_eval(settings))
-frame = spark.read.format("antiphon").options(url=url, topic="prices.*,news", messagesPerTask=150)
-rows = frame.load().select("position", "topic", "text").collect()
-print([tuple(row) for row in sorted(rows)])
-spark.stop()
-"""
-
-
-def test_a_cluster_of_workers_reads_the_same(filled: Filled, tmp_path: Path) -> None:
-    """With executors in processes of their own, each with its Python workers."""
-    settings = {
-        **QUICK,
-        "spark.executor.defaultJavaOptions": QUICK["spark.driver.defaultJavaOptions"],
-    }
-    command = [sys.executable, "-c", PROGRAM, filled.url, "local-cluster[2,1,1536]", repr(settings)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert ast.literal_eval(done.stdout.splitlines()[-1]) == filled.rows
 
 
 def test_the_benchmark_reads_everything(spark: SparkSession, tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ class ArchiveFiles:
 
     def _written(self) -> list[Path]:
         drafts = self._manifests.glob(".*-*")
-        return [*self.folder.glob("topic=*/day=*/*.parquet"), *drafts]
+        return [*self.folder.glob("topic=*/day=*/*-*-*-*.parquet"), *drafts]
 
     def _is_held(self, run: str) -> bool:
         with suppress(FileNotFoundError), (self._runs / run).open() as file:

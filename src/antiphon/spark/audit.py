@@ -100,6 +100,7 @@ class _Search:
         self._spark = spark
         self._cast = cast
         self._agreement = agreement
+        self._range_size = range_size
         known = audit_rows.stretches(spark, cast, agreement)
         found = audit_rows.deliveries(trace, known)
         rows = audit_rows.sift(spark, found, agreement, range_size)
@@ -144,7 +145,7 @@ class _Search:
             yield audit_messages.places(messages, first)
             gaps = audit_messages.gaps(spark, cast, first, self._agreement.prints)
         yield audit_order.generic(spark, cast, audit_order.deliveries(self._rows, first, gaps))
-        yield audit_order.fifo(messages, first)
+        yield audit_order.fifo(messages, first, self._range_size)
         if has_clocks:
             yield audit_order.causal(messages, self._sends)
 

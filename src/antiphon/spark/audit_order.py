@@ -142,12 +142,10 @@ def _streams(rows: DataFrame, plain: tuple[str, ...], tags: Column, keys: Column
     return with_tags.withColumn("of_key", F.explode(keys)).select(*plain, "of_tag", "of_key")
 
 
-def fifo(known: DataFrame, first: DataFrame | None) -> DataFrame:
+def fifo(known: DataFrame, first: DataFrame | None, range_size: int) -> DataFrame:
     """Where there is one order, it keeps that of each sender; and no member leaves it alone."""
-    placed = known.where(f"placed = 1 AND {_IN_ONE_ORDER}")
-    window = Window.partitionBy("world", "sender").orderBy("position").rowsBetween(*_BEFORE)
-    late = placed.withColumn("top", F.max("sender_seq").over(window)).where("top > sender_seq")
-    found = late.groupBy("world", "sender", "top").agg(
+    found = _out_of_place(known.where(f"placed = 1 AND {_IN_ONE_ORDER}"), range_size)
+    found = found.groupBy("world", "sender", "top").agg(
         F.count("*").alias("times"), F.min(F.struct("position", "message")).alias("one")
     )
     everywhere = shaped(
@@ -160,6 +158,25 @@ def fifo(known: DataFrame, first: DataFrame | None) -> DataFrame:
         times=F.col("times"),
     )
     return everywhere if first is None else everywhere.unionByName(_fifo_at_members(first))
+
+
+def _out_of_place(placed: DataFrame, range_size: int) -> DataFrame:
+    """Messages before which a later one of their sender stands; the latest is `top`. By ranges of
+    positions, which tasks share: a sender may have sent everything."""
+    of_sender = ("world", "sender")
+    ranged = placed.withColumn("range", F.expr(f"position div {range_size}"))
+    within = Window.partitionBy(*of_sender, "range").orderBy("position").rowsBetween(*_BEFORE)
+    latest = F.max("sender_seq")
+    ranges = ranged.groupBy(*of_sender, "range").agg(
+        F.min("sender_seq").alias("earliest"), latest.alias("latest")
+    )
+    ranges_before = Window.partitionBy(*of_sender).orderBy("range").rowsBetween(*_BEFORE)
+    ranges = ranges.withColumn("before", F.max("latest").over(ranges_before))
+    crossing = ranges.where("before > earliest").select(*of_sender, "range", "before")
+    told = ranged.withColumn("within", latest.over(within)).join(
+        F.broadcast(crossing), [*of_sender, "range"], "left"
+    )
+    return told.withColumn("top", F.greatest("within", "before")).where("top > sender_seq")
 
 
 def _fifo_at_members(first: DataFrame) -> DataFrame:
@@ -187,37 +204,20 @@ def _fifo_at_members(first: DataFrame) -> DataFrame:
 def causal(known: DataFrame, sends: DataFrame) -> DataFrame:
     """Where there is one order, what a sender had been given before it sent comes before. What it
     had been given and nobody else delivers is lost, and told as that."""
-    of_message = ("world", "message")
-    asks = (
-        sends.where("clocked")
-        .select("world", "message", F.explode("clock").alias("of", "needs"))
-        .join(known.where(_IN_ONE_ORDER).select(*of_message, "position", "sender"), [*of_message])
-        .where(F.xxhash64("of") != F.col("sender"))  # that would be FIFO
-        .select(*of_message, "position", F.xxhash64("of").alias("sender"), "needs")
-        .withColumn("has", F.lit(None).cast("long"))
+    of_message = ["world", "message"]
+    placed = known.where(_IN_ONE_ORDER)
+    told = sends.where("clocked").select(*of_message, "clock")
+    effects = (
+        told.join(placed.select(*of_message, "position", "sender"), of_message)
+        .select(*of_message, "position", F.col("sender").alias("own"), F.explode("clock"))
+        .select(*of_message, "position", "own", F.xxhash64("key").alias("sender"), "value")
+        .where("sender <> own")  # that would be FIFO
+        .withColumnRenamed("value", "sender_seq")
     )
-    left = known.where(_IN_ONE_ORDER).select(
-        "world",
-        "message",
-        "position",
-        "sender",
-        F.lit(None).cast("long").alias("needs"),
-        F.col("sender_seq").alias("has"),
-    )
-    in_order = Window.partitionBy("world", "sender").orderBy("position", F.col("has").isNotNull())
-    so_far = F.max("has").over(in_order.rowsBetween(*_BEFORE))
-    told = asks.unionByName(left).withColumn("so_far", so_far)
-    missing = told.where("coalesce(so_far, -1) < needs").limit(TOLD_MAX).alias("m")
-    late = known.where(_IN_ONE_ORDER).alias("k")
-    comes_after = (
-        (F.col("k.world") == F.col("m.world"))
-        & (F.col("k.sender") == F.col("m.sender"))
-        & (F.col("k.sender_seq") == F.col("m.needs"))
-        & (F.col("k.position") > F.col("m.position"))
-    )
-    missing = late.join(F.broadcast(missing), comes_after).select("m.*")
-    found = missing.groupBy("world", "message").agg(
-        F.min("position").alias("position"), F.max("needs").alias("needs")
+    causes = placed.select("world", "sender", "sender_seq", F.col("position").alias("cause"))
+    late = effects.join(causes, ["world", "sender", "sender_seq"]).where("cause > position")
+    found = late.groupBy(*of_message).agg(
+        F.min("position").alias("position"), F.max("sender_seq").alias("needs")
     )
     return shaped(
         found,

@@ -31,6 +31,10 @@ BYTES_A_PART = 16 << 20
 """Of the trace's files: so much is sorted or grouped at a time, by each core."""
 
 PARTS_MAX = 1000
+ROWS_SORTED = 1 << 18
+"""In memory, by one operator: a task has several, and one that is being filled gives the others
+nothing."""
+
 _SHOWN = ("process", "incarnation", "seq", "kind", "message", "position", "view_id")
 
 
@@ -59,7 +63,7 @@ def audit_trace(path: Path, master: str | None = None) -> dict[str, Any]:
     if not path.exists():
         raise IllegalStateError(f"there is no trace at {path}")
     with Console(stderr=True).status("starting Spark") as status:
-        spark = session.start("antiphon audit", master, _settings(path))
+        spark = session.start("antiphon audit", master, settings(path))
         try:
             status.update("reading the trace")
             with _opened(spark, path) as trace:
@@ -70,13 +74,17 @@ def audit_trace(path: Path, master: str | None = None) -> dict[str, Any]:
             spark.stop()
 
 
-def _settings(path: Path) -> dict[str, str]:
+def settings(path: Path) -> dict[str, str]:
     """A short trace in few parts: each costs a moment, however little it has to do."""
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     parts = sum(file.stat().st_size for file in files) // BYTES_A_PART
     return {
         "spark.driver.memory": HEAP,
         "spark.sql.shuffle.partitions": str(min(PARTS_MAX, max(2, parts))),
+        "spark.shuffle.spill.numElementsForceSpillThreshold": str(ROWS_SORTED),
+        "spark.sql.windowExec.buffer.spill.threshold": str(ROWS_SORTED),
+        # What is kept between steps goes to disk before a sort has to.
+        "spark.memory.storageFraction": "0.1",
     }
 
 
