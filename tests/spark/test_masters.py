@@ -26,6 +26,7 @@ def test_a_cluster_of_workers_does_the_same(spark: SparkSession, tmp_path: Path)
         everything.publish(cluster.url, 120)
         cluster.servers[1].kill()  # the next life begins with a segment of its own
         cluster.start()
+        everything.publish(cluster.url, 0)
         here, there = (tmp_path / "here", tmp_path / "there")
         journal = cluster.servers[1].data
         expected = everything.results(spark, cluster.url, journal, here)
