@@ -77,19 +77,21 @@ def main(count: int, first: int) -> int:
     source = islice(seeds_with_groups(first), count)
     settings = {"spark.driver.memory": "3g", "spark.sql.shuffle.partitions": "4"}
     spark = session.start("agreement", "local[2]", settings)
-    judged, told = 0, []
+    judged = disagreements = 0
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         while seeds := list(islice(source, SEEDS_AT_ONCE)):
             runs: dict[str, Trace] = {}
             for some in pool.imap_unordered(simulated, seeds):
                 runs |= some
             events = [event for trace in runs.values() for event in trace]
-            told += differing(runs, by_run(audit.judge(spark, table(spark, events), RANGE)))
-            judged += len(runs)
-            print(f"{judged} runs up to seed {seeds[-1]}: {len(told)} disagreements", flush=True)
+            told = differing(runs, by_run(audit.judge(spark, table(spark, events), RANGE)))
+            judged, disagreements = judged + len(runs), disagreements + len(told)
+            print(*told, sep="\n", end="\n" if told else "")
+            print(
+                f"{judged} runs up to seed {seeds[-1]}: {disagreements} disagreements", flush=True
+            )
     spark.stop()
-    print(*told, sep="\n")
-    return 1 if told else 0
+    return 1 if disagreements else 0
 
 
 if __name__ == "__main__":

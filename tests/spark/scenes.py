@@ -32,6 +32,7 @@ class Story:
         self._view_id = 0
         self._away: list[str] = []  # durable ones
         self._missed: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        self._in_state: dict[str, list[dict[str, Any]]] = defaultdict(list)
         self._delivered: dict[tuple[str, int, int], int] = defaultdict(int)
         self._sent: dict[str, int] = defaultdict(int)
         self._clocks: dict[str, dict[str, int]] = defaultdict(dict)
@@ -100,6 +101,8 @@ class Story:
         for member in self._view:
             if member != upto_state:
                 self._hand(member, "deliver", columns)
+            else:
+                self._in_state[member].append(columns)
 
     def _hand(self, member: str, kind: Kind, columns: dict[str, Any]) -> None:
         if member in self._away:
@@ -126,10 +129,14 @@ class Story:
         self.tell(name, "leave")
         self._install(tuple(m for m in self._view if m != name))
 
-    def come_back(self, name: str, again: int) -> None:
-        """The durable one gets its last messages again, and what it missed."""
+    def come_back(self, name: str, again: int, state_is_void: bool = False) -> None:
+        """The durable one gets its last messages again, and what it missed; if it did not
+        acknowledge its state, also what that stood for."""
         self._away.remove(name)
         self.tell(name, "join", sender=name, durable=True)
+        if state_is_void:
+            for columns in self._in_state.pop(name):
+                self._hand(name, "deliver", columns)
         mine = [e for e in self.events if e.process == name and e.kind == "deliver"]
         for event in mine[-again:]:
             told = ("message", "sender", "sender_seq", "position", "view_id", "tag", "key")
@@ -137,6 +144,20 @@ class Story:
             self._hand(name, "deliver", {**columns, "redelivered": True, "persistent": True})
         for columns in self._missed.pop(name, []):
             self._hand(name, columns.pop("kind"), columns)
+
+
+def void_state(run: str = "void") -> list[TraceEvent]:
+    """A durable member dies before it has acknowledged the state that it was given."""
+    story = Story(run, "topic:void")
+    story.join("a")
+    story.join("d", durable=True, state=True)
+    for sender in "ada":
+        story.send(sender)
+    story.crash("d")
+    story.send("a")
+    story.come_back("d", again=3, state_is_void=True)
+    story.send("d")
+    return story.events
 
 
 def trace(run: str = "scene") -> list[TraceEvent]:

@@ -40,7 +40,7 @@ class Judged(NamedTuple):
 
 @pytest.fixture(scope="module")
 def judged(spark: SparkSession) -> Judged:
-    runs = {**from_scene(), **from_chaos(), **with_many_members()}
+    runs = {**from_scene(), **from_chaos(), **with_many_members(), "void": scenes.void_state()}
     for seed in islice(seeds_with_groups(1), SEEDS):
         runs |= simulated(seed)
     events = [event for trace in runs.values() for event in trace]
@@ -83,7 +83,7 @@ def with_many_members() -> dict[str, Trace]:
 
 def test_what_is_clean_is_found_clean(judged: Judged) -> None:
     clean = [run for run in judged.runs if " " not in run]
-    assert len(clean) == SEEDS + 3
+    assert len(clean) == SEEDS + 4
     assert [finding for run in clean for finding in judged.findings(run)] == []
 
 

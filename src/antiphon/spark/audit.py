@@ -138,14 +138,16 @@ class _Search:
         yield audit_messages.validity(spark, cast, messages)
         yield audit_messages.integrity(messages, first)
         yield audit_messages.same_view(messages, first)
-        gaps = None
+        gaps = in_order = None
         if first is not None:
             yield audit_messages.agreement(spark, cast, first)
             yield audit_messages.outside(self._rows)
             yield audit_messages.places(messages, first)
             gaps = audit_messages.gaps(spark, cast, first, self._agreement.prints)
-        yield audit_order.generic(spark, cast, audit_order.deliveries(self._rows, first, gaps))
-        yield audit_order.fifo(messages, first, self._range_size)
+            # What a state was to stand for comes later, if that was not acknowledged.
+            in_order = first.where("position > earlier_cut")
+        yield audit_order.generic(spark, cast, audit_order.deliveries(self._rows, in_order, gaps))
+        yield audit_order.fifo(messages, in_order, self._range_size)
         if has_clocks:
             yield audit_order.causal(messages, self._sends)
 

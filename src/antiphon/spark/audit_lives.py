@@ -9,7 +9,8 @@ member it was from which row to which, in which view. The words are those of the
   through all its lives, until a view shows that the name was out of the group in between; then who
   has the name is another. A member that is not durable has one life.
 - A member is *correct* if it never crashed; a durable one if it is up in the end (*good*).
-- A state that a member was given stands for all messages up to its cut.
+- A state that a member was given stands for all messages up to its cut. One that a durable member
+  has not acknowledged when it dies may be void: then these messages come, in a later life.
 
 Who is *correct in a view* (footnote 7) owes its messages: installed it, did not crash in it, and is
 in the next one, if there is one. A durable member owes them if it came out of the view, or is good.
@@ -129,6 +130,16 @@ class Member:
         return max(self.views[0].position, self.cut) if self.views else END
 
     @property
+    def life_cut(self) -> int:
+        """Of the states of this life."""
+        return max((cut for life, cut in self.cuts if life == self.lives), default=NOWHERE)
+
+    @property
+    def earlier_cut(self) -> int:
+        """Of the states of earlier lives."""
+        return max((cut for life, cut in self.cuts if life < self.lives), default=NOWHERE)
+
+    @property
     def told_in_this_life(self) -> bool:
         return bool(self.views) and self.views[-1].life == self.lives
 
@@ -148,7 +159,8 @@ class Stretch(NamedTuple):
     member: int
     view: int  # that the member has installed
     life: int
-    cut: int
+    cut: int  # of the states of this life, and
+    earlier_cut: int  # of those before
     outside: bool  # it has left, or was removed, and knows it
     correct: bool = False
     total: bool = False  # the group has one order for everything
@@ -379,39 +391,26 @@ class _Process:
 
     def _change(self, row: Row, group: str) -> None:
         world = self._worlds[row.run, group]
+        rows = (row.run, row.process, row.incarnation, group, world.number, row.seq + 1, END)
         own = [
-            Stretch(
-                row.run,
-                row.process,
-                row.incarnation,
-                group,
-                world.number,
-                row.seq + 1,
-                END,
-                after,
-                upto,
-                member,
-                view,
-                life,
-                cut,
-                outside,
-            )
-            for member, life, cut, outside, view, after, upto in self._standing(group)
+            Stretch(*rows, after, upto, member, view, life, cut, earlier_cut, outside)
+            for after, upto, member, view, life, cut, earlier_cut, outside in self._standing(group)
         ]
         self._changes[group].append((row.seq, own))
 
-    def _standing(self, group: str) -> Iterator[tuple[int, int, int, bool, int, int, int]]:
+    def _standing(self, group: str) -> Iterator[tuple[int, int, int, int, int, int, int, bool]]:
+        """The fields of stretches from `after_position` to `outside`."""
         member = self._now.get(group)
         if member is None:
             return
-        who = (member.number, member.lives, member.cut, member.gone)
+        what = (member.lives, member.life_cut, member.earlier_cut, member.gone)
         if member.told_in_this_life or not member.views:
             view = member.views[-1].id if member.views else 0
-            yield (*who, view, NOWHERE, END)
+            yield (NOWHERE, END, member.number, view, *what)
             return
         # In a new life it was told of no view yet: what comes again is in the view it was in.
         for view, after, upto in _by_position(member.views):
-            yield (*who, view, after, upto)
+            yield (after, upto, member.number, view, *what)
 
     def _close(self, incarnation: int) -> Iterator[Stretch]:
         for changes in self._changes.values():

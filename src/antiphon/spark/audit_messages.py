@@ -40,7 +40,7 @@ def shaped(rows: DataFrame, rule: str, **columns: Column) -> DataFrame:
 def firsts(rows: DataFrame) -> DataFrame:
     """Each member's first delivery of each doubtful message; only it counts for order and view."""
     doubtful = rows.where("doubtful AND NOT outside")
-    told = ("position", "view", "view_id", "tag", "key", "sender", "sender_seq")
+    told = ("position", "view", "view_id", "tag", "key", "sender", "sender_seq", "earlier_cut")
     flags = ("redelivered", "correct", "total")
     first = F.min(F.struct("life", "seq", *told, *flags)).alias("first")
     plain = F.sum((~F.col("redelivered")).cast("int")).alias("unmarked")
