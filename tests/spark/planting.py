@@ -229,7 +229,7 @@ def _share_a_place(trace: Trace) -> Iterator[Trace]:
             yield _changed(trace, two, position=trace[one].position)
 
 
-def _leave_out_before_a_crash(trace: Trace) -> Iterator[Trace]:
+def leave_out_before_a_crash(trace: Trace) -> Iterator[Trace]:
     """Who crashes owes nothing, but it may not deliver what comes after what it left out."""
     total_groups = _total(trace)
     crashed = {e.process for e in trace if e.kind == "crash"}
@@ -380,7 +380,7 @@ PLANTS = [
         ("an effect before its cause", "causal", _look_ahead),
         ("two places for one message", "P5 total", _move),
         ("two messages for one place", "P5 total", _share_a_place),
-        ("left out before a crash", "P5 total", _leave_out_before_a_crash),
+        ("left out before a crash", "P5 total", leave_out_before_a_crash),
         ("wrong view", "P4", _wrong_view),
         ("late view", "P4", _late_view),
         ("skipped view", "views", _skip_a_view),

@@ -18,7 +18,7 @@ from antiphon.formats.trace import TraceEvent
 from antiphon.spark import audit, audit_order, audit_report, session
 from tests.spark import scenes
 from tests.spark.agreement import RANGE, by_run, differing, seeds_with_groups, simulated, table
-from tests.spark.planting import PLANTS, Trace, as_run, planted
+from tests.spark.planting import PLANTS, Trace, as_run, leave_out_before_a_crash, planted
 from tests.spark.test_trace_table import write
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -54,6 +54,8 @@ def from_scene() -> dict[str, Trace]:
         changed = planted(plant, scenes.trace())
         assert changed is not None, f"no place for: {plant.name}"
         runs[f"scene {plant.name}"] = as_run(changed, f"scene {plant.name}")
+    for number, changed in enumerate(leave_out_before_a_crash(scenes.trace())):
+        runs[f"gap {number}"] = as_run(changed, f"gap {number}")
     return runs
 
 
@@ -100,6 +102,14 @@ def test_plants_in_real_runs_are_reported_as_what_they_are(judged: Judged) -> No
 
 def test_both_judges_agree_on_every_run(judged: Judged) -> None:
     assert differing(judged.runs, judged.broken) == []
+
+
+def test_what_is_left_out_before_a_crash_is_found_wherever_it_was(judged: Judged) -> None:
+    gaps = [run for run in judged.runs if run.startswith("gap ")]
+    assert len(gaps) > 5
+    assert [run for run in gaps if "P5" not in judged.broken[run]] == gaps[
+        -1:
+    ]  # nothing came after
 
 
 def test_one_lost_message_is_one_lost_message(judged: Judged) -> None:

@@ -143,6 +143,20 @@ def _disagreeing(
         own = list(group)
         if not _agree(world, own, references[view], reach):
             yield part_range
+            if lacking := _may_lack(world, own, references[view], reach):
+                yield from (p.range for p in prints if p.member in lacking and p.range > part_range)
+
+
+def _may_lack(
+    world: World, part: list[Print], reference: Member | None, reach: dict[int, int]
+) -> set[int]:
+    """Who may have left out some of a part, and owes nothing in the view: what it delivered later
+    may conflict with that."""
+    whole = {_numbers(p) for p in part if reference is not None and p.member == reference.number}
+    same = {p.member for p in part if _numbers(p) in whole}
+    first = min(p.first_position for p in part)
+    later = {number for number, last in reach.items() if last > first}
+    return later - same - world.owing(part[0].view)
 
 
 def reach_of(prints: Iterable[Print]) -> dict[int, int]:
