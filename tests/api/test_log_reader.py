@@ -234,13 +234,16 @@ def dies_after(*answers: cw.Answer) -> Say:
     return lambda _: left.pop() if left else None
 
 
-def reader(monkeypatch: pytest.MonkeyPatch, *servers: Say) -> tuple[Any, ScriptedRoute]:
+def reader(
+    monkeypatch: pytest.MonkeyPatch, *servers: Say, patience: float = 0.02, timeout: float = 0.1
+) -> tuple[Any, ScriptedRoute]:
     route = ScriptedRoute(*servers)
     monkeypatch.setattr(log_reader, "route_to", lambda _: route)
-    monkeypatch.setattr(log_reader, "PATIENCE_S", 0.02)
+    monkeypatch.setattr(log_reader, "PATIENCE_S", patience)
     monkeypatch.setattr(log_reader, "REDIAL_S", 0.0)
     monkeypatch.setattr(log_reader, "CREDIT_BYTES", 1)  # so that there is a word for each pack
-    return antiphon.open_log("antiphon://" + ",".join("h" * len(servers)), timeout=0.1), route
+    url = "antiphon://" + ",".join("h" * len(servers))
+    return antiphon.open_log(url, timeout=timeout), route
 
 
 def test_another_server_goes_on_behind_the_last_pack(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +286,7 @@ def test_servers_that_do_not_get_on_are_an_error_in_the_end(
 def test_servers_that_cannot_be_reached_are_an_error_in_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    log, _ = reader(monkeypatch, hangs_up)
+    log, _ = reader(monkeypatch, hangs_up, patience=2, timeout=2)  # so that no attempt is too slow
     with pytest.raises(ConnectionLostError):
         log.bounds()
 
