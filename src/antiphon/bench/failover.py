@@ -191,7 +191,7 @@ class Stage:
         self._tell_all("stop")
         calls: list[list[Span]] = self._hear_all()
         sent = self._expected(calls)
-        with suppress(TimeoutError):  # then they are lost
+        with suppress(IllegalStateError):  # then they are lost, which is counted
             self._wait_for_messages(before, len(sent))
         self._tell_all("report")
         arrivals: list[list[tuple[Sent, int]]] = self._hear_all()
@@ -244,11 +244,11 @@ class Stage:
             hear(self._pipes[place], PATIENCE_S)
 
     def _wait_for_messages(self, before: list[int], messages: int) -> None:
-        """Until every client has got so many; raises `TimeoutError`."""
+        """Until every client has got so many; raises `IllegalStateError` if that does not come."""
         deadline = time.monotonic() + PATIENCE_S
         while min(now - then for now, then in zip(self._counts, before, strict=True)) < messages:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{messages} messages have not arrived in {PATIENCE_S:g} s")
+                raise IllegalStateError(f"{messages} messages did not arrive in {PATIENCE_S:g} s")
             time.sleep(NAP_S)
 
     def _tell_all(self, word: str) -> None:

@@ -17,6 +17,7 @@ import datetime
 import json
 import logging
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from ctypes import c_uint64
@@ -32,6 +33,7 @@ from rich.table import Table
 import antiphon
 from antiphon.bench.connections import peak_bytes
 from antiphon.bench.crew import PATIENCE_S, Crew, Flood, Load, context
+from antiphon.errors import IllegalStateError
 from antiphon.io.cluster import known_groups, look
 from antiphon.io.local import LocalCluster
 
@@ -41,6 +43,10 @@ SIZE = 100
 NUMBER_BYTES = 8
 WARM_S = 1.0
 SLICE_S = 10.0
+
+NAP_S = 0.05
+DOUBT, CONNECTED = "doubts its leader", "connected to node"
+"""What servers log (`core/replica.py`, `io/transport.py`)."""
 
 LOST, DOUBLED, SUSPICIONS, RECONNECTIONS = range(4)
 """Places in a process's tally: memory that it shares with the one that measures."""
@@ -145,7 +151,7 @@ class Soak:
             self._crew.add_member(open_member, url, tally)
         self._crew.add_publisher(open_sender, urls[0], of_publisher)
         self._crew.work(Flood(WARM_S))
-        self._before = self._look()
+        self._before = self._connected()
 
     def flood(self, seconds: float) -> int:
         """Returns how many messages went to all members."""
@@ -164,12 +170,20 @@ class Soak:
             "doubled": doubled,
         }
 
+    def _connected(self) -> Seen:
+        """As soon as every server has its connections to the others: later ones are new ones."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (seen := self._look()).connections < SERVERS * (SERVERS - 1):
+            if time.monotonic() > deadline:
+                raise IllegalStateError("the servers are not connected with each other")
+            time.sleep(NAP_S)
+        return seen
+
     def _look(self) -> Seen:
         found = look(self._cluster.url, PATIENCE_S)
         (group,) = known_groups(found)
         said = "".join(server.said() for server in self._cluster.servers.values())
-        doubts, connections = said.count("doubts its leader"), said.count("connected to node")
-        return Seen(found.epoch, group.view_id, doubts, connections)
+        return Seen(found.epoch, group.view_id, said.count(DOUBT), said.count(CONNECTED))
 
     def peak_bytes(self) -> int:
         """Of the server that needed most."""
