@@ -4,10 +4,11 @@
 BIN := .venv/bin
 READY := .venv/.ready
 SEEDS ?= 500
+MINUTES ?= 60
 NOT_UNIT := process or spark or sim or mutant
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test lint types format sim agreement mutants chaos bench demo \
+.PHONY: help setup check test lint types format sim agreement mutants chaos bench soak demo \
 	test-unit test-sim test-mutants test-process test-spark
 
 help: ## list the targets
@@ -70,6 +71,9 @@ agreement: $(READY) ## both judges of groups, over SEEDS simulated runs with pla
 bench: $(READY) ## throughput and latency, beside a bare relay
 	$(BIN)/antiphon bench throughput
 	$(BIN)/antiphon bench latency
+
+soak: $(READY) ## MINUTES of full load (default 60), in which nobody may be suspected
+	$(BIN)/antiphon bench soak --minutes $(MINUTES) --json
 
 chaos: $(READY) ## real servers and programs under faults, for 30 s
 	$(BIN)/antiphon chaos --seconds 30

@@ -360,6 +360,9 @@ def _add_bench(commands: Commands) -> None:
         _add_bench_options(parser)
     _add_bench_connections(bench)
     _add_bench_selectors(bench)
+    _add_bench_failover(bench)
+    _add_bench_soak(bench)
+    _add_bench_start(bench)
     _add_bench_spark(bench)
 
 
@@ -428,6 +431,65 @@ def _add_bench_selectors(bench: Commands) -> None:
         "--seconds", type=float, default=20.0, metavar="S", help="how long (default: %(default)s)"
     )
     _add_storage(parser)
+    _add_json(parser)
+
+
+def _add_bench_failover(bench: Commands) -> None:
+    parser = _add_command(
+        bench,
+        "failover",
+        "how long members of a group get nothing when a server fails",
+        "antiphon bench failover --storage memory --rounds 10",
+        _implementation("antiphon.bench.failover", "run"),
+    )
+    parser.add_argument(
+        "--rounds",
+        type=_positive,
+        default=50,
+        metavar="N",
+        help="of each kind of failure (default: %(default)s)",
+    )
+    _add_storage(parser)
+    _add_json(parser)
+
+
+def _add_bench_soak(bench: Commands) -> None:
+    parser = _add_command(
+        bench,
+        "soak",
+        "full load for a long time, in which nobody may be suspected",
+        "antiphon bench soak --minutes 60 --json",
+        _implementation("antiphon.bench.soak", "run"),
+    )
+    parser.add_argument(
+        "--minutes",
+        type=_minutes,
+        default=60.0,
+        metavar="N",
+        help="how long (default: %(default)s)",
+    )
+    _add_storage(parser)
+    _add_json(parser)
+
+
+def _add_bench_start(bench: Commands) -> None:
+    parser = _add_command(
+        bench,
+        "start",
+        "import, embedded server, cluster, and recovery of a large journal",
+        "antiphon bench start --journal-mb 100",
+        _implementation("antiphon.bench.start", "run"),
+    )
+    parser.add_argument(
+        "--rounds", type=_positive, default=5, metavar="N", help="(default: %(default)s)"
+    )
+    parser.add_argument(
+        "--journal-mb",
+        type=_positive,
+        default=1000,
+        metavar="MB",
+        help="messages in the journal that is recovered (default: %(default)s)",
+    )
     _add_json(parser)
 
 
@@ -704,6 +766,16 @@ def _seconds(text: str) -> float:
     if not 0 <= seconds < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
     return seconds
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    if not 0 < minutes < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of minutes above 0")
+    return minutes
 
 
 def _url(text: str) -> str:

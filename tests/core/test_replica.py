@@ -1,7 +1,11 @@
 """A replica alone, with words put into the others' mouths: what is hard to time in a scenario."""
 
+import logging
 from random import Random
 
+import pytest
+
+from antiphon.bench.soak import DOUBT
 from antiphon.core.effects import (
     Deliver,
     EntriesStored,
@@ -53,6 +57,18 @@ def append(epoch: int, prev: tuple[int, int], *entries: Entry, commit: int = 0) 
 
 def hear(replica: Replica, sender: ReplicaId, message, now_ms: int = 1):
     return replica.receive(Envelope(sender, replica.id, message), now_ms)
+
+
+def test_who_doubts_its_leader_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    replica = founded()
+    hear(replica, TWO, append(2, (1, 1)))
+    doubts_ms = replica.next_deadline_ms()
+    replica.tick(doubts_ms - 1)
+    assert DOUBT not in caplog.text
+    replica.tick(doubts_ms)
+    assert DOUBT in caplog.text  # in the words that the soak looks for
+    assert f"nothing heard from {TWO}" in caplog.text
 
 
 def test_a_sync_does_not_count_for_the_entry_that_replaced_the_synced_one() -> None:

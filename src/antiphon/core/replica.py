@@ -305,6 +305,9 @@ class Replica:
     def _no_leader(self) -> None:
         """Silence for too long: run for it, or, being no voter, ask to be let in: the entry that
         made us a learner may have been cut off, and nobody may know of us."""
+        if self.leader_id is not None:
+            case = self.detector.opinion(self.leader_id, self.now_ms)
+            logger.info("%s doubts its leader: %s", self.id, case)
         self.leader_id = None
         self._wait_for_leader()
         if self._may_campaign():
