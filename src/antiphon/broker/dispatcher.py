@@ -293,6 +293,7 @@ class Dispatcher:
         reader = self._sessions.get(session, {}).get(row.consumer)
         if isinstance(reader, TopicReader):
             reader.buried = reader.buried and row.kind != cw.ACK
+            reader.burying = reader.burying and row.kind != cw.DEAD
             reader.unsettled.take(max(row.first, 1), row.last)
             reader.acked(max(row.first, 1), row.last)  # it came before these were counted, perhaps
             self._go_on(reader)
@@ -515,13 +516,14 @@ class Dispatcher:
 
     def _bury(self, reader: TopicReader, position: int, deliveries: int) -> bool:
         """Of a durable subscription: give up a message that was delivered too often, one at a time
-        (`queue_reading.py`). A member of a group skips nothing."""
+        (`queue_reading.py`). A member of a group skips nothing. Who acknowledges a later message
+        acknowledges this one, too: so none is sent before the log knows of this."""
         consumer = reader.consumer
         if reader.buried or not reader.subscription.durable:
             return False
         if consumer.destination in self._broker.groups:
             return False
-        reader.buried = True
+        reader.buried = reader.burying = True
         reason = f"delivered {deliveries - 1} times, and not acknowledged"
         row = cw.AckRow(consumer.number, position, position, kind=cw.DEAD, reason=reason)
         self.rows.append((consumer.session, row))

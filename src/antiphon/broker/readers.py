@@ -53,6 +53,7 @@ class TopicReader:
         self.moved_to = 0  # the floor, when the log knows what was said from here, and
         self.moved_ms = 0  # when that was
         self.buried = False  # a message was given up since something was acknowledged
+        self.burying = False  # and the log does not know yet; so later messages wait here
         self.event = 0  # of a group: its events up to here were sent
         self.waits = False  # of a member: for its state; so messages wait here
         self.told: cw.StateComes | None = None  # the last that it was told of that
@@ -60,7 +61,7 @@ class TopicReader:
     @property
     def room(self) -> int:
         prefetch = self.consumer.prefetch
-        if self.waits or self.unacked_bytes >= WINDOW_BYTES:
+        if self.waits or self.burying or self.unacked_bytes >= WINDOW_BYTES:
             return 0
         return min(prefetch - self.unacked.count, prefetch * RESERVE - self.unsettled.count)
 

@@ -171,6 +171,8 @@ class SimConsumer:
             self._inbox.expired = False
             self._acknowledged_something()
         if taken is None or self.reading is None:
+            if self._untold:
+                self._tell_in_time()  # what was to come has expired
             self._program.step()
             return
         slice_, index = taken
@@ -210,6 +212,9 @@ class SimConsumer:
     def _handled(self, position: int) -> None:
         self._open.append(position)
         self._untold += 1
+        self._tell_in_time()
+
+    def _tell_in_time(self) -> None:
         if self._untold < self._role.ack_every and self._more_comes():
             return
         self._untold = 0
