@@ -123,3 +123,17 @@ def test_a_join_costs_for_each_member_what_it_costs_for_one() -> None:
         return lines(lambda: newcomer.say(cw.Control(1, cw.Join(1, G, 1000, "new")))) / members
 
     check(cost)
+
+
+def test_acknowledging_a_view_costs_each_member_what_it_costs_one() -> None:
+    def cost(members: int) -> float:
+        house, clients = group_of(members)
+        for client in clients:  # in one turn, as they come in at a server
+            last = client.told(cw.Happened)[-1].event.serial
+            ack = cw.Ack(1, (cw.AckRow(1, 0, 0, last),), patient=True)
+            client.server.home.received(client.link, ack, house.now_ms)
+        spent = lines(lambda: house.wait(250)) / members
+        assert house.servers[1].broker.groups[G].events == []
+        return spent
+
+    check(cost)
