@@ -6,6 +6,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pytest
+
 import antiphon
 from antiphon.broker.spans import Spans
 from antiphon.formats import client_wire as cw
@@ -53,6 +55,20 @@ def check(cost: Callable[[int], float]) -> None:
 
 
 # -- Consumers and subscriptions -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", [False, True])
+def test_the_others_of_a_connection_cost_nothing_to_open_or_close_a_consumer(ending: bool) -> None:
+    def cost(consumers: int) -> float:
+        client = House().attached(A)
+        for number in range(1, consumers + 1):
+            client.say(open_consumer(number, number, f"topic:t.{number}"))
+        number = consumers + 1
+        if ending:
+            return lines(lambda: client.say(cw.Control(number, cw.CloseConsumer(consumers))))
+        return lines(lambda: client.say(open_consumer(number, number, "topic:t")))
+
+    check(cost)
 
 
 def test_other_topics_cost_a_message_nothing() -> None:
