@@ -71,6 +71,17 @@ def test_the_others_of_a_connection_cost_nothing_to_open_or_close_a_consumer(end
     check(cost)
 
 
+def test_other_consumers_cost_a_new_durable_subscription_nothing() -> None:
+    def cost(consumers: int) -> float:
+        house = House()
+        other, client = house.attached(A, client_id="a"), house.attached(B, client_id="b")
+        for number in range(1, consumers + 1):
+            other.say(open_consumer(number, number, "topic:t", durable=f"s{number}"))
+        return lines(lambda: client.say(open_consumer(1, 1, "topic:t", durable="s")))
+
+    check(cost)
+
+
 def test_other_topics_cost_a_message_nothing() -> None:
     def cost(topics: int) -> float:
         house = House()
