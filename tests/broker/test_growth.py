@@ -10,6 +10,7 @@ import pytest
 
 import antiphon
 from antiphon.broker.spans import Spans
+from antiphon.broker.topics import Subscription, Topics
 from antiphon.formats import client_wire as cw
 from tests.broker.house import Client, House, open_consumer, publish
 
@@ -119,6 +120,18 @@ def test_idle_connections_cost_a_message_nothing() -> None:
         return lines(lambda: sender.say(publish(A, 1, 10)))
 
     check(cost)
+
+
+def test_what_is_live_is_found_once_for_a_wildcard_however_many_have_it() -> None:
+    def cost(subscriptions: int) -> float:
+        topics = Topics()
+        for number in range(subscriptions):
+            topics.add(Subscription(("c ", f"s{number}"), True, "topic:t.*", "", number))
+        for number in range(1000):
+            topics.published(f"topic:t.{number}", number + 1)
+        return lines(lambda: list(topics.live()))
+
+    assert cost(10) <= 1.1 * cost(1)
 
 
 # -- Groups ----------------------------------------------------------------------------------------
