@@ -17,7 +17,7 @@ CORE = BASE | {"formats"}
 BROKER = CORE | {"core"}
 IO = BROKER | {"broker"}
 API = CORE | {"core", "io"}  # never the broker's insides
-PUBLIC = BASE | {"antiphon", "api"}
+PUBLIC = BASE | {"antiphon", "aio", "api"}
 EVERYTHING = IO | PUBLIC | {"io", "sim", "blocks", "spark", "console"}
 MAY_IMPORT = {
     "_version": set(),

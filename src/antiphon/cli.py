@@ -363,6 +363,7 @@ def _add_bench(commands: Commands) -> None:
     _add_bench_failover(bench)
     _add_bench_soak(bench)
     _add_bench_start(bench)
+    _add_bench_growth(bench)
     _add_bench_spark(bench)
 
 
@@ -490,6 +491,25 @@ def _add_bench_start(bench: Commands) -> None:
         metavar="MB",
         help="messages in the journal that is recovered (default: %(default)s)",
     )
+    _add_json(parser)
+
+
+def _add_bench_growth(bench: Commands) -> None:
+    parser = _add_command(
+        bench,
+        "growth",
+        "what it costs to have more of something",
+        "antiphon bench growth members --out growth",
+        _implementation("antiphon.bench.growth", "run"),
+    )
+    parser.add_argument(
+        "dimension",
+        nargs="?",
+        choices=("members", "servers", "backlog", "topics", "subscriptions", "connections"),
+        help="what there is more of (default: all of these in turn)",
+    )
+    parser.add_argument("--quick", action="store_true", help="a few points, to see that it works")
+    parser.add_argument("--out", metavar="DIR", help="figures and charts go here")
     _add_json(parser)
 
 

@@ -1,9 +1,11 @@
 """The index by destination: the same rows as a scan would find, without the scan."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.effects import Accepted
+from antiphon.formats import journal_index
 from antiphon.formats.destination import matcher
 from antiphon.formats.entry import Entry, Kind
 from antiphon.formats.journal import Row
@@ -49,6 +51,41 @@ def test_rows_for_one_destination_does_not_look_at_the_others() -> None:
     index.row = lambda at: looked.append(at) or row(at)  # type: ignore[func-returns-value, method-assign]
     assert [r.position for r in index.rows_for("topic:7", 500)] == [507, 607, 707, 807, 907]
     assert len(looked) == 5
+
+
+@given(packs, packs, st.sampled_from(PATTERNS))
+def test_rows_for_finds_what_came_since_it_was_last_asked(
+    before: list[tuple[str, int, bool]], after: list[tuple[str, int, bool]], pattern: str
+) -> None:
+    index, matches = SegmentIndex(), matcher(pattern)
+    rows = rows_of([*before, *after])
+    had = len(rows_of(before))
+    for some in (rows[:had], rows[had:]):
+        for row in some:
+            index.load(row)
+        list(index.rows_for(pattern, 0))
+    assert list(index.rows_for(pattern, 0)) == [r for r in rows if matches(r.destination)]
+
+
+def test_rows_for_a_pattern_matches_each_name_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who reads many topics, some rows at a time, would otherwise pay for all topics each time."""
+    index, matched = SegmentIndex(), []
+    for number in range(1, 1001):
+        index.load(Row(number, number, 1, 0, 0, 0, f"topic:{number % 100}"))
+    monkeypatch.setattr(journal_index, "matcher", lambda _: lambda name: not matched.append(name))
+    for first in range(1, 1000, 10):
+        assert next(index.rows_for("topic:*", first)).position == first
+    assert len(matched) == 100
+
+
+def test_what_is_remembered_for_patterns_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_index, "FOUND_MAX", 250)
+    index = SegmentIndex()
+    for number in range(1, 101):
+        index.load(Row(number, number, 1, 0, 0, 0, f"topic:a.{number}"))
+    for pattern in ("topic:*.1", "topic:>", "topic:a.*", "topic:*.*", "topic:a.>"):
+        assert len(list(index.rows_for(pattern, 1))) in (1, 100)
+    assert list(index._found) == ["topic:a.>"]
 
 
 def journal_with(count: int) -> journals.Journal:

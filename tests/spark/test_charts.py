@@ -15,6 +15,7 @@ from antiphon.spark.charts import (
     RIGHT,
     TOP,
     WIDTH,
+    Decades,
     Line,
     Mark,
     Scale,
@@ -74,6 +75,27 @@ def test_a_scale_holds_all_values_and_has_few_ticks(some: list[float]) -> None:
     assert all(
         scale.at(a) >= scale.at(b) for a, b in zip(sorted(some), sorted(some)[1:], strict=False)
     )
+
+
+def test_decades_are_equally_far_from_each_other() -> None:
+    scale = Decades([1, 30, 5000], 0, 400)
+    assert scale.ticks == [1, 10, 100, 1000, 10_000]
+    assert [scale.at(tick) for tick in scale.ticks] == [0, 100, 200, 300, 400]
+    assert 300 < scale.at(5000) < 400
+
+
+@pytest.mark.parametrize("values", [[], [1], [1, 10]])
+def test_there_is_a_decade_at_least(values: list[float]) -> None:
+    assert Decades(values, 0, 100).ticks == [1, 10]
+
+
+def test_a_chart_by_factors() -> None:
+    lines = [Line("cost", [(1, 2.0), (1000, 2.5)])]
+    found = ElementTree.fromstring(line_chart("t", "x", "y", lines, scale=Decades))
+    assert {"1", "10", "100", "1,000"} <= {text.text for text in found.iter(f"{SVG}text")}
+    (line,) = found.iter(f"{SVG}polyline")
+    xs = [float(point.split(",")[0]) for point in line.attrib["points"].split()]
+    assert xs == [LEFT, WIDTH - RIGHT]
 
 
 # -- Pages -----------------------------------------------------------------------------------------

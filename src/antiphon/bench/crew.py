@@ -32,6 +32,7 @@ context = multiprocessing.get_context("spawn")
 
 class Load(NamedTuple):
     size: int  # bytes of a message's body
+    ahead: int = WINDOW_MAX  # messages that the publisher may be ahead
 
     @property
     def block(self) -> int:
@@ -41,7 +42,7 @@ class Load(NamedTuple):
     @property
     def window(self) -> int:
         """Without it members that are slower than the publisher would read a growing backlog."""
-        return max(2 * self.block, min(WINDOW_MAX, WINDOW_BYTES // self.size))
+        return max(2 * self.block, min(self.ahead, WINDOW_BYTES // self.size))
 
 
 class Shape(NamedTuple):
@@ -195,16 +196,19 @@ def consume(
     with suppress(EOFError), open_receiver(*args) as bodies:
         pipe.send("ready")
         while True:
-            job: Job = pipe.recv()
-            began, cpu, before = time.monotonic_ns(), time.process_time(), board.counts[place]
-            if isinstance(job, Flood):
-                times: list[int] = []
-                _count(bodies, load.block, board, place)
-            else:
-                times = [time.monotonic_ns() for _ in islice(bodies, job.messages)]
-                board.counts[place] += job.messages
-            messages = board.counts[place] - before
-            pipe.send(Part(messages, began, time.monotonic_ns(), time.process_time() - cpu, times))
+            pipe.send(receive(pipe.recv(), bodies, load.block, board, place))
+
+
+def receive(job: Job, bodies: Iterator[bytes], block: int, board: Board, place: int) -> Part:
+    began, cpu, before = time.monotonic_ns(), time.process_time(), board.counts[place]
+    if isinstance(job, Flood):
+        times: list[int] = []
+        _count(bodies, block, board, place)
+    else:
+        times = [time.monotonic_ns() for _ in islice(bodies, job.messages)]
+        board.counts[place] += job.messages
+    messages = board.counts[place] - before
+    return Part(messages, began, time.monotonic_ns(), time.process_time() - cpu, times)
 
 
 def _count(bodies: Iterator[bytes], block: int, board: Board, place: int) -> None:

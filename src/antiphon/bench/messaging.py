@@ -44,9 +44,9 @@ def open_receiver(url: str) -> Iterator[Iterator[bytes]]:
 
 
 @contextmanager
-def open_member(url: str, trace: str) -> Iterator[Iterator[bytes]]:
+def open_member(url: str, trace: str | None = None) -> Iterator[Iterator[bytes]]:
     """As `open_receiver`, but a member of a group: traces of groups can be judged."""
-    with antiphon.connect(url, trace=trace) as ctx:
+    with antiphon.connect(url, trace=trace, connect_timeout=PATIENCE_S) as ctx:
         group = ctx.create_group(TOPIC)
         with ctx.join(group) as member:
             yield (m.body for m in member if not isinstance(m, _OF_THE_GROUP))

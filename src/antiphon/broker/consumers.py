@@ -201,11 +201,11 @@ def _durable(b: State, session: Session, m: cw.OpenConsumer) -> Subscription:
             f"the durable subscription {m.durable!r} is active. Close its consumer first"
         )
     asked = (m.destination, *_choice(session, m))
-    if known is None or (known.pattern, known.selector, known.no_local) != asked:
+    if known is not None and (known.pattern, known.selector, known.no_local) != asked:
         # Re-created with another topic or selector it is a new one: the old backlog is gone.
         _forget_kept(b, key)
-        known = _subscribe(b, session, m, key)
-    return known
+        known = None
+    return known or _subscribe(b, session, m, key)
 
 
 def _subscribe(b: State, session: Session, m: cw.OpenConsumer, key: Key) -> Subscription:

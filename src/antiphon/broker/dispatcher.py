@@ -133,18 +133,24 @@ class Dispatcher:
 
     def follow(self, session: int, seen: dict[int, cw.Seen] | None = None) -> None:
         """Serve the consumers that the session has now, and no others."""
-        readers = self._sessions[session]
         known = self._broker.sessions.get(session)
         consumers = known.consumers if known is not None else {}
-        for number in [n for n in readers if n not in consumers or consumers[n].closed]:
-            self._remove(readers.pop(number))
-        for reader in readers.values():
-            if isinstance(reader, TopicReader):
-                self._go_on(reader)  # its window may have been widened
-        for number in sorted(consumers.keys() - readers.keys()):
-            if not consumers[number].closed:
-                had = (seen or {}).get(number)
-                readers[number] = self._reader(consumers[number], self._outlets[session], had)
+        for number in sorted(self._sessions[session].keys() | consumers.keys()):
+            self.follow_consumer(session, number, (seen or {}).get(number))
+
+    def follow_consumer(self, session: int, number: int, seen: cw.Seen | None = None) -> None:
+        """Serve this consumer if the session has it now; if not, no longer."""
+        readers = self._sessions[session]
+        known = self._broker.sessions.get(session)
+        consumer = known.consumers.get(number) if known is not None else None
+        reader = readers.get(number)
+        if consumer is None or consumer.closed:
+            if reader is not None:
+                self._remove(readers.pop(number))
+        elif reader is None:
+            readers[number] = self._reader(consumer, self._outlets[session], seen)
+        elif isinstance(reader, TopicReader):
+            self._go_on(reader)  # its window may have been widened
 
     def _reader(self, consumer: Consumer, outlet: Outlet, seen: cw.Seen | None) -> Reader:
         subscription = self._broker.subscription(consumer)

@@ -57,6 +57,7 @@ class Group:
         self.departed: list[Departed] = []
         self.events: list[cw.GroupEvent] = []  # that somebody has not acknowledged
         self.messages = 0  # accepted, ever
+        self._found: dict[tuple[int, int], Member] = {}  # by `member_of`; a cache
 
     def announce(
         self, position: int, kind: int, came: tuple[str, ...] = (), went: tuple[str, ...] = ()
@@ -109,10 +110,24 @@ class Group:
         return (member.suspect_at or member.remove_at or None) if member is not None else None
 
     def member_of(self, session: int, consumer: int) -> Member | None:
-        return next(
-            (m for m in self.members.values() if (m.session, m.consumer) == (session, consumer)),
-            None,
-        )
+        """Asked for every member whenever something happens to one of them: so who was found once
+        is not looked for again."""
+        found = self._found.get((session, consumer))
+        if found is None or not self._is(found, session, consumer):
+            newest_first = reversed(self.members.values())
+            found = next((m for m in newest_first if self._is(m, session, consumer)), None)
+            self._remember(session, consumer, found)
+        return found
+
+    def _is(self, member: Member, session: int, consumer: int) -> bool:
+        same = member.session == session and member.consumer == consumer
+        return same and self.members.get(member.name) is member
+
+    def _remember(self, session: int, consumer: int, member: Member | None) -> None:
+        if len(self._found) > 2 * len(self.members):
+            self._found.clear()  # of those who left
+        if member is not None:
+            self._found[session, consumer] = member
 
     def acked_by(self, session: int, consumer: int) -> int:
         """The events that this member, or one that was removed, has acknowledged."""

@@ -463,7 +463,16 @@ def acknowledge(b: State, session: Session, consumer: Consumer, row: cw.AckRow) 
     for one in group.departed:
         if (one.session, one.consumer) == (session.number, number):
             one.acked = max(one.acked, serial)
-    group.trim()
+    b.told_groups[group.destination] = None
+
+
+def trim(b: State) -> None:
+    """Let go of events that all have acknowledged: once for an entry, which may have the
+    acknowledgements of many members."""
+    for destination in b.told_groups:
+        if (group := b.groups.get(destination)) is not None:
+            group.trim()
+    b.told_groups.clear()
 
 
 # -- Letting go ------------------------------------------------------------------------------------

@@ -67,6 +67,10 @@ CLIENT_ID_MAX = 1024
 SEQUENCES_MAX = 10_000
 TOKEN_BYTES = 16
 
+_OF_A_CONSUMER = (cw.OpenConsumer, cw.CloseConsumer, cw.Widen, cw.Join, cw.Leave)
+"""Requests that change nothing for the session's other consumers. (What they change for other
+members of a group is told by an event.)"""
+
 
 class HomeSettings(msgspec.Struct, frozen=True):
     heartbeat_ms: int = 3000
@@ -487,7 +491,10 @@ class Home:
         if isinstance(body, cw.Commit) and not result.code:
             for row in body.rows:
                 self.dispatcher.settled(served.session, row)
-        self._follow_session(served)
+        if isinstance(body, _OF_A_CONSUMER):
+            self.dispatcher.follow_consumer(served.session, body.consumer)
+        else:
+            self._follow_session(served)
 
     def _follow_session(self, served: Served) -> None:
         session = self._broker.sessions.get(served.session)

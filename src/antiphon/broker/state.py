@@ -59,6 +59,7 @@ class State:
         self.last_values = LastValues()
         self.queues: dict[str, Queue] = {}
         self.groups: dict[str, Group] = {}
+        self.told_groups: dict[str, None] = {}  # whose events this entry has acknowledged
         self.client_ids: dict[str, int] = {}  # -> session
         self.ended: dict[int, tuple[int, int]] = {}  # session -> last attempt, remembered until
         self.producers: dict[str, Producer] = {}

@@ -274,8 +274,11 @@ class Topics:
 
     def live(self) -> Iterator[Range]:
         """What subscriptions may still read: from the lowest floor with something behind it."""
+        found: dict[str, int] = {}  # by pattern: one with wildcards takes a look at every topic
         for subscription in self.subscriptions.values():
-            last = self.last_for(subscription)
+            if subscription.pattern not in found:
+                found[subscription.pattern] = self.last_for(subscription)
+            last = found[subscription.pattern]
             if subscription.ends is not None:
                 last = min(last, subscription.ends)
             floor = subscription.floor if subscription.base is None else subscription.base

@@ -7,7 +7,6 @@ the others.
 
 from __future__ import annotations
 
-import heapq
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Iterator
@@ -17,6 +16,28 @@ from antiphon.formats.destination import is_pattern, matcher
 from antiphon.formats.journal import Manifest, Row, encode_row
 
 NEVER = 1 << 64
+FOUND_MAX = 1 << 20
+"""Rows remembered for patterns with wildcards, of one segment: 4 bytes each."""
+
+
+class Found:
+    """The rows of all destinations that match a pattern. Who reads goes on where it has been: every
+    row is looked at once, and not again whenever some are read."""
+
+    def __init__(self, pattern: str) -> None:
+        self._matches = matcher(pattern)
+        self._wanted = bytearray()  # by destination
+        self._looked = 0  # at so many rows
+        self.places = array("I")
+
+    def look(self, names: list[str], destinations: array[int]) -> array[int]:
+        """`destinations`: of all rows, as numbers of these names. Either only gets longer."""
+        wanted = self._wanted
+        if len(wanted) < len(names):
+            wanted.extend(map(self._matches, names[len(wanted) :]))
+        first, self._looked = self._looked, len(destinations)
+        self.places.extend(at for at in range(first, self._looked) if wanted[destinations[at]])
+        return self.places
 
 
 class SegmentIndex:
@@ -31,6 +52,7 @@ class SegmentIndex:
         self._names: list[str] = []  # destinations in this segment
         self._numbers: dict[str, int] = {}
         self._rows_of: list[array[int]] = []  # by destination: places of its rows
+        self._found: dict[str, Found] = {}  # by pattern; a cache
         self._sources: dict[int, int] = {}  # place -> entry, of packs that were stored earlier
         self._oldest_source = NEVER
         self._whole_from = 0  # no position is left out between this one and the last
@@ -135,19 +157,17 @@ class SegmentIndex:
 
     def rows_for(self, pattern: str, position: int) -> Iterator[Row]:
         """Rows of the destinations that match, from this position on."""
-        start = self._place(position)
-        # Each destination's places ascend, so merged they do too.
-        return map(self.row, heapq.merge(*(_from(p, start) for p in self._matching(pattern))))
+        return map(self.row, _from(self._places_of(pattern), self._place(position)))
 
-    def _matching(self, pattern: str) -> Iterator[array[int]]:
+    def _places_of(self, pattern: str) -> array[int]:
         if not is_pattern(pattern.partition(":")[2]):
-            if (number := self._numbers.get(pattern)) is not None:
-                yield self._rows_of[number]
-            return
-        matches = matcher(pattern)
-        for name, number in self._numbers.items():
-            if matches(name):
-                yield self._rows_of[number]
+            number = self._numbers.get(pattern)
+            return self._rows_of[number] if number is not None else array("I")
+        if pattern not in self._found:
+            if sum(len(found.places) for found in self._found.values()) > FOUND_MAX:
+                self._found.clear()
+            self._found[pattern] = Found(pattern)
+        return self._found[pattern].look(self._names, self._destinations)
 
     def _place(self, position: int) -> int:
         """Of the first row with messages at or after this position."""

@@ -60,12 +60,31 @@ class Scale:
         return round(self._start + value * self._factor, 1)
 
 
+class Decades:
+    """The same by powers of ten, for values of 1 or more that grow by factors."""
+
+    def __init__(self, values: Iterable[float], start: float, end: float) -> None:
+        count = max(1, math.ceil(math.log10(max(values, default=1.0))))
+        self.ticks = [10.0**n for n in range(count + 1)]
+        self._start = start
+        self._factor = (end - start) / count
+
+    def at(self, value: float) -> float:
+        return round(self._start + math.log10(value) * self._factor, 1)
+
+
 def line_chart(
-    title: str, x_name: str, y_name: str, lines: Sequence[Line], marks: Sequence[Mark] = ()
+    title: str,
+    x_name: str,
+    y_name: str,
+    lines: Sequence[Line],
+    marks: Sequence[Mark] = (),
+    scale: type[Scale | Decades] = Scale,
 ) -> str:
-    """All values are 0 or more. The chart is an `<svg>` element with the title as its name."""
+    """All values are 0 or more. The chart is an `<svg>` element with the title as its name.
+    `scale`: of what goes across."""
     points = [point for line in lines for point in line.points]
-    across = Scale([x for x, _ in points] + [mark.x for mark in marks], LEFT, WIDTH - RIGHT)
+    across = scale([x for x, _ in points] + [mark.x for mark in marks], LEFT, WIDTH - RIGHT)
     upwards = Scale([y for _, y in points], HEIGHT - BOTTOM, TOP)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" role="img" '
@@ -91,7 +110,7 @@ def _round_step(least: float) -> float:
     return next(power * n for n in (1, 2, 5, 10) if power * n >= least * (1 - 1e-9))
 
 
-def _axes(across: Scale, upwards: Scale, x_name: str, y_name: str) -> Iterable[str]:
+def _axes(across: Scale | Decades, upwards: Scale, x_name: str, y_name: str) -> Iterable[str]:
     floor, right = HEIGHT - BOTTOM, WIDTH - RIGHT
     for tick in upwards.ticks:
         y = upwards.at(tick)
@@ -110,7 +129,7 @@ def _axes(across: Scale, upwards: Scale, x_name: str, y_name: str) -> Iterable[s
     )
 
 
-def _mark(mark: Mark, number: int, across: Scale) -> Iterable[str]:
+def _mark(mark: Mark, number: int, across: Scale | Decades) -> Iterable[str]:
     x = across.at(mark.x)
     yield f'<line class="mark" x1="{x}" x2="{x}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
     y = TOP + 12 + 13 * (number % 6)  # beside each other they would overlap
@@ -118,7 +137,7 @@ def _mark(mark: Mark, number: int, across: Scale) -> Iterable[str]:
     yield _text(x + (-4 if side == "end" else 4), y, mark.text, side)
 
 
-def _line(line: Line, number: int, across: Scale, upwards: Scale) -> Iterable[str]:
+def _line(line: Line, number: int, across: Scale | Decades, upwards: Scale) -> Iterable[str]:
     colour = COLOURS[number % len(COLOURS)]
     places = [(across.at(x), upwards.at(y)) for x, y in line.points]
     if not line.dots:

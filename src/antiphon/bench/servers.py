@@ -1,0 +1,63 @@
+"""Servers as processes, and what they have spent so far."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from itertools import cycle, islice
+from pathlib import Path
+from typing import NamedTuple
+
+from antiphon.bench.connections import peak_bytes
+from antiphon.bench.crew import PATIENCE_S
+from antiphon.errors import IllegalStateError
+from antiphon.io.cluster import look
+from antiphon.io.local import LocalCluster, LocalServer
+
+
+class Spent(NamedTuple):
+    """By all servers together."""
+
+    cpu_s: float
+    published: int  # packs
+    delivered: int  # packs, once for each consumer
+
+    def since(self, before: Spent) -> Spent:
+        return Spent(
+            self.cpu_s - before.cpu_s,
+            self.published - before.published,
+            self.delivered - before.delivered,
+        )
+
+
+class Servers:
+    """All ends with the `stack`."""
+
+    def __init__(self, stack: ExitStack, count: int, storage: str) -> None:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory("-antiphon-bench")))
+        self._cluster = stack.enter_context(LocalCluster(count, folder, storage))
+        self._cluster.start()
+        leader = look(self._cluster.url).leader
+        if leader is None:
+            raise IllegalStateError("the servers have no leader")
+        self.leader: LocalServer = self._cluster.servers[leader]
+        self._all = [self.leader, *(s for s in self._cluster.servers.values() if s.node != leader)]
+
+    def places(self, clients: int) -> list[str]:
+        """Where so many clients connect, the first one at the leader."""
+        return [server.url for server in islice(cycle(self._all), clients)]
+
+    def spent(self) -> Spent:
+        found = look(self._cluster.url, PATIENCE_S).answers.values()
+        if len(found) < len(self._all):
+            raise IllegalStateError("a server does not answer during the measurement")
+        return Spent(
+            sum(status.cpu_s for status in found),
+            sum(status.counts["session"]["published"] for status in found),
+            sum(status.counts["dispatcher"]["delivered_packs"] for status in found),
+        )
+
+    def peak_mb(self) -> float:
+        """The most memory that one of them ever had."""
+        pids = (server.process.pid for server in self._all if server.process is not None)
+        return round(max(map(peak_bytes, pids)) / 1e6, 1)
