@@ -205,3 +205,4 @@ def _bodies(channel: BlockingChannel, queue: str) -> Iterator[bytes]:
         yield body
         if number % ACKNOWLEDGED_TOGETHER == 0:
             channel.basic_ack(method.delivery_tag, multiple=True)
+    raise IllegalStateError("RabbitMQ has ended the subscription")
