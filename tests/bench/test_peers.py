@@ -192,6 +192,13 @@ def test_packages_that_cannot_be_fetched_leave_nothing_behind(bare: Path) -> Non
 # -- Real ones -------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Antiphon with few processes: here it is about the others."""
+    monkeypatch.setattr(peers, "SERVERS", 1)
+    monkeypatch.setattr(peers, "MEMBERS", 1)
+
+
 def measured(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     line = "bench peers --sizes 100 --rounds 1 --seconds 0.3 --json"
     assert cli.main(line.split()) == 0
@@ -206,6 +213,7 @@ def check(system: dict[str, Any]) -> None:
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("small")
 @pytest.mark.timeout(240)  # three nodes of RabbitMQ take their time to start
 @pytest.mark.parametrize("peer", peers.PEERS)
 def test_antiphon_beside_a_peer(
@@ -225,6 +233,7 @@ def test_antiphon_beside_a_peer(
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("small")
 def test_a_peer_that_fails_is_reported_and_antiphon_goes_on(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,13 +28,13 @@ from rich.console import Console
 from rich.progress import Progress
 
 from antiphon.bench import peers_common, peers_report
+from antiphon.bench.compare import RATE, Side
 from antiphon.bench.crew import Flood, Load, Paced, Shape
 from antiphon.bench.messaging import Messaging
-from antiphon.bench.peers_common import MEMBERS, SERVERS, Contender, Side
+from antiphon.bench.peers_common import MEMBERS, SERVERS, Contender
 from antiphon.bench.peers_report import DURABLE, MEMORY, OURS, Turns
 from antiphon.errors import ResourceAllocationError
 
-RATE = 1000
 WARM_S = 0.5
 PEERS = {
     "NATS JetStream": "antiphon.bench.peers_nats",
@@ -134,7 +134,7 @@ class Field:
 
     def begin(self, turns: Turns) -> None:
         name, own = turns.contender.name, self._stack.enter_context(ExitStack())
-        with self._forgiving(turns, own):
+        with _forgiving(turns, own):
             folder = Path(tempfile.mkdtemp(dir=self._folder))
             side = turns.contender.open(own, self._size, folder)
             side.work(self._flood(WARM_S))
@@ -142,17 +142,18 @@ class Field:
 
     def measure(self, turns: Turns) -> None:
         side, own = self._sides[turns.contender.name]
-        with self._forgiving(turns, own):
+        with _forgiving(turns, own):
             turns.light.append(side.work(Paced(max(100, round(self._seconds * RATE)), RATE)))
             turns.floods.append(side.work(self._flood(self._seconds)))
 
-    @contextmanager
-    def _forgiving(self, turns: Turns, own: ExitStack) -> Iterator[None]:
-        """A peer that fails, however its client tells it, is ended, and the others go on."""
-        try:
-            yield
-        except Exception as error:
-            if turns.contender.name in OURS:
-                raise
-            turns.failed = f"{type(error).__name__}: {error}"
-            own.close()
+
+@contextmanager
+def _forgiving(turns: Turns, own: ExitStack) -> Iterator[None]:
+    """A peer that fails, however its client tells it, is ended, and the others go on."""
+    try:
+        yield
+    except Exception as error:
+        if turns.contender.name in OURS:
+            raise
+        turns.failed = f"{type(error).__name__}: {error}"
+        own.close()

@@ -17,8 +17,9 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from antiphon.bench.compare import Side
 from antiphon.bench.connections import cpu_s
 from antiphon.bench.crew import PATIENCE_S, Crew, Job, Load, OpenReceiver, OpenSender, Slice
 from antiphon.errors import IllegalStateError
@@ -32,10 +33,6 @@ OUTSTANDING = 1000
 
 SAID_MAX = 500
 T = TypeVar("T")
-
-
-class Side(Protocol):
-    def work(self, job: Job) -> Slice: ...
 
 
 class Contender(NamedTuple):
