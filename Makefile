@@ -8,8 +8,8 @@ MINUTES ?= 60
 NOT_UNIT := process or spark or sim or mutant
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test lint types format sim agreement mutants chaos bench soak demo \
-	test-unit test-sim test-mutants test-process test-spark
+.PHONY: help setup check test lint types format sim agreement mutants chaos bench bench-peers soak \
+	demo test-unit test-sim test-mutants test-process test-spark
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1 \2/p' $(MAKEFILE_LIST) | \
@@ -74,6 +74,10 @@ bench: $(READY) ## throughput and latency, beside a bare relay
 
 soak: $(READY) ## MINUTES of full load (default 60), in which nobody may be suspected
 	$(BIN)/antiphon bench soak --minutes $(MINUTES) --json
+
+bench-peers: $(READY) ## the same work by JetStream, RabbitMQ and Redis; gets their servers and clients
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[peers]'
+	$(BIN)/antiphon bench peers --fetch
 
 chaos: $(READY) ## real servers and programs under faults, for 30 s
 	$(BIN)/antiphon chaos --seconds 30

@@ -365,6 +365,7 @@ def _add_bench(commands: Commands) -> None:
     _add_bench_start(bench)
     _add_bench_growth(bench)
     _add_bench_spark(bench)
+    _add_bench_peers(bench)
 
 
 def _add_bench_options(parser: argparse.ArgumentParser) -> None:
@@ -575,6 +576,40 @@ def _add_bench_spark(bench: Commands) -> None:
         "--rounds", type=_positive, default=5, metavar="N", help="(default: %(default)s)"
     )
     parser.add_argument("--master", metavar="URL", help="of Spark (default: local[*])")
+    _add_json(parser)
+
+
+def _add_bench_peers(bench: Commands) -> None:
+    parser = _add_command(
+        bench,
+        "peers",
+        "the same work by JetStream, RabbitMQ and Redis, in turns with Antiphon",
+        "antiphon bench peers --fetch",
+        _implementation("antiphon.bench.peers", "run"),
+    )
+    parser.add_argument(
+        "--sizes",
+        type=_positive,
+        nargs="+",
+        default=(100, 1000, 10_000),
+        metavar="BYTES",
+        help="bytes a message (default: 100 1000 10000)",
+    )
+    parser.add_argument(
+        "--rounds", type=_positive, default=5, metavar="N", help="(default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=_seconds,
+        default=2.0,
+        metavar="S",
+        help="of each turn at full speed, and again at a light load (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--fetch",
+        action="store_true",
+        help="servers that are not here: unpack the distribution's packages into the user's cache",
+    )
     _add_json(parser)
 
 

@@ -3,8 +3,10 @@
 import pytest
 
 from antiphon.bench.compare import Turns, _figures
-from antiphon.bench.crew import Load, Part, Slice
+from antiphon.bench.crew import Crew, Flood, Load, Part, Slice
 from antiphon.bench.relay import Counts
+from antiphon.errors import IllegalStateError
+from tests.bench.leaky import open_receiver, open_sender
 
 
 def slice_of(seconds: float, messages: int, delays_ms: list[list[int]]) -> Slice:
@@ -74,3 +76,14 @@ def test_counts_are_read_however_the_bytes_arrive() -> None:
         counts.feed(data[at : at + 1])
         seen.append(counts.newest)
     assert seen == [0] * 7 + [5] * 8 + [70_000] * 8 + [3_000_000_000]
+
+
+@pytest.mark.process
+def test_messages_that_do_not_arrive_are_missed() -> None:
+    load = Load(100)
+    with Crew(load, 2) as both:
+        for _ in range(2):
+            both.add_member(open_receiver, load.block - 1)
+        both.add_publisher(open_sender)
+        with pytest.raises(IllegalStateError, match=r"had counted 0, 0 messages when (256|more) "):
+            both.work(Flood(0.0))

@@ -94,6 +94,26 @@ def test_no_more_than_a_few_windows_beyond_what_the_log_knows() -> None:
     assert client.deliveries()[-1][2] > 2 * RESERVE
 
 
+def test_what_is_given_up_is_in_the_log_before_anything_later_is_sent() -> None:
+    """Otherwise who acknowledges that would acknowledge the other, too, and it would be lost."""
+    house = House(deliveries_max=1)
+    client = house.attached(A, client_id="c")
+    client.say(open_consumer(1, 1, "topic:t", durable="d", prefetch=2))
+    client.say(publish(A, 1, 3))
+    client.say(cw.Control(2, cw.CloseConsumer(1, back=(cw.Kept(1, 2, 2, 1),))))
+    client.say(open_consumer(3, 2, "topic:t", durable="d", prefetch=1))
+    assert client.deliveries()[1:] == [(2, 1, 1, 1)]
+    house.paused = True
+    client.say(ack(1, 2, 1))  # 2 was delivered too often
+    assert client.deliveries()[2:] == []
+    house.paused = False
+    house.settle()
+    assert client.deliveries()[2:] == [(2, 3, 3, 1)]
+    client.say(ack(2, 2, 3))
+    client.say(open_consumer(4, 3, "queue:DLQ"))
+    assert client.deliveries()[3:] == [(3, 2, 2, 1)]
+
+
 def test_the_outlet_is_bounded_and_the_rest_follows() -> None:
     house = House(delivery_bytes=5000)
     client, other = house.attached(A), house.attached(B)

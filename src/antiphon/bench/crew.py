@@ -37,7 +37,7 @@ class Load(NamedTuple):
     @property
     def block(self) -> int:
         """Messages between two looks at the clock and at the others."""
-        return max(1, min(BLOCK_MAX, BLOCK_BYTES // self.size))
+        return max(1, min(BLOCK_MAX, BLOCK_BYTES // self.size, self.ahead // 8))
 
     @property
     def window(self) -> int:
@@ -95,6 +95,12 @@ class Slice(NamedTuple):
     def per_s(self) -> float:
         return self.publisher.messages / self.seconds
 
+    @property
+    def cpu_s(self) -> float:
+        """Of all processes."""
+        clients = self.publisher.cpu_s + sum(member.cpu_s for member in self.members)
+        return clients + self.leader_cpu_s + self.followers_cpu_s
+
     def delays_ms(self, which: Callable[[tuple[int, ...]], int]) -> list[float]:
         """From the call that published a message to its arrival: `min` is the first member's,
         `max` the last one's."""
@@ -118,6 +124,11 @@ class Board:
     @target.setter
     def target(self, value: int) -> None:
         self._target.value = value
+
+    def told(self) -> str:
+        counts = ", ".join(f"{count:,}" for count in self.counts)
+        sent = f"{self.target:,}" if self.target else "more"
+        return f"the members had counted {counts} messages when {sent} had been sent"
 
     def wait(self, ahead: int, sent: int) -> None:
         """Until the publisher is at most so many messages ahead."""
@@ -261,7 +272,10 @@ class Crew:
         for pipe in self._pipes:
             pipe.send(job)
         seconds = job.seconds if isinstance(job, Flood) else job.messages / job.per_second
-        *members, publisher = (hear(pipe, seconds + PATIENCE_S) for pipe in self._pipes)
+        try:
+            *members, publisher = [hear(pipe, seconds + PATIENCE_S) for pipe in self._pipes]
+        except IllegalStateError as error:
+            raise IllegalStateError(f"{error}; {self._board.told()}") from None
         return Slice(publisher, members)
 
 
