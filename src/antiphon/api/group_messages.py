@@ -8,6 +8,7 @@ names in one property are separated by blanks.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from antiphon.api.destination import Destination
@@ -73,7 +74,7 @@ class _GroupMessage(Message):
         state = {
             name: getattr(self, name) for cls in (Message, _GroupMessage) for name in cls.__slots__
         }
-        state["_arrival"] = self._arrival._replace(owner=None)
+        state["_arrival"] = dataclasses.replace(self._arrival, owner=None)
         return _restored, (type(self), state)
 
 

@@ -7,7 +7,9 @@ that was sent: `outgoing` turns it into bytes at once, so that later changes do 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, Unpack, overload
 
 from msgspec.structs import replace
@@ -69,7 +71,8 @@ class _Sent(NamedTuple):
 _NOT_SENT = _Sent(None, 0, None, DeliveryMode.PERSISTENT)
 
 
-class Arrival(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Arrival:
     """What received messages of one pack have in common."""
 
     columns: Columns | None  # from which they are read; None: the body may be changed
@@ -252,7 +255,7 @@ class Message(PropertyAccess):
         # Whatever else was still to be read from the pack is read before letting go of it.
         self._sent = self._origin()
         self._properties = self.properties
-        self._arrival = self._arrival._replace(columns=None)
+        self._arrival = dataclasses.replace(self._arrival, columns=None)
         self._body = self._empty()
 
     @staticmethod
@@ -548,10 +551,9 @@ def arrived(arrival: Arrival, indexes: Iterable[int]) -> Iterator[Message]:
     """Messages of a pack. Nothing of them is decoded yet; and little is done, for it is done for
     every message."""
     assert arrival.columns is not None
-    kinds, unread = arrival.columns.kinds, _UNREAD
+    kinds, unread, new = arrival.columns.kinds, _UNREAD, object.__new__
     for i in indexes:
-        cls = _CLASSES[kinds[i]]
-        message = cls.__new__(cls)
+        message = new(_CLASSES[kinds[i]])
         message._arrival = arrival
         message._index = i
         message._body = unread
