@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from antiphon.api.message import Message, arrived, outgoing
+from antiphon.api.message import Arrival, Message, arrived, outgoing
 from antiphon.formats import columns, pack
 from antiphon.formats.columns import Columns, Outgoing
 
@@ -26,7 +26,7 @@ def delivered(
     data = pack.encode("topic:Alarms", 3, body, 0xABC, 41, 0, flags | more)
     arriving = Columns(data)
     arriving.stamp = stamp
-    return arrived(arriving, 1, 1001, deliveries, owner, pickled)
+    return next(arrived(Arrival(arriving, 1000, deliveries, owner, pickled), (1,)))
 
 
 def through(content: Any, **headers: Any) -> Any:

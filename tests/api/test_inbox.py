@@ -229,7 +229,7 @@ def test_what_a_loop_did_not_take_is_next_whatever_came_meanwhile() -> None:
     inbox._lend = 2
     loan = inbox.lend()
     assert loan is not None
-    loan.indexes.popleft()
+    next(loan.indexes)
     inbox.insert(ranked(4, 9))
     inbox.call_in(loan)
     assert taken(inbox) == [2, 4, 3]
@@ -403,7 +403,6 @@ def test_a_loop_is_lent_an_event_by_itself() -> None:
         loan = inbox.lend()
         assert loan is not None
         assert list(loan.indexes) == [0]
-        loan.indexes.popleft()
         assert inbox.call_in(loan) == expected
         assert inbox.acknowledge(expected)
     assert inbox.take_rows() == [AckRow(CONSUMER, 0, 6, 2)]

@@ -318,7 +318,7 @@ def test_a_loop_acknowledges_the_state_with_the_first_message_that_it_is_done_wi
     for position in (5, 6):
         loan = inbox.lend()
         assert loan is not None
-        loan.indexes.popleft()
+        next(loan.indexes)
         assert inbox.call_in(loan) == position
         if position == 5:
             assert inbox.take_rows() == []

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from antiphon.api.message import arrived
+from antiphon.api.message import Arrival, arrived
 from antiphon.formats.columns import Columns
 from antiphon.formats.pack import LogPack
 from antiphon.spark import session
@@ -108,7 +108,7 @@ def decode_one_by_one(packs: list[LogPack]) -> None:
         read = Columns(log_pack.pack)
         header = read.header
         for i in range(read.count):
-            message = arrived(read, i, log_pack.position + i, 1, None)
+            message = next(arrived(Arrival(read, log_pack.position, 1), (i,)))
             row = (
                 message.position,
                 header.destination.removeprefix("topic:"),

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from antiphon.api.message import arrived
+from antiphon.api.message import Arrival, arrived
 from antiphon.errors import FormatError, MessageFormatError
 from antiphon.formats import columns as formats
 from antiphon.formats import pack as packs
@@ -116,7 +116,7 @@ def plainly(log: Sequence[LogPack], first: int, last: int) -> list[dict[str, Any
 
 def row_of(log_pack: LogPack, i: int) -> dict[str, Any]:
     read = Columns(log_pack.pack)
-    message = arrived(read, i, log_pack.position + i, 1, None)
+    message = next(arrived(Arrival(read, log_pack.position, 1), (i,)))
     return {
         "position": message.position,
         "topic": read.destination.removeprefix("topic:"),
@@ -227,7 +227,7 @@ def test_a_body_that_is_not_what_it_says_has_no_text(kind: int) -> None:
     assert value(log_pack, "text") is None
     assert value(log_pack, "body") == b"\xff\xfe"
     with pytest.raises(MessageFormatError):
-        arrived(Columns(log_pack.pack), 0, 1, 1, None).body  # noqa: B018
+        next(arrived(Arrival(Columns(log_pack.pack), 1, 1), (0,))).body  # noqa: B018
 
 
 def test_one_bad_text_does_not_spoil_the_others() -> None:

@@ -22,13 +22,14 @@ from antiphon.api.conversation_state import StateEvent
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.destination import Destination
 from antiphon.api.group_messages import occurred
-from antiphon.api.message import Message, arrived
+from antiphon.api.message import Arrival, Message, arrived
 from antiphon.api.modes import SessionMode
 from antiphon.api.standing import Standing
 from antiphon.api.waiting import Deadline, Pause, Script, ring
 from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import IllegalStateError, JMSError
 from antiphon.formats.client_wire import RELATION, AckRow, GroupEvent, Kept, Widen
+from antiphon.formats.columns import Columns
 from antiphon.formats.destination import DEAD_LETTERS
 
 if TYPE_CHECKING:
@@ -171,16 +172,17 @@ class BaseConsumer(ABC):
 
     def _message(self, slice_: Slice, index: int) -> Message:
         """For the application."""
-        columns, deliveries = slice_.columns, slice_.deliveries
-        message: Message
+        columns = slice_.columns
         if isinstance(columns, Notice):
-            message = self._news(columns.event, deliveries)
+            message = self._news(columns.event, slice_.deliveries)
         else:
-            position = slice_.start + index
-            message = arrived(columns, index, position, deliveries, self, self._allow_pickle)
+            message = next(arrived(self._arrival(columns, slice_), (index,)))
         if self._trace is not None:
             self._trace.handed_out(self.destination.text, message, self.standing)
         return message
+
+    def _arrival(self, columns: Columns, slice_: Slice) -> Arrival:
+        return Arrival(columns, slice_.start, slice_.deliveries, self, self._allow_pickle)
 
     def _news(self, event: GroupEvent, deliveries: int) -> Message:
         """What has happened to the group. After being told that it was removed, a member is told

@@ -84,8 +84,8 @@ class Slice:
 
 
 class Loan:
-    """Messages lent to a loop: it takes the leftmost of `indexes`, until there is none. Whoever
-    calls the rest in takes them from the right, so the two may do so at the same time."""
+    """Messages lent to a loop, which takes them from `indexes`. Whoever calls the rest in empties
+    it: of two threads that take from one iterator, each gets what the other does not."""
 
     __slots__ = ("end", "first", "indexes", "slice")
 
@@ -93,16 +93,11 @@ class Loan:
         self.slice = slice_
         self.first = first
         self.end = end
-        self.indexes = deque(range(first, end))
+        self.indexes = iter(range(first, end))
 
     def call_in(self) -> int:
         """Where what the loop has taken ends; it gets no more."""
-        end = self.end
-        while True:
-            try:
-                end = self.indexes.pop()
-            except IndexError:
-                return end
+        return next(iter(list(self.indexes)), self.end)
 
 
 class Inbox:

@@ -8,11 +8,13 @@ names in one property are separated by blanks.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from antiphon.api.destination import Destination
 from antiphon.api.message import (
     JMS_VIEW,
+    Arrival,
     Message,
     ObjectMessage,
     Owner,
@@ -70,11 +72,9 @@ class _GroupMessage(Message):
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = {
-            name: getattr(self, name)
-            for cls in (Message, _GroupMessage)
-            for name in cls.__slots__
-            if name != "_owner"
+            name: getattr(self, name) for cls in (Message, _GroupMessage) for name in cls.__slots__
         }
+        state["_arrival"] = dataclasses.replace(self._arrival, owner=None)
         return _restored, (type(self), state)
 
 
@@ -152,14 +152,12 @@ def occurred(
     else:
         message = SuspicionMessage(event.came, event.went)
     message._serial = event.serial
-    message._owner = owner
+    message._arrival = Arrival(None, event.position, deliveries, owner)
     message._read_only = True
     message._sent = _Sent(
         f"ID:{destination.name}.{event.serial}", 0, destination, DeliveryMode.PERSISTENT, view
     )
     message._properties = Properties(dict(message._headers().properties), True, deliveries)
-    message.position = event.position
-    message.delivery_count = deliveries
     return message
 
 
@@ -167,5 +165,4 @@ def _restored(cls: type[_GroupMessage], state: dict[str, Any]) -> _GroupMessage:
     message = cls.__new__(cls)
     for name, value in state.items():
         setattr(message, name, value)
-    message._owner = None
     return message

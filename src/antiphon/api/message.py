@@ -7,7 +7,9 @@ that was sent: `outgoing` turns it into bytes at once, so that later changes do 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, Unpack, overload
 
 from msgspec.structs import replace
@@ -69,6 +71,20 @@ class _Sent(NamedTuple):
 _NOT_SENT = _Sent(None, 0, None, DeliveryMode.PERSISTENT)
 
 
+@dataclass(slots=True, eq=False)
+class Arrival:
+    """What received messages of one pack have in common."""
+
+    columns: Columns | None  # from which they are read; None: the body may be changed
+    start: int  # the position of message 0
+    deliveries: int  # of each, this time included
+    owner: Owner | None = None
+    pickle_allowed: bool = False
+
+
+_NOT_RECEIVED = Arrival(None, 0, 0)
+
+
 class _TextHeader:
     """A header that the application may set, also of a received message."""
 
@@ -96,30 +112,8 @@ class _TextHeader:
 class Message(PropertyAccess):
     """A message without a body, and what all messages have. Times are in seconds since 1970."""
 
-    __slots__ = (
-        "_body",
-        "_columns",
-        "_extra",
-        "_index",
-        "_owner",
-        "_pickle_allowed",
-        "_properties",
-        "_sent",
-        "delivery_count",
-        "position",
-    )
+    __slots__ = ("_arrival", "_body", "_extra", "_index", "_properties", "_sent")
     __match_args__ = ("body",)
-
-    position: int
-    """Its number in the order of all messages; 0 if it was not received."""
-
-    delivery_count: int
-    """How often it was delivered, this time included; 0 if it was not received."""
-
-    # The pack of a received message, from which it is read, and its index there. None as soon as
-    # the body may be changed.
-    _columns: Columns | None
-    _index: int
 
     correlation_id = _TextHeader()
     tag = _TextHeader()
@@ -127,16 +121,12 @@ class Message(PropertyAccess):
     type = _TextHeader()
 
     def __init__(self) -> None:
-        self._columns = None
-        self._index = 0
-        self._owner: Owner | None = None
-        self._pickle_allowed = False
+        self._arrival = _NOT_RECEIVED
+        self._index = 0  # in the pack of a received message
         self._body: Any = None
         self._extra: Extra | None = None
         self._properties: Properties | None = None
         self._sent: _Sent | None = None
-        self.position = 0
-        self.delivery_count = 0
 
     # -- Headers -----------------------------------------------------------------------------------
 
@@ -156,6 +146,16 @@ class Message(PropertyAccess):
     @property
     def delivery_mode(self) -> DeliveryMode:
         return self._origin().delivery_mode
+
+    @property
+    def position(self) -> int:
+        """Its number in the order of all messages; 0 if it was not received."""
+        return self._arrival.start + self._index
+
+    @property
+    def delivery_count(self) -> int:
+        """How often it was delivered, this time included; 0 if it was not received."""
+        return self._arrival.deliveries
 
     @property
     def redelivered(self) -> bool:
@@ -192,18 +192,19 @@ class Message(PropertyAccess):
 
     def acknowledge(self) -> Any:
         """With asyncio, to be awaited."""
-        if self._owner is None:
+        owner = self._arrival.owner
+        if owner is None:
             raise IllegalStateError(
                 "only a received message, where it was received, is acknowledged"
             )
-        return self._owner.acknowledge_message(self)
+        return owner.acknowledge_message(self)
 
     # -- Properties --------------------------------------------------------------------------------
 
     @property
     def properties(self) -> Properties:
         if self._properties is None:
-            own, columns = self._headers(), self._columns
+            own, columns = self._headers(), self._arrival.columns
             values = props.arrived(own.properties, own.types)
             reason = columns.reason if columns is not None else ""
             self._properties = Properties(values, columns is not None, self.delivery_count, reason)
@@ -225,11 +226,11 @@ class Message(PropertyAccess):
     def body(self) -> Any:
         body = self._body
         if body is _UNREAD:
-            columns, i = self._columns, self._index
+            columns, i = self._arrival.columns, self._index
             assert columns is not None
             body, kind = columns.body(i), columns.kinds[i]
             if kind != BYTES:
-                body = bodies.read(kind, body, self._pickle_allowed)
+                body = bodies.read(kind, body, self._arrival.pickle_allowed)
             self._body = body
         elif type(body) is Unfinished:
             body = bytes(body)
@@ -241,7 +242,7 @@ class Message(PropertyAccess):
         self._body = self._checked(body)
 
     def _check_writeable(self) -> None:
-        if self._columns is not None:
+        if self._arrival.columns is not None:
             raise MessageNotWriteableError(
                 "the body of a received message is read-only: call clear_body() first"
             )
@@ -254,7 +255,7 @@ class Message(PropertyAccess):
         # Whatever else was still to be read from the pack is read before letting go of it.
         self._sent = self._origin()
         self._properties = self.properties
-        self._columns = None
+        self._arrival = dataclasses.replace(self._arrival, columns=None)
         self._body = self._empty()
 
     @staticmethod
@@ -275,7 +276,7 @@ class Message(PropertyAccess):
 
     def _content(self, allow_pickle: bool) -> tuple[int, bytes, Extra]:
         """Kind, body and headers to be sent: its own, or as received."""
-        columns, i = self._columns, self._index
+        columns, i = self._arrival.columns, self._index
         if columns is None:
             kind, body = self._written(self._checked(self._body), allow_pickle)
         else:
@@ -303,14 +304,14 @@ class Message(PropertyAccess):
 
     def _headers(self) -> Extra:
         if self._extra is None:
-            columns = self._columns
+            columns = self._arrival.columns
             data = b"" if columns is None else columns.extra(self._index)
             self._extra = formats.decode_extra(data)
         return self._extra
 
     def _origin(self) -> _Sent:
         if self._sent is None:
-            columns = self._columns
+            columns = self._arrival.columns
             self._sent = _NOT_SENT if columns is None else _sent_as(columns, self._index)
         return self._sent
 
@@ -319,7 +320,7 @@ class Message(PropertyAccess):
         return f"<{type(self).__name__} {origin.id or 'not sent'} to {origin.destination}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        columns = self._columns
+        columns = self._arrival.columns
         pack = None if columns is None else formats.cut(columns.pack, self._index, 1)
         state = (
             pack,
@@ -329,7 +330,7 @@ class Message(PropertyAccess):
             self._properties,
             self.position,
             self.delivery_count,
-            self._pickle_allowed,
+            self._arrival.pickle_allowed,
         )
         return _restored, (type(self), *state)
 
@@ -382,7 +383,7 @@ class _Sequence(Message):
 
     def reset(self) -> None:
         """Have it read, from the start."""
-        if self._columns is None:
+        if self._arrival.columns is None:
             self._body = self._finished(self._body)
         self._at = 0
 
@@ -406,7 +407,7 @@ class _Sequence(Message):
     def _place(self) -> int:
         if hasattr(self, "_at"):
             return self._at
-        if self._columns is None:
+        if self._arrival.columns is None:
             raise MessageNotReadableError(
                 "the message is being written: call reset() first, or look at its body"
             )
@@ -539,35 +540,25 @@ _CLASSES = (
     StreamMessage,
     ObjectMessage,
     ObjectMessage,
+    *[Message] * (255 - PICKLE),  # of a newer program
 )
 
 
 # -- Received -------------------------------------------------------------------------------------
 
 
-def arrived(
-    columns: Columns,
-    i: int,
-    position: int,
-    deliveries: int,
-    owner: Owner | None,
-    pickle_allowed: bool = False,
-) -> Message:
-    """Message `i` of a pack. Nothing of it is decoded yet."""
-    kind = columns.kinds[i]
-    cls = _CLASSES[kind] if kind <= PICKLE else Message
-    message = cls.__new__(cls)
-    message._columns = columns
-    message._index = i
-    message._owner = owner
-    message._pickle_allowed = pickle_allowed
-    message._body = _UNREAD
-    message._extra = None
-    message._properties = None
-    message._sent = None
-    message.position = position
-    message.delivery_count = deliveries
-    return message
+def arrived(arrival: Arrival, indexes: Iterable[int]) -> Iterator[Message]:
+    """Messages of a pack. Nothing of them is decoded yet; and little is done, for it is done for
+    every message."""
+    assert arrival.columns is not None
+    kinds, unread, new = arrival.columns.kinds, _UNREAD, object.__new__
+    for i in indexes:
+        message = new(_CLASSES[kinds[i]])
+        message._arrival = arrival
+        message._index = i
+        message._body = unread
+        message._extra = message._properties = message._sent = None
+        yield message
 
 
 def _restored(
@@ -582,16 +573,13 @@ def _restored(
     pickle_allowed: bool,
 ) -> Message:
     message = cls.__new__(cls)
-    message._columns = None if pack is None else Columns(pack)
+    columns = None if pack is None else Columns(pack)
+    message._arrival = Arrival(columns, position, delivery_count, None, pickle_allowed)
     message._index = 0
-    message._owner = None
-    message._pickle_allowed = pickle_allowed
     message._body = _UNREAD if pack else body
     message._extra = extra
     message._properties = properties
     message._sent = sent
-    message.position = position
-    message.delivery_count = delivery_count
     return message
 
 

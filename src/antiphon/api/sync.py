@@ -260,18 +260,10 @@ class Consumer(BaseConsumer):
             yield message
 
     def _lent(self, loan: Loan) -> Iterator[Message]:
-        """No lock and little else: this is done for every message."""
-        slice_, take, pickle = loan.slice, loan.indexes.popleft, self._allow_pickle
-        columns, start, deliveries = slice_.columns, slice_.start, slice_.deliveries
-        while True:
-            try:
-                index = take()
-            except IndexError:
-                return
-            if isinstance(columns, Notice):
-                yield self._message(slice_, index)
-                return
-            yield arrived(columns, index, start + index, deliveries, self, pickle)
+        slice_ = loan.slice
+        if isinstance(slice_.columns, Notice):
+            return (self._message(slice_, index) for index in loan.indexes)
+        return arrived(self._arrival(slice_.columns, slice_), loan.indexes)
 
     def __enter__(self) -> Consumer:
         return self
