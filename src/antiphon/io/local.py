@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,7 +34,11 @@ STOP_S = 5.0
 COMMAND = (sys.executable, "-m", "antiphon")
 
 
+_given: deque[int] = deque(maxlen=1000)
+
+
 def free_port() -> int:
+    """Where nobody listens; and not the same one twice, for who got one may not listen yet."""
     while True:
         port = random.choice(PORTS)
         with socket.socket() as probe:
@@ -41,6 +46,8 @@ def free_port() -> int:
                 probe.bind((HOST, port))
             except OSError:
                 continue
+        if port not in _given:
+            _given.append(port)
             return port
 
 
