@@ -45,7 +45,10 @@ class Peer:
     def __init__(self, node: int) -> None:
         self.id = IDS[node]
         self.received: list[Envelope] = []
-        self.transport = Transport(self.id, self.received.append, Echo, cw.REQUEST_MAX)
+        self.gone: list[int] = []
+        self.transport = Transport(
+            self.id, self.received.append, Echo, self.gone.append, cw.REQUEST_MAX
+        )
         self.address: Address = (HOST, 0)
 
     async def listen(self, port: int = 0) -> None:
@@ -121,6 +124,30 @@ def test_messages_arrive_once_and_in_order() -> None:
             assert [e.message.match for e in two.received] == list(range(2000))  # type: ignore[union-attr]
             assert {(e.sender, e.to) for e in two.received} == {(one.id, two.id)}
             assert {e.message.epoch for e in one.received} == {2}  # type: ignore[union-attr]
+
+    run(main())
+
+
+def test_a_server_that_has_ended_is_reported_gone() -> None:
+    async def main() -> None:
+        async with peers(1, 2, 3) as (one, two, three):
+            await three.transport.close()
+            await eventually(lambda: 3 in one.gone and 3 in two.gone)
+            await still_works(one, two)
+            assert {*one.gone, *two.gone} == {3}
+
+    run(main())
+
+
+def test_a_lost_connection_alone_does_not_mean_that_a_server_is_gone() -> None:
+    async def main() -> None:
+        async with peers(1, 2) as (one, two):
+            first = one.transport._links[2].connection
+            assert first is not None
+            first.abort()
+            await eventually(lambda: one.transport._links[2].connection not in (None, first))
+            await still_works(one, two)
+            assert not one.gone and not two.gone
 
     run(main())
 

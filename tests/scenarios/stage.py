@@ -160,6 +160,11 @@ class Stage:
             self.now_ms = max(self.now_ms, server.node.next_deadline_ms())
         self._enter(server, lambda: server.node.tick(self.now_ms))
 
+    def _do_gone(self, number: str, who: str) -> None:
+        """A server is told that nobody listens at another's address."""
+        server = self._server(number)
+        self._enter(server, lambda: server.node.gone(int(who), self.now_ms))
+
     def _do_wait(self, ms: str) -> None:
         """Time passes, and nobody looks at a clock."""
         self.now_ms += int(ms)

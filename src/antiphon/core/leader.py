@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from antiphon.core.effects import EntriesStored, Persist, Read, ReadPart, ReadReady, Rejected, Send
-from antiphon.core.quorum import held_by_majority, majority
+from antiphon.core.quorum import held_by_majority, majority, tell_each_other
 from antiphon.formats.entry import (
     ANY,
     Entry,
@@ -63,6 +63,7 @@ class Progress:
         "reading",
         "round",
         "sending",
+        "told",
     )
 
     def __init__(self, id: ReplicaId, next_index: int) -> None:
@@ -77,6 +78,7 @@ class Progress:
         self.attempt = 0  # to send it a snapshot
         self.sending = 0  # the index of that snapshot
         self.part = 0  # of which it needs this part next
+        self.told = 0  # up to here it knows that this leader holds its log, unless that was lost
 
 
 class Leadership:
@@ -242,6 +244,7 @@ class Leadership:
         if append == self._last_append:
             append = self._last_append  # the same object, so that drivers encode it once
         self._last_append = append
+        p.told = r.stored
         r.emit(Send(p.id, append))
 
     def entries_read(self, reader: ReplicaId, first: int, entries: tuple[Entry, ...]) -> None:
@@ -324,10 +327,19 @@ class Leadership:
         r.advance(index)
         for p in self._progress.values():
             # Who has no append on its way would hear of the commit only with the next heartbeat.
-            if p.flow is Flow.REPLICATE and p.next > r.log.last:
+            if p.flow is Flow.REPLICATE and p.next > r.log.last and not self._counts_itself(p):
                 self._send_empty(p, 0)
         if r.memberships.index <= r.commit and not r.is_member(r.id):
             self._leave()
+
+    def _counts_itself(self, p: Progress) -> bool:
+        """It knows of the commit as soon as it has what was sent to it, by who told it to hold the
+        same (`Replica._count_for_myself`). If some of that is lost, the next heartbeat says it."""
+        r = self._r
+        voters = r.memberships.current.voters
+        known = {q.id: q.match for q in self._progress.values() if tell_each_other(voters)}
+        known |= {p.id: p.next - 1, r.id: p.told}
+        return r.commit <= held_by_majority(voters, known)
 
     def _leave(self) -> None:
         """This leader's own removal is committed: the others go on without waiting for silence."""

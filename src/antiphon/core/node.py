@@ -122,6 +122,9 @@ class Node:
     def change(self, member: Member | int, now_ms: int) -> list[Effect]:
         return self._run(self.replica.change(member, now_ms))
 
+    def gone(self, node: int, now_ms: int) -> list[Effect]:
+        return self._run(self.replica.gone(node, now_ms))
+
     def impair(self, reason: str, now_ms: int) -> list[Effect]:
         return self._run(self.replica.impair(reason, now_ms))
 

@@ -11,6 +11,12 @@ def majority(voters: Sequence[ReplicaId]) -> int:
     return len(voters) // 2 + 1
 
 
+def tell_each_other(voters: Sequence[ReplicaId]) -> bool:
+    """Followers say to all voters what they hold, so that each can count for itself without waiting
+    for the leader's word. Where leader and follower are a majority, neither needs it."""
+    return majority(voters) > 2
+
+
 def held_by_majority(voters: Sequence[ReplicaId], held: Mapping[ReplicaId, int]) -> int:
     """The greatest value that a majority of `voters` has reached; who is unknown has reached 0."""
     if not voters:

@@ -43,7 +43,7 @@ from antiphon.core.founding import Newcomer
 from antiphon.core.leader import Leadership
 from antiphon.core.log import Log
 from antiphon.core.memberships import MembershipHistory
-from antiphon.core.quorum import held_by_majority, majority
+from antiphon.core.quorum import held_by_majority, majority, tell_each_other
 from antiphon.core.recovered import Recovered
 from antiphon.core.settings import Settings
 from antiphon.core.stamps import StampClock
@@ -85,6 +85,9 @@ logger = logging.getLogger("antiphon.core.replica")
 
 FOUNDING_EPOCH = 1
 """The epoch of entry 1, which names the founders; elections begin above it."""
+
+HURRY = 4
+"""Who knows that the leader is gone waits this part of `election_ms` at most, by chance."""
 
 
 class Role(Enum):
@@ -289,6 +292,18 @@ class Replica:
         self.now_ms = now_ms
         if self.leading is not None:
             self.leading.change(member)
+        return self._take()
+
+    def gone(self, node: int, now_ms: int) -> list[Effect]:
+        """Nobody listens at this server's address: its process has ended. If it led, its silence
+        is not waited for. Should it live after all, its next word is enough to follow it again,
+        and pre-vote keeps it from being deposed while others hear it."""
+        self.now_ms = now_ms
+        if self.leading is None and self.leader_id is not None and self.leader_id.node == node:
+            logger.info("%s doubts its leader: nobody listens at node %d", self.id, node)
+            self.leader_id = None
+            hurry_ms = self.random.randrange(self.settings.election_ms // HURRY) + 1
+            self._election_at_ms = min(self._election_at_ms, now_ms + hurry_ms)
         return self._take()
 
     def impair(self, reason: str, now_ms: int) -> list[Effect]:
@@ -546,11 +561,10 @@ class Replica:
             self._send(to, Appended(self.epoch, min(match, self.stored), round))
 
     def _ack_to(self) -> tuple[ReplicaId, ...]:
-        """The leader; and all voters where leader and self are no majority, so that each can
-        count for itself without waiting for the leader's word."""
+        """The leader, and whoever else counts this."""
         assert self.leader_id is not None
         voters = self.memberships.current.voters
-        if majority(voters) <= 2 or self.id not in voters:
+        if not tell_each_other(voters) or self.id not in voters:
             return (self.leader_id,)
         others = tuple(v for v in voters if v not in (self.id, self.leader_id))
         return (self.leader_id, *others)

@@ -123,7 +123,11 @@ class Server:
         self.journal.local = self.home.kept
         self.clients = Clients(self)
         self._transport = Transport(
-            self.node.replica.id, self._on_envelope, self.clients.connect, cw.REQUEST_MAX
+            self.node.replica.id,
+            self._on_envelope,
+            self.clients.connect,
+            partial(self._soon, self._on_gone),
+            cw.REQUEST_MAX,
         )
         self._effects: deque[Effect] = deque()
         self._accepted: list[Accepted] = []  # not in the index yet
@@ -262,6 +266,9 @@ class Server:
             self.clients.relayed(envelope.message)
         else:
             self._carry_out(self.node.receive(envelope, self.now_ms()))
+
+    def _on_gone(self, node: int) -> None:
+        self._carry_out(self.node.gone(node, self.now_ms()))
 
     def _carry_out(self, effects: list[Effect]) -> None:
         """In order; what a step itself leads to comes after what was due before it."""

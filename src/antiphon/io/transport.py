@@ -278,6 +278,8 @@ class Link:
                 self._complain("the connection was lost")
             except (OSError, FormatError) as error:
                 self._complain(str(error) or type(error).__name__)
+                if isinstance(error, ConnectionRefusedError):
+                    self._hub.on_gone(self._node)
             if loop.time() - began > REDIAL_MAX_S:
                 pause = REDIAL_MIN_S  # it had worked for a while
             self._wake.clear()
@@ -311,12 +313,15 @@ class Transport:
         me: ReplicaId,
         on_envelope: Callable[[Envelope], None],
         on_client: Callable[[Connection], ClientHandler],
+        on_gone: Callable[[int], None],
         client_frame_max: int,
     ) -> None:
+        """`on_gone`: nobody listens at the address of this node, its host says."""
         self.own = wire.Hello(wire.MAGIC, wire.OLDEST, wire.NEWEST, "server", me)
         self.hello = wire.encode_hello(self.own)
         self.on_envelope = on_envelope
         self._on_client = on_client
+        self.on_gone = on_gone
         self._client_frame_max = client_frame_max
         self._me = me
         self._links: dict[int, Link] = {}

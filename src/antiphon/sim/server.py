@@ -176,6 +176,10 @@ class SimServer:
     def receive(self, envelope: Envelope) -> None:
         self.carry_out(self.node.receive(envelope, self.now_ms()))
 
+    def told_gone(self, node: int) -> None:
+        """By the network: nobody listens there. It may listen again by now."""
+        self.carry_out(self.node.gone(node, self.now_ms()))
+
     def propose(self, pack: bytes, session: int, sequence: int, client: int) -> None:
         if self.machine.last_sequence(session) >= sequence:
             self.world.acknowledge(self, client, session, sequence)

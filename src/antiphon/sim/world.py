@@ -40,6 +40,11 @@ CALM_US = 2_000
 """What a message or a sync takes at most where the faults have stopped: even the most impatient
 election timeout must be worth waiting for."""
 
+TOLD_GONE = 0.7
+"""How likely a server learns that another's process has ended; and within which time: the other
+may be back by then."""
+TOLD_GONE_US = 500_000
+
 
 class World:
     def __init__(self, plan: Plan, story: list[tuple[int, int, str]] | None = None) -> None:
@@ -157,6 +162,11 @@ class World:
             self.lost.add(server.id)
         if server.node.replica.stored == 0:
             self.founding_deaths += 1
+        random = stream(self.seed, "gone", server.number, server.lives)
+        for other in self.servers.values():
+            if other.alive and random.random() < TOLD_GONE:
+                delay_us = random.randrange(TOLD_GONE_US)
+                self.at(delay_us, self.on_server, other, other.lives, other.told_gone, server.number)
 
     def may_lose(self, server: SimServer) -> bool:
         """Whether the failure model admits that this server's memory goes: in no membership that
