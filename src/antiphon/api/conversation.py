@@ -189,8 +189,10 @@ class Conversation:
         self._state = State.PAUSING
         self._outbox = Outbox(session, packing or SelfClocking())
         self.try_send = self._outbox.put
-        """As `send`, but None if there is no `room`. Without a detour: this is called for every
-        message."""
+        """As `send`, but None if there is no `room`."""
+
+        self.send_more = self._outbox.more
+        """Without a detour: this is called for almost every message."""
 
         self.try_send_packed = self._outbox.put_packed
 

@@ -8,6 +8,9 @@ has a number in its stream (the session's own, or that of a named producer), fro
 put in here.
 
 What is held is bounded: when `has_room` is false, senders wait for `room()`.
+
+One batch is *open*: it may take more messages. `put` opens it, and almost every message is only one
+`more` like the last one, which costs little: what is counted is counted when the batch is sealed.
 """
 
 from __future__ import annotations
@@ -38,22 +41,28 @@ ROOM_BYTES = 8 << 20
 class Stream:
     """One sequence of messages: the session's own (producer 0), or a named producer's."""
 
-    __slots__ = ("producer", "sequence", "settled", "unanswered")
+    __slots__ = ("open", "producer", "sealed", "settled", "unanswered")
 
     def __init__(self, producer: int, sequence: int) -> None:
         self.producer = producer
-        self.sequence = sequence  # of the last message put in
+        self.sealed = sequence  # of the last message in a batch that takes no more
         self.settled = sequence  # up to here all is answered
+        self.open: Batch | None = None
         self.unanswered: deque[Batch] = deque()  # that have left
+
+    @property
+    def sequence(self) -> int:
+        """Of the last message put in."""
+        return self.sealed if self.open is None else self.open.last
 
 
 class Batch(Ticket):
     """Messages that leave as one pack, and are answered together."""
 
     __slots__ = (
+        "_count",
         "_neglected",
         "body",
-        "count",
         "destination",
         "first",
         "flags",
@@ -63,6 +72,7 @@ class Batch(Ticket):
         "pack",
         "size",
         "stream",
+        "taker",
     )
 
     def __init__(
@@ -73,9 +83,10 @@ class Batch(Ticket):
         self.destination = destination
         self.flags = flags
         self.key = key
+        self.taker: object = None  # who gave it its last message may give it more of that kind
         self.left = False  # it is on its way, or there and back
         self.first = stream.sequence + 1
-        self.count = 0
+        self._count = 0  # when it is no longer open
         self.size = 0
         self.messages: list[Outgoing] = []
         self.body = b""  # instead of these, if they came packed
@@ -88,11 +99,19 @@ class Batch(Ticket):
             self._neglected.append(self.error)
 
     @property
+    def count(self) -> int:
+        return self._count or len(self.messages)
+
+    @property
     def last(self) -> int:
         return self.first + self.count - 1
 
+    def seal(self, count: int) -> None:
+        """It takes no more messages."""
+        self._count = count
+
     def close(self, session: int) -> None:
-        """No more messages: from now on it is a pack."""
+        """From now on it is a pack."""
         body, flags = (self.body, 0) if self.body else columns.encode(self.messages)
         self.messages, self.body = [], b""
         self.left = True
@@ -141,10 +160,7 @@ class Outbox:
         self, stream: Stream, destination: str, flags: int, message: Outgoing, key: Any = None
     ) -> Batch | None:
         """The batch that it is in, with others of the same `key` only; None: there is no room.
-        Raises `ResourceAllocationError`, before anything else, on a message that is too big. Called
-        for every message: nothing is done here that could be done for a pack."""
-        if not self.has_room:
-            return None
+        Raises `ResourceAllocationError`, before anything else, on a message that is too big."""
         _, body, extra, _ = message
         size = len(body) + len(extra) + MESSAGE_BYTES
         batch = self._open
@@ -158,33 +174,65 @@ class Outbox:
             or batch.key != key
         ):
             self._check_size(size)
-            batch = self._open = Batch(stream, destination, flags, key, self.neglected)
+            self._seal()
+            if not self.has_room:
+                return None
+            batch = self._open = stream.open = Batch(
+                stream, destination, flags, key, self.neglected
+            )
             self._gathering.append(batch)
         batch.flags |= flags
         batch.messages.append(message)
-        batch.count += 1
         batch.size += size
-        stream.sequence += 1
-        self._held_bytes += size
-        if self._held_bytes >= ROOM_BYTES:
-            self.has_room = False
+        batch.taker = None
+        if batch.size >= self._bytes_max:
+            self._seal()
         return batch
+
+    def more(self, taker: object, message: Outgoing) -> Batch | None:
+        """One more message without headers into the open batch, if `taker` was set with the one
+        before it; None: `put` it. Called for almost every message: nothing is done here that could
+        be done for a pack."""
+        batch = self._open
+        if batch is None or batch.taker is not taker:
+            return None
+        messages = batch.messages
+        size = batch.size + len(message[1]) + MESSAGE_BYTES
+        if size > self._bytes_max or len(messages) >= self._messages_max:
+            return None
+        batch.size = size
+        messages.append(message)
+        return batch
+
+    def _seal(self) -> None:
+        """The open batch takes no more; now it is counted."""
+        batch = self._open
+        if batch is None:
+            return
+        batch.seal(len(batch.messages))
+        batch.stream.sealed = batch.last
+        batch.stream.open = self._open = None
+        self._hold(batch.size)
+
+    def _hold(self, size: int) -> None:
+        self._held_bytes += size
+        self.has_room = self._held_bytes < ROOM_BYTES
 
     def put_packed(
         self, stream: Stream, destination: str, flags: int, body: bytes, count: int
     ) -> Batch | None:
         """The same for the body of a pack, which becomes one as it is."""
-        if not self.has_room:
-            return None
         size = len(body) + count * MESSAGE_BYTES
         self._check_size(size)
+        self._seal()
+        if not self.has_room:
+            return None
         batch = Batch(stream, destination, flags, None, self.neglected)
-        batch.body, batch.count, batch.size = body, count, size
+        batch.body, batch.size = body, size
+        batch.seal(count)
         self._gathering.append(batch)
-        self._open = None
-        stream.sequence += count
-        self._held_bytes += size
-        self.has_room = self._held_bytes < ROOM_BYTES
+        stream.sealed = batch.last
+        self._hold(size)
         return batch
 
     def _check_size(self, size: int) -> None:
@@ -213,7 +261,7 @@ class Outbox:
         while self._gathering and self.may_leave and self._is_ripe(self._gathering[0], now_ms):
             batch = self._gathering.popleft()
             if batch is self._open:
-                self._open = None
+                self._seal()
             self.due_ms = None
             batch.close(self._session)
             batch.stream.unanswered.append(batch)
@@ -260,6 +308,7 @@ class Outbox:
 
     def fail(self, sent: JMSError, unsent: JMSError) -> list[Ticket]:
         """Nothing more will be answered, nor taken in."""
+        self._seal()
         settled: list[Ticket] = []
         for stream in self.streams.values():
             while stream.unanswered:
@@ -269,7 +318,6 @@ class Outbox:
             batch.finish(_copy(unsent))
             settled.append(batch)
         self._gathering.clear()
-        self._open = None
         self.due_ms = None
         self._held_bytes = 0
         settled = self._with_room(settled)

@@ -131,13 +131,14 @@ class BaseProducer:
         self._context = context
         self._connection = context.connection
         self._conversation = context.connection.conversation
-        self._try_send = self._conversation.try_send
+        self._send_more = self._conversation.send_more
         self._allow_pickle = context.connection.options.allow_pickle
         self._transacted = context.transaction is not None
         # What `_post` leaves out is needed here.
         self._by_steps = self._transacted or context.connection.trace is not None
         self._closed = False
         self._checked: Destination | None = None  # the last one that was found good to send to
+        self._taker = object()  # of what goes there: see `Outbox.more`
         self._stream: Stream | None = None  # None: of a named one that is not open yet
         self._opening: Request | None = None
         if name is None:
@@ -189,7 +190,11 @@ class BaseProducer:
         message: Any = (kind, body, b"", time.time_ns() // 1_000_000)
         connection = self._connection
         with connection.lock:
-            batch = self._try_send(stream, destination.text, 0, message)
+            batch = self._send_more(self._taker, message)
+            if batch is None:
+                batch = self._conversation.try_send(stream, destination.text, 0, message)
+                if batch is not None:
+                    batch.taker = self._taker
         if self._conversation.idles:
             connection.wake()
         return batch
@@ -253,6 +258,7 @@ class BaseProducer:
             )
         destination.check_sendable()
         self._checked = destination
+        self._taker = object()
 
     def _why_not(self) -> JMSError:
         if self._context.unusable:
