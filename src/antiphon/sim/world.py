@@ -166,7 +166,9 @@ class World:
         for other in self.servers.values():
             if other.alive and random.random() < TOLD_GONE:
                 delay_us = random.randrange(TOLD_GONE_US)
-                self.at(delay_us, self.on_server, other, other.lives, other.told_gone, server.number)
+                self.at(
+                    delay_us, self.on_server, other, other.lives, other.told_gone, server.number
+                )
 
     def may_lose(self, server: SimServer) -> bool:
         """Whether the failure model admits that this server's memory goes: in no membership that
