@@ -62,17 +62,20 @@ class Batch(Ticket):
     __slots__ = (
         "_count",
         "_neglected",
+        "bodies",
         "body",
         "destination",
+        "extras",
         "first",
         "flags",
         "key",
+        "kinds",
         "left",
-        "messages",
         "pack",
         "size",
         "stream",
         "taker",
+        "times",
     )
 
     def __init__(
@@ -88,7 +91,10 @@ class Batch(Ticket):
         self.first = stream.sequence + 1
         self._count = 0  # when it is no longer open
         self.size = 0
-        self.messages: list[Outgoing] = []
+        self.kinds = bytearray()  # messages, by columns
+        self.bodies: list[bytes] = []
+        self.times: list[int] = []  # ms
+        self.extras: dict[int, bytes] = {}  # of those that have any, by their place
         self.body = b""  # instead of these, if they came packed
         self.pack = b""  # until it has left
         self._neglected = neglected
@@ -100,11 +106,20 @@ class Batch(Ticket):
 
     @property
     def count(self) -> int:
-        return self._count or len(self.messages)
+        return self._count or len(self.bodies)
 
     @property
     def last(self) -> int:
         return self.first + self.count - 1
+
+    def add(self, message: Outgoing, size: int) -> None:
+        kind, body, extra, timestamp = message
+        if extra:
+            self.extras[len(self.bodies)] = extra
+        self.kinds.append(kind)
+        self.bodies.append(body)
+        self.times.append(timestamp)
+        self.size += size
 
     def seal(self, count: int) -> None:
         """It takes no more messages."""
@@ -112,8 +127,8 @@ class Batch(Ticket):
 
     def close(self, session: int) -> None:
         """From now on it is a pack."""
-        body, flags = (self.body, 0) if self.body else columns.encode(self.messages)
-        self.messages, self.body = [], b""
+        body, flags = (self.body, 0) if self.body else self._encoded()
+        self._forget_messages()
         self.left = True
         self.pack = pack.encode(
             self.destination,
@@ -125,8 +140,17 @@ class Batch(Ticket):
             flags | self.flags,
         )
 
+    def _encoded(self) -> tuple[bytes, int]:
+        extras = [self.extras.get(i, b"") for i in range(self.count)] if self.extras else ()
+        return columns.encode_columns(bytes(self.kinds), self.bodies, self.times, extras)
+
+    def _forget_messages(self) -> None:
+        self.kinds, self.bodies, self.times, self.extras = bytearray(), [], [], {}
+        self.body = b""
+
     def finish(self, error: JMSError | None = None) -> None:
-        self.messages, self.body, self.pack = [], b"", b""
+        self._forget_messages()
+        self.pack = b""
         self.settle(error)
 
 
@@ -182,26 +206,27 @@ class Outbox:
             )
             self._gathering.append(batch)
         batch.flags |= flags
-        batch.messages.append(message)
-        batch.size += size
+        batch.add(message, size)
         batch.taker = None
         if batch.size >= self._bytes_max:
             self._seal()
         return batch
 
-    def more(self, taker: object, message: Outgoing) -> Batch | None:
+    def more(self, taker: object, kind: int, body: bytes, timestamp: int) -> Batch | None:
         """One more message without headers into the open batch, if `taker` was set with the one
         before it; None: `put` it. Called for almost every message: nothing is done here that could
         be done for a pack."""
         batch = self._open
         if batch is None or batch.taker is not taker:
             return None
-        messages = batch.messages
-        size = batch.size + len(message[1]) + MESSAGE_BYTES
-        if size > self._bytes_max or len(messages) >= self._messages_max:
+        bodies = batch.bodies
+        size = batch.size + len(body) + MESSAGE_BYTES
+        if size > self._bytes_max or len(bodies) >= self._messages_max:
             return None
         batch.size = size
-        messages.append(message)
+        batch.kinds.append(kind)
+        bodies.append(body)
+        batch.times.append(timestamp)
         return batch
 
     def _seal(self) -> None:
@@ -209,7 +234,7 @@ class Outbox:
         batch = self._open
         if batch is None:
             return
-        batch.seal(len(batch.messages))
+        batch.seal(len(batch.bodies))
         batch.stream.sealed = batch.last
         batch.stream.open = self._open = None
         self._hold(batch.size)

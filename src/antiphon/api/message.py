@@ -548,15 +548,18 @@ _CLASSES = (
 
 
 def arrived(arrival: Arrival, indexes: Iterable[int]) -> Iterator[Message]:
-    """Messages of a pack. Nothing of them is decoded yet; and little is done, for it is done for
-    every message."""
-    assert arrival.columns is not None
-    kinds, unread, new = arrival.columns.kinds, _UNREAD, object.__new__
+    """Messages of a pack. Little is done, for it is done for every message: of plain bytes the body
+    is cut out, nothing else is decoded yet."""
+    columns = arrival.columns
+    assert columns is not None
+    pack, at, bounds, kinds = columns.pack, columns.bodies, columns.body_bounds, columns.kinds
+    unread, new = _UNREAD, object.__new__
     for i in indexes:
-        message = new(_CLASSES[kinds[i]])
+        kind = kinds[i]
+        message = new(_CLASSES[kind])
         message._arrival = arrival
         message._index = i
-        message._body = unread
+        message._body = pack[at + bounds[i] : at + bounds[i + 1]] if kind == BYTES else unread
         message._extra = message._properties = message._sent = None
         yield message
 

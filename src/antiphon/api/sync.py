@@ -10,6 +10,7 @@ import threading
 from _thread import allocate_lock
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from queue import SimpleQueue
 from types import EllipsisType, TracebackType
 from typing import IO, Any, TypeVar, Unpack, cast
@@ -248,16 +249,20 @@ class Consumer(BaseConsumer):
 
     def __iter__(self) -> Iterator[Message]:
         """Until the consumer is closed. A message is acknowledged when the next is asked for."""
+        return chain.from_iterable(self._runs())
+
+    def _runs(self) -> Iterator[Iterable[Message]]:
+        """Messages as they can be had: many at once, if there are and may be."""
         while True:
             if self._lends and not self.finished and (loan := self._borrow()) is not None:
-                yield from self._lent(loan)
+                yield self._lent(loan)
                 continue
             message = None if self.finished else self._take(in_loop=True)
             if message is None:
                 message = run(self._looping())
             if message is None:
                 return
-            yield message
+            yield (message,)
 
     def _lent(self, loan: Loan) -> Iterator[Message]:
         slice_ = loan.slice

@@ -30,7 +30,7 @@ from typing import cast
 from antiphon.bench.connections import cpu_s
 from antiphon.bench.crew import PATIENCE_S, Crew, Job, Shape, Slice, hear, start
 from antiphon.formats import columns, pack
-from antiphon.formats.columns import BYTES, Columns, Outgoing
+from antiphon.formats.columns import BYTES, Columns
 
 HOST = "127.0.0.1"
 DATA, MEMBER, COMMITS = b"D", b"M", b"C"
@@ -64,26 +64,29 @@ class RelaySender:
     def __init__(self, sock: socket.socket) -> None:
         self.per_pack = 1
         self._socket = sock
-        self._gathered: list[Outgoing] = []
+        self._bodies: list[bytes] = []
+        self._times: list[int] = []  # when they were sent, ms
         self._messages = 0
         self._sent = 0  # bytes
         self._counts = Counts()
 
     def send(self, body: bytes) -> None:
-        self._gathered.append(Outgoing(BYTES, body, b"", time.time_ns() // 1_000_000))
-        if len(self._gathered) >= self.per_pack:
+        self._bodies.append(body)
+        self._times.append(time.time_ns() // 1_000_000)
+        if len(self._bodies) >= self.per_pack:
             self._send_pack()
 
     def flush(self, last: None) -> None:
-        if self._gathered:
+        if self._bodies:
             self._send_pack()
         self._hear(0)
 
     def _send_pack(self) -> None:
-        messages, self._gathered = self._gathered, []
-        body, flags = columns.encode(messages)
-        one = pack.encode(DESTINATION, len(messages), body, 1, self._messages + 1, 0, flags)
-        self._messages += len(messages)
+        count = len(self._bodies)
+        body, flags = columns.encode_columns(bytes((BYTES,)) * count, self._bodies, self._times)
+        self._bodies, self._times = [], []
+        one = pack.encode(DESTINATION, count, body, 1, self._messages + 1, 0, flags)
+        self._messages += count
         self._socket.sendall(_LENGTH.pack(len(one)) + one)
         self._sent += _LENGTH.size + len(one)
         self._hear(UNANSWERED_BYTES)

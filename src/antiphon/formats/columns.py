@@ -51,10 +51,17 @@ class Outgoing(NamedTuple):
 def encode(messages: Sequence[Outgoing]) -> tuple[bytes, int]:
     """The body of a pack, and the flags that go with it."""
     kinds, bodies, extras, times = zip(*messages, strict=True)
-    if any(extras):
-        tables = (_times(times), bytes(kinds), _ends(bodies), _ends(extras))
-        return b"".join((*tables, *bodies, *extras)), EXTRAS
-    return b"".join((_times(times), bytes(kinds), _ends(bodies), *bodies)), 0
+    return encode_columns(bytes(kinds), bodies, times, extras if any(extras) else ())
+
+
+def encode_columns(
+    kinds: bytes, bodies: Sequence[bytes], times: Sequence[int], extras: Sequence[bytes] = ()
+) -> tuple[bytes, int]:
+    """The same for who has gathered messages by columns; `extras` is empty if none has one."""
+    tables = (_times(times), kinds, _ends(bodies))
+    if not extras:
+        return b"".join((*tables, *bodies)), 0
+    return b"".join((*tables, _ends(extras), *bodies, *extras)), EXTRAS
 
 
 class Packed(NamedTuple):
@@ -88,7 +95,7 @@ def _check_column(ends: bytes, blob: bytes, count: int) -> None:
         raise FormatError(f"columns for {count} messages do not fit together")
 
 
-def _times(times: tuple[int, ...]) -> bytes:
+def _times(times: Sequence[int]) -> bytes:
     base, latest = min(times), max(times)
     if base == latest:
         return base.to_bytes(8, "little") + bytes(4 * len(times))
@@ -99,7 +106,7 @@ def _times(times: tuple[int, ...]) -> bytes:
     return struct.pack(f"<Q{len(times)}I", base, *map(base.__rsub__, times))
 
 
-def _ends(blobs: tuple[bytes, ...]) -> bytes:
+def _ends(blobs: Sequence[bytes]) -> bytes:
     return struct.pack(f"<{len(blobs)}I", *accumulate(map(len, blobs)))
 
 
@@ -107,11 +114,11 @@ class Columns:
     """The messages of a pack, by index from 0. The checksum is not verified (`check` does)."""
 
     __slots__ = (
-        "_bodies",
-        "_body_bounds",
         "_extra_bounds",
         "_extras",
         "_times",
+        "bodies",
+        "body_bounds",
         "header",
         "kinds",
         "pack",
@@ -125,9 +132,10 @@ class Columns:
         self.stamp = 0  # of the entry that the messages became visible with, for who knows it
         self.header = header = packs.read_header(pack)
         at = layout(pack, header)
-        self._times, self._bodies, self._extras = at.times, at.bodies, at.extras
+        self._times, self.bodies, self._extras = at.times, at.bodies, at.extras
         self.kinds = pack[at.kinds : at.body_ends]
-        self._body_bounds = _bounds(pack, at.body_ends, 0, header.count)
+        # Body `i` begins in the pack at `bodies` plus bound `i`, and ends at bound `i + 1`.
+        self.body_bounds = _bounds(pack, at.body_ends, 0, header.count)
         self._extra_bounds = _bounds(pack, at.extra_ends, 0, header.count) if at.extra_ends else ()
 
     @property
@@ -145,7 +153,7 @@ class Columns:
         return base + _u32(self.pack, at + 8 + 4 * i)
 
     def body(self, i: int) -> bytes:
-        at, bounds = self._bodies, self._body_bounds
+        at, bounds = self.bodies, self.body_bounds
         return self.pack[at + bounds[i] : at + bounds[i + 1]]
 
     def extra(self, i: int) -> bytes:

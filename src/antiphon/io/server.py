@@ -136,6 +136,7 @@ class Server:
         self._syncing = False
         self._part_lost = False  # of the snapshot that is coming in, for want of room
         self._membership: Membership | None = None  # the one whose addresses are dialled
+        self._leader: ReplicaId | None = None  # the one that clients' requests go to
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._chores: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
@@ -264,8 +265,12 @@ class Server:
     def _on_envelope(self, envelope: Envelope) -> None:
         if isinstance(envelope.message, Relay):
             self.clients.relayed(envelope.message)
-        else:
-            self._carry_out(self.node.receive(envelope, self.now_ms()))
+            return
+        effects = self.node.receive(envelope, self.now_ms())
+        if effects or self.node.replica.leader_id is not self._leader:
+            self._carry_out(effects)
+        else:  # another acknowledgement of what is decided, as most are that come last
+            self._arm_timer()
 
     def _on_gone(self, node: int) -> None:
         self._carry_out(self.node.gone(node, self.now_ms()))
@@ -453,6 +458,7 @@ class Server:
         if self.ended.done():
             return
         self._check_contexts()
+        self._leader = self.node.replica.leader_id
         self.clients.propose()
         self._settle_due = False
         written = self._write()
