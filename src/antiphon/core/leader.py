@@ -290,7 +290,8 @@ class Leadership:
             # It has what was sent, and meanwhile more is gone from our log: once more, the newest.
             self._start_snapshot(p)
         p.next = max(p.next, p.match + 1)
-        self.advance_commit()
+        if p.match > self._r.commit:
+            self.advance_commit()
         if self._r.leading is self:
             self._confirm_reads()
             self._replicate(p)
@@ -430,8 +431,10 @@ class Leadership:
     def _promote_learner(self, p: Progress) -> None:
         """A learner counts once it holds what was committed a round ago. Earlier, it would take
         the quorum away from those who do."""
+        if p.id in self._r.memberships.current.voters or p.flow is not Flow.REPLICATE:
+            return
         member = self._r.memberships.current.member(p.id.node)
-        if member is None or member.voter or p.flow is not Flow.REPLICATE:
+        if member is None or member.voter:
             return
         if p.match >= max(self._commit_a_round_ago, self._first_own) and self._round > 0:
             self._change_to(

@@ -133,6 +133,8 @@ class Node:
     def _run(self, effects: list[Effect]) -> list[Effect]:
         """All that is delivered in one step is applied as one: whoever hears of it finds the
         machine's state as it was after the last of these entries."""
+        if not effects:
+            return effects
         out: list[Effect] = []
         entries: list[Entry] = []
         last = max((at for at, e in enumerate(effects) if isinstance(e, Deliver)), default=-1)

@@ -659,6 +659,7 @@ Answer = (
 )
 
 _encoder = msgspec.msgpack.Encoder()
+_WITH_PACKS = (Deliver, Delivered)
 _NO_BYTES = b"\xc4\x00"  # in msgpack
 _BYTES_32 = struct.Struct(">BI")  # goes before bytes, where more than 65535 follow
 _request: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
@@ -671,7 +672,7 @@ def encode(message: Request | Answer) -> bytes:
 
 def encode_parts(message: Answer) -> tuple[bytes, ...]:
     """The same in parts, of which a large pack to deliver is one: so it need not be copied."""
-    if not isinstance(message, Deliver | Delivered) or len(message.pack) <= 0xFFFF:
+    if not isinstance(message, _WITH_PACKS) or len(message.pack) <= 0xFFFF:
         return (_encoder.encode(message),)
     bare = msgspec.structs.replace(message, pack=b"")
     rest = (message.age, message.reason) if isinstance(message, Deliver) else ()

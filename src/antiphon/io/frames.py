@@ -17,41 +17,43 @@ SMALL_BYTES = 64 << 10
 class FrameReader:
     def __init__(self, limit: int) -> None:
         self.limit = limit  # of a frame's body; may change between two frames
-        self._held: list[bytes] = []  # the beginning of a frame that has not arrived whole
-        self._held_bytes = 0
-        self._needed = 0  # bytes until it has
+        self._start = b""  # of a frame whose length is not known yet
+        self._held: list[bytes] = []  # of the body of a frame that has not arrived whole
+        self._missing = 0  # bytes of it
+        self._crc = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """The bodies of the frames that are complete now; to be taken to the end."""
-        if self._held:
-            self._hold(data)
-            if self._held_bytes < self._needed:
-                return  # a large frame gathers without being looked at again and again
-            data = b"".join(self._held)
-            self._held, self._held_bytes = [], 0
         at = 0
-        while (end := self._end(data, at)) <= len(data):
-            _, crc = wire.prefix(data, at)
-            yield wire.unframe(data[at + wire.PREFIX_SIZE : end], crc)
-            at = end
-        if at < len(data):
-            self._hold(data[at:])
-            self._needed = end - at
+        if self._missing:
+            if len(data) < self._missing:
+                self._hold(data)
+                return  # a large frame gathers without being looked at again and again
+            at = self._missing
+            yield self._complete(memoryview(data)[:at])
+        elif self._start:
+            data = self._start + data
+        while (start := at + wire.PREFIX_SIZE) <= len(data):
+            length, crc = wire.prefix(data, at)
+            if length > self.limit:
+                raise FormatError(f"a frame of {length} bytes announced; the limit is {self.limit}")
+            at = start + length
+            if at > len(data):
+                self._start, self._held = b"", [data[start:]]
+                self._missing, self._crc = at - len(data), crc
+                return
+            yield wire.unframe(data[start:at], crc)
+        self._start = data[at:]
 
     def _hold(self, data: bytes) -> None:
         """Large pieces by reference; a growing buffer would be copied again and again."""
-        if self._held and len(self._held[-1]) + len(data) <= SMALL_BYTES:
+        if len(self._held[-1]) + len(data) <= SMALL_BYTES:
             self._held[-1] += data  # many small ones would cost more than they hold
         else:
             self._held.append(data)
-        self._held_bytes += len(data)
+        self._missing -= len(data)
 
-    def _end(self, data: bytes, at: int) -> int:
-        """Where the frame at `at` ends; until its length is known, where that would be."""
-        start = at + wire.PREFIX_SIZE
-        if start > len(data):
-            return start
-        length, _ = wire.prefix(data, at)
-        if length > self.limit:
-            raise FormatError(f"a frame of {length} bytes announced; the limit is {self.limit}")
-        return start + length
+    def _complete(self, rest: memoryview) -> bytes:
+        body = b"".join((*self._held, rest))  # copied once
+        self._held, self._missing = [], 0
+        return wire.unframe(body, self._crc)
