@@ -746,9 +746,11 @@ class Home:
         self._store_acks(now_ms)
         if self._reign is None:
             return
+        self._send_acks(now_ms)
+        if not self._due and not self._proposals.due:
+            return
         due, self._due = self._due, {}
         packs = (p for served in due for p in served.publisher.unproposed(now_ms))
-        self._send_acks(now_ms)
         # Commands behind the packs: who closes a session has sent them before.
         payloads = chain(packs, self._proposals.take(now_ms))
         self._out += (Propose(some) for some in _bounded(payloads))
@@ -771,8 +773,11 @@ class Home:
         """When `tick` and `flush` are to be called; None: not before something else happens."""
         if not self._links and not self._proposals and not self._unlogged:
             return None
-        due = (self._looked_ms + LOOK_MS, self._acking.due_ms, self._keeping.acking.due_ms)
-        return min(ms for ms in due if ms is not None)
+        due = self._looked_ms + LOOK_MS
+        for acks_ms in (self._acking.due_ms, self._keeping.acking.due_ms):
+            if acks_ms is not None and acks_ms < due:
+                due = acks_ms
+        return due
 
     def tick(self, now_ms: int) -> None:
         if now_ms < self._looked_ms + LOOK_MS:

@@ -40,6 +40,10 @@ class Proposals:
     def __contains__(self, key: Hashable) -> bool:
         return key in self._wanted
 
+    @property
+    def due(self) -> bool:
+        return bool(self._due)
+
     def want(self, key: Hashable, what: command.Command, after: int = 0) -> None:
         """Propose this until `done`, but not before this number is `reached`; it takes the place of
         what had that key."""

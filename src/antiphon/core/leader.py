@@ -197,7 +197,8 @@ class Leadership:
         for progress in list(self._progress.values()):
             self._replicate(progress)
         r.emit(Persist(entries, (EntriesStored(r.log.last, r.epoch),)))
-        self.advance_commit()
+        if len(r.memberships.current.voters) == 1:
+            self.advance_commit()  # otherwise others must have them, too
 
     # -- Replicating ---------------------------------------------------------------------------
 

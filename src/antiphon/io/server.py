@@ -266,11 +266,11 @@ class Server:
         if isinstance(envelope.message, Relay):
             self.clients.relayed(envelope.message)
             return
+        replica = self.node.replica
         effects = self.node.receive(envelope, self.now_ms())
-        if effects or self.node.replica.leader_id is not self._leader:
+        # Otherwise it is one more acknowledgement of what is decided, and nothing is due earlier.
+        if effects or replica.leader_id is not self._leader or replica.newcomer is not None:
             self._carry_out(effects)
-        else:  # another acknowledgement of what is decided, as most are that come last
-            self._arm_timer()
 
     def _on_gone(self, node: int) -> None:
         self._carry_out(self.node.gone(node, self.now_ms()))
@@ -504,8 +504,9 @@ class Server:
         there was no room, and it is tried again later."""
         try:
             self.journal.flush()
-            accepted, self._accepted = tuple(self._accepted), []
-            self.journal.index(accepted)
+            if self._accepted:
+                accepted, self._accepted = tuple(self._accepted), []
+                self.journal.index(accepted)
         except DiskFullError as error:
             self._disk_full(error)
             return False
