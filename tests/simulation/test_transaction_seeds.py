@@ -43,9 +43,12 @@ def test_half_of_the_seeds_with_programs_have_them() -> None:
 @pytest.mark.timeout(300)
 def test_transactions_end_in_all_ways() -> None:
     outcomes: Counter[str] = Counter()
-    for plan in plans(20, has_transactions):
+    ways = {"committed", "staged", "void", "refused"}
+    for plan in plans(80, has_transactions):  # which of them are refused changes with the code
         outcomes.update(run(plan).ledger.deals.outcomes)
-    assert set(outcomes) == {"committed", "staged", "void", "refused"}
+        if set(outcomes) == ways and outcomes["committed"] > 100:
+            break
+    assert set(outcomes) == ways
     assert outcomes["committed"] > 100
 
 
