@@ -31,6 +31,7 @@ from antiphon.bench.connections import cpu_s
 from antiphon.bench.crew import PATIENCE_S, Crew, Job, Shape, Slice, hear, start
 from antiphon.formats import columns, pack
 from antiphon.formats.columns import BYTES, Columns
+from antiphon.io.memory import keep_freed_memory
 
 HOST = "127.0.0.1"
 DATA, MEMBER, COMMITS = b"D", b"M", b"C"
@@ -48,6 +49,7 @@ _LENGTH = struct.Struct("<I")
 
 @contextmanager
 def connection(port: int, letter: bytes) -> Iterator[socket.socket]:
+    keep_freed_memory()
     with socket.create_connection((HOST, port)) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.sendall(letter)
@@ -268,6 +270,7 @@ class Incoming(asyncio.Protocol):
 
 
 def _serve(pipe: Pipe, followers: list[int] | None, file: Path | None) -> None:
+    keep_freed_memory()
     import uvloop
 
     async def serve() -> None:

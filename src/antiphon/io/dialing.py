@@ -15,6 +15,7 @@ from antiphon.errors import FormatError
 from antiphon.formats import wire
 from antiphon.formats.entry import ReplicaId
 from antiphon.io.frames import FrameReader
+from antiphon.io.memory import keep_freed_memory
 from antiphon.io.transport import JOIN_BYTES, Address
 
 OnBodies = Callable[[list[bytes]], None]
@@ -37,6 +38,7 @@ class ClientLink(Protocol):
 
 async def dial(address: Address, on_bodies: OnBodies, on_lost: OnLost) -> ClientLink:
     """Raises `OSError` or `FormatError`. How long it may take is the caller's affair."""
+    keep_freed_memory()
     loop = asyncio.get_running_loop()
     _, link = await loop.create_connection(lambda: TcpLink(on_bodies, on_lost), *address)
     try:

@@ -19,6 +19,8 @@ from antiphon.errors import IllegalStateError, JMSError
 from antiphon.io.config import ServeOptions
 from antiphon.io.files import FileDisk
 from antiphon.io.journal_disk import RamDisk
+from antiphon.io.loop import new_event_loop
+from antiphon.io.memory import keep_freed_memory
 from antiphon.io.metrics import Metrics
 from antiphon.io.server import Server
 from antiphon.io.transport import Address, format_address
@@ -33,9 +35,10 @@ def run(options: ServeOptions) -> int:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     _raise_file_limit()
+    keep_freed_memory()
     disk = RamDisk() if options.storage == "memory" else FileDisk(options.data)
     try:
-        with asyncio.Runner(loop_factory=_new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(_serve(options, disk))
     finally:
         if isinstance(disk, FileDisk):
@@ -49,14 +52,6 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (ValueError, OSError):  # some systems state no real limit, and take none either
         logger.warning("the limit of open files stays at %d", soft)
-
-
-def _new_event_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:  # there is none for this system; the built-in loop does, more slowly
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
 
 
 async def _serve(options: ServeOptions, disk: FileDisk | RamDisk) -> int:
