@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Protocol
 
 PACKS_IN_FLIGHT = 4
-PACK_BYTES = 256 << 10
+PACK_BYTES = 1 << 20
 """Beyond this a pack takes no more messages; a larger message is a pack of its own."""
 
 PACK_MESSAGES = 4096
