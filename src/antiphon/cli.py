@@ -347,7 +347,7 @@ def _add_bench(commands: Commands) -> None:
     example = "antiphon bench throughput --storage memory --seconds 10"
     bench = _add_group(commands, "bench", "measure, beside what the bare machine could do", example)
     for name, what in (
-        ("throughput", "messages a second from one publisher to all members"),
+        ("throughput", "messages a second to all members, and what they cost"),
         ("latency", "from the publish call to the delivery, at a light load"),
     ):
         parser = _add_command(
@@ -384,11 +384,25 @@ def _add_bench_options(parser: argparse.ArgumentParser) -> None:
         help="subscribers, each a process (default: %(default)s)",
     )
     parser.add_argument(
+        "--publishers",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="each a process, all at the leader (default: %(default)s)",
+    )
+    parser.add_argument(
         "--size",
         type=_positive,
         default=100,
         metavar="BYTES",
         help="bytes a message (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--packing",
+        type=_packing,
+        default="adaptive",
+        metavar="POLICY",
+        help="adaptive, off, fixed=N or hill-climbing[=SECONDS] (default: %(default)s)",
     )
     parser.add_argument(
         "--seconds", type=float, default=20.0, metavar="S", help="how long (default: %(default)s)"
@@ -846,6 +860,16 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return int(text)
+
+
+def _packing(text: str) -> str:
+    from antiphon.api.conversation_policies import policy_of
+
+    try:
+        policy_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def _address(text: str) -> Address:

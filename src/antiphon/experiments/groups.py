@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import product
@@ -69,15 +68,11 @@ def run(args: argparse.Namespace) -> int:
 def measure(plan: Plan, folder: Path) -> dict[str, Row]:
     """Returns what is known of each run besides its events, which are in the folder."""
     facts: dict[str, Row] = {}
-    with (
-        tempfile.TemporaryDirectory("-antiphon-experiment") as data,
-        Progress(console=Console(stderr=True), transient=True) as progress,
-    ):
+    with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("starting", total=plan.steps)
         for servers, contexts in product(plan.servers, plan.contexts):
             with ExitStack() as stack:
-                place = Path(data, f"{servers}-{contexts}")
-                crew = Crew(stack, place, servers, STORAGE[contexts], contexts)
+                crew = Crew(stack, servers, STORAGE[contexts], contexts)
                 for size in plan.sizes:
                     progress.update(bar, description=f"{servers} servers, {size} members")
                     crew.grow(size)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -71,12 +70,11 @@ class Notes:
 def measure(plan: Plan, folder: Path) -> Notes:
     notes = Notes(folder)
     with (
-        tempfile.TemporaryDirectory("-antiphon-experiment") as data,
         Progress(console=Console(stderr=True), transient=True) as progress,
         ExitStack() as stack,
     ):
         bar = progress.add_task("starting", total=len(plan.degrees))
-        crew = Crew(stack, Path(data, "servers"), SERVERS, "memory", "replicated")
+        crew = Crew(stack, SERVERS, "memory", "replicated")
         crew.grow(MEMBERS)
         for source in plan.degrees:
             progress.update(bar, description=source)
