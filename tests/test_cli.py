@@ -122,6 +122,7 @@ def test_wrong_usage_exits_2_and_says_why(
         ("bench throughput", "antiphon.bench.compare.throughput"),
         ("bench latency", "antiphon.bench.compare.latency"),
         ("bench peers --sizes 100 1000", "antiphon.bench.peers.run"),
+        ("bench packing --quick", "antiphon.experiments.packing_bench.run"),
         ("experiment groups", "antiphon.experiments.groups.run"),
         ("experiment packing", "antiphon.experiments.packing.run"),
         ("trace show x.trace", "antiphon.trace_show.run"),

@@ -364,6 +364,7 @@ def _add_bench(commands: Commands) -> None:
     _add_bench_soak(bench)
     _add_bench_start(bench)
     _add_bench_growth(bench)
+    _add_bench_packing(bench)
     _add_bench_spark(bench)
     _add_bench_peers(bench)
 
@@ -525,6 +526,18 @@ def _add_bench_growth(bench: Commands) -> None:
     )
     parser.add_argument("--quick", action="store_true", help="a few points, to see that it works")
     parser.add_argument("--out", metavar="DIR", help="figures and charts go here")
+    _add_json(parser)
+
+
+def _add_bench_packing(bench: Commands) -> None:
+    parser = _add_command(
+        bench,
+        "packing",
+        "packing policies, sizes and sources: JBora's tables 1 to 3 and figures 3, 5 and 6",
+        "antiphon bench packing --quick",
+        _implementation("antiphon.experiments.packing_bench", "run"),
+    )
+    parser.add_argument("--quick", action="store_true", help="a few points, to see that it works")
     _add_json(parser)
 
 

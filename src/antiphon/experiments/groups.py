@@ -25,7 +25,8 @@ from rich.progress import Progress
 
 from antiphon.experiments import published, raw
 from antiphon.experiments.crew import Crew, Done, Run
-from antiphon.experiments.output import Output, Row
+from antiphon.experiments.evaluation import Row, with_losses
+from antiphon.experiments.output import Output
 from antiphon.experiments.sources import Source
 from antiphon.spark import latency, session
 from antiphon.spark.charts import Line
@@ -103,11 +104,6 @@ def evaluate(spark: SparkSession, facts: dict[str, Row], folder: Path) -> list[R
     found = latency.rows(latency.by_run(latency.messages(spark.read.parquet(str(folder)))))
     by_name = {row["run"]: row for row in found}
     return [with_losses({**fact, **by_name[name]}) for name, fact in facts.items()]
-
-
-def with_losses(row: Row) -> Row:
-    """Every message is due at every member."""
-    return {**row, "lost": row["sent"] * row["members"] - row["deliveries"]}
 
 
 # -- Telling ---------------------------------------------------------------------------------------
