@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import antiphon
-from antiphon import cli
+from antiphon import cli, cli_parts
 
 FIXTURES = Path(__file__).parent / "fixtures"
 URL = "antiphon://127.0.0.1:7470"
@@ -35,10 +35,10 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, argparse.Namespac
         def __init__(self, module: str) -> None:
             self.module = module
 
-        def __getattr__(self, function: str) -> cli.Handler:
+        def __getattr__(self, function: str) -> cli_parts.Handler:
             return lambda args: calls.append((f"{self.module}.{function}", args)) or 0
 
-    monkeypatch.setattr(cli, "import_module", AnyModule)
+    monkeypatch.setattr(cli_parts, "import_module", AnyModule)
     return calls
 
 
