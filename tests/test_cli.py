@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import antiphon
-from antiphon import cli
+from antiphon import cli, cli_parts
 
 FIXTURES = Path(__file__).parent / "fixtures"
 URL = "antiphon://127.0.0.1:7470"
@@ -35,10 +35,10 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, argparse.Namespac
         def __init__(self, module: str) -> None:
             self.module = module
 
-        def __getattr__(self, function: str) -> cli.Handler:
+        def __getattr__(self, function: str) -> cli_parts.Handler:
             return lambda args: calls.append((f"{self.module}.{function}", args)) or 0
 
-    monkeypatch.setattr(cli, "import_module", AnyModule)
+    monkeypatch.setattr(cli_parts, "import_module", AnyModule)
     return calls
 
 
@@ -64,6 +64,7 @@ def test_each_help_ends_with_an_example_that_parses(command: str) -> None:
         ("sim --seeds 3 --seed 4", "not allowed with"),
         ("sim --audit", "--audit needs --trace"),
         ("bench peers --sizes 100 0", "not a number above 0"),
+        ("bench latency --packing loose", "'loose' is no packing policy"),
         ("serve --listen 7470", "not HOST:PORT"),
         ("serve --listen localhost:99999", "not HOST:PORT"),
         ("serve --node 1", "--node and --cluster go together"),
@@ -121,6 +122,7 @@ def test_wrong_usage_exits_2_and_says_why(
         ("bench throughput", "antiphon.bench.compare.throughput"),
         ("bench latency", "antiphon.bench.compare.latency"),
         ("bench peers --sizes 100 1000", "antiphon.bench.peers.run"),
+        ("bench packing --quick", "antiphon.experiments.packing_bench.run"),
         ("experiment groups", "antiphon.experiments.groups.run"),
         ("experiment packing", "antiphon.experiments.packing.run"),
         ("trace show x.trace", "antiphon.trace_show.run"),

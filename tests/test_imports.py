@@ -46,7 +46,10 @@ MAY_IMPORT = {
     "pyspark_antiphon": {"spark"},
     "__main__": {"cli"},
     "cli": EVERYTHING
-    | {"bench", "chaos", "demo", "doctor", "experiments", "group_cli", "pubsub_cli", "trace_show"},
+    | {"bench", "chaos", "demo", "doctor", "experiments", "group_cli", "pubsub_cli", "trace_show"}
+    | {"cli_bench", "cli_parts"},
+    "cli_bench": {"api", "cli_parts"},
+    "cli_parts": {"spark"},
 }
 
 PURE_LAYERS = {"formats", "core", "broker"}

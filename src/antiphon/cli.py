@@ -13,16 +13,29 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from types import FrameType
-from typing import TypeAlias
 
 from antiphon._version import __version__
+from antiphon.cli_bench import add_bench
+from antiphon.cli_parts import (
+    Commands,
+    Handler,
+    add_command,
+    add_contexts,
+    add_group,
+    add_json,
+    add_parser,
+    add_storage,
+    add_traces,
+    epilog,
+    implementation,
+    on_spark,
+    positive,
+    seconds,
+)
 from antiphon.errors import FormatError, InvalidDestinationError, JMSError
 
-Handler = Callable[..., int]
 Address = tuple[str, int]
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,7 +66,7 @@ def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="antiphon",
         description="Group communication through the JMS model.",
-        epilog=_example("antiphon demo"),
+        epilog=epilog("antiphon demo"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"antiphon {__version__}")
@@ -67,7 +80,7 @@ def _build_parser() -> argparse.ArgumentParser:
     _add_doctor(commands)
     _add_sim(commands)
     _add_chaos(commands)
-    _add_bench(commands)
+    add_bench(commands)
     _add_experiment(commands)
     _add_journal(commands)
     _add_trace(commands)
@@ -77,7 +90,7 @@ def _build_parser() -> argparse.ArgumentParser:
 
 
 def _add_serve(commands: Commands) -> None:
-    parser = _add_parser(
+    parser = add_parser(
         commands,
         "serve",
         "run one server in the foreground",
@@ -94,7 +107,7 @@ def _add_serve(commands: Commands) -> None:
         "or 127.0.0.1:7470)",
     )
     parser.add_argument(
-        "--node", type=_positive, metavar="N", help="this server's number in --cluster"
+        "--node", type=positive, metavar="N", help="this server's number in --cluster"
     )
     parser.add_argument(
         "--cluster",
@@ -105,8 +118,8 @@ def _add_serve(commands: Commands) -> None:
     parser.add_argument(
         "--data", metavar="DIR", help="journal, if durable (default: ./antiphon-data)"
     )
-    _add_storage(parser, default=None)
-    _add_contexts(parser, default=None)
+    add_storage(parser, default=None)
+    add_contexts(parser, default=None)
     parser.add_argument(
         "--metrics",
         type=_address,
@@ -125,33 +138,33 @@ def _serve(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
         options = serve_options(given, args.config)
     except FormatError as error:
         parser.error(str(error))
-    return _implementation("antiphon.io.serve", "run")(options)
+    return implementation("antiphon.io.serve", "run")(options)
 
 
 def _add_cluster(commands: Commands) -> None:
-    cluster = _add_group(
+    cluster = add_group(
         commands, "cluster", "start, look at and change a cluster", "antiphon cluster up 3"
     )
-    up = _add_command(
+    up = add_command(
         cluster,
         "up",
         "run N local servers, until Ctrl-C",
         "antiphon cluster up 3",
-        _implementation("antiphon.io.cluster", "up"),
+        implementation("antiphon.io.cluster", "up"),
     )
-    up.add_argument("servers", type=_positive, metavar="N", help="how many servers")
+    up.add_argument("servers", type=positive, metavar="N", help="how many servers")
     up.add_argument("--data", metavar="DIR", help="keep the journals here (default: temporary)")
-    _add_storage(up)
-    _add_contexts(up)
-    status = _add_command(
+    add_storage(up)
+    add_contexts(up)
+    status = add_command(
         cluster,
         "status",
         "leader, epoch and every node's role",
         "antiphon cluster status antiphon://127.0.0.1:7470",
-        _implementation("antiphon.io.cluster", "status"),
+        implementation("antiphon.io.cluster", "status"),
     )
     _add_url(status)
-    _add_json(status)
+    add_json(status)
     _add_change(
         cluster, "add", "add servers, one after the other", _node_address, "4=127.0.0.1:7474"
     )
@@ -167,12 +180,12 @@ def _add_change(
     sample: str,
     nargs: str | int = "+",
 ) -> None:
-    parser = _add_command(
+    parser = add_command(
         cluster,
         change,
         text,
         f"antiphon cluster {change} antiphon://127.0.0.1:7470 {sample}",
-        _implementation("antiphon.io.cluster", "change"),
+        implementation("antiphon.io.cluster", "change"),
     )
     _add_url(parser)
     parser.add_argument(
@@ -182,12 +195,12 @@ def _add_change(
 
 
 def _add_pub(commands: Commands) -> None:
-    parser = _add_command(
+    parser = add_command(
         commands,
         "pub",
         "send messages by hand",
         "antiphon pub antiphon://127.0.0.1:7470 topic:Alarms Fire! -p floor=4",
-        _implementation("antiphon.pubsub_cli", "publish"),
+        implementation("antiphon.pubsub_cli", "publish"),
     )
     _add_url(parser)
     _add_destination(parser)
@@ -203,13 +216,13 @@ def _add_pub(commands: Commands) -> None:
         help="a number, true, false or a text; 'NAME=\"4\"' is the text 4",
     )
     parser.add_argument("--priority", type=_priority, metavar="N", help="0 to 9; 4 is usual")
-    parser.add_argument("--ttl", type=_seconds, metavar="S", help="expires after S seconds")
-    parser.add_argument("--delay", type=_seconds, metavar="S", help="delivered after S seconds")
-    _add_json(parser)
+    parser.add_argument("--ttl", type=seconds, metavar="S", help="expires after S seconds")
+    parser.add_argument("--delay", type=seconds, metavar="S", help="delivered after S seconds")
+    add_json(parser)
 
 
 def _add_sub(commands: Commands) -> None:
-    parser = _add_parser(
+    parser = add_parser(
         commands,
         "sub",
         "show messages as they come, until Ctrl-C",
@@ -218,10 +231,10 @@ def _add_sub(commands: Commands) -> None:
     _add_url(parser)
     _add_destination(parser)
     parser.add_argument("--selector", metavar="S", help="only messages that fit, as 'floor > 3'")
-    parser.add_argument("--count", type=_positive, metavar="N", help="end after so many")
+    parser.add_argument("--count", type=positive, metavar="N", help="end after so many")
     parser.add_argument(
         "--timeout",
-        type=_seconds,
+        type=seconds,
         metavar="S",
         help="end when none has come for S seconds; with --count that is a failure",
     )
@@ -236,7 +249,7 @@ def _add_sub(commands: Commands) -> None:
     )
     parser.add_argument("--client-id", metavar="ID", help="who this is, to the servers")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    subscribe = _implementation("antiphon.pubsub_cli", "subscribe")
+    subscribe = implementation("antiphon.pubsub_cli", "subscribe")
     parser.set_defaults(handler=lambda args: subscribe(_checked_sub(parser, args)))
 
 
@@ -261,12 +274,12 @@ def _priority(text: str) -> int:
 
 
 def _add_watch_group(commands: Commands) -> None:
-    parser = _add_command(
+    parser = add_command(
         commands,
         "group",
         "show a group as it lives: views, suspects, who is behind; until Ctrl-C",
         "antiphon group antiphon://127.0.0.1:7470 accounts",
-        _implementation("antiphon.group_cli", "run"),
+        implementation("antiphon.group_cli", "run"),
     )
     _add_url(parser)
     parser.add_argument("name", metavar="NAME", help="the group's")
@@ -274,35 +287,35 @@ def _add_watch_group(commands: Commands) -> None:
 
 
 def _add_demo(commands: Commands) -> None:
-    _add_command(
+    add_command(
         commands,
         "demo",
         "the main job, end to end",
         "antiphon demo",
-        _implementation("antiphon.demo", "run"),
+        implementation("antiphon.demo", "run"),
     )
 
 
 def _add_sim(commands: Commands) -> None:
-    parser = _add_command(
+    parser = add_command(
         commands,
         "sim",
         "simulate whole clusters under faults, and check what they promise",
         "antiphon sim --seeds 200 --json",
-        _implementation("antiphon.sim.cli", "run"),
+        implementation("antiphon.sim.cli", "run"),
     )
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
-        "--seeds", type=_positive, default=100, metavar="N", help="how many (default: %(default)s)"
+        "--seeds", type=positive, default=100, metavar="N", help="how many (default: %(default)s)"
     )
     which.add_argument("--seed", type=int, metavar="S", help="replay this one seed")
     parser.add_argument(
         "--first-seed", type=int, metavar="S", help="count from here (default: fresh seeds)"
     )
-    _add_traces(parser)
+    add_traces(parser)
     parser.add_argument(
         "--processes",
-        type=_positive,
+        type=positive,
         default=os.cpu_count() or 1,
         metavar="N",
         help="how many at a time (default: one a core, here %(default)s)",
@@ -313,20 +326,20 @@ def _add_sim(commands: Commands) -> None:
         default=True,
         help="make a failing seed's story as short as it still fails",
     )
-    _add_json(parser)
+    add_json(parser)
 
 
 def _add_chaos(commands: Commands) -> None:
-    parser = _add_command(
+    parser = add_command(
         commands,
         "chaos",
         "real servers and programs under faults, and whether they keep their promises",
         "antiphon chaos --seconds 30 --seed 7",
-        _implementation("antiphon.chaos.run", "run"),
+        implementation("antiphon.chaos.run", "run"),
     )
     parser.add_argument(
         "--seconds",
-        type=_seconds,
+        type=seconds,
         default=30.0,
         metavar="S",
         help="how long things break (default: %(default)s)",
@@ -335,200 +348,29 @@ def _add_chaos(commands: Commands) -> None:
         "--seed", type=int, metavar="N", help="what breaks when (default: a fresh one)"
     )
     parser.add_argument(
-        "--servers", type=_positive, default=3, metavar="N", help="servers (default: %(default)s)"
+        "--servers", type=positive, default=3, metavar="N", help="servers (default: %(default)s)"
     )
-    _add_storage(parser)
-    _add_contexts(parser)
-    _add_traces(parser)
-    _add_json(parser)
-
-
-def _add_bench(commands: Commands) -> None:
-    example = "antiphon bench throughput --storage memory --seconds 10"
-    bench = _add_group(commands, "bench", "measure, beside what the bare machine could do", example)
-    for name, what in (
-        ("throughput", "messages a second from one publisher to all members"),
-        ("latency", "from the publish call to the delivery, at a light load"),
-    ):
-        parser = _add_command(
-            bench,
-            name,
-            what,
-            example.replace("throughput", name),
-            _implementation("antiphon.bench.compare", name),
-        )
-        _add_bench_options(parser)
-    _add_bench_connections(bench)
-    _add_bench_selectors(bench)
-    _add_bench_failover(bench)
-    _add_bench_soak(bench)
-    _add_bench_start(bench)
-    _add_bench_growth(bench)
-    _add_bench_spark(bench)
-    _add_bench_peers(bench)
-
-
-def _add_bench_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--servers",
-        type=int,
-        choices=(1, 3, 5),
-        default=3,
-        help="servers, each a process (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--members",
-        type=_positive,
-        default=3,
-        metavar="N",
-        help="subscribers, each a process (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--size",
-        type=_positive,
-        default=100,
-        metavar="BYTES",
-        help="bytes a message (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=20.0, metavar="S", help="how long (default: %(default)s)"
-    )
-    _add_storage(parser)
-    _add_contexts(parser)
-    _add_traces(parser)
-    _add_json(parser)
-
-
-def _add_bench_connections(bench: Commands) -> None:
-    parser = _add_command(
-        bench,
-        "connections",
-        "what idle clients cost a server",
-        "antiphon bench connections --clients 10000 --json",
-        _implementation("antiphon.bench.connections", "run"),
-    )
-    parser.add_argument(
-        "--clients",
-        type=_positive,
-        default=10_000,
-        metavar="N",
-        help="connections (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=20.0, metavar="S", help="how long (default: %(default)s)"
-    )
-    _add_storage(parser)
-    _add_json(parser)
-
-
-def _add_bench_selectors(bench: Commands) -> None:
-    parser = _add_command(
-        bench,
-        "selectors",
-        "what up to a thousand consumers with selectors cost a server",
-        "antiphon bench selectors --storage memory --seconds 15",
-        _implementation("antiphon.bench.selectors", "run"),
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=20.0, metavar="S", help="how long (default: %(default)s)"
-    )
-    _add_storage(parser)
-    _add_json(parser)
-
-
-def _add_bench_failover(bench: Commands) -> None:
-    parser = _add_command(
-        bench,
-        "failover",
-        "how long members of a group get nothing when a server fails",
-        "antiphon bench failover --storage memory --rounds 10",
-        _implementation("antiphon.bench.failover", "run"),
-    )
-    parser.add_argument(
-        "--rounds",
-        type=_positive,
-        default=50,
-        metavar="N",
-        help="of each kind of failure (default: %(default)s)",
-    )
-    _add_storage(parser)
-    _add_json(parser)
-
-
-def _add_bench_soak(bench: Commands) -> None:
-    parser = _add_command(
-        bench,
-        "soak",
-        "full load for a long time, in which nobody may be suspected",
-        "antiphon bench soak --minutes 60 --json",
-        _implementation("antiphon.bench.soak", "run"),
-    )
-    parser.add_argument(
-        "--minutes",
-        type=_minutes,
-        default=60.0,
-        metavar="N",
-        help="how long (default: %(default)s)",
-    )
-    _add_storage(parser)
-    _add_json(parser)
-
-
-def _add_bench_start(bench: Commands) -> None:
-    parser = _add_command(
-        bench,
-        "start",
-        "import, embedded server, cluster, and recovery of a large journal",
-        "antiphon bench start --journal-mb 100",
-        _implementation("antiphon.bench.start", "run"),
-    )
-    parser.add_argument(
-        "--rounds", type=_positive, default=5, metavar="N", help="(default: %(default)s)"
-    )
-    parser.add_argument(
-        "--journal-mb",
-        type=_positive,
-        default=1000,
-        metavar="MB",
-        help="messages in the journal that is recovered (default: %(default)s)",
-    )
-    _add_json(parser)
-
-
-def _add_bench_growth(bench: Commands) -> None:
-    parser = _add_command(
-        bench,
-        "growth",
-        "what it costs to have more of something",
-        "antiphon bench growth members --out growth",
-        _implementation("antiphon.bench.growth", "run"),
-    )
-    parser.add_argument(
-        "dimension",
-        nargs="?",
-        choices=("members", "servers", "backlog", "topics", "subscriptions", "connections"),
-        help="what there is more of (default: all of these in turn)",
-    )
-    parser.add_argument("--quick", action="store_true", help="a few points, to see that it works")
-    parser.add_argument("--out", metavar="DIR", help="figures and charts go here")
-    _add_json(parser)
+    add_storage(parser)
+    add_contexts(parser)
+    add_traces(parser)
+    add_json(parser)
 
 
 def _add_experiment(commands: Commands) -> None:
     example = "antiphon experiment groups --quick --out groups"
-    experiment = _add_group(
+    experiment = add_group(
         commands, "experiment", "measure what the literature measured, and report on it", example
     )
     for name, what in (
         ("groups", "latency and throughput over group sizes: the thesis' figures 6.7 to 6.10"),
         ("packing", "packing policies, sizes and sources: JBora's tables 1 to 3"),
     ):
-        parser = _add_command(
+        parser = add_command(
             experiment,
             name,
             what,
             example.replace("groups", name),
-            _on_spark("antiphon experiment", f"antiphon.experiments.{name}"),
+            on_spark("antiphon experiment", f"antiphon.experiments.{name}"),
         )
         parser.add_argument(
             "--quick", action="store_true", help="a few points, to see that it works"
@@ -540,140 +382,84 @@ def _add_experiment(commands: Commands) -> None:
             help="raw events, results, charts and the report go here (default: %(default)s)",
         )
         parser.add_argument("--master", metavar="URL", help="Spark's (default: this machine)")
-        _add_json(parser)
+        add_json(parser)
 
 
 def _add_doctor(commands: Commands) -> None:
-    parser = _add_command(
+    parser = add_command(
         commands,
         "doctor",
         "look at this machine, and say what to mend",
         "antiphon doctor --data /var/lib",
-        _implementation("antiphon.doctor", "run"),
+        implementation("antiphon.doctor", "run"),
     )
     parser.add_argument(
         "--data", metavar="DIR", default=".", help="measure this folder's disk (default: here)"
     )
-    _add_json(parser)
-
-
-def _add_bench_spark(bench: Commands) -> None:
-    parser = _add_command(
-        bench,
-        "spark",
-        "how fast Spark reads a topic, beside Parquet",
-        "antiphon bench spark --messages 1000000",
-        _on_spark("antiphon bench spark", "antiphon.bench.spark"),
-    )
-    parser.add_argument(
-        "--messages",
-        type=_positive,
-        default=2_000_000,
-        metavar="N",
-        help="of 100 bytes (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--rounds", type=_positive, default=5, metavar="N", help="(default: %(default)s)"
-    )
-    parser.add_argument("--master", metavar="URL", help="of Spark (default: local[*])")
-    _add_json(parser)
-
-
-def _add_bench_peers(bench: Commands) -> None:
-    parser = _add_command(
-        bench,
-        "peers",
-        "the same work by JetStream, RabbitMQ and Redis, in turns with Antiphon",
-        "antiphon bench peers --fetch",
-        _implementation("antiphon.bench.peers", "run"),
-    )
-    parser.add_argument(
-        "--sizes",
-        type=_positive,
-        nargs="+",
-        default=(100, 1000, 10_000),
-        metavar="BYTES",
-        help="bytes a message (default: 100 1000 10000)",
-    )
-    parser.add_argument(
-        "--rounds", type=_positive, default=5, metavar="N", help="(default: %(default)s)"
-    )
-    parser.add_argument(
-        "--seconds",
-        type=_seconds,
-        default=2.0,
-        metavar="S",
-        help="of each turn at full speed, and again at a light load (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--fetch",
-        action="store_true",
-        help="servers that are not here: unpack the distribution's packages into the user's cache",
-    )
-    _add_json(parser)
+    add_json(parser)
 
 
 def _add_journal(commands: Commands) -> None:
-    journal = _add_group(
+    journal = add_group(
         commands, "journal", "look into a journal", "antiphon journal inspect ./antiphon-data"
     )
-    inspect = _add_command(
+    inspect = add_command(
         journal,
         "inspect",
         "what the files of a journal hold, and whether they are whole",
         "antiphon journal inspect ./antiphon-data",
-        _implementation("antiphon.io.inspect", "run"),
+        implementation("antiphon.io.inspect", "run"),
     )
     inspect.add_argument("dir", metavar="DIR", help="a server's data folder")
-    _add_json(inspect)
+    add_json(inspect)
 
 
 def _add_archive(commands: Commands) -> None:
-    parser = _add_command(
+    parser = add_command(
         commands,
         "archive",
         "turn what is finished in a journal into Parquet, on Spark",
         "antiphon archive ./antiphon-data ./archive",
-        _on_spark("antiphon archive", "antiphon.spark.archive"),
+        on_spark("antiphon archive", "antiphon.spark.archive"),
     )
     parser.add_argument(
         "journal", metavar="JOURNAL", help="a server's data folder; the server may run"
     )
     parser.add_argument("archive", metavar="ARCHIVE", help="where to, or what to go on with")
     parser.add_argument("--master", metavar="URL", help="of Spark (default: this machine)")
-    _add_json(parser)
+    add_json(parser)
 
 
 def _add_trace(commands: Commands) -> None:
-    trace = _add_group(
+    trace = add_group(
         commands, "trace", "look into delivery traces", "antiphon trace show traces/7-a-1.trace"
     )
-    show = _add_command(
+    show = add_command(
         trace,
         "show",
         "print the events of a trace file",
         "antiphon trace show traces/7-a-1.trace",
-        _implementation("antiphon.trace_show", "run"),
+        implementation("antiphon.trace_show", "run"),
     )
     show.add_argument("file", metavar="FILE", help="a file ending in .trace")
-    to_parquet = _add_command(
+    to_parquet = add_command(
         trace,
         "to-parquet",
         "write the events of all trace files of a folder as one Parquet table",
         "antiphon trace to-parquet traces traces.parquet",
-        _on_spark("antiphon trace to-parquet", "antiphon.spark.trace_table"),
+        on_spark("antiphon trace to-parquet", "antiphon.spark.trace_table"),
     )
     to_parquet.add_argument("dir", metavar="DIR", help="a folder with files ending in .trace")
     to_parquet.add_argument("out", metavar="OUT", help="the file to write")
 
 
 def _add_audit(commands: Commands) -> None:
-    parser = _add_command(
+    parser = add_command(
         commands,
         "audit",
         "check on Spark what groups promise, over delivery traces of any size",
         "antiphon audit traces",
-        _on_spark("antiphon audit", "antiphon.spark.audit_report"),
+        on_spark("antiphon audit", "antiphon.spark.audit_report"),
     )
     parser.add_argument(
         "trace", metavar="TRACE", help="a folder with files ending in .trace, or a Parquet table"
@@ -681,103 +467,7 @@ def _add_audit(commands: Commands) -> None:
     parser.add_argument(
         "--master", metavar="URL", help="where Spark runs (default: on all cores of this machine)"
     )
-    _add_json(parser)
-
-
-def _add_parser(commands: Commands, name: str, text: str, example: str) -> argparse.ArgumentParser:
-    return commands.add_parser(
-        name,
-        help=text,
-        description=f"{text[0].upper()}{text[1:]}.",
-        epilog=_example(example),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-
-
-def _add_command(
-    commands: Commands, name: str, text: str, example: str, handler: Handler
-) -> argparse.ArgumentParser:
-    parser = _add_parser(commands, name, text, example)
-    parser.set_defaults(handler=handler)
-    return parser
-
-
-def _add_group(commands: Commands, name: str, text: str, example: str) -> Commands:
-    parser = _add_parser(commands, name, text, example)
-    return parser.add_subparsers(metavar="COMMAND", required=True)
-
-
-def _implementation(module: str, function: str) -> Handler:
-    """Calls `module.function(args)`, importing the module only then."""
-
-    def handler(args: object) -> int:
-        run: Handler = getattr(import_module(module), function)
-        return run(args)
-
-    return handler
-
-
-def _on_spark(what: str, module: str) -> Handler:
-    """Calls `module.run(args)`; where the extra is not installed, says how to get it."""
-    run = _implementation(module, "run")
-
-    def handler(args: object) -> int:
-        _require_spark(what)
-        return run(args)
-
-    return handler
-
-
-def _require_spark(what: str) -> None:
-    from antiphon.spark.session import require
-
-    require(what)
-
-
-def _example(line: str) -> str:
-    return f"example:\n  {line}"
-
-
-def _add_storage(parser: argparse.ArgumentParser, default: str | None = "durable") -> None:
-    parser.add_argument(
-        "--storage",
-        choices=("durable", "memory"),
-        default=default,
-        help="whether an entry counts once synced to disk, or once in memory (default: durable)",
-    )
-
-
-def _add_contexts(parser: argparse.ArgumentParser, default: str | None = "replicated") -> None:
-    parser.add_argument(
-        "--contexts",
-        choices=("replicated", "local"),
-        default=default,
-        help="which servers know how far a subscriber is: all, or its own (default: replicated)",
-    )
-
-
-def _add_traces(parser: argparse.ArgumentParser) -> None:
-    """After the command's own options: what it does then is followed by the audit."""
-    parser.add_argument("--trace", metavar="DIR", help="keep the delivery traces here")
-    parser.add_argument(
-        "--audit", action="store_true", help="end with `antiphon audit` of what is in --trace"
-    )
-    command: Handler = parser.get_default("handler")
-
-    def then_audit(args: argparse.Namespace) -> int:
-        if args.audit and args.trace is None:
-            parser.error("--audit needs --trace")
-        if not args.audit:
-            return command(args)
-        _require_spark("--audit")  # now, and not when the work is done
-        code = command(args)
-        return max(code, _implementation("antiphon.spark.audit_report", "at_the_end")(args))
-
-    parser.set_defaults(handler=then_audit)
-
-
-def _add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="end with one JSON object on a line")
+    add_json(parser)
 
 
 def _add_url(parser: argparse.ArgumentParser) -> None:
@@ -813,26 +503,6 @@ def _property(text: str) -> tuple[str, object]:
     return name, read if isinstance(read, bool | int | float | str) else value
 
 
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
-    return seconds
-
-
-def _minutes(text: str) -> float:
-    try:
-        minutes = float(text)
-    except ValueError:
-        minutes = 0.0
-    if not 0 < minutes < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of minutes above 0")
-    return minutes
-
-
 def _url(text: str) -> str:
     if text != "-":
         return text
@@ -840,12 +510,6 @@ def _url(text: str) -> str:
         return os.environ["ANTIPHON_URL"]
     except KeyError:
         raise argparse.ArgumentTypeError("- needs ANTIPHON_URL to be set") from None
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return int(text)
 
 
 def _address(text: str) -> Address:
@@ -860,7 +524,7 @@ def _node_address(text: str) -> tuple[int, Address]:
     node, equals, address = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not NODE=HOST:PORT")
-    return _positive(node), _address(address)
+    return positive(node), _address(address)
 
 
 def _cluster(text: str) -> dict[int, Address]:

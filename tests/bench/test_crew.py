@@ -2,8 +2,8 @@
 
 import pytest
 
-from antiphon.bench.compare import Turns, _figures
-from antiphon.bench.crew import Crew, Flood, Load, Part, Slice
+from antiphon.bench.compare import Turns, figures, percentiles, times
+from antiphon.bench.crew import Board, Crew, Flood, Load, Paced, Part, Slice, receive
 from antiphon.bench.relay import Counts
 from antiphon.errors import IllegalStateError
 from tests.bench.leaky import open_receiver, open_sender
@@ -24,7 +24,7 @@ def slice_of(seconds: float, messages: int, delays_ms: list[list[int]]) -> Slice
         for place, delays in enumerate(delays_ms)
     ]
     publisher = Part(messages, 0, ended // 2, 1.0, sent)
-    return Slice(publisher, members, 2.5, 1.5, messages // 100)
+    return Slice([publisher], members, 2.5, 1.5, messages // 100, syncs=10)
 
 
 def test_the_slowest_member_counts() -> None:
@@ -39,7 +39,7 @@ def test_delays_to_the_first_and_to_the_last_member() -> None:
 
 def test_figures_are_of_all_processes_and_slices() -> None:
     slices = [slice_of(1.0, 1_000_000, [[1] * 100, [2] * 100]) for _ in range(2)]
-    found = _figures(slices, slices)
+    found = figures(slices, slices)
     assert found["messages_per_s"] == 1_000_000
     assert found["cpu_s_per_million_of"] == {
         "publisher": 1.0,
@@ -48,16 +48,70 @@ def test_figures_are_of_all_processes_and_slices() -> None:
         "members": 4.0,
     }
     assert found["cpu_s_per_million"] == 9.0
-    assert found["latency_ms"] == {"p50": 1.0, "p99": 1.0}
-    assert found["last_delivery_ms"] == {"p50": 2.0, "p99": 2.0}
+    assert found["latency_ms"] == {"p50": 1.0, "p99": 1.0, "p99.9": 1.0}
+    assert found["last_delivery_ms"] == {"p50": 2.0, "p99": 2.0, "p99.9": 2.0}
     assert found["messages_per_pack"] == 100
+    assert found["syncs_per_s"] == 10
 
 
-def test_the_middle_pair_decides_the_ratio() -> None:
+def test_the_spread_is_the_lowest_and_the_highest_slice() -> None:
+    slices = [slice_of(s, 1_000_000, [[1, 1]]) for s in (1.0, 4.0, 2.0)]
+    slices[1] = slices[1]._replace(leader_cpu_s=3.5)
+    found = figures(slices, slices)
+    assert found["messages_per_s"] == 500_000
+    assert found["spread"] == {
+        "messages_per_s": {"lowest": 250_000, "highest": 1_000_000},
+        "cpu_s_per_million": {"lowest": 7.0, "highest": 8.0},
+    }
+
+
+def test_no_percentile_is_beyond_the_slowest_message() -> None:
+    found = percentiles([slice_of(1.0, 3, [[1, 2, 9]])], min)
+    assert found["p50"] == 2
+    assert found["p99"] < found["p99.9"] <= 9
+
+
+def test_every_figure_is_also_told_as_a_multiple_of_the_relays() -> None:
+    ours = {"a": 3, "b_ms": {"p50": 1.0, "p99": 5.0}, "packs": 7, "syncs": 1.0, "spread": {"a": 1}}
+    relays = {"a": 6, "b_ms": {"p50": 0.5, "p99": 2.0}, "syncs": 0.0, "spread": {"a": 2}}
+    assert times(ours, relays) == {"a": 0.5, "b_ms": {"p50": 2.0, "p99": 2.5}}
+
+
+def test_several_publishers_count_together() -> None:
+    sent = [[0, 2_000_000], [1_000_000, 3_000_000]]
+    publishers = [Part(2, began, 0, 1.0, times) for began, times in enumerate(sent)]
+    member = Part(4, 0, 10**9, 1.0, [times + 5_000_000 for part in sent for times in part])
+    both = Slice(publishers, [member])
+    assert (both.messages, both.seconds, both.clients_cpu_s) == (4, 1.0, 3.0)
+    assert both.delays_ms(min) == [5, 5, 5, 5]
+
+
+def test_a_member_tells_the_publishers_apart() -> None:
+    board = Board(1, 2)
+    arriving = iter([b"\1first", b"\0first", b"\1second", b"\0second"])
+    part = receive(Paced(4, 1), arriving, 1, board, 0)
+    assert part.messages == board.counts[0] == 4
+    first_of_1, second_of_1 = part.times[2:]
+    first_of_0, second_of_0 = part.times[:2]
+    assert first_of_1 <= first_of_0 <= second_of_1 <= second_of_0
+
+
+def test_a_flood_ends_when_all_publishers_have_said_how_much_they_send() -> None:
+    board = Board(1, 2)
+    for _ in range(2):
+        board.begin()
+        board.end(1, 512)
+        assert board.target == 0
+        board.end(0, 256)
+        assert board.target == 768
+
+
+def test_ratios_are_those_of_pairs() -> None:
     turns = Turns()
     turns.ours = [slice_of(s, 100, [[1]]) for s in (1.0, 2.0, 50.0)]
     turns.relays = [slice_of(1.0, 100, [[1]]) for _ in range(3)]
-    assert turns.ratio(lambda slice_: slice_.per_s) == pytest.approx(0.5)
+    ratios = turns.ratios(lambda slice_: slice_.per_s)
+    assert ratios == pytest.approx([1.0, 0.5, 0.02])
 
 
 @pytest.mark.parametrize("size", [1, 100, 10_000, 1 << 20, 64 << 20])

@@ -20,8 +20,8 @@ def taken(seconds: float, messages: int) -> Taken:
     """A publisher that uses 1 s, two members with 2 s each, servers with 5 s; packs of 100."""
     ended = round(seconds * 1e9)
     members = [Part(messages, 0, ended, 2.0, []) for _ in range(2)]
-    done = Slice(Part(messages, 0, ended, 1.0, []), members)
-    return Taken(done, Spent(5.0, messages // 100, 2 * messages // 100))
+    done = Slice([Part(messages, 0, ended, 1.0, [])], members)
+    return Taken(done, Spent(2.0, 3.0, messages // 100, 2 * messages // 100, 0))
 
 
 def test_rates_are_the_median_of_the_rounds_and_costs_are_over_all() -> None:
@@ -35,7 +35,9 @@ def test_rates_are_the_median_of_the_rounds_and_costs_are_over_all() -> None:
 
 
 def test_what_was_spent_since() -> None:
-    assert Spent(5.0, 30, 90).since(Spent(2.0, 10, 40)) == (3.0, 20, 50)
+    spent = Spent(5.0, 4.0, 30, 90, 7).since(Spent(2.0, 3.0, 10, 40, 2))
+    assert spent == (3.0, 1.0, 20, 50, 5)
+    assert spent.cpu_s == 4.0
 
 
 def row(topics: int, cost: float) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def contender(name: str, synced: str = "no") -> Contender:
 def flood(per_s: int) -> Slice:
     """Of a second: 1 + 3 * 2 + 2.5 + 0.5 seconds of processor time."""
     members = [Part(per_s, 0, 10**9, 2.0, []) for _ in range(3)]
-    return Slice(Part(per_s, 0, 10**9, 1.0, []), members, 2.5, 0.5)
+    return Slice([Part(per_s, 0, 10**9, 1.0, [])], members, 2.5, 0.5)
 
 
 def light(delay_ms: int) -> Slice:
@@ -33,7 +33,7 @@ def light(delay_ms: int) -> Slice:
         Part(100, 0, 10**9, 0.0, [at + (delay_ms + later) * 10**6 for at in sent])
         for later in (5, 0, 9)
     ]
-    return Slice(Part(100, 0, 10**9, 0.0, sent), members)
+    return Slice([Part(100, 0, 10**9, 0.0, sent)], members)
 
 
 def turns(one: Contender, rates: list[int], delays_ms: list[int]) -> Turns:

@@ -7,7 +7,8 @@ import pytest
 from antiphon.errors import IllegalStateError
 from antiphon.experiments import groups, packing_report
 from antiphon.experiments.crew import Look
-from antiphon.experiments.output import Output, Row
+from antiphon.experiments.evaluation import Row
+from antiphon.experiments.output import Output
 
 
 def a_row(contexts: str, servers: int, members: int, **columns: float) -> Row:

@@ -8,10 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from antiphon.experiments import groups, packing
+from antiphon.experiments import groups, packing, packing_bench, packing_runs
+from antiphon.experiments.crew import Done
 from antiphon.experiments.output import Output
 from antiphon.experiments.packing_plan import BURSTS, MIXED, Plan
-from antiphon.experiments.packing_report import tell
+from antiphon.experiments.packing_report import medians, tell
 from tests.spark.test_charts import needs_nothing
 from tests.spark.test_latency import plainly
 
@@ -44,10 +45,25 @@ def test_groups(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_packing(spark: SparkSession, tmp_path: Path) -> None:
+    """The figures are those that `antiphon bench packing` finds without Spark in the same runs."""
     sources = {"1000": (4,), MIXED: (4,), BURSTS: (8,), "5-20ms": (5,)}
     plan = Plan(sources, rounds=2, seconds=0.1, climbing_s=0.8, step_s=0.1)
     output = Output(str(tmp_path / "out"), "Packing")
-    rows, over = packing.evaluate(spark, packing.measure(plan, output.raw), output.raw)
+    notes, plainly = packing.Notes(output.raw), packing_bench.Found()
+
+    def take(source: str, policy: str, done: Done) -> None:
+        notes.take(source, policy, done)
+        plainly.take(source, policy, done)
+
+    packing_runs.measure(plan, take)
+    rows, over = packing.evaluate(spark, notes, output.raw)
+    for ours, theirs in zip(rows, medians(plainly.rows), strict=True):
+        assert ours["rates"] == pytest.approx(theirs.pop("rates"))
+        assert {name: ours[name] for name in theirs} == pytest.approx(theirs)
+    for source, (looks, rates) in plainly.over.items():
+        assert over[source].looks == looks
+        for ours, theirs in zip(over[source].rates, rates, strict=True):
+            assert {name: ours[name] for name in theirs} == pytest.approx(theirs)
     assert [(row["source"], row["policy"]) for row in rows] == [
         (source, policy) for source in sources for policy in (*plan.in_turns(source), plan.climbing)
     ]

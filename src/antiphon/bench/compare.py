@@ -1,14 +1,16 @@
 """`antiphon bench throughput` and `antiphon bench latency`: Antiphon beside the bare relay.
 
-One publisher and some members, each a process; every message goes to all members. Antiphon and the
-bare relay (`relay.py`) are both there all the time and work in turns, slice by slice, so that
-whatever else happens on the machine hits both. What to trust most: `cpu_s_per_million`, then
+Publishers and members, each a process; every message goes to all members. Antiphon and the bare
+relay (`relay.py`) are both there all the time and work in turns, slice by slice, so that whatever
+else happens on the machine hits both. What to trust most: `cpu_s_per_million`, then
 `of_bare_relay`, then the rates, which move with the machine.
 
 `messages_per_s` is that of the slowest member. `latency_ms` goes from the call that published a
 message to its arrival at the first member, `last_delivery_ms` to its arrival at the last one, at a
-light load of `RATE` messages a second. `of_bare_relay` is Antiphon's rate as a part of the relay's;
-of a latency, the relay's as a part of Antiphon's: 1 would be as quick as can be.
+light load of `RATE` messages a second; `saturated_` is before what they are in a flood, when all
+queues are full. `of_bare_relay` is Antiphon's rate as a part of the relay's; of a latency, the
+relay's as a part of Antiphon's: 1 would be as quick as can be. `times_bare_relay` has every figure
+of Antiphon's divided by the relay's, and `spread` the lowest and the highest of the slices.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from rich.console import Console
 from rich.progress import Progress, TaskID
@@ -37,6 +39,11 @@ LATENCY_PART = 0.2
 """Of the time of a throughput run: what the latencies are taken from."""
 
 
+PERCENTS = (50, 99, 99.9)
+
+Figures = dict[str, Any]
+
+
 class Side(Protocol):
     def work(self, job: Job) -> Slice: ...
 
@@ -48,10 +55,15 @@ class Turns:
         self.ours: list[Slice] = []
         self.relays: list[Slice] = []
 
-    def ratio(self, measure: Callable[[Slice], float]) -> float:
-        """Ours as a part of the relay's, in the middle pair."""
+    def ratios(self, measure: Callable[[Slice], float]) -> list[float]:
+        """Ours as a part of the relay's, in each pair."""
         pairs = zip(self.ours, self.relays, strict=True)
-        return median(measure(ours) / measure(relay) for ours, relay in pairs)
+        return [measure(ours) / measure(relay) for ours, relay in pairs]
+
+
+class Peaks(NamedTuple):
+    ours: Figures
+    relays: Figures
 
 
 class Bench:
@@ -59,17 +71,21 @@ class Bench:
 
     def __init__(self, stack: ExitStack, args: argparse.Namespace) -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory("-antiphon-bench")))
-        shape = Shape(args.servers, args.members, Load(args.size))
-        self._ours = Messaging(stack, shape, folder, args.storage, args.contexts, args.trace)
+        self._shape = Shape(args.servers, args.members, Load(args.size), args.publishers)
+        self._ours = Messaging(
+            stack, self._shape, args.storage, args.contexts, args.packing, args.trace
+        )
         durable = args.storage == "durable"
-        self._relay = BareRelay(stack, shape, folder if durable else None)
+        self._relay = BareRelay(stack, self._shape, folder if durable else None)
         self._progress = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
         self._bar: TaskID = self._progress.add_task("warming up", total=args.seconds)
 
     def warm_up(self) -> int:
         """Run both for a moment; returns how many messages a pack of ours has."""
         ours = self._ours.work(Flood(WARM_S))
-        per_pack = round(ours.publisher.messages / max(1, ours.packs))
+        per_pack = round(ours.messages / max(1, ours.packs))
+        # What publishers gather must not be all that they may be ahead: then nobody would go on.
+        per_pack = min(per_pack, self._shape.load.window // (2 * self._shape.publishers))
         self._relay.work(Flood(WARM_S, per_pack))
         return per_pack
 
@@ -85,6 +101,10 @@ class Bench:
             self._progress.update(self._bar, advance=seconds / rounds)
         return turns
 
+    def peaks(self) -> Peaks:
+        mb = "server_peak_mb"
+        return Peaks({mb: self._ours.peak_mb()}, {mb: self._relay.peak_mb()})
+
 
 def throughput(args: argparse.Namespace) -> int:
     with ExitStack() as stack:
@@ -94,8 +114,10 @@ def throughput(args: argparse.Namespace) -> int:
         flood = bench.turns(
             "flood", args.seconds * (1 - LATENCY_PART), lambda seconds: Flood(seconds, per_pack)
         )
-    of_bare_relay = flood.ratio(lambda slice_: slice_.per_s)
-    return _report("throughput", args, flood, light, of_bare_relay)
+        peaks = bench.peaks()
+    ours = {**figures(flood.ours, light.ours), **_saturated(flood.ours), **peaks.ours}
+    relays = {**figures(flood.relays, light.relays), **_saturated(flood.relays), **peaks.relays}
+    return _report("throughput", args, ours, relays, flood.ratios(lambda one: one.per_s))
 
 
 def latency(args: argparse.Namespace) -> int:
@@ -103,8 +125,11 @@ def latency(args: argparse.Namespace) -> int:
         bench = Bench(stack, args)
         bench.warm_up()
         light = _light(bench, args.seconds)
-    of_bare_relay = 1 / light.ratio(lambda slice_: median(slice_.delays_ms(min)))
-    return _report("latency", args, light, light, of_bare_relay)
+        peaks = bench.peaks()
+    ours = {**figures(light.ours, light.ours), **peaks.ours}
+    relays = {**figures(light.relays, light.relays), **peaks.relays}
+    ratios = light.ratios(lambda one: 1 / median(one.delays_ms(min)))
+    return _report("latency", args, ours, relays, ratios)
 
 
 def _light(bench: Bench, seconds: float) -> Turns:
@@ -114,61 +139,127 @@ def _light(bench: Bench, seconds: float) -> Turns:
 # -- Figures ---------------------------------------------------------------------------------------
 
 
-def _report(
-    title: str, args: argparse.Namespace, load: Turns, light: Turns, of_bare_relay: float
-) -> int:
-    report = {
-        "servers": args.servers,
-        "members": args.members,
-        "size": args.size,
-        "storage": args.storage,
-        "contexts": args.contexts,
-        "seconds": args.seconds,
-        **_figures(load.ours, light.ours),
-        "of_bare_relay": round(of_bare_relay, 3),
-        "bare_relay": _figures(load.relays, light.relays),
-    }
-    print(json.dumps(report)) if args.json else _show(title, report)
-    return 0
-
-
-def _figures(slices: Sequence[Slice], light: Sequence[Slice]) -> dict[str, Any]:
-    millions = sum(slice_.publisher.messages for slice_ in slices) / 1e6
-    packs = sum(slice_.packs for slice_ in slices)
+def figures(slices: Sequence[Slice], light: Sequence[Slice]) -> Figures:
+    messages = sum(one.messages for one in slices)
+    seconds = sum(one.seconds for one in slices)
+    packs = sum(one.packs for one in slices)
     cpu = {
-        "publisher": sum(slice_.publisher.cpu_s for slice_ in slices),
-        "leader": sum(slice_.leader_cpu_s for slice_ in slices),
-        "followers": sum(slice_.followers_cpu_s for slice_ in slices),
-        "members": sum(member.cpu_s for slice_ in slices for member in slice_.members),
+        "publisher": sum(part.cpu_s for one in slices for part in one.publishers),
+        "leader": sum(one.leader_cpu_s for one in slices),
+        "followers": sum(one.followers_cpu_s for one in slices),
+        "members": sum(part.cpu_s for one in slices for part in one.members),
     }
-    found: dict[str, Any] = {
-        "messages_per_s": round(median(slice_.per_s for slice_ in slices)),
-        "latency_ms": _percentiles(light, min),
-        "last_delivery_ms": _percentiles(light, max),
+    millions = messages / 1e6
+    found: Figures = {
+        "messages_per_s": round(median(one.per_s for one in slices)),
+        "latency_ms": percentiles(light, min),
+        "last_delivery_ms": percentiles(light, max),
         "cpu_s_per_million": round(sum(cpu.values()) / millions, 2),
         "cpu_s_per_million_of": {who: round(s / millions, 2) for who, s in cpu.items()},
+        "syncs_per_s": round(sum(one.syncs for one in slices) / seconds, 1),
+        "spread": {
+            "messages_per_s": _spread([one.per_s for one in slices]),
+            "cpu_s_per_million": _spread([one.cpu_s_per_million for one in slices], 2),
+        },
     }
     if packs:
-        found["messages_per_pack"] = round(millions * 1e6 / packs, 1)
+        found["messages_per_pack"] = round(messages / packs, 1)
     return found
 
 
-def _percentiles(
+def _saturated(flood: Sequence[Slice]) -> Figures:
+    """With several publishers nobody knows whose message was the last one of a block."""
+    if len(flood[0].publishers) > 1:
+        return {}
+    return {
+        "saturated_latency_ms": percentiles(flood, min),
+        "saturated_last_delivery_ms": percentiles(flood, max),
+    }
+
+
+def percentiles(
     slices: Sequence[Slice], which: Callable[[tuple[int, ...]], int]
 ) -> dict[str, float]:
-    cuts = quantiles((ms for slice_ in slices for ms in slice_.delays_ms(which)), n=100)
-    return {"p50": round(cuts[49], 3), "p99": round(cuts[98], 3)}
+    delays = [ms for one in slices for ms in one.delays_ms(which)]
+    # Inclusive: of a few messages p99.9 is the slowest one, and not a guess beyond it.
+    cuts = quantiles(delays, n=1000, method="inclusive")
+    return {f"p{percent:g}": round(cuts[round(percent * 10) - 1], 3) for percent in PERCENTS}
 
 
-def _show(title: str, report: dict[str, Any]) -> None:
-    table = Table("", "Antiphon", "bare relay", title=title)
-    bare = report.pop("bare_relay")
-    for name, value in report.items():
-        table.add_row(name, _text(value), _text(bare.get(name, "")))
+def _spread(values: Sequence[float], digits: int | None = None) -> dict[str, float]:
+    return {"lowest": round(min(values), digits), "highest": round(max(values), digits)}
+
+
+def times(ours: Figures, relays: Figures) -> Figures:
+    """Each of ours divided by the relay's, where that is not 0."""
+    found: Figures = {}
+    for name in (name for name in ours if name in relays and name != "spread"):
+        if isinstance(ours[name], dict):
+            found[name] = times(ours[name], relays[name])
+        elif relays[name]:
+            found[name] = round(ours[name] / relays[name], 3)
+    return found
+
+
+# -- Telling ---------------------------------------------------------------------------------------
+
+SETTINGS = (
+    "servers",
+    "members",
+    "publishers",
+    "size",
+    "storage",
+    "contexts",
+    "packing",
+    "seconds",
+)
+
+
+def _report(
+    title: str, args: argparse.Namespace, ours: Figures, relays: Figures, ratios: Sequence[float]
+) -> int:
+    ours["spread"]["of_bare_relay"] = _spread(ratios, 3)
+    report = {
+        **{name: getattr(args, name) for name in SETTINGS},
+        **ours,
+        "of_bare_relay": round(median(ratios), 3),
+        "times_bare_relay": times(ours, relays),
+        "bare_relay": relays,
+    }
+    print(json.dumps(report)) if args.json else show(title, report)
+    return 0
+
+
+def show(title: str, report: Figures) -> None:
+    settings = ", ".join(f"{name} {report[name]}" for name in SETTINGS)
+    table = Table(title=f"{title}: {settings}")
+    table.add_column("", no_wrap=True)
+    for heading in ("Antiphon", "bare relay", "times"):
+        table.add_column(heading, justify="right")
+    ours = {name: value for name, value in report.items() if name not in SETTINGS}
+    bare, quotients = ours.pop("bare_relay"), _flat(ours.pop("times_bare_relay"))
+    for name in _flat(ours):
+        table.add_row(name, _cell(name, ours), _cell(name, bare), _text(quotients.get(name)))
     Console().print(table)
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {part}" for name, part in value.items())
-    return f"{value:,}" if isinstance(value, int) else str(value)
+def _flat(figures: Figures) -> Figures:
+    """A row for each part of a figure that has some."""
+    found: Figures = {}
+    for name, value in figures.items():
+        if not isinstance(value, dict):
+            found[name] = value
+        elif name != "spread":
+            found |= {f"{name} {part}": one for part, one in value.items()}
+    return found
+
+
+def _cell(name: str, figures: Figures) -> str:
+    """With the lowest and the highest, if that is known."""
+    text = _text(_flat(figures).get(name))
+    spread = figures["spread"].get(name)
+    return f"{text}\n({' to '.join(map(_text, spread.values()))})" if spread else text
+
+
+def _text(value: float | None) -> str:
+    return "" if value is None else f"{value:,}"

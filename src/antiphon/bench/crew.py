@@ -1,9 +1,10 @@
-"""One publisher and some members, each a process, at work for a slice of time when told.
+"""Publishers and members, each a process, at work for a slice of time when told.
 
 The same loops drive Antiphon and the bare relay it is compared with (`compare.py`), so that they
 differ only in what is between `send` and the bodies that come out at the members. In a *flood* the
-publisher sends as fast as it is let, at most `Load.window` messages ahead of the slowest member;
-*paced*, it sends so many a second, and every process notes the times.
+publishers send as fast as they are let, at most `Load.window` messages ahead of the slowest member,
+and time is noted once a block; *paced*, they send so many a second, and every process notes the
+time of every message. The first byte of a body says whose it is.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from ctypes import c_uint64
-from itertools import islice
+from itertools import chain, islice
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.process import BaseProcess
+from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 from antiphon.errors import IllegalStateError
@@ -26,13 +28,15 @@ PATIENCE_S = 60.0
 NAP_S = 0.0002
 BLOCK_MAX, BLOCK_BYTES = 256, 1 << 20
 WINDOW_MAX, WINDOW_BYTES = 32_768, 16 << 20
+PUBLISHERS_MAX = 100
+"""A byte tells them apart, and each has something to send when they are paced."""
 
 context = multiprocessing.get_context("spawn")
 
 
 class Load(NamedTuple):
     size: int  # bytes of a message's body
-    ahead: int = WINDOW_MAX  # messages that the publisher may be ahead
+    ahead: int = WINDOW_MAX  # messages that the publishers may be ahead
 
     @property
     def block(self) -> int:
@@ -41,17 +45,18 @@ class Load(NamedTuple):
 
     @property
     def window(self) -> int:
-        """Without it members that are slower than the publisher would read a growing backlog."""
+        """Without it members that are slower than the publishers would read a growing backlog."""
         return max(2 * self.block, min(self.ahead, WINDOW_BYTES // self.size))
 
 
 class Shape(NamedTuple):
     """What is measured. Members are spread over the servers, the first one at the leader's; the
-    publisher is at the leader's too."""
+    publishers are all at the leader's."""
 
     servers: int
     members: int
     load: Load
+    publishers: int = 1
 
 
 class Flood(NamedTuple):
@@ -60,6 +65,8 @@ class Flood(NamedTuple):
 
 
 class Paced(NamedTuple):
+    """Of all publishers together: they take turns."""
+
     messages: int
     per_second: int
     per_pack: int = 1
@@ -75,64 +82,86 @@ class Part(NamedTuple):
     began: int
     ended: int
     cpu_s: float
-    times: list[int]  # paced: of each message
+    times: list[int]
+    """Of each message, or in a flood of the last one of each block; one publisher's after the
+    other's. (Whose the blocks of a flood are is known only if there is one publisher.)"""
 
 
 class Slice(NamedTuple):
-    publisher: Part
+    publishers: list[Part]
     members: list[Part]
     leader_cpu_s: float = 0.0
     followers_cpu_s: float = 0.0
     packs: int = 0  # 0: nobody counted
+    syncs: int = 0  # the leader's
+
+    @property
+    def messages(self) -> int:
+        return sum(publisher.messages for publisher in self.publishers)
 
     @property
     def seconds(self) -> float:
         """From the first message to the slowest member's last."""
-        ended = max(member.ended for member in self.members)
-        return (ended - self.publisher.began) / 1e9
+        began = min(publisher.began for publisher in self.publishers)
+        return (max(member.ended for member in self.members) - began) / 1e9
 
     @property
     def per_s(self) -> float:
-        return self.publisher.messages / self.seconds
+        return self.messages / self.seconds
+
+    @property
+    def clients_cpu_s(self) -> float:
+        return sum(client.cpu_s for client in (*self.publishers, *self.members))
 
     @property
     def cpu_s(self) -> float:
         """Of all processes."""
-        clients = self.publisher.cpu_s + sum(member.cpu_s for member in self.members)
-        return clients + self.leader_cpu_s + self.followers_cpu_s
+        return self.clients_cpu_s + self.leader_cpu_s + self.followers_cpu_s
+
+    @property
+    def cpu_s_per_million(self) -> float:
+        return self.cpu_s / self.messages * 1e6
 
     def delays_ms(self, which: Callable[[tuple[int, ...]], int]) -> list[float]:
         """From the call that published a message to its arrival: `min` is the first member's,
         `max` the last one's."""
+        sends = chain.from_iterable(publisher.times for publisher in self.publishers)
         arrivals = zip(*(member.times for member in self.members), strict=True)
-        pairs = zip(self.publisher.times, arrivals, strict=True)
+        pairs = zip(sends, arrivals, strict=True)
         return [(which(arrived) - sent) / 1e6 for sent, arrived in pairs]
 
 
 class Board:
-    """How far everybody is: memory that the processes share."""
+    """How far everybody is: memory that the processes share. Counts are of all slices."""
 
-    def __init__(self, members: int) -> None:
+    def __init__(self, members: int, publishers: int = 1) -> None:
         self.counts = context.RawArray(c_uint64, members)
-        self._target = context.RawValue(c_uint64, 0)
+        self.sent = context.RawArray(c_uint64, publishers)
+        self._ends = context.RawArray(c_uint64, publishers)
+
+    def begin(self) -> None:
+        """A slice, whose end nobody knows."""
+        for place in range(len(self._ends)):
+            self._ends[place] = 0
+
+    def end(self, place: int, sent: int) -> None:
+        """A publisher will have sent so much when it stops."""
+        self._ends[place] = sent
 
     @property
     def target(self) -> int:
         """With this message the slice ends; 0: that is not known yet."""
-        return int(self._target.value)
-
-    @target.setter
-    def target(self, value: int) -> None:
-        self._target.value = value
+        ends = list(self._ends)
+        return sum(ends) if all(ends) else 0
 
     def told(self) -> str:
         counts = ", ".join(f"{count:,}" for count in self.counts)
         sent = f"{self.target:,}" if self.target else "more"
         return f"the members had counted {counts} messages when {sent} had been sent"
 
-    def wait(self, ahead: int, sent: int) -> None:
-        """Until the publisher is at most so many messages ahead."""
-        while sent - min(self.counts) > ahead:
+    def wait(self, ahead: int) -> None:
+        """Until the publishers together are at most so many messages ahead."""
+        while sum(self.sent) - min(self.counts) > ahead:
             time.sleep(NAP_S)
 
 
@@ -151,50 +180,58 @@ OpenReceiver = Callable[..., AbstractContextManager[Iterator[bytes]]]
 """The bodies of the messages that arrive, for ever; one object for each."""
 
 
-# -- In the publisher's process --------------------------------------------------------------------
+# -- In a publisher's process ----------------------------------------------------------------------
 
 
-def publish(pipe: Pipe, board: Board, load: Load, open_sender: OpenSender, *args: Any) -> None:
+def publish(
+    pipe: Pipe, board: Board, load: Load, place: int, open_sender: OpenSender, *args: Any
+) -> None:
+    body = bytes((place,)) + bytes(load.size - 1)
     with suppress(EOFError), open_sender(*args) as sender:
         pipe.send("ready")
         while True:
             job: Job = pipe.recv()
             sender.per_pack = job.per_pack
-            began, cpu = time.monotonic_ns(), time.process_time()
+            began, cpu, before = time.monotonic_ns(), time.process_time(), board.sent[place]
             if isinstance(job, Flood):
-                messages, times = _flood(sender, load, job.seconds, board), []
+                times = _flood(sender, body, load, job.seconds, board, place)
             else:
-                messages, times = job.messages, _pace(sender, load, job)
+                times = _pace(sender, body, job, board, place)
+            messages = board.sent[place] - before
             pipe.send(Part(messages, began, time.monotonic_ns(), time.process_time() - cpu, times))
 
 
-def _flood(sender: Sender, load: Load, seconds: float, board: Board) -> int:
-    send, body, block, last = sender.send, bytes(load.size), load.block, None
-    before = sent = board.counts[0]
+def _flood(
+    sender: Sender, body: bytes, load: Load, seconds: float, board: Board, place: int
+) -> list[int]:
+    send, block, times = sender.send, load.block, []
     end = time.monotonic() + seconds
     ended = False
     while not ended:
-        board.wait(load.window, sent)
+        board.wait(load.window)
         ended = time.monotonic() >= end
-        if ended:
-            board.target = sent + block  # known to all before the last block reaches anybody
-        for _ in range(block):
-            last = send(body)
-        sent += block
+        if ended:  # known to all before the last block reaches anybody
+            board.end(place, board.sent[place] + block)
+        for _ in range(block - 1):
+            send(body)
+        times.append(time.monotonic_ns())
+        last = send(body)
+        board.sent[place] += block
     sender.flush(last)
-    return sent - before
+    return times
 
 
-def _pace(sender: Sender, load: Load, job: Paced) -> list[int]:
-    body, times, last = bytes(load.size), [], None
+def _pace(sender: Sender, body: bytes, job: Paced, board: Board, place: int) -> list[int]:
+    times, last = [], None
     began = time.monotonic()
-    for number in range(job.messages):
+    for number in range(place, job.messages, len(board.sent)):
         wait = began + number / job.per_second - time.monotonic()
         if wait > 0:
             time.sleep(wait)
         times.append(time.monotonic_ns())
         last = sender.send(body)
     sender.flush(last)
+    board.sent[place] += len(times)
     return times
 
 
@@ -213,22 +250,31 @@ def consume(
 def receive(job: Job, bodies: Iterator[bytes], block: int, board: Board, place: int) -> Part:
     began, cpu, before = time.monotonic_ns(), time.process_time(), board.counts[place]
     if isinstance(job, Flood):
-        times: list[int] = []
-        _count(bodies, block, board, place)
+        times = _count(bodies, block, board, place)
     else:
-        times = [time.monotonic_ns() for _ in islice(bodies, job.messages)]
+        times = _note(bodies, job.messages)
         board.counts[place] += job.messages
     messages = board.counts[place] - before
     return Part(messages, began, time.monotonic_ns(), time.process_time() - cpu, times)
 
 
-def _count(bodies: Iterator[bytes], block: int, board: Board, place: int) -> None:
-    counts, ended = board.counts, False
+def _count(bodies: Iterator[bytes], block: int, board: Board, place: int) -> list[int]:
+    counts, times, ended = board.counts, [], False
     while not ended:
         for _ in islice(bodies, block):
             pass
+        times.append(time.monotonic_ns())
         counts[place] += block
         ended = counts[place] == board.target
+    return times
+
+
+def _note(bodies: Iterator[bytes], messages: int) -> list[int]:
+    """A publisher's messages arrive in their order: sorted by publisher they are as they were
+    sent."""
+    noted = [(body[0], time.monotonic_ns()) for body in islice(bodies, messages)]
+    noted.sort(key=itemgetter(0))
+    return [at for _, at in noted]
 
 
 # -- In the process that measures ------------------------------------------------------------------
@@ -237,11 +283,14 @@ def _count(bodies: Iterator[bytes], block: int, board: Board, place: int) -> Non
 class Crew:
     """Leaving the `with` block ends the processes."""
 
-    def __init__(self, load: Load, members: int) -> None:
+    def __init__(self, load: Load, members: int, publishers: int = 1) -> None:
+        if publishers > PUBLISHERS_MAX:
+            raise IllegalStateError(f"a measurement has at most {PUBLISHERS_MAX} publishers")
         self._load = load
-        self._board = Board(members)
+        self._members = members
+        self._board = Board(members, publishers)
         self._processes: list[BaseProcess] = []
-        self._pipes: list[Pipe] = []  # the publisher's is the last one
+        self._pipes: list[Pipe] = []  # the publishers' are the last ones
 
     def __enter__(self) -> Crew:
         return self
@@ -259,7 +308,8 @@ class Crew:
 
     def add_publisher(self, open_sender: OpenSender, *args: Any) -> None:
         """After all members."""
-        self._start(publish, self._board, self._load, open_sender, *args)
+        place = len(self._processes) - self._members
+        self._start(publish, self._board, self._load, place, open_sender, *args)
 
     def _start(self, target: Callable[..., None], *args: Any) -> None:
         pipe, process = start(target, *args)
@@ -268,15 +318,15 @@ class Crew:
         hear(pipe, PATIENCE_S)
 
     def work(self, job: Job) -> Slice:
-        self._board.target = 0
+        self._board.begin()
         for pipe in self._pipes:
             pipe.send(job)
         seconds = job.seconds if isinstance(job, Flood) else job.messages / job.per_second
         try:
-            *members, publisher = [hear(pipe, seconds + PATIENCE_S) for pipe in self._pipes]
+            parts: list[Part] = [hear(pipe, seconds + PATIENCE_S) for pipe in self._pipes]
         except IllegalStateError as error:
             raise IllegalStateError(f"{error}; {self._board.told()}") from None
-        return Slice(publisher, members)
+        return Slice(parts[self._members :], parts[: self._members])
 
 
 def start(target: Callable[..., None], *args: Any) -> tuple[Pipe, BaseProcess]:

@@ -170,9 +170,9 @@ def _take(running: Servers, many: Many, seconds: float) -> Taken:
 def figures(rounds: Sequence[Taken]) -> Row:
     """Rates: the median of the rounds, the slowest and the fastest. The rest is over all."""
     rates = sorted(round(one.slice.per_s) for one in rounds)
-    messages = sum(one.slice.publisher.messages for one in rounds)
+    messages = sum(one.slice.messages for one in rounds)
     server_us = sum(one.spent.cpu_s for one in rounds) * 1e6
-    client_us = sum(_clients_cpu_s(one.slice) for one in rounds) * 1e6
+    client_us = sum(one.slice.clients_cpu_s for one in rounds) * 1e6
     return {
         "messages_per_s": round(median(rates)),
         "slowest_fastest": [rates[0], rates[-1]],
@@ -181,10 +181,6 @@ def figures(rounds: Sequence[Taken]) -> Row:
         "server_us_per_delivered_pack": _ratio(server_us, sum(r.spent.delivered for r in rounds)),
         "all_us_per_message": _ratio(server_us + client_us, messages),
     }
-
-
-def _clients_cpu_s(done: Slice) -> float:
-    return done.publisher.cpu_s + sum(member.cpu_s for member in done.members)
 
 
 def _ratio(value: float, by: int) -> float:

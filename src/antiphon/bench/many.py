@@ -89,21 +89,21 @@ class Many:
 
     def add_publisher(self, open_sender: OpenSender, *args: Any) -> None:
         """After all members."""
-        self._publisher = self._start(publish, self._board, self._load, open_sender, *args)
+        self._publisher = self._start(publish, self._board, self._load, 0, open_sender, *args)
         hear(self._publisher, PATIENCE_S)
         self._publisher.send(GREETING)
         for pipe in (*self._members, self._publisher):
             hear(pipe, JOIN_S)
 
     def work(self, job: Job) -> Slice:
-        self._board.target = 0
+        self._board.begin()
         for pipe in (*self._members, self._publisher):
             pipe.send(job)
         seconds = job.seconds if isinstance(job, Flood) else job.messages / job.per_second
         parts: list[Part] = []
         for pipe in self._members:
             parts += hear(pipe, seconds + PATIENCE_S)
-        return Slice(hear(self._publisher, PATIENCE_S), parts)
+        return Slice([hear(self._publisher, PATIENCE_S)], parts)
 
     def _start(self, target: Callable[..., None], *args: Any) -> Pipe:
         pipe, process = start(target, *args)

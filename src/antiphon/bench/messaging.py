@@ -6,23 +6,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import cycle, islice
 from operator import attrgetter
-from pathlib import Path
 
 import antiphon
 from antiphon.bench.crew import PATIENCE_S, Crew, Job, Shape, Slice
-from antiphon.errors import IllegalStateError
-from antiphon.formats.client_wire import Status
-from antiphon.io.cluster import look
-from antiphon.io.local import LocalCluster
+from antiphon.bench.servers import Servers
 
 TOPIC = "bench"
 
 
 @contextmanager
-def open_sender(url: str, trace: str | None = None) -> Iterator[ApiSender]:
-    with antiphon.connect(url, trace=trace) as ctx:
+def open_sender(
+    url: str, trace: str | None = None, packing: str = "adaptive"
+) -> Iterator[ApiSender]:
+    with antiphon.connect(url, trace=trace, packing=packing) as ctx:
         yield ApiSender(ctx)
 
 
@@ -56,51 +53,38 @@ _OF_THE_GROUP = (antiphon.ViewMessage, antiphon.SuspicionMessage)
 
 
 class Messaging:
-    """A cluster, a publisher and members, ready to work."""
+    """Servers, publishers and members, ready to work."""
 
     def __init__(
         self,
         stack: ExitStack,
         shape: Shape,
-        folder: Path,
         storage: str,
-        contexts: str,
+        contexts: str = "replicated",
+        packing: str = "adaptive",
         trace: str | None = None,
     ) -> None:
         """All ends with the `stack`. With a `trace` the members are those of a group."""
-        self._cluster = stack.enter_context(LocalCluster(shape.servers, folder, storage, contexts))
-        self._cluster.start()
-        leader = look(self._cluster.url).leader
-        if leader is None:
-            raise IllegalStateError("the servers have no leader")
-        self._leader = leader
-        home = self._cluster.servers[leader].url
-        others = [server.url for node, server in self._cluster.servers.items() if node != leader]
-        self._crew = stack.enter_context(Crew(shape.load, shape.members))
-        for url in islice(cycle([home, *others]), shape.members):
+        self._servers = Servers(stack, shape.servers, storage, contexts)
+        self._crew = stack.enter_context(Crew(shape.load, shape.members, shape.publishers))
+        for url in self._servers.places(shape.members):
             self._crew.add_member(
                 partial(open_member, trace=trace) if trace else open_receiver, url
             )
-        self._crew.add_publisher(partial(open_sender, trace=trace), home)
+        sender = partial(open_sender, trace=trace, packing=packing)
+        for _ in range(shape.publishers):
+            self._crew.add_publisher(sender, self._servers.leader.url)
 
     def work(self, job: Job) -> Slice:
-        before = self._look()
+        before = self._servers.spent()
         done = self._crew.work(job)
-        after = self._look()
-        cpu_s = {node: status.cpu_s - before[node].cpu_s for node, status in after.items()}
+        spent = self._servers.spent().since(before)
         return done._replace(
-            leader_cpu_s=cpu_s.pop(self._leader),
-            followers_cpu_s=sum(cpu_s.values()),
-            packs=_published(after) - _published(before),
+            leader_cpu_s=spent.leader_cpu_s,
+            followers_cpu_s=spent.followers_cpu_s,
+            packs=spent.published,
+            syncs=spent.syncs,
         )
 
-    def _look(self) -> dict[int, Status]:
-        found = look(self._cluster.url, PATIENCE_S).answers
-        if len(found) < len(self._cluster.servers):
-            raise IllegalStateError("a server does not answer during the measurement")
-        return found
-
-
-def _published(servers: dict[int, Status]) -> int:
-    """Packs, so far."""
-    return sum(status.counts["session"]["published"] for status in servers.values())
+    def peak_mb(self) -> float:
+        return self._servers.peak_mb()

@@ -90,9 +90,8 @@ def _ours(name: str, storage: str, synced: str) -> Contender:
     )
 
 
-def _open_ours(storage: str, stack: ExitStack, size: int, folder: Path) -> Messaging:
-    shape = Shape(SERVERS, MEMBERS, Load(size))
-    return Messaging(stack, shape, folder, storage, "replicated")
+def _open_ours(storage: str, stack: ExitStack, size: int, _: Path) -> Messaging:
+    return Messaging(stack, Shape(SERVERS, MEMBERS, Load(size)), storage)
 
 
 def _promises(contender: Contender) -> dict[str, str]:

@@ -50,7 +50,7 @@ def _figures(turns: Turns, turned: Turned) -> dict[str, Any]:
         "messages_per_s": _spread([one.per_s for one in turns.floods], 0),
         "latency_p50_ms": _spread([_cut(one, 50) for one in turns.light], 3),
         "latency_p99_ms": _spread([_cut(one, 99) for one in turns.light], 3),
-        "cpu_s_per_million": _spread([_per_million(one) for one in turns.floods], 2),
+        "cpu_s_per_million": _spread([one.cpu_s_per_million for one in turns.floods], 2),
     }
     if name not in OURS:
         found["beside"] = counterpart(turns.contender)
@@ -71,10 +71,6 @@ def _spread(values: Sequence[float], digits: int) -> dict[str, float]:
 def _cut(light: Slice, percent: int) -> float:
     """Of the delays to the first member."""
     return quantiles(light.delays_ms(min), n=100)[percent - 1]
-
-
-def _per_million(flood: Slice) -> float:
-    return flood.cpu_s / flood.publisher.messages * 1e6
 
 
 def _ratio(ours: Sequence[Slice], theirs: Sequence[Slice]) -> float:

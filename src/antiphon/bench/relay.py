@@ -1,13 +1,13 @@
 """The bare relay: what this machine would do if all that Antiphon promises cost nothing.
 
-The same messages take the same way over plain sockets: the publisher packs single messages with
+The same messages take the same way over plain sockets: publishers pack single messages with
 `formats/`, the leader passes the bytes on to its followers, holds them until a majority has them
 (durable: has synced them), and then gives them to its members and lets the followers do so to
 theirs; members hand out one object for each message. There are no sessions, no log, no checks, no
 acknowledgements by members, nothing that could be lost or asked for again: only bytes and counts of
 bytes. What Antiphon reaches is stated as a part of what this reaches.
 
-A connection to a relay begins with a letter: the publisher's, or the leader's to a follower, DATA;
+A connection to a relay begins with a letter: a publisher's, or the leader's to a follower, DATA;
 a member's, MEMBER; and COMMITS is the one on which a leader tells a follower what a majority has.
 """
 
@@ -19,8 +19,9 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from ctypes import c_uint64
 from itertools import cycle, islice
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.process import BaseProcess
@@ -28,7 +29,8 @@ from pathlib import Path
 from typing import cast
 
 from antiphon.bench.connections import cpu_s
-from antiphon.bench.crew import PATIENCE_S, Crew, Job, Shape, Slice, hear, start
+from antiphon.bench.crew import PATIENCE_S, Crew, Job, Shape, Slice, context, hear, start
+from antiphon.bench.servers import peak_mb
 from antiphon.formats import columns, pack
 from antiphon.formats.columns import BYTES, Columns
 from antiphon.io.memory import keep_freed_memory
@@ -137,11 +139,47 @@ class Counts:
 # -- Servers ---------------------------------------------------------------------------------------
 
 
+class Source:
+    """A publisher's connection to the leader, or the leader's to a follower. What came on it is
+    answered by counts of its own bytes."""
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self._write = write
+        self._received = 0
+        self._unanswered: deque[tuple[int, int]] = deque()  # ends: among all bytes, and its own
+        self._rest = b""
+
+    def took(self, length: int, end: int) -> None:
+        self._received += length
+        self._unanswered.append((end, self._received))
+
+    def answer(self, upto: int) -> None:
+        own = 0
+        while self._unanswered and self._unanswered[0][0] <= upto:
+            own = self._unanswered.popleft()[1]
+        if own:
+            self._write(_COUNT.pack(own))
+
+    def whole_packs(self, data: bytes) -> bytes:
+        """What there is now, up to the end of a pack: another one's may come behind it."""
+        data = self._rest + data
+        at = end = 0
+        while end <= len(data):
+            at = end
+            if len(data) - at < _LENGTH.size:
+                break
+            end = at + _LENGTH.size + _LENGTH.unpack_from(data, at)[0]
+        self._rest = data[at:]
+        return data[:at]
+
+
 class Relay:
     """One server. Counts are of bytes since the beginning."""
 
-    def __init__(self, file: Path | None) -> None:
+    def __init__(self, file: Path | None, syncs: c_uint64) -> None:
+        """It counts its `syncs` there."""
         self._file = None if file is None else os.open(file, os.O_WRONLY | os.O_CREAT, 0o600)
+        self._syncs = syncs
         self._syncing = False
         self._received = 0
         self._stored = 0
@@ -151,7 +189,7 @@ class Relay:
         self._followers: list[Follower] = []
         self._commits: list[asyncio.Transport] = []
         self._members: list[asyncio.Transport] = []
-        self._source: asyncio.Transport | None = None  # the publisher, or this one's leader
+        self._sources: list[Source] = []  # the publishers, or this one's leader
         self._leads = False
 
     async def lead(self, followers: list[int]) -> None:
@@ -165,14 +203,22 @@ class Relay:
             self._followers.append(follower)
             self._commits.append(commits)
 
-    def connected(self, letter: bytes, transport: asyncio.Transport) -> None:
-        if letter == MEMBER:
-            self._members.append(transport)
-        elif letter == DATA:
-            self._source = transport
+    def add_member(self, transport: asyncio.Transport) -> None:
+        self._members.append(transport)
 
-    def take(self, data: bytes) -> None:
+    def add_source(self, transport: asyncio.Transport) -> Source:
+        self._sources.append(Source(transport.write))
+        return self._sources[-1]
+
+    def take(self, data: bytes, source: Source) -> None:
+        if len(self._sources) > 1:
+            data = source.whole_packs(data)
+        if data:
+            self._take(data, source)
+
+    def _take(self, data: bytes, source: Source) -> None:
         self._received += len(data)
+        source.took(len(data), self._received)
         self._held.append((self._received, data))
         for follower in self._followers:
             follower.write(data)
@@ -197,6 +243,7 @@ class Relay:
 
     def _synced(self, upto: int) -> None:
         self._syncing = False
+        self._syncs.value += 1
         self._has(upto)
         self._sync()
 
@@ -204,8 +251,12 @@ class Relay:
         self._stored = upto
         if self._leads:
             self.count()
-        elif self._source is not None:
-            self._source.write(_COUNT.pack(upto))
+        else:
+            self._answer(upto)
+
+    def _answer(self, upto: int) -> None:
+        for source in self._sources:
+            source.answer(upto)
 
     def count(self) -> None:
         """What a majority has is committed."""
@@ -214,8 +265,7 @@ class Relay:
         if committed > self._committed:
             for commits in self._commits:
                 commits.write(_COUNT.pack(committed))
-            if self._source is not None:
-                self._source.write(_COUNT.pack(committed))
+            self._answer(committed)
             self.commit(committed)
 
     def commit(self, upto: int) -> None:
@@ -253,6 +303,7 @@ class Incoming(asyncio.Protocol):
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
         self._letter = b""
+        self._source: Source | None = None
         self._counts = Counts()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -261,20 +312,26 @@ class Incoming(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if not self._letter:
             self._letter, data = data[:1], data[1:]
-            self._relay.connected(self._letter, self._transport)
-        if data and self._letter == DATA:
-            self._relay.take(data)
+            self._join()
+        if data and self._source is not None:
+            self._relay.take(data, self._source)
         elif data:
             self._counts.feed(data)
             self._relay.commit(self._counts.newest)
 
+    def _join(self) -> None:
+        if self._letter == MEMBER:
+            self._relay.add_member(self._transport)
+        elif self._letter == DATA:
+            self._source = self._relay.add_source(self._transport)
 
-def _serve(pipe: Pipe, followers: list[int] | None, file: Path | None) -> None:
+
+def _serve(pipe: Pipe, followers: list[int] | None, file: Path | None, syncs: c_uint64) -> None:
     keep_freed_memory()
     import uvloop
 
     async def serve() -> None:
-        relay = Relay(file)
+        relay = Relay(file, syncs)
         loop = asyncio.get_running_loop()
         server = await loop.create_server(lambda: Incoming(relay), HOST, 0)
         if followers is not None:
@@ -287,24 +344,26 @@ def _serve(pipe: Pipe, followers: list[int] | None, file: Path | None) -> None:
 
 
 class BareRelay:
-    """Relays, a publisher and members, ready to work."""
+    """Relays, publishers and members, ready to work."""
 
     def __init__(self, stack: ExitStack, shape: Shape, folder: Path | None) -> None:
         """Durable if there is a `folder`. All ends with the `stack`."""
         self._processes: list[BaseProcess] = []
+        self._syncs = [context.RawValue(c_uint64, 0) for _ in range(shape.servers)]
         stack.callback(self._end)
         ports: list[int] = []
         for number in range(shape.servers):
             leads = number == shape.servers - 1
             file = None if folder is None else folder / f"relay-{number}"
-            pipe, process = start(_serve, list(ports) if leads else None, file)
+            pipe, process = start(_serve, list(ports) if leads else None, file, self._syncs[number])
             self._processes.append(process)
             with pipe:
                 ports.append(hear(pipe, PATIENCE_S))
-        self._crew = stack.enter_context(Crew(shape.load, shape.members))
+        self._crew = stack.enter_context(Crew(shape.load, shape.members, shape.publishers))
         for port in islice(cycle(reversed(ports)), shape.members):
             self._crew.add_member(open_receiver, port)
-        self._crew.add_publisher(open_sender, ports[-1])
+        for _ in range(shape.publishers):
+            self._crew.add_publisher(open_sender, ports[-1])
 
     def _end(self) -> None:
         for process in self._processes:
@@ -312,10 +371,22 @@ class BareRelay:
             process.join()
 
     def work(self, job: Job) -> Slice:
-        before = self._cpu_s()
+        leaders = self._syncs[-1]
+        before, syncs = self._cpu_s(), leaders.value
         done = self._crew.work(job)
         *followers, leader = (now - then for now, then in zip(self._cpu_s(), before, strict=True))
-        return done._replace(leader_cpu_s=leader, followers_cpu_s=sum(followers))
+        return done._replace(
+            leader_cpu_s=leader,
+            followers_cpu_s=sum(followers),
+            syncs=leaders.value - syncs,
+        )
+
+    def peak_mb(self) -> float:
+        """The most memory that one of the relays ever had."""
+        return peak_mb(self._pids())
 
     def _cpu_s(self) -> list[float]:
-        return [cpu_s(process.pid) for process in self._processes if process.pid is not None]
+        return [cpu_s(pid) for pid in self._pids()]
+
+    def _pids(self) -> list[int]:
+        return [process.pid for process in self._processes if process.pid is not None]

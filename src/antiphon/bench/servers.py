@@ -1,8 +1,9 @@
-"""Servers as processes, and what they have spent so far."""
+"""Servers as processes, and what they have spent so far: the one place where measurements ask."""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable
 from contextlib import ExitStack
 from itertools import cycle, islice
 from pathlib import Path
@@ -16,26 +17,36 @@ from antiphon.io.local import LocalCluster, LocalServer
 
 
 class Spent(NamedTuple):
-    """By all servers together."""
+    """By all servers together, where nothing else is said."""
 
-    cpu_s: float
+    leader_cpu_s: float
+    followers_cpu_s: float
     published: int  # packs
     delivered: int  # packs, once for each consumer
+    syncs: int  # the leader's
+
+    @property
+    def cpu_s(self) -> float:
+        return self.leader_cpu_s + self.followers_cpu_s
 
     def since(self, before: Spent) -> Spent:
         return Spent(
-            self.cpu_s - before.cpu_s,
+            self.leader_cpu_s - before.leader_cpu_s,
+            self.followers_cpu_s - before.followers_cpu_s,
             self.published - before.published,
             self.delivered - before.delivered,
+            self.syncs - before.syncs,
         )
 
 
 class Servers:
-    """All ends with the `stack`."""
+    """All ends with the `stack`; what they have stored, too."""
 
-    def __init__(self, stack: ExitStack, count: int, storage: str) -> None:
+    def __init__(
+        self, stack: ExitStack, count: int, storage: str, contexts: str = "replicated"
+    ) -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory("-antiphon-bench")))
-        self._cluster = stack.enter_context(LocalCluster(count, folder, storage))
+        self._cluster = stack.enter_context(LocalCluster(count, folder, storage, contexts))
         self._cluster.start()
         leader = look(self._cluster.url).leader
         if leader is None:
@@ -48,16 +59,23 @@ class Servers:
         return [server.url for server in islice(cycle(self._all), clients)]
 
     def spent(self) -> Spent:
-        found = look(self._cluster.url, PATIENCE_S).answers.values()
+        found = look(self._cluster.url, PATIENCE_S).answers
         if len(found) < len(self._all):
             raise IllegalStateError("a server does not answer during the measurement")
+        leader = found[self.leader.node]
         return Spent(
-            sum(status.cpu_s for status in found),
-            sum(status.counts["session"]["published"] for status in found),
-            sum(status.counts["dispatcher"]["delivered_packs"] for status in found),
+            leader.cpu_s,
+            sum(status.cpu_s for status in found.values()) - leader.cpu_s,
+            sum(status.counts["session"]["published"] for status in found.values()),
+            sum(status.counts["dispatcher"]["delivered_packs"] for status in found.values()),
+            leader.counts["journal"]["syncs"],
         )
 
     def peak_mb(self) -> float:
         """The most memory that one of them ever had."""
-        pids = (server.process.pid for server in self._all if server.process is not None)
-        return round(max(map(peak_bytes, pids)) / 1e6, 1)
+        return peak_mb(server.process.pid for server in self._all if server.process is not None)
+
+
+def peak_mb(pids: Iterable[int]) -> float:
+    """The most memory that one of these processes ever had."""
+    return round(max(map(peak_bytes, pids)) / 1e6, 1)

@@ -155,7 +155,7 @@ class Soak:
 
     def flood(self, seconds: float) -> int:
         """Returns how many messages went to all members."""
-        return self._crew.work(Flood(seconds)).publisher.messages
+        return self._crew.work(Flood(seconds)).messages
 
     def incidents(self) -> dict[str, int]:
         now, before = self._look(), self._before

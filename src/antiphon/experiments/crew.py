@@ -13,19 +13,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from ctypes import c_uint64
 from functools import partial
-from itertools import cycle, islice
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import antiphon
 from antiphon.bench.crew import PATIENCE_S, context, hear, start
-from antiphon.errors import IllegalStateError
+from antiphon.bench.servers import Servers
 from antiphon.experiments.sources import Source, emit, number_of
-from antiphon.formats.client_wire import Status
-from antiphon.io.cluster import look
-from antiphon.io.local import LocalCluster
 
 GROUP = "experiment"
 MEMBERS_MAX = 30
@@ -139,20 +134,10 @@ def _runs(member: antiphon.Member, counts: Any, place: int) -> Iterator[Delivere
 class Crew:
     """All ends with the `stack`."""
 
-    def __init__(
-        self, stack: ExitStack, folder: Path, servers: int, storage: str, contexts: str
-    ) -> None:
-        folder.mkdir()
+    def __init__(self, stack: ExitStack, servers: int, storage: str, contexts: str) -> None:
         self._stack = stack
-        self._cluster = stack.enter_context(LocalCluster(servers, folder, storage, contexts))
-        self._cluster.start()
-        leader = look(self._cluster.url).leader
-        if leader is None:
-            raise IllegalStateError("the servers have no leader")
-        self._leader = leader
-        self._home = self._cluster.servers[leader].url
-        others = [s.url for node, s in self._cluster.servers.items() if node != leader]
-        self._places = list(islice(cycle([self._home, *others]), MEMBERS_MAX))
+        self._servers = Servers(stack, servers, storage, contexts)
+        self._places = self._servers.places(MEMBERS_MAX)
         self._counts = context.RawArray(c_uint64, MEMBERS_MAX)
         self._members: list[Pipe] = []
 
@@ -168,7 +153,7 @@ class Crew:
     @contextmanager
     def publisher(self, packing: str = "adaptive") -> Iterator[Callable[[Run], Done]]:
         """What it does with a run."""
-        pipe, process = self._start(publish, self._counts, self._home, packing)
+        pipe, process = self._start(publish, self._counts, self._servers.leader.url, packing)
         hear(pipe, PATIENCE_S)
         try:
             yield lambda run: self._work(pipe, run)
@@ -183,36 +168,23 @@ class Crew:
     def _work(self, publisher: Pipe, run: Run) -> Done:
         for place in range(len(self._members)):
             self._counts[place] = 0
-        before = self._look()
+        before = self._servers.spent()
         publisher.send((run, len(self._members)))
         looks = self._watch(publisher, run.seconds) if run.watched else []
         sent: Sent = hear(publisher, run.seconds + PATIENCE_S)
         delivered: list[Delivered] = [hear(pipe, PATIENCE_S) for pipe in self._members]
-        after = self._look()
-        cpu_s = {node: status.cpu_s - before[node].cpu_s for node, status in after.items()}
-        leader_cpu_s = cpu_s.pop(self._leader)
-        packs = _packs(after) - _packs(before)
-        return Done(run, sent, delivered, leader_cpu_s, sum(cpu_s.values()), packs, looks)
+        spent = self._servers.spent().since(before)
+        servers = spent.leader_cpu_s, spent.followers_cpu_s
+        return Done(run, sent, delivered, *servers, spent.published, looks)
 
     def _watch(self, publisher: Pipe, seconds: float) -> list[Look]:
         looks = []
         until = time.monotonic() + seconds
         while not publisher.poll(LOOK_S) and time.monotonic() < until:
-            packs = _packs(self._look())
+            packs = self._servers.spent().published
             messages = min(self._counts[: len(self._members)])
             looks.append(Look(time.monotonic(), messages, packs))
         return looks
-
-    def _look(self) -> dict[int, Status]:
-        found = look(self._cluster.url, PATIENCE_S).answers
-        if len(found) < len(self._cluster.servers):
-            raise IllegalStateError("a server does not answer during the measurement")
-        return found
-
-
-def _packs(servers: dict[int, Status]) -> int:
-    """That were published, so far."""
-    return sum(status.counts["session"]["published"] for status in servers.values())
 
 
 def _end(pipe: Pipe, process: BaseProcess) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import product
@@ -26,7 +25,8 @@ from rich.progress import Progress
 
 from antiphon.experiments import published, raw
 from antiphon.experiments.crew import Crew, Done, Run
-from antiphon.experiments.output import Output, Row
+from antiphon.experiments.evaluation import Row, with_losses
+from antiphon.experiments.output import Output
 from antiphon.experiments.sources import Source
 from antiphon.spark import latency, session
 from antiphon.spark.charts import Line
@@ -69,15 +69,11 @@ def run(args: argparse.Namespace) -> int:
 def measure(plan: Plan, folder: Path) -> dict[str, Row]:
     """Returns what is known of each run besides its events, which are in the folder."""
     facts: dict[str, Row] = {}
-    with (
-        tempfile.TemporaryDirectory("-antiphon-experiment") as data,
-        Progress(console=Console(stderr=True), transient=True) as progress,
-    ):
+    with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("starting", total=plan.steps)
         for servers, contexts in product(plan.servers, plan.contexts):
             with ExitStack() as stack:
-                place = Path(data, f"{servers}-{contexts}")
-                crew = Crew(stack, place, servers, STORAGE[contexts], contexts)
+                crew = Crew(stack, servers, STORAGE[contexts], contexts)
                 for size in plan.sizes:
                     progress.update(bar, description=f"{servers} servers, {size} members")
                     crew.grow(size)
@@ -108,11 +104,6 @@ def evaluate(spark: SparkSession, facts: dict[str, Row], folder: Path) -> list[R
     found = latency.rows(latency.by_run(latency.messages(spark.read.parquet(str(folder)))))
     by_name = {row["run"]: row for row in found}
     return [with_losses({**fact, **by_name[name]}) for name, fact in facts.items()]
-
-
-def with_losses(row: Row) -> Row:
-    """Every message is due at every member."""
-    return {**row, "lost": row["sent"] * row["members"] - row["deliveries"]}
 
 
 # -- Telling ---------------------------------------------------------------------------------------

@@ -11,16 +11,14 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from antiphon.errors import IllegalStateError
+from antiphon.experiments.evaluation import Row
 from antiphon.spark.charts import Line, line_chart
 from antiphon.spark.report import Report, machine
-
-Row = dict[str, Any]
 
 
 class Output:

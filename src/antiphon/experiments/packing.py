@@ -1,41 +1,27 @@
 """`antiphon experiment packing`: JBora's measurements of message packing (its section 5), here.
 
-Three servers without stable storage, three members, and a publisher for each packing policy
-(`api/conversation_policies.py`), which send from JBora's sources: continuously with fixed sizes,
-with 1000 and 3000 bytes in turn, and in bursts. Measured are throughput, early latency and
-processor time: JBora's tables 1 to 3 and figures 3, 5 and 6, redrawn.
-
-The policies take turns, round by round, so that whatever else happens on the machine hits all of
-them; a figure is the median of the rounds, and a ratio that of the ratios within each round.
-
-`cpu_percent` is that of the publisher and the server it is connected to, as a part of one core:
-what JBora calls a replica is a program and the daemon beside it. `cpu_us` is the processor time of
-all processes for one message.
+JBora's sources send continuously with fixed sizes, with 1000 and 3000 bytes in turn, and in bursts
+(`packing_runs.py`). Spark evaluates throughput, early latency and processor time: JBora's tables 1
+to 3 and figures 3, 5 and 6, redrawn (`packing_report.py`). A figure is the median of the rounds,
+and a ratio that of the ratios within each round.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import tempfile
-from contextlib import ExitStack
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-from rich.console import Console
-from rich.progress import Progress
 
-from antiphon.experiments import raw
-from antiphon.experiments.crew import Crew, Done, Look, Run
-from antiphon.experiments.groups import with_losses
-from antiphon.experiments.output import Output, Row
-from antiphon.experiments.packing_plan import MEMBERS, QUICK, SERVERS, SOURCES, Plan
+from antiphon.experiments import packing_runs, raw
+from antiphon.experiments.crew import Done, Look
+from antiphon.experiments.evaluation import Row, with_losses
+from antiphon.experiments.output import Output
+from antiphon.experiments.packing_plan import QUICK, Plan
 from antiphon.experiments.packing_report import Over, medians, tell
+from antiphon.experiments.packing_runs import EVERY_S
 from antiphon.spark import latency, session
-
-WARM_S = 0.2
-EVERY_S = 0.25
-"""A point of a curve over time."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -50,9 +36,6 @@ def run(args: argparse.Namespace) -> int:
     return int(any(row["lost"] for row in rows))
 
 
-# -- Measuring -------------------------------------------------------------------------------------
-
-
 class Notes:
     """What is known of each run besides its events, which are in the folder."""
 
@@ -63,53 +46,15 @@ class Notes:
 
     def take(self, source: str, policy: str, done: Done) -> None:
         raw.write(done, self._folder)
-        self.facts[done.run.name] = {"source": source, "policy": policy, **figures(done)}
+        self.facts[done.run.name] = packing_runs.facts(source, policy, done)
         if done.looks:
             self.looks[source] = done.looks
 
 
 def measure(plan: Plan, folder: Path) -> Notes:
     notes = Notes(folder)
-    with (
-        tempfile.TemporaryDirectory("-antiphon-experiment") as data,
-        Progress(console=Console(stderr=True), transient=True) as progress,
-        ExitStack() as stack,
-    ):
-        bar = progress.add_task("starting", total=len(plan.degrees))
-        crew = Crew(stack, Path(data, "servers"), SERVERS, "memory", "replicated")
-        crew.grow(MEMBERS)
-        for source in plan.degrees:
-            progress.update(bar, description=source)
-            _in_turns(crew, plan, source, notes)
-            with crew.publisher(plan.climbing) as work:
-                run = Run(f"{source}-climbing", SOURCES[source], plan.climbing_s, watched=True)
-                notes.take(source, plan.climbing, work(run))
-            progress.advance(bar)
+    packing_runs.measure(plan, notes.take)
     return notes
-
-
-def _in_turns(crew: Crew, plan: Plan, source: str, notes: Notes) -> None:
-    with ExitStack() as stack:
-        policies = plan.in_turns(source)
-        works = {policy: stack.enter_context(crew.publisher(policy)) for policy in policies}
-        for work in works.values():
-            work(Run("warm", SOURCES[source], WARM_S))
-        for number in range(plan.rounds):
-            for policy, work in works.items():
-                run = Run(f"{source}-{policy}-{number}", SOURCES[source], plan.seconds)
-                notes.take(source, policy, work(run))
-
-
-def figures(done: Done) -> Row:
-    messages = len(done.sent.times)
-    seconds = max(d.times[-1] for d in done.delivered) - done.sent.times[0]
-    return {
-        "members": len(done.delivered),
-        "sent": messages,
-        "messages_per_pack": messages / max(1, done.packs),
-        "cpu_us": done.cpu_s / messages * 1e6,
-        "cpu_percent": (done.sent.cpu_s + done.leader_cpu_s) / seconds * 100,
-    }
 
 
 def evaluate(spark: SparkSession, notes: Notes, folder: Path) -> tuple[list[Row], dict[str, Over]]:

@@ -1,19 +1,24 @@
-"""The report of `antiphon experiment packing`: JBora's tables and figures with ours beside them."""
+"""JBora's tables and figures with ours beside them, of `antiphon experiment packing` and `antiphon
+bench packing`. What they are written on is a `Paper`: an HTML report here, a terminal in
+`packing_bench.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from statistics import median
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from antiphon.experiments import published
 from antiphon.experiments.crew import Look
-from antiphon.experiments.output import Output, Row
+from antiphon.experiments.evaluation import Row
 from antiphon.experiments.packing_plan import BURSTS, MEMBERS, MIXED, SERVERS, SHORT, Plan
 from antiphon.experiments.published import Point
 from antiphon.spark.charts import Line
 from antiphon.spark.report import Cell
+
+if TYPE_CHECKING:
+    from antiphon.experiments.output import Output  # which needs the extra
 
 
 class Over(NamedTuple):
@@ -21,6 +26,42 @@ class Over(NamedTuple):
 
     looks: list[Look]
     rates: list[Row]
+
+
+class Curve(NamedTuple):
+    title: str
+    unit: str
+    lines: list[Line]  # the first one is what was measured
+
+
+class Figure(NamedTuple):
+    """All curves have the same points on the x axis."""
+
+    title: str
+    x_name: str
+    curves: list[Curve]
+
+
+class Paper(Protocol):
+    def heading(self, text: str) -> None: ...
+
+    def text(self, text: str) -> None: ...
+
+    def table(self, header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None: ...
+
+    def figure(self, figure: Figure) -> None: ...
+
+
+class Html:
+    def __init__(self, output: Output) -> None:
+        self._chart = output.chart
+        self.heading = output.report.heading
+        self.text = output.report.text
+        self.table = output.report.table
+
+    def figure(self, figure: Figure) -> None:
+        for curve in figure.curves:
+            self._chart(curve.title, figure.x_name, curve.unit, curve.lines)
 
 
 def medians(rows: Sequence[Row]) -> list[Row]:
@@ -52,9 +93,12 @@ def ratio(ours: Row, theirs: Row) -> float:
     return float(median(a / b for a, b in pairs))
 
 
+_FIXED = ("fixed", "off")
+
+
 def best_fixed(rows: Sequence[Row], source: str) -> Row:
     """The one with the highest rate; without packing it is one too."""
-    fixed = [r for r in rows if r["source"] == source and r["policy"].startswith(("fixed", "off"))]
+    fixed = [r for r in rows if r["source"] == source and r["policy"].startswith(_FIXED)]
     return max(fixed, key=lambda row: float(row["messages_per_s"]))
 
 
@@ -67,53 +111,84 @@ def _row(rows: Sequence[Row], source: str, policy: str) -> Row:
 
 
 def tell(rows: list[Row], over: dict[str, Over], plan: Plan, output: Output) -> None:
-    output.setting(
+    output.setting(setting(plan))
+    tables(rows, over, plan, Html(output))
+    output.report.heading("All values")
+    output.report.table(_HEADER, [_values(row) for row in rows])
+
+
+def setting(plan: Plan) -> str:
+    return (
         f"{SERVERS} servers without stable storage, {MEMBERS} members, one publisher with "
         f"`send_async`. The policies take turns of {plan.seconds:g} s, {plan.rounds} rounds of "
         "them; figures are medians, and ratios those within a round. Hill climbing does not take "
         f"part: it has {plan.climbing_s:g} s to itself, from degree 1 on, with a step every "
         f"{plan.step_s:g} s (JBora: 10 s), and its figures are of all that time."
     )
-    output.report.text(
+
+
+def tables(rows: list[Row], over: dict[str, Over], plan: Plan, paper: Paper) -> None:
+    paper.text(
         f"Published: {published.JBORA}; {published.JBORA_SETTING}. Latency here is from the call "
         "to the first delivery, on average, as JBora's is at the sender. A continuous source is "
         "held back when it is far ahead of the slowest member, so its latency is what it is ahead "
         "divided by the rate, and says little about the system: a higher rate makes it lower."
     )
     measured = list(plan.degrees)
-    _fixed_sizes(rows, [s for s in measured if s.isdecimal()], output)
-    _mixed(rows, over, output)
-    _bursts(rows, output)
-    _short_bursts(rows, [s for s in measured if s in SHORT], output)
-    output.report.heading("Adaptive beside the best fixed degree, without tuning")
-    output.report.text(
+    _fixed_sizes(rows, [s for s in measured if s.isdecimal()], paper)
+    _mixed(rows, over[MIXED], paper)
+    _bursts(rows, paper)
+    _short_bursts(rows, [s for s in measured if s in SHORT], paper)
+    paper.heading("Every source: the policies beside the best fixed degree, without tuning")
+    paper.text(
         "Bursts are carried whole by every policy, so their rates differ by chance only: what a "
         "policy does to them shows in latency and processor time."
     )
-    output.report.table(
-        (
-            "source",
-            "best degree",
-            "adaptive / best rate",
-            "hill climbing / best rate",
-            "CPU/message",
-        ),
-        [_adaptive(rows, source) for source in measured],
-    )
-    output.report.heading("All values")
-    output.report.table(_HEADER, [_values(row) for row in rows])
+    paper.table(_SUMMARY, [list(row.values()) for row in summary(rows, measured)])
 
 
-def _adaptive(rows: Sequence[Row], source: str) -> list[Cell]:
-    best, ours = best_fixed(rows, source), _row(rows, source, "adaptive")
-    climbing = _row(rows, source, "hill")
-    return [
-        source,
-        degree(best),
-        ratio(ours, best),
-        ratio(climbing, best),
-        ours["cpu_us"] / best["cpu_us"],
-    ]
+_SUMMARY = (
+    "source",
+    "policy",
+    "degree",
+    "messages a pack",
+    "messages/s",
+    "of the best",
+    "latency ms, mean",
+    "p50",
+    "p99",
+    "CPU µs a message",
+)
+
+
+def summary(rows: Sequence[Row], sources: Sequence[str]) -> list[Row]:
+    return [row for source in sources for row in _summary(rows, source)]
+
+
+def _summary(rows: Sequence[Row], source: str) -> Iterator[Row]:
+    best = best_fixed(rows, source)
+    for name, ours in _compared(rows, source).items():
+        yield {
+            "source": source,
+            "policy": name,
+            "degree": degree(ours) if ours["policy"].startswith(_FIXED) else None,
+            "messages_per_pack": ours["messages_per_pack"],
+            "messages_per_s": ours["messages_per_s"],
+            "of_best": ratio(ours, best),
+            "early_mean_ms": ours["early_mean_ms"],
+            "early_p50_ms": ours["early_p50_ms"],
+            "early_p99_ms": ours["early_p99_ms"],
+            "cpu_us": ours["cpu_us"],
+        }
+
+
+def _compared(rows: Sequence[Row], source: str) -> dict[str, Row]:
+    return {
+        "no packing": _row(rows, source, "off"),
+        "best fixed": best_fixed(rows, source),
+        "adaptive": _row(rows, source, "adaptive"),
+        "hill climbing": _row(rows, source, "hill"),
+    }
 
 
 _COLUMNS = (
@@ -144,20 +219,20 @@ def _beside(ours: Row, theirs: Point | None) -> list[Cell]:
 _BESIDE = ("messages/s here", "JBora", "latency ms here", "JBora")
 
 
-def _fixed_sizes(rows: list[Row], sources: Sequence[str], output: Output) -> None:
+def _fixed_sizes(rows: list[Row], sources: Sequence[str], paper: Paper) -> None:
     sizes = [int(source) for source in sources]
-    output.report.heading("Table 1: continuous source, no packing")
-    output.report.table(
+    paper.heading("Table 1: continuous source, no packing")
+    paper.table(
         ("bytes", *_BESIDE),
         [[n, *_beside(_row(rows, str(n), "off"), published.OFF.get(n))] for n in sizes],
     )
-    output.report.heading("Table 2: the best fixed degree, and the policies")
-    output.report.table(
+    paper.heading("Table 2: the best fixed degree, and the policies")
+    paper.table(
         ("bytes", "policy", "degree here", "JBora", "times no packing here", "JBora", *_BESIDE),
         [line for n in sizes for line in _table_2(rows, n)],
     )
     if 1000 in sizes:
-        _over_degrees(rows, "1000", "Figure 3", output)
+        paper.figure(_over_degrees(rows, "1000", "Figure 3"))
 
 
 def _table_2(rows: list[Row], size: int) -> Iterator[list[Cell]]:
@@ -185,10 +260,11 @@ def _times(point: Point | None, off: Point | None) -> float | None:
     return point.per_s / off.per_s
 
 
-def _over_degrees(rows: list[Row], source: str, figure: str, output: Output) -> None:
+def _over_degrees(rows: list[Row], source: str, figure: str) -> Figure:
     """Throughput, latency and processor time over fixed degrees; the policies as level lines."""
-    fixed = [r for r in rows if r["source"] == source and r["policy"].startswith(("fixed", "off"))]
+    fixed = [r for r in rows if r["source"] == source and r["policy"].startswith(_FIXED)]
     fixed.sort(key=degree)
+    curves = []
     for column, unit in (
         ("messages_per_s", "messages/s"),
         ("early_mean_ms", "ms"),
@@ -200,33 +276,33 @@ def _over_degrees(rows: list[Row], source: str, figure: str, output: Output) -> 
             level = _row(rows, source, policy)[column]
             ends = [(1.0, level), (float(degree(fixed[-1])), level)]
             lines.append(Line(policy, ends, dashed=True))
-        output.chart(f"{figure}: {unit} over the packing degree, {source}", "degree", unit, lines)
+        curves.append(Curve(f"{figure}: {unit} over the packing degree, {source}", unit, lines))
+    return Figure(f"{figure}: over the packing degree, {source}", "degree", curves)
 
 
-def _mixed(rows: list[Row], over: dict[str, Over], output: Output) -> None:
-    output.report.heading("Figure 5: 1000 and 3000 bytes in turn")
-    output.report.table(
+def _mixed(rows: list[Row], over: Over, paper: Paper) -> None:
+    paper.heading("Figure 5: 1000 and 3000 bytes in turn")
+    paper.table(
         ("policy", "messages a pack here", "JBora", *_BESIDE),
         _three(rows, MIXED, published.MIXED_OFF, published.MIXED_BEST, published.MIXED_CLIMBING),
     )
-    looks, rates = over[MIXED]
+    for figure in over_time(over):
+        paper.figure(figure)
+
+
+def over_time(over: Over) -> Iterator[Figure]:
+    looks, rates = over
     began = rates[0]["at"]
     instant = [(row["at"] - began, row["messages_per_s"]) for row in rates]
     average = [
         (x, sum(y for _, y in instant[: n + 1]) / (n + 1)) for n, (x, _) in enumerate(instant)
     ]
-    output.chart(
-        "Figure 5: throughput over time, hill climbing",
-        "s",
-        "messages/s",
-        [Line("at that time", instant), Line("average until then", average, dashed=True)],
-    )
-    output.chart(
-        "Figure 5: messages a pack over time, hill climbing",
-        "s",
-        "messages a pack",
-        [Line("messages a pack", pack_sizes(looks, began))],
-    )
+    title = "Figure 5: throughput over time, hill climbing"
+    lines = [Line("at that time", instant), Line("average until then", average, dashed=True)]
+    yield Figure(title, "s", [Curve(title, "messages/s", lines)])
+    title = "Figure 5: messages a pack over time, hill climbing"
+    lines = [Line("messages a pack", pack_sizes(looks, began))]
+    yield Figure(title, "s", [Curve(title, "messages a pack", lines)])
 
 
 def pack_sizes(looks: Sequence[Look], began: float) -> list[tuple[float, float]]:
@@ -253,16 +329,16 @@ def _three(
     ]
 
 
-def _bursts(rows: list[Row], output: Output) -> None:
-    output.report.heading("Figure 6: bursts of 15 messages, then 20 ms")
+def _bursts(rows: list[Row], paper: Paper) -> None:
+    paper.heading("Figure 6: bursts of 15 messages, then 20 ms")
     points = {
         "off": published.BURSTS_OFF,
         "fixed=8": published.BURSTS_BEST,
         "hill": published.BURSTS_CLIMBING,
         "adaptive": None,
     }
-    output.report.table(("policy", *_BESIDE, *_CPU), _with_cpu(rows, BURSTS, points))
-    _over_degrees(rows, BURSTS, "Figure 6", output)
+    paper.table(("policy", *_BESIDE, *_CPU), _with_cpu(rows, BURSTS, points))
+    paper.figure(_over_degrees(rows, BURSTS, "Figure 6"))
 
 
 _CPU = ("CPU % of a core here", "JBora", "CPU µs a message here")
@@ -283,11 +359,11 @@ def _with_cpu(
         ]
 
 
-def _short_bursts(rows: list[Row], sources: Sequence[str], output: Output) -> None:
-    output.report.heading("Table 3: very short bursts")
+def _short_bursts(rows: list[Row], sources: Sequence[str], paper: Paper) -> None:
+    paper.heading("Table 3: very short bursts")
     lines: list[list[Cell]] = []
     for source in sources:
         off, policy = published.SHORT[SHORT[source]]
         points = {"off": off, "hill": policy, "adaptive": None}
         lines += [[source, *line] for line in _with_cpu(rows, source, points)]
-    output.report.table(("source", "policy", *_BESIDE, *_CPU), lines)
+    paper.table(("source", "policy", *_BESIDE, *_CPU), lines)

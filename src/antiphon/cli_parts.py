@@ -1,0 +1,125 @@
+"""What the commands of `antiphon` are put together from: parsers with an example, options that
+several of them have, kinds of arguments, and implementations that are imported only when they run.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from importlib import import_module
+from typing import TypeAlias
+
+Handler = Callable[..., int]
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def add_parser(commands: Commands, name: str, text: str, example: str) -> argparse.ArgumentParser:
+    return commands.add_parser(
+        name,
+        help=text,
+        description=f"{text[0].upper()}{text[1:]}.",
+        epilog=epilog(example),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def add_command(
+    commands: Commands, name: str, text: str, example: str, handler: Handler
+) -> argparse.ArgumentParser:
+    parser = add_parser(commands, name, text, example)
+    parser.set_defaults(handler=handler)
+    return parser
+
+
+def add_group(commands: Commands, name: str, text: str, example: str) -> Commands:
+    parser = add_parser(commands, name, text, example)
+    return parser.add_subparsers(metavar="COMMAND", required=True)
+
+
+def implementation(module: str, function: str) -> Handler:
+    """Calls `module.function(args)`, importing the module only then."""
+
+    def handler(args: object) -> int:
+        run: Handler = getattr(import_module(module), function)
+        return run(args)
+
+    return handler
+
+
+def on_spark(what: str, module: str) -> Handler:
+    """Calls `module.run(args)`; where the extra is not installed, says how to get it."""
+    run = implementation(module, "run")
+
+    def handler(args: object) -> int:
+        require_spark(what)
+        return run(args)
+
+    return handler
+
+
+def require_spark(what: str) -> None:
+    from antiphon.spark.session import require
+
+    require(what)
+
+
+def epilog(line: str) -> str:
+    return f"example:\n  {line}"
+
+
+def add_storage(parser: argparse.ArgumentParser, default: str | None = "durable") -> None:
+    parser.add_argument(
+        "--storage",
+        choices=("durable", "memory"),
+        default=default,
+        help="whether an entry counts once synced to disk, or once in memory (default: durable)",
+    )
+
+
+def add_contexts(parser: argparse.ArgumentParser, default: str | None = "replicated") -> None:
+    parser.add_argument(
+        "--contexts",
+        choices=("replicated", "local"),
+        default=default,
+        help="which servers know how far a subscriber is: all, or its own (default: replicated)",
+    )
+
+
+def add_traces(parser: argparse.ArgumentParser) -> None:
+    """After the command's own options: what it does then is followed by the audit."""
+    parser.add_argument("--trace", metavar="DIR", help="keep the delivery traces here")
+    parser.add_argument(
+        "--audit", action="store_true", help="end with `antiphon audit` of what is in --trace"
+    )
+    command: Handler = parser.get_default("handler")
+
+    def then_audit(args: argparse.Namespace) -> int:
+        if args.audit and args.trace is None:
+            parser.error("--audit needs --trace")
+        if not args.audit:
+            return command(args)
+        require_spark("--audit")  # now, and not when the work is done
+        code = command(args)
+        return max(code, implementation("antiphon.spark.audit_report", "at_the_end")(args))
+
+    parser.set_defaults(handler=then_audit)
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="end with one JSON object on a line")
+
+
+def seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return value
+
+
+def positive(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return int(text)

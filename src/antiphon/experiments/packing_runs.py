@@ -1,0 +1,74 @@
+"""The measurement behind `antiphon experiment packing` and `antiphon bench packing`.
+
+Three servers without stable storage, three members, and a publisher for each packing policy
+(`api/conversation_policies.py`), which send from JBora's sources (`packing_plan.py`). The policies
+take turns, round by round, so that whatever else happens on the machine hits all of them; hill
+climbing has time to itself. What a run left is handed on at once, so that no two are held.
+
+`cpu_percent` is that of the publisher and the server it is connected to, as a part of one core:
+what JBora calls a replica is a program and the daemon beside it. `cpu_us` is the processor time of
+all processes for one message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from rich.console import Console
+from rich.progress import Progress
+
+from antiphon.experiments.crew import Crew, Done, Run
+from antiphon.experiments.evaluation import Row
+from antiphon.experiments.packing_plan import MEMBERS, SERVERS, SOURCES, Plan
+
+WARM_S = 0.2
+EVERY_S = 0.25
+"""A point of a curve over time."""
+
+Take = Callable[[str, str, Done], None]
+"""With the names of the source and the policy."""
+
+
+def measure(plan: Plan, take: Take) -> None:
+    with (
+        Progress(console=Console(stderr=True), transient=True) as progress,
+        ExitStack() as stack,
+    ):
+        bar = progress.add_task("starting", total=len(plan.degrees))
+        crew = Crew(stack, SERVERS, "memory", "replicated")
+        crew.grow(MEMBERS)
+        for source in plan.degrees:
+            progress.update(bar, description=source)
+            _in_turns(crew, plan, source, take)
+            with crew.publisher(plan.climbing) as work:
+                run = Run(f"{source}-climbing", SOURCES[source], plan.climbing_s, watched=True)
+                take(source, plan.climbing, work(run))
+            progress.advance(bar)
+
+
+def _in_turns(crew: Crew, plan: Plan, source: str, take: Take) -> None:
+    with ExitStack() as stack:
+        policies = plan.in_turns(source)
+        works = {policy: stack.enter_context(crew.publisher(policy)) for policy in policies}
+        for work in works.values():
+            work(Run("warm", SOURCES[source], WARM_S))
+        for number in range(plan.rounds):
+            for policy, work in works.items():
+                run = Run(f"{source}-{policy}-{number}", SOURCES[source], plan.seconds)
+                take(source, policy, work(run))
+
+
+def facts(source: str, policy: str, done: Done) -> Row:
+    """What is known of a run besides when its messages arrived."""
+    messages = len(done.sent.times)
+    seconds = max(d.times[-1] for d in done.delivered) - done.sent.times[0]
+    return {
+        "source": source,
+        "policy": policy,
+        "members": len(done.delivered),
+        "sent": messages,
+        "messages_per_pack": messages / max(1, done.packs),
+        "cpu_us": done.cpu_s / messages * 1e6,
+        "cpu_percent": (done.sent.cpu_s + done.leader_cpu_s) / seconds * 100,
+    }
