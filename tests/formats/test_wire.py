@@ -121,6 +121,20 @@ class OldVote(msgspec.Struct, frozen=True, array_like=True, tag=2):
     granted: bool
 
 
+@pytest.mark.parametrize("version", [1, 2, wire.NEWEST])
+@pytest.mark.parametrize("sizes", [(), (0,), (70_000,), (1, 70_000, 0, 65_536, 65_535)])
+def test_a_message_in_parts_is_the_same(version: int, sizes: tuple[int, ...]) -> None:
+    entries = tuple(Entry(at + 300, 7, 1 << 40, 1, b"x" * n) for at, n in enumerate(sizes))
+    append = m.Append(7, 299, 6, entries, 290, 1 << 20, 295 if version > 1 else 0)
+    parts = wire.message_parts(append, version)
+    if version > 1:
+        large = [entry.payload for entry in entries if len(entry.payload) > 0xFFFF]
+        assert all(any(part is payload for part in parts) for payload in large)
+    head = wire.envelope_head(ReplicaId(1, 2), ReplicaId(3, 4))
+    read = wire.decode_envelope(head + b"".join(parts))
+    assert read == m.Envelope(ReplicaId(1, 2), ReplicaId(3, 4), append)
+
+
 def test_an_older_reader_skips_fields_it_does_not_know() -> None:
     new = wire.encode_envelope(
         m.Envelope(ReplicaId(1, 5), ReplicaId(2, 6), m.Vote(4, True, True)), 2

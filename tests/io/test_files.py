@@ -123,7 +123,7 @@ def fails_with(number: int) -> object:
 def test_a_failed_write(
     disk: FileDisk, monkeypatch: pytest.MonkeyPatch, number: int, expected: type[Exception]
 ) -> None:
-    monkeypatch.setattr(os, "pwrite", fails_with(number))
+    monkeypatch.setattr(os, "pwritev", fails_with(number))
     with pytest.raises(expected, match=os.strerror(number)):
         disk.write("x", 0, b"1")
 
@@ -153,10 +153,17 @@ def test_a_sector_that_cannot_be_read_is_damage(
 def test_short_writes_and_reads_go_on(disk: FileDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     pwrite, pread = os.pwrite, os.pread
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, data[:3], at))
+    monkeypatch.setattr(os, "pwritev", lambda fd, parts, at: pwrite(fd, parts[0][:2], at))
     monkeypatch.setattr(os, "pread", lambda fd, size, at: pread(fd, min(size, 3), at))
-    disk.write("x", 0, b"0123456789")
+    disk.write("x", 0, b"0123", b"", b"456789")
     assert disk.read("x", 0, 10) == b"0123456789"
     assert disk.read("x", 8, 10) == b"89"
+
+
+def test_many_parts_are_written_one_after_the_other(disk: FileDisk) -> None:
+    parts = [b"%d" % (at % 10) for at in range(3 * files.PARTS_MAX)]
+    disk.write("x", 2, *parts)
+    assert disk.read("x", 2, 2 + len(parts)) == b"".join(parts)
 
 
 def test_open_files_are_bounded_but_unsynced_ones_stay_open(disk: FileDisk) -> None:

@@ -451,7 +451,8 @@ class FullOnce(SimDisk):
         self.writes = -1
         self._when, self._part = when, part
 
-    def write(self, name: str, offset: int, data: bytes) -> None:
+    def write(self, name: str, offset: int, *parts: bytes) -> None:
+        data = b"".join(parts)
         self.writes += 1
         if self.writes == self._when:
             super().write(name, offset, data[: int(len(data) * self._part)])

@@ -37,10 +37,10 @@ class Disk(RamDisk):
         self.may_sync.set()
         self.syncing = threading.Event()
 
-    def write(self, name: str, offset: int, data: bytes) -> None:
+    def write(self, name: str, offset: int, *data: bytes) -> None:
         if self.full:
             raise DiskFullError("no room, says the test")
-        super().write(name, offset, data)
+        super().write(name, offset, *data)
 
     def sync(self, name: str) -> None:
         self.syncing.set()
@@ -442,10 +442,10 @@ def test_a_full_disk_impairs_the_server_until_there_is_room() -> None:
 
 def test_without_room_for_a_snapshot_the_log_goes_on() -> None:
     class NoRoomForSnapshots(Disk):
-        def write(self, name: str, offset: int, data: bytes) -> None:
+        def write(self, name: str, offset: int, *data: bytes) -> None:
             if name.endswith(".snap"):
                 raise DiskFullError("no room for snapshots, says the test")
-            super().write(name, offset, data)
+            super().write(name, offset, *data)
 
     async def main() -> None:
         settings = Settings(snapshot_every_entries=10)

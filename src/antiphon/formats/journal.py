@@ -250,11 +250,16 @@ def decode_local(payload: bytes) -> Local:
     return Local(payload[:1] != b"\0", payload[1:])
 
 
-def encode_batch(records: list[bytes], offset: int, synced: int, count: int | None = None) -> bytes:
-    """If records are given in parts, `count` says how many they are."""
-    length, number = sum(map(len, records)), len(records) if count is None else count
-    tail = _BATCH_TAIL.pack(length, number, offset, synced)
-    return b"".join((BATCH_MAGIC, _U32.pack(crc32c(tail)), tail, *records))
+def encode_batch(records: list[bytes], offset: int, synced: int) -> bytes:
+    return encode_batch_head(sum(map(len, records)), len(records), offset, synced) + b"".join(
+        records
+    )
+
+
+def encode_batch_head(length: int, count: int, offset: int, synced: int) -> bytes:
+    """What goes before `count` records with so many bytes together."""
+    tail = _BATCH_TAIL.pack(length, count, offset, synced)
+    return b"".join((BATCH_MAGIC, _U32.pack(crc32c(tail)), tail))
 
 
 def record_length(head: bytes) -> int:

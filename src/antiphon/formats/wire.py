@@ -40,7 +40,10 @@ MAGIC = "antiphon"
 FRAME_MAX = 80 << 20
 """Above the 64 MiB that a message may have, so that its pack always fits a frame."""
 
-_ARRAY_OF_3 = b"\x93"  # in msgpack
+_ARRAY_OF_3 = b"\x93"  # in msgpack, as these
+_EMPTY_ARRAY = b"\x90"
+_NO_BYTES = b"\xc4\x00"
+_ARRAY_32 = _BYTES_32 = struct.Struct(">BI")  # go before so many elements, or bytes
 _PREFIX = struct.Struct("<II")
 PREFIX_SIZE = _PREFIX.size
 
@@ -129,6 +132,24 @@ def encode_envelope(envelope: Envelope, version: int) -> bytes:
 def envelope_head(sender: ReplicaId, to: ReplicaId) -> bytes:
     """An envelope is this and its message, so that one message can be sent to many."""
     return _ARRAY_OF_3 + _encoder.encode(sender) + _encoder.encode(to)
+
+
+def message_parts(message: Message, version: int) -> tuple[bytes, ...]:
+    """As `encode_message`, in parts, of which large packs are each one: so they are not copied."""
+    if not isinstance(message, Append) or version < 2:
+        return (encode_message(message, version),)
+    if all(len(entry.payload) <= 0xFFFF for entry in message.entries):
+        return (encode_message(message, version),)
+    bare = msgspec.structs.replace(message, entries=())
+    tail = b"".join(map(_encoder.encode, (message.commit, message.round, message.has)))
+    head = _encoder.encode(bare).removesuffix(_EMPTY_ARRAY + tail)
+    parts = [head + _ARRAY_32.pack(0xDD, len(message.entries))]
+    for entry in message.entries:
+        start = _encoder.encode(msgspec.structs.replace(entry, payload=b""))
+        parts[-1] += start.removesuffix(_NO_BYTES) + _BYTES_32.pack(0xC6, len(entry.payload))
+        parts += (entry.payload, b"")
+    parts[-1] = tail
+    return tuple(parts)
 
 
 def encode_message(message: Message, version: int) -> bytes:

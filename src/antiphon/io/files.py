@@ -26,6 +26,9 @@ from antiphon.io.journal_disk import DIRECTORY
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """EFBIG is a limit on the size of one file: like a quota, it may be raised while we run."""
 
+PARTS_MAX = 1024
+"""To be written at once: the system's limit."""
+
 OPEN_MAX = 64
 """Files kept open. Those with unsynced bytes stay open beyond that: a failed write-back is told to
 the descriptors that are open when it happens, so closing one could lose the news."""
@@ -80,14 +83,15 @@ class FileDisk:
 
     # -- Changing ------------------------------------------------------------------------------
 
-    def write(self, name: str, offset: int, data: bytes) -> None:
+    def write(self, name: str, offset: int, *data: bytes) -> None:
         with self._lock:
             descriptor = self._descriptor(name, create=True)
             self._unsynced.add(name)
         try:
             _write(descriptor, offset, data)
         except OSError as error:
-            raise self._explained(error, f"cannot write {len(data)} bytes to", name) from None
+            size = sum(map(len, data))
+            raise self._explained(error, f"cannot write {size} bytes to", name) from None
 
     def truncate(self, name: str, size: int) -> None:
         with self._lock:
@@ -173,10 +177,14 @@ def _read(descriptor: int, offset: int, size: int) -> bytes:
     return data
 
 
-def _write(descriptor: int, offset: int, data: bytes) -> None:
-    written = os.pwrite(descriptor, data, offset)
-    while written < len(data):
-        written += os.pwrite(descriptor, memoryview(data)[written:], offset + written)
+def _write(descriptor: int, offset: int, parts: tuple[bytes, ...]) -> None:
+    if len(parts) > PARTS_MAX:
+        parts = (b"".join(parts),)
+    written = os.pwritev(descriptor, parts, offset)
+    if written < sum(map(len, parts)):
+        data = b"".join(parts)
+        while written < len(data):
+            written += os.pwrite(descriptor, memoryview(data)[written:], offset + written)
 
 
 def _sync_directory(path: Path) -> None:

@@ -44,7 +44,7 @@ class ReadOnlyDisk:
             file.seek(offset)
             return file.read(size)
 
-    def write(self, name: str, offset: int, data: bytes) -> None:
+    def write(self, name: str, offset: int, *data: bytes) -> None:
         raise AssertionError(f"an inspection would write {name}")
 
     def truncate(self, name: str, size: int) -> None:

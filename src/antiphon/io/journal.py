@@ -19,7 +19,7 @@ from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 import msgspec
@@ -172,16 +172,17 @@ class Journal:
             # An old segment may go, the promise and what only this server knows may not.
             records = [self._promise, *self.local(), *records]
         encoded = [parts_of(record) for record in records]
+        sizes = [sum(map(len, parts)) for parts in encoded]
         offset = segment.base + segment.size
-        parts = [part for record in encoded for part in record]
-        data = f.encode_batch(parts, offset, self._synced, len(records))
-        self._disk.write(segment_name(segment.number), segment.size, data)
-        at = segment.size + f.BATCH_SIZE
-        for record, its_parts in zip(records, encoded, strict=True):
+        head = f.encode_batch_head(sum(sizes), len(records), offset, self._synced)
+        name = segment_name(segment.number)
+        self._disk.write(name, segment.size, head, *chain.from_iterable(encoded))
+        at = segment.size + len(head)
+        for record, size in zip(records, sizes, strict=True):
             self._note(record, segment, at)
-            at += sum(map(len, its_parts))
-        segment.size += len(data)
-        self._dirty[segment_name(segment.number)] = None
+            at += size
+        segment.size = at
+        self._dirty[name] = None
         self._marked = False
 
     def _start_segment(self, base: int) -> Segment:

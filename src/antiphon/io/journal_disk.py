@@ -31,8 +31,8 @@ class Disk(Protocol):
 
     def read(self, name: str, offset: int, size: int) -> bytes: ...
 
-    def write(self, name: str, offset: int, data: bytes) -> None:
-        """Raises `DiskFullError`, and may then have written a part."""
+    def write(self, name: str, offset: int, *data: bytes) -> None:
+        """One after the other. Raises `DiskFullError`, and may then have written a part."""
 
     def truncate(self, name: str, size: int) -> None: ...
 
@@ -63,13 +63,15 @@ class RamDisk:
     def read(self, name: str, offset: int, size: int) -> bytes:
         return self._files[name].read(offset, size)
 
-    def write(self, name: str, offset: int, data: bytes) -> None:
+    def write(self, name: str, offset: int, *data: bytes) -> None:
         file = self._files.setdefault(name, RamFile())
-        grown = max(0, offset + len(data) - file.size)
+        grown = max(0, offset + sum(map(len, data)) - file.size)
         if self._used + grown > self._limit_bytes:
             raise DiskFullError(f"memory storage is full: {self._limit_bytes} bytes")
         self._used += grown
-        file.write(offset, data)
+        for part in data:
+            file.write(offset, part)
+            offset += len(part)
 
     def truncate(self, name: str, size: int) -> None:
         file = self._files[name]

@@ -329,7 +329,7 @@ class Transport:
         self._unidentified: dict[Connection, None] = {}
         self._clients: set[Connection] = set()
         self._listener: asyncio.Server | None = None
-        self._encoded: tuple[Message | None, int, bytes] = (None, 0, b"")  # the last one
+        self._encoded: tuple[Message | None, int, tuple[bytes, ...]] = (None, 0, ())  # the last
 
     async def listen(self, host: str, port: int) -> Address:
         loop = asyncio.get_running_loop()
@@ -366,16 +366,16 @@ class Transport:
         if connection.version < wire.RELAYS and isinstance(message, Relay):
             return  # it would not know what to do with it
         head = wire.envelope_head(self._me, to)
-        body = self._encode(message, connection.version)
-        connection.send(wire.frame_head(head, body), head, body)
+        parts = self._encode(message, connection.version)
+        connection.send(wire.frame_head(head, *parts), head, *parts)
 
-    def _encode(self, message: Message, version: int) -> bytes:
+    def _encode(self, message: Message, version: int) -> tuple[bytes, ...]:
         """A leader sends the same to everybody: it is encoded once."""
-        last, last_version, body = self._encoded
+        last, last_version, parts = self._encoded
         if message is not last or version != last_version:
-            body = wire.encode_message(message, version)
-            self._encoded = (message, version, body)
-        return body
+            parts = wire.message_parts(message, version)
+            self._encoded = (message, version, parts)
+        return parts
 
     def counts(self) -> dict[str, int]:
         links = [link.connection for link in self._links.values() if link.connection is not None]

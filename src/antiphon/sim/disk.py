@@ -69,9 +69,10 @@ class SimDisk:
     def read(self, name: str, offset: int, size: int) -> bytes:
         return bytes(self._file(name).data[offset : offset + size])
 
-    def write(self, name: str, offset: int, data: bytes) -> None:
+    def write(self, name: str, offset: int, *parts: bytes) -> None:
         if self.full:
             raise DiskFullError("no space left on the simulated disk")
+        data = b"".join(parts)
         file = self._files.get(name)
         if file is None:
             file = self._files[name] = _File()
