@@ -53,6 +53,7 @@ class Progress:
 
     __slots__ = (
         "attempt",
+        "back",
         "flow",
         "id",
         "inflight",
@@ -78,6 +79,7 @@ class Progress:
         self.attempt = 0  # to send it a snapshot
         self.sending = 0  # the index of that snapshot
         self.part = 0  # of which it needs this part next
+        self.back = -1  # the round in which it last turned out to lack what had been sent to it
         self.told = 0  # up to here it knows that this leader holds its log, unless that was lost
 
 
@@ -302,9 +304,10 @@ class Leadership:
     def _on_refused(self, p: Progress, m: Refused) -> None:
         p.round = max(p.round, m.round)
         self._confirm_reads()
-        stale = m.prev_index <= p.match or m.prev_index >= p.next
-        if p.flow is Flow.SNAPSHOT or stale:
+        if p.flow is Flow.SNAPSHOT or self._is_stale(p, m):
             return
+        if p.flow is Flow.REPLICATE:
+            p.back = self._round
         agree = min(m.hint_index, m.prev_index - 1)
         if agree >= self._r.log.base_index:  # otherwise what it lacks is gone here
             agree = self._r.log.last_not_after(agree, m.hint_epoch)
@@ -313,6 +316,13 @@ class Leadership:
         p.probed = False
         p.inflight.clear()
         self._replicate(p)
+
+    def _is_stale(self, p: Progress, m: Refused) -> bool:
+        """It says nothing new. Of a window of appends that missed the first one each is refused,
+        and sending all of it again for each would make ever more of them: so once in a round."""
+        if p.flow is Flow.PROBE:
+            return m.prev_index != p.next - 1
+        return not p.match < m.prev_index < p.next or m.round <= p.back
 
     # -- Committing ----------------------------------------------------------------------------
 

@@ -171,7 +171,9 @@ class DeadLetters(Reading):
         self._put: set[int] = set()
 
     def put(self, position: int) -> None:
+        """Perhaps once more, for another subscription, when the one before is done with."""
         self._put.add(position)
+        self._held.pop(position, None)
         self.seen.discard(position)
         self._done.discard(position)
         self._confirmed.discard(position)
