@@ -259,6 +259,7 @@ class Server:
         self.home.tick(self.now_ms())
         self.clients.carry_out()
         self._carry_out(self.node.tick(self.now_ms()))
+        self.settle_soon()
 
     # -- Carrying out what the node asks for ---------------------------------------------------
 
@@ -271,14 +272,16 @@ class Server:
         # Otherwise it is one more acknowledgement of what is decided, and nothing is due earlier.
         if effects or replica.leader_id is not self._leader or replica.newcomer is not None:
             self._carry_out(effects)
+            self.settle_soon()
 
     def _on_gone(self, node: int) -> None:
         self._carry_out(self.node.gone(node, self.now_ms()))
+        self.settle_soon()
 
     def _carry_out(self, effects: list[Effect]) -> None:
         """In order; what a step itself leads to comes after what was due before it."""
         self._effects += effects
-        if self._carrying:
+        if self._carrying or not effects:
             return
         self._carrying = True
         while self._effects and not self.ended.done():
@@ -578,6 +581,7 @@ class Server:
         else:
             logger.info("there is room again")
             self._carry_out(self.node.impair("", self.now_ms()))
+            self.settle_soon()
 
     # -- Snapshots, in the background ----------------------------------------------------------
 
