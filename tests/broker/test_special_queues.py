@@ -43,6 +43,17 @@ def test_a_queue_of_which_everything_has_expired_is_gone() -> None:
     assert rig.broker.queues == {}
 
 
+def test_nothing_is_overdue_in_a_snapshot_also_not_with_a_new_leader() -> None:
+    rig = rig_with_sessions()
+    rig.publish_each(A, "queue:q", Extra(time_to_live=100))
+    rig.stamp += 500  # nobody led, so nobody told the time
+    rig.new_leader()
+    assert rig.broker.queues == {}
+    other = Broker()
+    other.restore(iter(rig.snapshot()))
+    assert list(other.snapshot()) == rig.snapshot()
+
+
 def test_what_comes_back_after_its_time_is_gone_and_later_ones_expire_all_the_same() -> None:
     rig = rig_with_sessions(lease_ms=1000)
     rig.open(B, 1, "queue:q", prefetch=1)
