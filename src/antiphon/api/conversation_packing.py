@@ -68,13 +68,13 @@ class Batch(Ticket):
         "extras",
         "first",
         "flags",
+        "giver",
         "key",
         "kinds",
         "left",
         "pack",
         "size",
         "stream",
-        "taker",
         "times",
     )
 
@@ -86,7 +86,7 @@ class Batch(Ticket):
         self.destination = destination
         self.flags = flags
         self.key = key
-        self.taker: object = None  # who gave it its last message may give it more of that kind
+        self.giver: object = None  # whose last message it has, and who may give it `more`
         self.left = False  # it is on its way, or there and back
         self.first = stream.sequence + 1
         self._count = 0  # when it is no longer open
@@ -207,17 +207,17 @@ class Outbox:
             self._gathering.append(batch)
         batch.flags |= flags
         batch.add(message, size)
-        batch.taker = None
+        batch.giver = None
         if batch.size >= self._bytes_max:
             self._seal()
         return batch
 
-    def more(self, taker: object, kind: int, body: bytes, timestamp: int) -> Batch | None:
-        """One more message without headers into the open batch, if `taker` was set with the one
+    def more(self, giver: object, kind: int, body: bytes, timestamp: int) -> Batch | None:
+        """One more message without headers into the open batch, if `giver` was set with the one
         before it; None: `put` it. Called for almost every message: nothing is done here that could
         be done for a pack."""
         batch = self._open
-        if batch is None or batch.taker is not taker:
+        if batch is None or batch.giver is not giver:
             return None
         bodies = batch.bodies
         size = batch.size + len(body) + MESSAGE_BYTES

@@ -139,7 +139,7 @@ class BaseProducer:
         self._closed = False
         self._checked: Destination | None = None  # the last one that was found good to send to
         self._quick: Destination | None = None  # the same, if `_post` is good for it
-        self._taker = object()  # of what goes there: see `Outbox.more`
+        self._giver = object()  # of what goes there: see `Outbox.more`
         self._stream: Stream | None = None  # None: of a named one that is not open yet
         self._opening: Request | None = None
         if name is None:
@@ -185,7 +185,7 @@ class BaseProducer:
         connection = self._connection
         connection.lock.acquire()  # in half the time of a `with`
         try:
-            batch = self._send_more(self._taker, kind, body, now_ms)
+            batch = self._send_more(self._giver, kind, body, now_ms)
             if batch is None and len(body) <= BODY_MAX:
                 batch = self._open_batch(destination, Outgoing(kind, body, b"", now_ms))
         finally:
@@ -199,7 +199,7 @@ class BaseProducer:
         assert self._stream is not None
         batch = self._conversation.try_send(self._stream, destination.text, 0, message)
         if batch is not None:
-            batch.taker = self._taker
+            batch.giver = self._giver
         return batch
 
     def _prepare(self, destination: Destination, content: Any, headers: MessageHeaders) -> Outgoing:
@@ -262,7 +262,7 @@ class BaseProducer:
         destination.check_sendable()
         self._checked = destination
         self._quick = None if self._by_steps or self._stream is None else destination
-        self._taker = object()
+        self._giver = object()
 
     def _why_not(self) -> JMSError:
         if self._context.unusable:

@@ -28,6 +28,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import cast
 
+from antiphon.api.conversation_policies import PACK_BYTES, PACKS_IN_FLIGHT
 from antiphon.bench.connections import cpu_s
 from antiphon.bench.crew import PATIENCE_S, Crew, Job, Shape, Slice, context, hear, start
 from antiphon.bench.servers import peak_mb
@@ -39,8 +40,8 @@ HOST = "127.0.0.1"
 DATA, MEMBER, COMMITS = b"D", b"M", b"C"
 DESTINATION = "topic:bench"
 RECEIVE_BYTES = 256 << 10
-UNANSWERED_BYTES = 1 << 20
-"""What the publisher sends before it looks for answers."""
+UNANSWERED_BYTES = PACKS_IN_FLIGHT * PACK_BYTES
+"""What the publisher sends before it looks for answers: as much as Antiphon's does."""
 
 _COUNT = struct.Struct("<Q")
 _LENGTH = struct.Struct("<I")
@@ -107,18 +108,10 @@ def open_receiver(port: int) -> Iterator[Iterator[bytes]]:
 
 
 def _bodies(sock: socket.socket) -> Iterator[bytes]:
-    held = b""
-    while data := sock.recv(RECEIVE_BYTES):
-        held += data
-        at = 0
-        while len(held) - at >= _LENGTH.size:
-            end = at + _LENGTH.size + _LENGTH.unpack_from(held, at)[0]
-            if end > len(held):
-                break
-            found = Columns(held[at + _LENGTH.size : end])
+    with sock.makefile("rb", RECEIVE_BYTES) as stream:  # a large pack is copied once
+        while head := stream.read(_LENGTH.size):
+            found = Columns(stream.read(*_LENGTH.unpack(head)))
             yield from map(found.body, range(found.count))
-            at = end
-        held = held[at:]
 
 
 class Counts:

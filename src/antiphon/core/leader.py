@@ -349,7 +349,9 @@ class Leadership:
         same (`Replica._count_for_myself`). If some of that is lost, the next heartbeat says it."""
         r = self._r
         voters = r.memberships.current.voters
-        known = {q.id: q.match for q in self._progress.values() if tell_each_other(voters)}
+        if p.id not in voters:
+            return False  # a learner is told nothing by the others
+        known = {q.id: q.match for q in self._progress.values()} if tell_each_other(voters) else {}
         known |= {p.id: p.next - 1, r.id: p.told}
         return r.commit <= held_by_majority(voters, known)
 

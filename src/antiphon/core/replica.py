@@ -302,7 +302,7 @@ class Replica:
         if self.leading is None and self.leader_id is not None and self.leader_id.node == node:
             logger.info("%s doubts its leader: nobody listens at node %d", self.id, node)
             self.leader_id = None
-            hurry_ms = self.random.randrange(self.settings.election_ms // HURRY) + 1
+            hurry_ms = self.random.randrange(self.settings.election_ms) // HURRY + 1
             self._election_at_ms = min(self._election_at_ms, now_ms + hurry_ms)
         return self._take()
 

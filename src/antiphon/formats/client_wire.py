@@ -26,11 +26,10 @@ Everything here raises `FormatError` on bytes that are not such a message.
 
 from __future__ import annotations
 
-import struct
-
 import msgspec
 
 from antiphon.errors import FormatError
+from antiphon.formats import wire
 from antiphon.formats.entry import Membership, ReplicaId
 
 PACK_MAX = 65 << 20
@@ -660,8 +659,6 @@ Answer = (
 
 _encoder = msgspec.msgpack.Encoder()
 _WITH_PACKS = (Deliver, Delivered)
-_NO_BYTES = b"\xc4\x00"  # in msgpack
-_BYTES_32 = struct.Struct(">BI")  # goes before bytes, where more than 65535 follow
 _request: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 _answer: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 
@@ -672,13 +669,12 @@ def encode(message: Request | Answer) -> bytes:
 
 def encode_parts(message: Answer) -> tuple[bytes, ...]:
     """The same in parts, of which a large pack to deliver is one: so it need not be copied."""
-    if not isinstance(message, _WITH_PACKS) or len(message.pack) <= 0xFFFF:
+    if not isinstance(message, _WITH_PACKS) or len(message.pack) <= wire.LARGE_BYTES:
         return (_encoder.encode(message),)
-    bare = msgspec.structs.replace(message, pack=b"")
+    bare = _encoder.encode(msgspec.structs.replace(message, pack=b""))
     rest = (message.age, message.reason) if isinstance(message, Deliver) else ()
     tail = b"".join(map(_encoder.encode, (message.view, *rest)))
-    head = _encoder.encode(bare).removesuffix(_NO_BYTES + tail)
-    return head + _BYTES_32.pack(0xC6, len(message.pack)), message.pack, tail
+    return wire.before_bytes(bare, message.pack, tail), message.pack, tail
 
 
 def decode_request(body: bytes) -> Request:

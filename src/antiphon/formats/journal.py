@@ -251,9 +251,8 @@ def decode_local(payload: bytes) -> Local:
 
 
 def encode_batch(records: list[bytes], offset: int, synced: int) -> bytes:
-    return encode_batch_head(sum(map(len, records)), len(records), offset, synced) + b"".join(
-        records
-    )
+    head = encode_batch_head(sum(map(len, records)), len(records), offset, synced)
+    return b"".join((head, *records))
 
 
 def encode_batch_head(length: int, count: int, offset: int, synced: int) -> bytes:

@@ -40,10 +40,14 @@ MAGIC = "antiphon"
 FRAME_MAX = 80 << 20
 """Above the 64 MiB that a message may have, so that its pack always fits a frame."""
 
+LARGE_BYTES = 0xFFFF
+"""Above that, a pack is sent as a part of its own, and not copied."""
+
 _ARRAY_OF_3 = b"\x93"  # in msgpack, as these
 _EMPTY_ARRAY = b"\x90"
 _NO_BYTES = b"\xc4\x00"
-_ARRAY_32 = _BYTES_32 = struct.Struct(">BI")  # go before so many elements, or bytes
+_ARRAY_32, _BYTES_32 = 0xDD, 0xC6
+_WITH_SIZE = struct.Struct(">BI")
 _PREFIX = struct.Struct("<II")
 PREFIX_SIZE = _PREFIX.size
 
@@ -138,18 +142,23 @@ def message_parts(message: Message, version: int) -> tuple[bytes, ...]:
     """As `encode_message`, in parts, of which large packs are each one: so they are not copied."""
     if not isinstance(message, Append) or version < 2:
         return (encode_message(message, version),)
-    if all(len(entry.payload) <= 0xFFFF for entry in message.entries):
+    if all(len(entry.payload) <= LARGE_BYTES for entry in message.entries):
         return (encode_message(message, version),)
     bare = msgspec.structs.replace(message, entries=())
     tail = b"".join(map(_encoder.encode, (message.commit, message.round, message.has)))
     head = _encoder.encode(bare).removesuffix(_EMPTY_ARRAY + tail)
-    parts = [head + _ARRAY_32.pack(0xDD, len(message.entries))]
+    parts = [head + _WITH_SIZE.pack(_ARRAY_32, len(message.entries))]
     for entry in message.entries:
-        start = _encoder.encode(msgspec.structs.replace(entry, payload=b""))
-        parts[-1] += start.removesuffix(_NO_BYTES) + _BYTES_32.pack(0xC6, len(entry.payload))
+        bare_entry = _encoder.encode(msgspec.structs.replace(entry, payload=b""))
+        parts[-1] += before_bytes(bare_entry, entry.payload)
         parts += (entry.payload, b"")
     parts[-1] = tail
     return tuple(parts)
+
+
+def before_bytes(bare: bytes, data: bytes, tail: bytes = b"") -> bytes:
+    """What goes before `data` in msgpack; `bare` has no bytes in that place, and then the tail."""
+    return bare.removesuffix(_NO_BYTES + tail) + _WITH_SIZE.pack(_BYTES_32, len(data))
 
 
 def encode_message(message: Message, version: int) -> bytes:

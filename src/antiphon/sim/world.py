@@ -40,10 +40,9 @@ CALM_US = 2_000
 """What a message or a sync takes at most where the faults have stopped: even the most impatient
 election timeout must be worth waiting for."""
 
-TOLD_GONE = 0.7
+TOLD_GONE, TOLD_GONE_US = 0.7, 500_000
 """How likely a server learns that another's process has ended; and within which time: the other
 may be back by then."""
-TOLD_GONE_US = 500_000
 
 
 class World:
