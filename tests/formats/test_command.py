@@ -2,8 +2,8 @@
 
 import contextlib
 
-import google_crc32c
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,7 +69,7 @@ def test_arrays_in_arrays_are_refused() -> None:
 def sealed(rest: bytes) -> bytes:
     """With the mark and the checksum of a command."""
     marked = bytes([command.MARK]) + rest
-    return google_crc32c.value(marked).to_bytes(4, "little") + marked
+    return crc32c(marked).to_bytes(4, "little") + marked
 
 
 @given(of_type(command.Rows))

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import get_args
 
-import google_crc32c
 import msgspec
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -122,13 +122,13 @@ def test_zeros_after_the_last_record_are_a_torn_tail() -> None:
 def test_another_version_is_refused_by_its_number() -> None:
     head = encode_header()[:4] + (2).to_bytes(4, "little")
     with pytest.raises(FormatError, match="version 2: this program reads version 1"):
-        decode(head + google_crc32c.value(head).to_bytes(4, "little"))
+        decode(head + crc32c(head).to_bytes(4, "little"))
 
 
 def test_a_whole_record_that_is_no_event_is_refused() -> None:
     row = msgspec.msgpack.encode(["run", "a", 1, 1, 0, 0, "no such kind"])
     covered = len(row).to_bytes(4, "little") + row
-    record = MARKER + google_crc32c.value(covered).to_bytes(4, "little") + covered
+    record = MARKER + crc32c(covered).to_bytes(4, "little") + covered
     with pytest.raises(FormatError, match="offset 12 is no trace event"):
         decode(encode_header() + record)
 

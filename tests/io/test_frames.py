@@ -1,12 +1,24 @@
 """`FrameReader`: the same frames however the bytes arrive."""
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import FormatError
 from antiphon.formats import wire
-from antiphon.io.frames import FrameReader
+from antiphon.io.frames import AHEAD, SHARED_BYTES, FrameReader
+
+
+def feed(reader: FrameReader, data: bytes) -> Iterator[wire.Body]:
+    """As if these bytes were read, as many at a time as there is room for."""
+    while data:
+        room = reader.room()
+        count = min(len(room), len(data))
+        room[:count] = data[:count]
+        yield from reader.arrived(count)
+        data = data[count:]
 
 
 @given(st.lists(st.binary(max_size=50), max_size=10), st.data())
@@ -15,11 +27,11 @@ def test_frames_do_not_depend_on_how_the_bytes_arrive(
 ) -> None:
     stream = b"".join(map(wire.frame, bodies))
     reader = FrameReader(50)
-    seen: list[bytes] = []
+    seen: list[wire.Body] = []
     at = 0
     while at < len(stream):
         size = data.draw(st.integers(1, len(stream) - at))
-        seen += reader.feed(stream[at : at + size])
+        seen += feed(reader, stream[at : at + size])
         at += size
     assert seen == bodies
 
@@ -27,13 +39,13 @@ def test_frames_do_not_depend_on_how_the_bytes_arrive(
 def test_a_frame_above_the_limit_is_refused_by_its_announcement() -> None:
     head = wire.frame(bytes(51))[: wire.PREFIX_SIZE]
     with pytest.raises(FormatError, match="51 bytes announced; the limit is 50"):
-        list(FrameReader(50).feed(head))
+        list(feed(FrameReader(50), head))
 
 
 def test_the_limit_may_change_between_two_frames_of_one_read() -> None:
     reader = FrameReader(1)
     sizes = []
-    for body in reader.feed(wire.frame(b"1") + wire.frame(b"22")):
+    for body in feed(reader, wire.frame(b"1") + wire.frame(b"22")):
         sizes.append(len(body))
         reader.limit = 2
     assert sizes == [1, 2]
@@ -45,7 +57,7 @@ def test_a_changed_byte_is_noticed() -> None:
         bad = bytearray(good)
         bad[at] ^= 1
         with pytest.raises(FormatError, match="checksum"):
-            list(FrameReader(100).feed(bytes(bad)))
+            list(feed(FrameReader(100), bytes(bad)))
 
 
 def test_a_large_frame_in_small_pieces_is_cheap() -> None:
@@ -53,4 +65,28 @@ def test_a_large_frame_in_small_pieces_is_cheap() -> None:
     stream = wire.frame(body)
     reader = FrameReader(len(body))
     pieces = [stream[at : at + 4096] for at in range(0, len(stream), 4096)]
-    assert [b for piece in pieces for b in reader.feed(piece)] == [body]
+    assert [b for piece in pieces for b in feed(reader, piece)] == [body]
+
+
+def test_large_frames_are_not_read_through_the_shared_buffer() -> None:
+    body = bytes(10 * SHARED_BYTES)
+    stream = wire.frame(body)
+    reader = FrameReader(len(body))
+    assert not list(feed(reader, stream[:SHARED_BYTES]))
+    assert len(reader.room()) == len(stream) - SHARED_BYTES
+    assert list(feed(reader, stream[SHARED_BYTES:] + wire.frame(b"next"))) == [body, b"next"]
+
+
+def test_who_only_announces_a_large_frame_gets_little_room() -> None:
+    reader = FrameReader(1 << 30)
+    announced = wire.frame(bytes(1 << 20))[: wire.PREFIX_SIZE]
+    assert not list(feed(reader, announced))
+    assert len(reader.room()) <= AHEAD * len(announced)
+
+
+def test_a_body_stays_as_it_is_when_more_is_read() -> None:
+    reader = FrameReader(1 << 20)
+    small, large = b"small", bytes(2 * SHARED_BYTES)
+    bodies = list(feed(reader, wire.frame(small) + wire.frame(large)))
+    list(feed(reader, wire.frame(b"other words" * SHARED_BYTES)))
+    assert bodies == [small, large]

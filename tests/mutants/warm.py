@@ -11,7 +11,7 @@ import runpy
 import sys
 from typing import Any
 
-import google_crc32c  # noqa: F401
+import crc32c  # noqa: F401
 import hypothesis  # noqa: F401
 import msgspec  # noqa: F401
 import pytest

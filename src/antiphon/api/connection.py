@@ -17,7 +17,7 @@ import secrets
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from typing import Any, Protocol, TypeVar
@@ -47,6 +47,7 @@ from antiphon.api.tracing import Trace
 from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import JMSError
 from antiphon.formats.client_wire import GroupEvent
+from antiphon.formats.wire import Body
 from antiphon.io.dialing import ClientLink
 
 logger = logging.getLogger("antiphon.api")
@@ -242,7 +243,7 @@ class Connection:
             self.conversation.connected(now_ms())
         self._pump()
 
-    def _on_bodies(self, number: int, bodies: list[bytes]) -> None:
+    def _on_bodies(self, number: int, bodies: Sequence[Body]) -> None:
         if number != self._links:
             return
         now = now_ms()

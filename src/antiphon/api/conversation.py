@@ -42,6 +42,7 @@ from antiphon.formats import client_wire as cw
 from antiphon.formats.columns import Columns, Outgoing
 from antiphon.formats.destination import is_queue
 from antiphon.formats.pack import SPECIAL
+from antiphon.formats.wire import Body
 
 LEASE_MS = 30_000
 """How long a session outlives its connection. Longer than the servers need for a new leader; and
@@ -479,7 +480,7 @@ class Conversation:
         pause = min(REDIAL_MIN_MS << min(self._failures, 10), REDIAL_MAX_MS)
         return pause // 2 + self._chance.randrange(pause)
 
-    def received(self, body: bytes, now_ms: int) -> None:
+    def received(self, body: Body, now_ms: int) -> None:
         if self._state not in (State.ATTACHING, State.ATTACHED):
             return
         try:

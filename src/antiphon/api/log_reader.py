@@ -34,6 +34,7 @@ from antiphon.errors import (
 from antiphon.formats import client_wire as cw
 from antiphon.formats import pack as packs
 from antiphon.formats.pack import LogPack as LogPack
+from antiphon.formats.wire import Body
 from antiphon.io.dialing import ClientLink
 from antiphon.io.loop import background_loop
 
@@ -222,8 +223,8 @@ class Line:
     def __init__(self, route: Route, patience: float) -> None:
         """Raises `OSError`, or an error of the family if no attempt will do."""
         self.patience = patience  # seconds that each answer may take; `TimeoutError` says it did
-        self._arrived: queue.SimpleQueue[list[bytes] | None] = queue.SimpleQueue()
-        self._bodies: deque[bytes] = deque()
+        self._arrived: queue.SimpleQueue[Sequence[Body] | None] = queue.SimpleQueue()
+        self._bodies: deque[Body] = deque()
         self._link: ClientLink = _on_the_loop(
             route.dial(self._arrived.put, lambda _: self._arrived.put(None)), patience
         )

@@ -124,9 +124,11 @@ class Message(PropertyAccess):
         self._arrival = _NOT_RECEIVED
         self._index = 0  # in the pack of a received message
         self._body: Any = None
-        self._extra: Extra | None = None
-        self._properties: Properties | None = None
-        self._sent: _Sent | None = None
+
+    # Not there until somebody asks for them: most are never asked for, and there are many.
+    _extra: Extra
+    _properties: Properties
+    _sent: _Sent
 
     # -- Headers -----------------------------------------------------------------------------------
 
@@ -203,7 +205,7 @@ class Message(PropertyAccess):
 
     @property
     def properties(self) -> Properties:
-        if self._properties is None:
+        if not hasattr(self, "_properties"):
             own, columns = self._headers(), self._arrival.columns
             values = props.arrived(own.properties, own.types)
             reason = columns.reason if columns is not None else ""
@@ -225,6 +227,8 @@ class Message(PropertyAccess):
     @property
     def body(self) -> Any:
         body = self._body
+        if type(body) is bytes:  # as most are
+            return body
         if body is _UNREAD:
             columns, i = self._arrival.columns, self._index
             assert columns is not None
@@ -283,7 +287,7 @@ class Message(PropertyAccess):
             kind, body = columns.kinds[i], columns.body(i)
         own = self._headers()
         properties, types = own.properties, own.types
-        if self._properties is not None:
+        if hasattr(self, "_properties"):
             properties, types = self._properties.apart()
         extra = Extra(
             properties=properties,
@@ -303,14 +307,14 @@ class Message(PropertyAccess):
         return self.position
 
     def _headers(self) -> Extra:
-        if self._extra is None:
+        if not hasattr(self, "_extra"):
             columns = self._arrival.columns
             data = b"" if columns is None else columns.extra(self._index)
             self._extra = formats.decode_extra(data)
         return self._extra
 
     def _origin(self) -> _Sent:
-        if self._sent is None:
+        if not hasattr(self, "_sent"):
             columns = self._arrival.columns
             self._sent = _NOT_SENT if columns is None else _sent_as(columns, self._index)
         return self._sent
@@ -326,8 +330,8 @@ class Message(PropertyAccess):
             pack,
             self._body if columns is None else None,
             self._origin(),  # what is not in the pack, like the view, is kept
-            self._extra,
-            self._properties,
+            self._headers(),
+            getattr(self, "_properties", None),
             self.position,
             self.delivery_count,
             self._arrival.pickle_allowed,
@@ -556,11 +560,14 @@ def arrived(arrival: Arrival, indexes: Iterable[int]) -> Iterator[Message]:
     unread, new = _UNREAD, object.__new__
     for i in indexes:
         kind = kinds[i]
-        message = new(_CLASSES[kind])
+        if kind == BYTES:
+            message: Message = new(BytesMessage)
+            message._body = pack[at + bounds[i] : at + bounds[i + 1]]
+        else:
+            message = new(_CLASSES[kind])
+            message._body = unread
         message._arrival = arrival
         message._index = i
-        message._body = pack[at + bounds[i] : at + bounds[i + 1]] if kind == BYTES else unread
-        message._extra = message._properties = message._sent = None
         yield message
 
 
@@ -568,8 +575,8 @@ def _restored(
     cls: type[Message],
     pack: bytes | None,
     body: Any,
-    sent: _Sent | None,
-    extra: Extra | None,
+    sent: _Sent,
+    extra: Extra,
     properties: Properties | None,
     position: int,
     delivery_count: int,
@@ -581,7 +588,8 @@ def _restored(
     message._index = 0
     message._body = _UNREAD if pack else body
     message._extra = extra
-    message._properties = properties
+    if properties is not None:
+        message._properties = properties
     message._sent = sent
     return message
 

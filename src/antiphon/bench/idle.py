@@ -28,7 +28,7 @@ BEATS = 50
 """The connections speak in so many groups, one after the other, as if they were independent."""
 
 
-class IdleClient(asyncio.Protocol):
+class IdleClient(asyncio.BufferedProtocol):
     def __init__(self, lost: Callable[[str], None]) -> None:
         self._reader = FrameReader(wire.FRAME_MAX)
         self._told_lost = lost
@@ -41,15 +41,18 @@ class IdleClient(asyncio.Protocol):
         hello = wire.Hello(wire.MAGIC, wire.OLDEST, wire.NEWEST, "client", ReplicaId(0, 0))
         transport.write(wire.frame(wire.encode_hello(hello)))
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
         try:
-            for body in self._reader.feed(data):
+            for body in self._reader.arrived(nbytes):
                 self._take(body)
         except FormatError as error:
             self._lost(str(error))
             self._transport.abort()
 
-    def _take(self, body: bytes) -> None:
+    def _take(self, body: wire.Body) -> None:
         if not self._shaken:
             wire.decode_hello(body)
             self._shaken = True

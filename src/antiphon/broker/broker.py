@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import google_crc32c
+from crc32c import crc32c
 
 from antiphon.broker import accepting, consumers, groups, leases, requests, transactions
 from antiphon.broker import events as ev
@@ -51,7 +51,7 @@ class Broker(State):
 
     def _chain(self, entry: Entry, events: list[ev.Event]) -> None:
         mark = (self.digest, entry.index, entry.epoch, entry.stamp, self.position, events)
-        self.digest = google_crc32c.value(encoder.encode(mark))
+        self.digest = crc32c(encoder.encode(mark))
 
     def _pack(self, payload: bytes) -> None:
         try:

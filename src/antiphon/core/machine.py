@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Protocol
 
-import google_crc32c
 import msgspec
+from crc32c import crc32c
 
 from antiphon.core.effects import Accepted
 from antiphon.errors import FormatError
@@ -64,7 +64,7 @@ class PackMachine:
     def apply(self, entry: Entry) -> list[Accepted]:
         accepted = self._accept(entry) if entry.kind == Kind.PACK else []
         mark = f"{self.digest},{entry.index},{entry.epoch},{self.position},{entry.stamp}"
-        self.digest = google_crc32c.value(mark.encode())
+        self.digest = crc32c(mark.encode())
         return accepted
 
     def _accept(self, entry: Entry) -> list[Accepted]:

@@ -677,14 +677,14 @@ def encode_parts(message: Answer) -> tuple[bytes, ...]:
     return wire.before_bytes(bare, message.pack, tail), message.pack, tail
 
 
-def decode_request(body: bytes) -> Request:
+def decode_request(body: wire.Body) -> Request:
     try:
         return _request.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError(f"not a client's request: {error}") from None
 
 
-def decode_answer(body: bytes) -> Answer:
+def decode_answer(body: wire.Body) -> Answer:
     try:
         return _answer.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -13,8 +13,8 @@ can be proposed twice: applying it a second time changes nothing.
 
 from __future__ import annotations
 
-import google_crc32c
 import msgspec
+from crc32c import crc32c
 
 from antiphon.errors import FormatError
 from antiphon.formats.client_wire import AckRow, Body
@@ -91,7 +91,7 @@ _decoder: msgspec.msgpack.Decoder[list[Command]] = msgspec.msgpack.Decoder(list[
 
 def encode(commands: list[Command]) -> bytes:
     rest = bytes((MARK,)) + _encoder.encode(commands)
-    crc: int = google_crc32c.value(rest)
+    crc: int = crc32c(rest)
     return crc.to_bytes(4, "little") + rest
 
 
@@ -100,7 +100,7 @@ def is_command(payload: bytes) -> bool:
 
 
 def decode(payload: bytes) -> list[Command]:
-    if google_crc32c.value(payload[4:]) != int.from_bytes(payload[:4], "little"):
+    if crc32c(memoryview(payload)[4:]) != int.from_bytes(payload[:4], "little"):
         raise FormatError("a command does not match its checksum")
     try:
         return _decoder.decode(memoryview(payload)[5:])

@@ -40,8 +40,8 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-import google_crc32c
 import msgspec
+from crc32c import crc32c
 
 from antiphon.errors import FormatError, UnknownVersionError
 from antiphon.formats.entry import Entry, ReplicaId
@@ -84,9 +84,6 @@ MANIFEST = "MANIFEST"
 
 Buffer: TypeAlias = "bytes | mmap"
 """What a segment is read from."""
-
-crc32c = google_crc32c.value
-extend_crc32c = google_crc32c.extend
 
 
 def segment_name(number: int) -> str:
@@ -223,7 +220,7 @@ def entry_parts(entry: Entry, kind: int = ENTRY) -> tuple[bytes, bytes]:
         entry.stamp,
         entry.kind,
     )
-    return _U32.pack(extend_crc32c(crc32c(head), entry.payload)) + head, entry.payload
+    return _U32.pack(crc32c(entry.payload, crc32c(head))) + head, entry.payload
 
 
 def decode_entry(payload: bytes) -> Entry:

@@ -20,8 +20,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-import google_crc32c
 import msgspec
+from crc32c import crc32c
 
 from antiphon.errors import FormatError
 
@@ -87,7 +87,7 @@ def encode(
     if len(name) > 0xFFFF:
         raise FormatError(f"a destination has at most 65535 bytes, not {len(name)}")
     head = _HEADER.pack(0, VERSION, flags, len(name), session, sequence, count, producer)[4:] + name
-    crc = google_crc32c.extend(google_crc32c.value(head), body)
+    crc = crc32c(body, crc32c(head))
     return b"".join((struct.pack("<I", crc), head, body))  # the body is copied once
 
 
@@ -115,7 +115,7 @@ def flags_of(pack: bytes) -> int:
 def check(pack: bytes) -> PackHeader:
     """The header of a pack that came from outside: everything about it is verified."""
     header = read_header(pack)
-    if google_crc32c.value(pack[4:]) != int.from_bytes(pack[:4], "little"):
+    if crc32c(memoryview(pack)[4:]) != int.from_bytes(pack[:4], "little"):
         raise FormatError(f"a pack for {header.destination!r} does not match its checksum")
     return header
 

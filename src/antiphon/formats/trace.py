@@ -27,7 +27,7 @@ from mmap import mmap
 from typing import Literal
 
 import msgspec
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from antiphon.errors import FormatError
 

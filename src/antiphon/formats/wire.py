@@ -22,10 +22,10 @@ what it does not know. Everything here raises `FormatError` on bytes that are no
 from __future__ import annotations
 
 import struct
-from typing import Literal
+from typing import Literal, TypeVar
 
-import google_crc32c
 import msgspec
+from crc32c import crc32c
 
 from antiphon.errors import FormatError
 from antiphon.formats.entry import Entry, ReplicaId
@@ -35,6 +35,9 @@ OLDEST = 1
 NEWEST = 3
 RELAYS = 3
 """Since this version servers relay."""
+
+Body = bytes | bytearray
+"""Of a frame: what is received may be either."""
 
 MAGIC = "antiphon"
 FRAME_MAX = 80 << 20
@@ -69,6 +72,8 @@ class _AppendV1(msgspec.Struct, frozen=True, array_like=True, tag=3):
     round: int
 
 
+AnyBody = TypeVar("AnyBody", bytes, bytearray)
+
 _encoder = msgspec.msgpack.Encoder()
 _envelope = msgspec.msgpack.Decoder(Envelope)
 _hello = msgspec.msgpack.Decoder(Hello)
@@ -85,7 +90,7 @@ def frame_head(*body: bytes) -> bytes:
         raise FormatError(f"a frame has at most {FRAME_MAX} bytes, not {length}")
     crc = 0
     for part in body:
-        crc = google_crc32c.extend(crc, part)
+        crc = crc32c(part, crc)
     return _PREFIX.pack(length, crc)
 
 
@@ -97,8 +102,8 @@ def prefix(data: bytes | bytearray | memoryview, offset: int = 0) -> tuple[int, 
     return length, crc
 
 
-def unframe(body: bytes, crc: int) -> bytes:
-    if google_crc32c.value(body) != crc:
+def unframe(body: AnyBody, crc: int) -> AnyBody:
+    if crc32c(body) != crc:
         raise FormatError(f"a frame of {len(body)} bytes does not match its checksum")
     return body
 
@@ -107,7 +112,7 @@ def encode_hello(hello: Hello) -> bytes:
     return _encoder.encode(hello)
 
 
-def decode_hello(body: bytes) -> Hello:
+def decode_hello(body: Body) -> Hello:
     try:
         hello = _hello.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -168,7 +173,7 @@ def encode_message(message: Message, version: int) -> bytes:
     return _encoder.encode(message)
 
 
-def decode_envelope(body: bytes) -> Envelope:
+def decode_envelope(body: Body) -> Envelope:
     try:
         return _envelope.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -46,7 +46,6 @@ LEASE_MS = 10 * 60 * 1000
 """How long the servers keep a session whose client is silent, as a `LogClient` is between calls."""
 
 CREDIT_BYTES = 4 << 20
-READ_BYTES = 256 << 10
 
 Wanted = TypeVar("Wanted", bound=cw.Answer)
 
@@ -70,7 +69,7 @@ class Connection:
         """Raises `OSError` or `FormatError`."""
         self.address = address
         self._reader = FrameReader(wire.FRAME_MAX)
-        self._arrived: deque[bytes] = deque()
+        self._arrived: deque[wire.Body] = deque()
         self._socket = socket.create_connection(address, CONNECT_S)
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -117,16 +116,16 @@ class Connection:
     def close(self) -> None:
         self._socket.close()
 
-    def _next_body(self, deadline: float) -> bytes | None:
+    def _next_body(self, deadline: float) -> wire.Body | None:
         while not self._arrived:
             self._socket.settimeout(max(0.0, deadline - time.monotonic()))
             try:
-                data = self._socket.recv(READ_BYTES)
+                count = self._socket.recv_into(self._reader.room())
             except (TimeoutError, BlockingIOError):
                 return None
-            if not data:
+            if not count:
                 raise ConnectionError(f"{format_address(self.address)} closed the connection")
-            self._arrived.extend(self._reader.feed(data))
+            self._arrived.extend(self._reader.arrived(count))
         return self._arrived.popleft()
 
 

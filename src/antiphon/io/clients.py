@@ -23,6 +23,7 @@ from antiphon.formats import client_wire as cw
 from antiphon.formats.entry import ANY, Member
 from antiphon.formats.journal import Local, Row
 from antiphon.formats.messages import Relay
+from antiphon.formats.wire import Body
 from antiphon.io.journal import Journal
 from antiphon.io.log_tasks import Progress, Task, task_for
 from antiphon.io.transport import parse_address
@@ -90,7 +91,7 @@ class Client:
 
     # -- Called by the pipe --------------------------------------------------------------------
 
-    def take(self, body: bytes) -> None:
+    def take(self, body: Body) -> None:
         """A message; raises `FormatError` on one that no honest client sends."""
         try:
             request = cw.decode_request(body)

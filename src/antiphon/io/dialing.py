@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from antiphon.errors import FormatError
@@ -18,7 +18,7 @@ from antiphon.io.frames import FrameReader
 from antiphon.io.memory import keep_freed_memory
 from antiphon.io.transport import JOIN_BYTES, Address
 
-OnBodies = Callable[[list[bytes]], None]
+OnBodies = Callable[[Sequence[wire.Body]], None]
 OnLost = Callable[[Exception | None], None]
 
 
@@ -49,7 +49,7 @@ async def dial(address: Address, on_bodies: OnBodies, on_lost: OnLost) -> Client
     return link
 
 
-class TcpLink(asyncio.Protocol):
+class TcpLink(asyncio.BufferedProtocol):
     def __init__(self, on_bodies: OnBodies, on_lost: OnLost) -> None:
         self._on_bodies = on_bodies
         self._on_lost = on_lost
@@ -69,9 +69,12 @@ class TcpLink(asyncio.Protocol):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         transport.write(wire.frame(wire.encode_hello(self._own)))
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
         try:
-            bodies = list(self._reader.feed(data))
+            bodies = list(self._reader.arrived(nbytes))
             if bodies and not self.ready.done():
                 wire.agree(self._own, wire.decode_hello(bodies.pop(0)))
                 self.ready.set_result(None)

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from antiphon.core.settings import Settings
 from antiphon.errors import FormatError, IllegalStateError
+from antiphon.io.dialing import OnBodies, OnLost
 from antiphon.io.files import FileDisk
 from antiphon.io.journal_disk import RamDisk
 from antiphon.io.loop import background_loop
@@ -30,8 +31,6 @@ LOW_BYTES = 128 << 10
 """With no more than this on its way to a client, more is sent."""
 
 
-OnBodies = Callable[[list[bytes]], None]
-OnLost = Callable[[Exception | None], None]
 Outcome = TypeVar("Outcome")
 
 _shared: dict[str, Embedded] = {}

@@ -2,58 +2,79 @@
 
 Promise: however the bytes arrive, the same frames come out; a frame that announces more than the
 limit, or does not match its checksum, raises `FormatError` before anything is kept for it.
+
+Who reads asks where the bytes go (`room`) and then says how many came (`arrived`). Small frames
+come by way of a buffer that all connections of a thread share, so that an idle one has none; the
+rest of a large frame goes straight to where it stays.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 from antiphon.errors import FormatError
 from antiphon.formats import wire
 
-SMALL_BYTES = 64 << 10
+SHARED_BYTES = 64 << 10
+AHEAD = 32
+"""For a frame that has not arrived whole there is room for so many times what did arrive: who only
+announces a large one costs little."""
+
+
+class _Shared(threading.local):
+    def __init__(self) -> None:
+        self.buffer = memoryview(bytearray(SHARED_BYTES))
+
+
+_shared = _Shared()
 
 
 class FrameReader:
     def __init__(self, limit: int) -> None:
         self.limit = limit  # of a frame's body; may change between two frames
         self._start = b""  # of a frame whose length is not known yet
-        self._held: list[bytes] = []  # of the body of a frame that has not arrived whole
-        self._missing = 0  # bytes of it
+        self._body = bytearray()  # of a frame that has not arrived whole, with room for more of it
+        self._there = 0  # bytes of it
+        self._length = 0  # 0: there is none
         self._crc = 0
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """The bodies of the frames that are complete now; to be taken to the end."""
+    def room(self) -> memoryview:
+        """Where the next bytes go."""
+        if self._length:
+            return memoryview(self._body)[self._there :]
+        return _shared.buffer
+
+    def arrived(self, count: int) -> Iterator[wire.Body]:
+        """So many bytes are there: the bodies of the frames that are complete now. To be taken to
+        the end, in the thread that read them and before it reads more."""
+        if self._length:
+            self._there += count
+            if self._there == self._length:
+                yield self._complete()
+            elif self._there == len(self._body):
+                self._make_room()
+            return
+        data = self._start + bytes(_shared.buffer[:count])
         at = 0
-        if self._missing:
-            if len(data) < self._missing:
-                self._hold(data)
-                return  # a large frame gathers without being looked at again and again
-            at = self._missing
-            yield self._complete(memoryview(data)[:at])
-        elif self._start:
-            data = self._start + data
         while (start := at + wire.PREFIX_SIZE) <= len(data):
             length, crc = wire.prefix(data, at)
             if length > self.limit:
                 raise FormatError(f"a frame of {length} bytes announced; the limit is {self.limit}")
             at = start + length
             if at > len(data):
-                self._start, self._held = b"", [data[start:]]
-                self._missing, self._crc = at - len(data), crc
+                self._start, self._length, self._crc = b"", length, crc
+                self._body, self._there = bytearray(data[start:]), len(data) - start
+                self._make_room()
                 return
             yield wire.unframe(data[start:at], crc)
         self._start = data[at:]
 
-    def _hold(self, data: bytes) -> None:
-        """Large pieces by reference; a growing buffer would be copied again and again."""
-        if len(self._held[-1]) + len(data) <= SMALL_BYTES:
-            self._held[-1] += data  # many small ones would cost more than they hold
-        else:
-            self._held.append(data)
-        self._missing -= len(data)
+    def _make_room(self) -> None:
+        there = self._body
+        self._body = bytearray(min(self._length, AHEAD * (len(there) + wire.PREFIX_SIZE)))
+        self._body[: len(there)] = there
 
-    def _complete(self, rest: memoryview) -> bytes:
-        body = b"".join((*self._held, rest))  # copied once
-        self._held, self._missing = [], 0
+    def _complete(self) -> bytearray:
+        body, self._body, self._there, self._length = self._body, bytearray(), 0, 0
         return wire.unframe(body, self._crc)

@@ -66,7 +66,7 @@ own patience of many minutes. Not so with clients: those may be slow."""
 class ClientHandler(Protocol):
     """What a server does with one client."""
 
-    def take(self, body: bytes) -> None:
+    def take(self, body: wire.Body) -> None:
         """A message; raises `FormatError` on one that no honest client sends."""
 
     def writable(self) -> None:
@@ -75,7 +75,7 @@ class ClientHandler(Protocol):
     def closed(self) -> None: ...
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """One TCP connection: frames both ways, none before a good handshake."""
 
     def __init__(self, hub: Transport, dialled: int | None = None) -> None:
@@ -113,9 +113,12 @@ class Connection(asyncio.Protocol):
         if self.dialled is not None:
             self.send(wire.frame(self._hub.hello))
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
         try:
-            for body in self._reader.feed(data):
+            for body in self._reader.arrived(nbytes):
                 if self.ended:
                     return
                 self._take(body)
@@ -209,7 +212,7 @@ class Connection(asyncio.Protocol):
         if self.client is not None and not self._full:
             self.client.writable()
 
-    def _take(self, body: bytes) -> None:
+    def _take(self, body: wire.Body) -> None:
         if self.peer is None:
             self._greet(wire.decode_hello(body))
         elif self.client is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-import google_crc32c
+from crc32c import crc32c
 
 from antiphon.core.effects import Accepted, Applied
 from antiphon.core.quorum import majority
@@ -121,7 +121,7 @@ class Oracle:
 
     def _same_entry(self, server: SimServer, entry: Entry) -> None:
         first = self.committed[entry.index - 1]
-        mine = (entry.epoch, entry.stamp, entry.kind, google_crc32c.value(entry.payload))
+        mine = (entry.epoch, entry.stamp, entry.kind, crc32c(entry.payload))
         if first[:4] != mine:
             raise ViolationError(
                 f"one order: entry {entry.index} was epoch {first.epoch} at {first.by} and is "
@@ -143,7 +143,7 @@ class Oracle:
                 f"time never goes back: entry {entry.index} has stamp {entry.stamp} after "
                 f"{self.committed[-1].stamp}"
             )
-        checksum = google_crc32c.value(entry.payload)
+        checksum = crc32c(entry.payload)
         self.committed.append(Committed(entry.epoch, entry.stamp, entry.kind, checksum, server.id))
 
     def _same_digest(self, server: SimServer, index: int, digest: int) -> None:
@@ -198,6 +198,6 @@ class Oracle:
                 if found is None and not needed(position):
                     position += 1
                     continue
-                if found is None or google_crc32c.value(found[1]) != self.payloads[position]:
+                if found is None or crc32c(found[1]) != self.payloads[position]:
                     raise ViolationError(f"{server.id} does not read back position {position}")
                 position = found[0].position + found[0].count

@@ -14,7 +14,7 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
-import google_crc32c
+from crc32c import crc32c
 
 from antiphon.core.effects import Applied
 from antiphon.core.quorum import majority
@@ -307,7 +307,7 @@ class World:
         for accepted in effect.accepted:
             source = accepted.source
             payload = self.parked[source] if source else payloads[accepted.index]
-            self.oracle.accept(accepted, google_crc32c.value(payload))
+            self.oracle.accept(accepted, crc32c(payload))
             client = server.waiting.pop((accepted.session, accepted.sequence), None)
             if client is not None:
                 self.acknowledge(server, client, accepted.session, accepted.sequence)
@@ -333,7 +333,7 @@ class World:
         stored, chunks = server.journal.read_snapshot()
         if stored == meta:
             data = encode_meta(meta) + b"".join(chunks)
-            self.oracle.same_snapshot(server, meta, google_crc32c.value(data))
+            self.oracle.same_snapshot(server, meta, crc32c(data))
 
     # -- The whole run -------------------------------------------------------------------------
 
