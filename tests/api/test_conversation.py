@@ -65,7 +65,7 @@ class Talk:
         """Let time pass; returns what the client says."""
         self.now += ms
         self.c.tick(self.now)
-        said = [cw.decode_request(body) for body in self.c.flush(self.now)]
+        said = [cw.decode_request(cw.encode(request)) for request in self.c.flush(self.now)]
         self.sent += said
         for event in self.c.take_events():
             self.events.append(event)

@@ -23,11 +23,13 @@ def test_a_message_is_read_as_it_was_written(side, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 65535, 65536, 1 << 20])
-def test_parts_of_a_delivery_are_the_same_bytes(size: int) -> None:
-    message = cw.Deliver(3, 1 << 40, 1_790_000_000_000, 1, bytes(size))
-    parts = cw.encode_parts(message)
-    assert b"".join(parts) == cw.encode(message)
-    assert len(parts) == 1 or parts[1] is message.pack
+def test_the_parts_of_a_message_are_the_same_bytes(size: int) -> None:
+    pack = bytes(size)
+    deliver = cw.Deliver(3, 1 << 40, 1_790_000_000_000, 1, pack, age=7, reason="too old")
+    for message in (cw.Publish(pack), deliver, cw.Delivered(5, 6, pack, 2)):
+        parts = cw.encode_parts(message)
+        assert b"".join(parts) == cw.encode(message)
+        assert len(parts) == 1 or parts[1] is pack
     assert cw.encode_parts(cw.Pong()) == (cw.encode(cw.Pong()),)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from antiphon.errors import FormatError, IllegalStateError
@@ -40,7 +41,7 @@ class Client:
             self.answers.put_nowait(cw.decode_answer(body))
 
     def send(self, *requests: cw.Request) -> None:
-        self.link.send([cw.encode(request) for request in requests])
+        self.link.send([*requests])
 
     async def hear(self) -> cw.Answer:
         async with asyncio.timeout(10):
@@ -144,7 +145,7 @@ def test_nonsense_ends_the_connection_and_nothing_else() -> None:
     async def main() -> None:
         embedded = acquire("embedded:")
         bad, good = await Client().connect(embedded), await Client().connect(embedded)
-        bad.link.send([b"nonsense"])
+        bad.link.send([msgspec.Raw(b"nonsense")])  # which is sent as it is
         assert isinstance(await bad.hear(), cw.Refused)
         async with asyncio.timeout(10):
             assert isinstance(await bad.lost, ConnectionError)

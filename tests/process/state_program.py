@@ -63,12 +63,12 @@ class Program:
         now = now_ms()
         self.c.tick(now)
         while True:
-            if (bodies := self.c.flush(now)) and self.link is not None:
-                self.link.send(bodies)
+            if (requests := self.c.flush(now)) and self.link is not None:
+                self.link.send(requests)
             events = self.c.take_events()
             for event in events:
                 self.carry_out(event)
-            if not events and not bodies:
+            if not events and not requests:
                 return
 
     def carry_out(self, event: conv.Event) -> None:

@@ -163,11 +163,11 @@ class Connection:
         now = now_ms()
         with self.lock:
             self.conversation.tick(now)
-            bodies = self.conversation.flush(now)
+            requests = self.conversation.flush(now)
             events = self.conversation.take_events()
             deadline = self.conversation.next_deadline_ms()
-        if bodies and self._link is not None:
-            self._link.send(bodies)
+        if requests and self._link is not None:
+            self._link.send(requests)
         self._set_timer(deadline, now)
         return events
 

@@ -214,7 +214,7 @@ class Conversation:
         self._requests: deque[Request] = deque()  # the first one may have been sent
         self._acks: deque[Acknowledgement] = deque()  # not known to have arrived
         self._acks_to_send: deque[Acknowledgement] = deque()
-        self._out: list[bytes] = []
+        self._out: list[cw.Request] = []
         self._events: list[Event] = []
         self._error: JMSError | None = None  # why it is over
 
@@ -457,7 +457,7 @@ class Conversation:
             self._terms.user,
             self._terms.password,
         )
-        self._out = [cw.encode(attach)]
+        self._out = [attach]
 
     def lost(self, now_ms: int, reason: str) -> None:
         """The connection, or the attempt at one, has failed."""
@@ -504,7 +504,7 @@ class Conversation:
             if now_ms - self._heard_ms >= HEARTBEATS * self._heartbeat_ms:
                 self._give_up_connection(now_ms, "it has fallen silent")
             elif now_ms >= self._ping_ms():
-                self._out.append(cw.encode(cw.Ping()))
+                self._out.append(cw.Ping())
                 self._said_ms = self._asked_ms = now_ms
         elif now_ms >= self._give_up_ms:
             self._give_up()
@@ -515,7 +515,7 @@ class Conversation:
             self._acks_due_ms = None
             self._events.append(AcksDue())
 
-    def flush(self, now_ms: int) -> list[bytes]:
+    def flush(self, now_ms: int) -> list[cw.Request]:
         """What is to be sent now, in this order."""
         if self._acks_wait:
             self._acks_wait = False
@@ -523,9 +523,9 @@ class Conversation:
                 self._acks_due_ms = now_ms + ACK_MS
         if self._state is State.ATTACHED:
             acks = self._acks_to_send
-            self._out += (cw.encode(cw.Ack(a.number, a.rows, a.patient)) for a in acks)
+            self._out += (cw.Ack(a.number, a.rows, a.patient) for a in acks)
             self._acks_to_send.clear()
-            self._out += (cw.encode(cw.Publish(pack)) for pack in self._outbox.leaving(now_ms))
+            self._out += map(cw.Publish, self._outbox.leaving(now_ms))
             self._send_request()
         self.idles = self._state is State.ATTACHED and self._outbox.may_leave
         out, self._out = self._out, []
@@ -609,7 +609,7 @@ class Conversation:
         self._acks_to_send = deque(self._acks)
         if self._requests:
             self._requests[0].sent = False
-        self._out += (cw.encode(cw.Publish(pack)) for pack in self._outbox.unanswered())
+        self._out += map(cw.Publish, self._outbox.unanswered())
 
     # -- Answers --------------------------------------------------------------------------------
 
@@ -657,7 +657,7 @@ class Conversation:
         request = self._requests[0]
         if request.after_ack <= self._acked_number and request.may_leave:
             request.sent = True
-            self._out.append(cw.encode(cw.Control(request.number, request.body)))
+            self._out.append(cw.Control(request.number, request.body))
 
     def _on_acked(self, m: cw.Acked, _: int) -> None:
         if m.number > self._ack_number:
@@ -727,7 +727,7 @@ class Conversation:
         self._states.stopped(m)
 
     def _send_piece(self, piece: cw.Relayed) -> None:
-        self._out.append(cw.encode(piece))
+        self._out.append(piece)
 
     def _on_pong(self, _: cw.Pong, __: int) -> None:
         pass  # it was heard, which is all

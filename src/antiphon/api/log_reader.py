@@ -263,7 +263,7 @@ class Line:
         self.close()
 
     def _send(self, request: cw.Request) -> None:
-        background_loop().call_soon_threadsafe(self._link.send, [cw.encode(request)])
+        background_loop().call_soon_threadsafe(self._link.send, [request])
 
     def _receive(self) -> cw.Answer:
         """Raises `TimeoutError`, `OSError` if the server is gone, and what the server refuses."""

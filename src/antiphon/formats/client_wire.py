@@ -658,7 +658,7 @@ Answer = (
 )
 
 _encoder = msgspec.msgpack.Encoder()
-_WITH_PACKS = (Deliver, Delivered)
+_WITH_PACKS = (Publish, Deliver, Delivered)
 _request: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 _answer: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 
@@ -667,13 +667,14 @@ def encode(message: Request | Answer) -> bytes:
     return _encoder.encode(message)
 
 
-def encode_parts(message: Answer) -> tuple[bytes, ...]:
-    """The same in parts, of which a large pack to deliver is one: so it need not be copied."""
+def encode_parts(message: Request | Answer) -> tuple[bytes, ...]:
+    """The same in parts, of which a large pack is one: so it need not be copied."""
     if not isinstance(message, _WITH_PACKS) or len(message.pack) <= wire.LARGE_BYTES:
         return (_encoder.encode(message),)
     bare = _encoder.encode(msgspec.structs.replace(message, pack=b""))
-    rest = (message.age, message.reason) if isinstance(message, Deliver) else ()
-    tail = b"".join(map(_encoder.encode, (message.view, *rest)))
+    names = message.__struct_fields__
+    after = (getattr(message, name) for name in names[names.index("pack") + 1 :])
+    tail = b"".join(map(_encoder.encode, after))
     return wire.before_bytes(bare, message.pack, tail), message.pack, tail
 
 

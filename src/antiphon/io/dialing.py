@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from antiphon.errors import FormatError
+from antiphon.formats import client_wire as cw
 from antiphon.formats import wire
 from antiphon.formats.entry import ReplicaId
 from antiphon.io.frames import FrameReader
@@ -25,8 +26,8 @@ OnLost = Callable[[Exception | None], None]
 class ClientLink(Protocol):
     """A connection to a server, over a socket or within the process."""
 
-    def send(self, bodies: list[bytes]) -> None:
-        """Messages of `client_wire.py`; after the end of the connection, nothing happens."""
+    def send(self, requests: list[cw.Request]) -> None:
+        """After the end of the connection, nothing happens."""
 
     def close(self) -> None:
         """Nothing more is said or heard, and `on_lost` is not called."""
@@ -89,9 +90,10 @@ class TcpLink(asyncio.BufferedProtocol):
 
     # -- Called by the client ------------------------------------------------------------------
 
-    def send(self, bodies: list[bytes]) -> None:
+    def send(self, requests: list[cw.Request]) -> None:
         if self._socket is not None and not self._closed:
-            parts = [part for body in bodies for part in (wire.frame_head(body), body)]
+            bodies = map(cw.encode_parts, requests)
+            parts = [part for body in bodies for part in (wire.frame_head(*body), *body)]
             if sum(map(len, parts)) > JOIN_BYTES:
                 self._socket.writelines(parts)
             else:

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from antiphon.core.settings import Settings
 from antiphon.errors import FormatError, IllegalStateError
+from antiphon.formats import client_wire as cw
 from antiphon.io.dialing import OnBodies, OnLost
 from antiphon.io.files import FileDisk
 from antiphon.io.journal_disk import RamDisk
@@ -140,9 +141,9 @@ class EmbeddedLink:
         self.waiting_bytes = 0  # sent, and not taken by the server yet
         self.far = FarEnd(self, near)
 
-    def send(self, bodies: list[bytes]) -> None:
-        """Messages of `client_wire.py`, without frames."""
+    def send(self, requests: list[cw.Request]) -> None:
         if not self._closed:
+            bodies = [*map(cw.encode, requests)]
             self.waiting_bytes += sum(map(len, bodies))
             _post(self._far_loop, self.far.take, bodies)
 

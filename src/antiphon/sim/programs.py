@@ -258,12 +258,12 @@ class SimProgram:
         """Send what is to be sent, do what is to be done, until there is nothing."""
         conversation = self._conversation
         while conversation is not None and conversation is self._conversation:
-            bodies = conversation.flush(self._now_ms())
-            for body in bodies:
+            requests = conversation.flush(self._now_ms())
+            for request in requests:
                 if self._link is not None:
-                    self._link.to_server(body)
+                    self._link.to_server(cw.encode(request))
             events = conversation.take_events()
-            if not events and not bodies:
+            if not events and not requests:
                 break
             for event in events:
                 self._event(event)
