@@ -197,9 +197,8 @@ class ScriptedLink:
         self._route, self._say = route, say
         self._on_bodies, self._on_lost = on_bodies, on_lost
 
-    def send(self, bodies: list[bytes]) -> None:
-        for body in bodies:
-            request = cw.decode_request(body)
+    def send(self, requests: list[cw.Request]) -> None:
+        for request in requests:
             self._route.asked.append(request)
             answers = self._say(request)
             if answers is None:

@@ -61,16 +61,16 @@ class Program:
     def pump(self) -> bool:
         """True: something has happened."""
         self.c.tick(self.house.now_ms)
-        out = self.c.flush(self.house.now_ms)
+        out: list[object] = [*self.c.flush(self.house.now_ms)]
         if self.link is not None:
-            for body in out:
+            for request in out:
                 home = self.link.server.home
-                home.received(self.link.link, cw.decode_request(body), self.house.now_ms)
+                home.received(self.link.link, request, self.house.now_ms)
             self.house.carry_out(self.link.server)
             news, self.heard = self.link.heard[self.heard :], len(self.link.heard)
             for answer in news:
                 self.c.received(cw.encode(answer), self.house.now_ms)
-            out += [b""] * len(news)
+            out += news
             if self.link is not None and self.link.cut is not None:
                 self.lose()
         events = self.c.take_events()

@@ -53,7 +53,7 @@ PROPOSAL_BYTES = 1 << 20
 LOOK_MS = 250
 """How often a home looks for what is overdue."""
 
-ACK_GATHER_MS = 20
+ACK_GATHER_MS = 50
 """So long acknowledgements gather that nobody waits for: each batch is an entry of the log."""
 
 PASS_OVER_MS = 1000
