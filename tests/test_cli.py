@@ -64,7 +64,7 @@ def test_each_help_ends_with_an_example_that_parses(command: str) -> None:
         ("sim --seeds 3 --seed 4", "not allowed with"),
         ("sim --audit", "--audit needs --trace"),
         ("bench peers --sizes 100 0", "not a number above 0"),
-        ("bench latency --packing loose", "'loose' is no packing policy"),
+        ("bench latency --policy loose", "'loose' is no packing policy"),
         ("serve --listen 7470", "not HOST:PORT"),
         ("serve --listen localhost:99999", "not HOST:PORT"),
         ("serve --node 1", "--node and --cluster go together"),

@@ -78,7 +78,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         help="bytes a message (default: %(default)s)",
     )
     parser.add_argument(
-        "--packing",
+        "--policy",
+        dest="packing",
         type=_packing,
         default="adaptive",
         metavar="POLICY",

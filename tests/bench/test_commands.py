@@ -52,7 +52,7 @@ def test_throughput(storage: str, contexts: str, capsys: pytest.CaptureFixture[s
 
 
 def test_several_publishers_with_a_fixed_packing(capsys: pytest.CaptureFixture[str]) -> None:
-    line = "throughput --servers 1 --members 2 --publishers 3 --packing fixed=16 --storage memory"
+    line = "throughput --servers 1 --members 2 --publishers 3 --policy fixed=16 --storage memory"
     report = run(capsys, *line.split())
     check(report)
     check(report["bare_relay"])
