@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "api": API,
     "antiphon": BASE | {"aio", "api"},
     "aio": BASE | {"api"},
-    "blocks": PUBLIC,
+    "blocks": PUBLIC | {"formats"},
     "spark": PUBLIC | {"formats"},
     "console": EVERYTHING - {"spark"},
     "bench": EVERYTHING,

@@ -1,0 +1,77 @@
+"""What a building block is: a pure class over what a member of a group gets.
+
+In: views, suspicions, messages and the time. Out: effects, which the front that runs the block
+carries out (`hosting.py` with threads, `aio.py` with asyncio, `antiphon.sim` in a simulation). A
+block never sends, waits or looks at a clock, so it does the same wherever it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from antiphon.api.message import View
+
+
+class Heard(NamedTuple):
+    """A message to the group."""
+
+    body: Any
+    reply_to: Any = None  # an address for replies, if its sender waits for them
+    call: str = ""  # by which the sender knows the reply
+    properties: Mapping[str, Any] = {}
+
+
+class Multicast(NamedTuple):
+    """Effect: send this to the group."""
+
+    body: Any
+    properties: Mapping[str, Any] = {}
+
+
+class Reply(NamedTuple):
+    """Effect: send this to who waits for it."""
+
+    to: Any
+    call: str
+    body: Any
+    properties: Mapping[str, Any] = {}
+
+
+class Settle(NamedTuple):
+    """Effect: who waits here for this need not any more."""
+
+    what: Any
+    value: Any
+
+
+class Tell(NamedTuple):
+    """Effect: tell this to the program that has the block."""
+
+    what: Any
+
+
+Effect = Multicast | Reply | Settle | Tell
+Effects = Iterable[Effect]
+
+
+class Block:
+    """Does nothing. `name` is its member's, from the first view on."""
+
+    name = ""
+
+    def viewed(self, view: View, now: float) -> Effects:
+        return ()
+
+    def suspected(self, suspects: tuple[str, ...], withdrawn: tuple[str, ...]) -> Effects:
+        return ()
+
+    def heard(self, message: Heard, now: float) -> Effects:
+        return ()
+
+    def snapshot(self) -> bytes | None:
+        """The state that a new member takes over; None: it needs none."""
+        return None
+
+    def restore(self, data: bytes) -> None:
+        """Take over the state of another member."""

@@ -1,0 +1,131 @@
+"""Calls to a group, without the group: who was asked, who has replied, who never will.
+
+A call is a message to the group with an address for replies and a number. All members get it in one
+view, so each reply says who is in that view, and the caller, who may be outside the group, knows
+from the first one how many to wait for. Who is no longer in the group when it would have to reply
+is not waited for: members remember the calls of the last time (`Asked`), and the oldest one tells
+their callers who has left.
+
+Nothing here sends, waits or looks at a clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple
+
+from antiphon.blocks.errors import TooFewRepliesError
+
+FIRST: Literal[1] = 1
+MAJORITY: Literal["majority"] = "majority"
+ALL: Literal["all"] = "all"
+NONE: Literal[0] = 0
+Replies = int | Literal["majority", "all"]
+"""How many a call waits for: a number, more than half of those who were asked, or everybody."""
+
+REMEMBERED = 10_000
+"""So many of the last calls a member remembers at most."""
+
+
+def check_replies(replies: Replies) -> Replies:
+    if replies in (MAJORITY, ALL) or (type(replies) is int and replies >= 0):
+        return replies
+    raise ValueError(f"replies={replies!r}: a number, {MAJORITY!r} or {ALL!r} are known")
+
+
+class Call:
+    """One call, until it has what it wants."""
+
+    def __init__(self, wanted: Replies) -> None:
+        self._wanted = wanted
+        self._asked: frozenset[str] | None = None  # until the first reply says
+        self._left: set[str] = set()
+        self.replies: dict[str, Any] = {}  # by member; an exception is what it raised
+
+    def replied(self, member: str, asked: Iterable[str], value: Any) -> None:
+        self._asked = frozenset(asked)
+        self.replies.setdefault(member, value)
+
+    def left(self, asked: Iterable[str], members: Iterable[str]) -> None:
+        """These are gone, and will not reply any more."""
+        self._asked = frozenset(asked)
+        self._left.update(members)
+
+    @property
+    def waits_for(self) -> frozenset[str]:
+        return (self._asked or frozenset()) - self.replies.keys() - self._left
+
+    @property
+    def done(self) -> bool:
+        if self._asked is None:
+            return self._wanted == NONE
+        return len(self.replies) >= self._needed or not self.waits_for
+
+    @property
+    def _needed(self) -> int:
+        asked = len(self._asked or ())
+        if self._wanted == ALL:
+            return asked
+        return asked // 2 + 1 if self._wanted == MAJORITY else int(self._wanted)
+
+    def outcome(self) -> dict[str, Any]:
+        """Of a call that is done, or is waited for no longer."""
+        enough = self._asked is not None and len(self.replies) >= self._needed
+        if self._wanted == NONE or enough or (self._wanted == ALL and self.done):
+            return self.replies
+        raise TooFewRepliesError(self._complaint(), self.replies)
+
+    def _complaint(self) -> str:
+        if self._asked is None:
+            return "nobody has replied: the group may have no member that handles calls"
+        got = f"{len(self.replies)} of {self._needed} replies from a group of {len(self._asked)}"
+        parts = [got]
+        if self.waits_for:
+            parts.append(f"none from {_names(self.waits_for)}")
+        if self._left:
+            parts.append(f"{_names(self._left)} left the group before")
+        return "; ".join(parts)
+
+
+class Notice(NamedTuple):
+    """To be told to a caller: of those who were asked, these have left."""
+
+    reply_to: Any
+    call: str
+    asked: tuple[str, ...]
+    left: tuple[str, ...]
+
+
+class _Remembered(NamedTuple):
+    until: float
+    reply_to: Any
+    call: str
+    asked: tuple[str, ...]
+
+
+class Asked:
+    """The calls that a member has been asked, as long as their callers wait for replies."""
+
+    def __init__(self) -> None:
+        self._calls: deque[_Remembered] = deque(maxlen=REMEMBERED)
+
+    def add(self, reply_to: Any, call: str, asked: tuple[str, ...], until: float) -> None:
+        self._calls.append(_Remembered(until, reply_to, call, asked))
+
+    def viewed(self, me: str, members: tuple[str, ...], now: float) -> list[Notice]:
+        """There is a new view. Only the oldest member tells: and all that it knows, since the one
+        that was the oldest before may have gone before it told."""
+        while self._calls and self._calls[0].until < now:
+            self._calls.popleft()
+        if not members or members[0] != me:
+            return []
+        notices = [
+            Notice(c.reply_to, c.call, c.asked, tuple(m for m in c.asked if m not in members))
+            for c in self._calls
+        ]
+        return [notice for notice in notices if notice.left]
+
+
+def _names(members: Iterable[str]) -> str:
+    return ", ".join(sorted(members))

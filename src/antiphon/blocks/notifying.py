@@ -1,0 +1,113 @@
+"""Events of several kinds to everybody in a group; who comes later gets the last one of each kind.
+
+    @dataclass
+    class Fire:
+        floor: int
+
+    with NotificationBus(ctx, "alarms", Fire) as bus:
+        bus.subscribe(Fire, lambda fire: print("fire on floor", fire.floor))
+        bus.publish(Fire(floor=4))
+
+Promise: all members get the same events in the same order, and a new one begins with the last event
+of each kind that was published before it came.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+import antiphon
+from antiphon.blocks.block import Block, Effects, Heard, Tell
+from antiphon.blocks.hosting import Closing, Host, Hosted
+from antiphon.errors import FormatError, MessageFormatError
+from antiphon.formats import values
+
+logger = logging.getLogger("antiphon.blocks")
+
+AnyEvent = TypeVar("AnyEvent")
+
+
+class BusBlock(Block):
+    """Keeps the last event of each kind, and tells of all of them."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, Any] = {}  # by the kind's name: its fields
+
+    def heard(self, message: Heard, now: float) -> Effects:
+        match message.body:
+            case (str(kind), fields):
+                self.last[kind] = fields
+                yield Tell((kind, fields))
+            case _:
+                logger.warning("a message to a notification bus is no event")
+
+    def snapshot(self) -> bytes:
+        return values.encode(self.last)
+
+    def restore(self, data: bytes) -> None:
+        self.last = dict(values.decode(data))
+
+
+class NotificationBus(Hosted, Closing):
+    """`kinds` are dataclasses or `msgspec.Struct`s; each is known to all members by its name."""
+
+    def __init__(
+        self,
+        ctx: antiphon.Context,
+        group: antiphon.Topic | str,
+        *kinds: type,
+        name: str | None = None,
+    ) -> None:
+        self._kinds = {kind.__name__: kind for kind in kinds}
+        self._subscribed: dict[str, list[Callable[[Any], object]]] = {}
+        self._lock = threading.RLock()
+        self._host = Host(ctx, group, BusBlock(), name=name, told=self._on_event)
+
+    def publish(self, event: Any) -> None:
+        """To all members, this one included. Returns when a majority of the servers has it."""
+        kind = self._named(type(event))
+        self._host.multicast(antiphon.ObjectMessage((kind, msgspec.to_builtins(event))))
+
+    def subscribe(self, kind: type[AnyEvent], call: Callable[[AnyEvent], object]) -> None:
+        """Have it called with the last event of this kind, if there was one, and each new one. It
+        runs on a thread of the bus, one call after the other."""
+        name = self._named(kind)
+        with self._lock:  # what comes meanwhile comes after the last one
+            fields = self._host.look(lambda block: block.last.get(name))
+            self._subscribed.setdefault(name, []).append(call)
+            if fields is not None:
+                self._hand_out(name, fields, [call])
+
+    def last(self, kind: type[AnyEvent]) -> AnyEvent | None:
+        """The last event of this kind that has arrived here."""
+        name = self._named(kind)
+        fields = self._host.look(lambda block: block.last.get(name))
+        return None if fields is None else msgspec.convert(fields, kind)
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._host.close()
+
+    def _named(self, kind: type) -> str:
+        if self._kinds.get(kind.__name__) is not kind:
+            known = ", ".join(self._kinds) or "none"
+            raise MessageFormatError(f"{kind.__name__} is no kind of event of this bus: {known}")
+        return kind.__name__
+
+    def _on_event(self, event: tuple[str, Any]) -> None:
+        kind, fields = event
+        with self._lock:
+            self._hand_out(kind, fields, self._subscribed.get(kind, []))
+
+    def _hand_out(self, kind: str, fields: Any, calls: list[Callable[[Any], object]]) -> None:
+        try:
+            event = msgspec.convert(fields, self._kinds[kind]) if calls else None
+        except msgspec.ValidationError as error:
+            raise FormatError(f"an event is no {kind} as this program has it: {error}") from None
+        for call in calls:
+            call(event)

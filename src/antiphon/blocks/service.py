@@ -1,0 +1,183 @@
+"""Replicated services: one object that lives in several processes, and survives some of them.
+
+A `ReplicatedService` is written as if there were one of it. Its replicas are the members of a
+group, so all of them apply the same commands in the same order (active replication), and a new one
+gets the state of another. `ActiveReplica` is that without the group: it takes what a member gets,
+and sends, waits and looks at the clock never. So the same class runs in `serving.py` for real, and
+in `antiphon.sim.simulate` under every fault that can be thought of.
+
+Promise: a command has its effect once, however often its client submits it, and wherever; it gets
+the same result each time.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+from antiphon.blocks.errors import describe, restored
+from antiphon.errors import FormatError
+from antiphon.formats import values
+
+CLIENTS_MAX = 10_000
+"""Of so many clients the results are remembered, those that were last heard of."""
+
+
+class ReplicatedService:
+    """To be subclassed. All three must be deterministic: what they do follows from the commands
+    alone, never from a clock, a random number, the network, or the order of a set."""
+
+    def apply(self, command: Any) -> Any:
+        """Carry out a command, and return its result. An exception is a result, too: it is raised
+        where the command was submitted."""
+        raise NotImplementedError
+
+    def snapshot(self) -> bytes:
+        """The whole state, for a new replica."""
+        raise NotImplementedError
+
+    def restore(self, data: bytes) -> None:
+        """Have the state that another replica's `snapshot` gave, and nothing of one's own."""
+        raise NotImplementedError
+
+    def viewed(self, members: tuple[str, ...]) -> None:
+        """The replicas are these from now on: the same at this place of the order in all of them.
+        Most services need not know."""
+
+
+class Request(NamedTuple):
+    """A command, with what makes it one: the same client and number are the same request."""
+
+    client: str
+    number: int
+    answered: int  # the client has the results of all numbers up to this one
+    command: Any
+
+    def encode(self) -> bytes:
+        """Raises `MessageFormatError` if the command cannot travel."""
+        return values.encode(tuple(self))
+
+
+class Outcome(NamedTuple):
+    """What a command came to: a result, or an exception."""
+
+    value: Any
+    error: tuple[str, str] | None = None  # the name of its type, its text
+
+    def get(self) -> Any:
+        if self.error is not None:
+            raise restored(*self.error)
+        return self.value
+
+    def encode(self) -> bytes:
+        return values.encode(tuple(self))
+
+
+def decode_request(data: bytes) -> Request:
+    fields = values.decode(data)
+    match fields:
+        case (str(), int(), int(), _):
+            return Request(*fields)
+    raise FormatError("not a request to a replicated service")
+
+
+def decode_outcome(data: bytes) -> Outcome:
+    fields = values.decode(data)
+    match fields:
+        case (_, None | (str(), str())):
+            return Outcome(*fields)
+    raise FormatError("not the outcome of a command")
+
+
+class Results:
+    """The outcomes of requests whose clients may submit them again."""
+
+    def __init__(self) -> None:
+        self._clients: OrderedDict[str, tuple[int, dict[int, bytes]]] = OrderedDict()
+
+    def find(self, request: Request) -> bytes | None:
+        """Its outcome, if it was carried out before. What the client says it has is forgotten."""
+        answered, known = self._clients.get(request.client, (0, {}))
+        answered = max(answered, request.answered)
+        known = {number: outcome for number, outcome in known.items() if number > answered}
+        self._clients[request.client] = (answered, known)
+        self._clients.move_to_end(request.client)
+        if len(self._clients) > CLIENTS_MAX:
+            self._clients.popitem(last=False)
+        return _LATE if request.number <= answered else known.get(request.number)
+
+    def add(self, request: Request, outcome: bytes) -> None:
+        self._clients[request.client][1][request.number] = outcome
+
+    def state(self) -> list[Any]:
+        return [
+            (c, answered, list(known.items())) for c, (answered, known) in self._clients.items()
+        ]
+
+    def restore(self, state: Any) -> None:
+        self._clients = OrderedDict((c, (answered, dict(known))) for c, answered, known in state)
+
+
+_LATE = Outcome(None, ("RuntimeError", "the client has had the result of this request")).encode()
+"""Of a request that was on its way while its client got the result from elsewhere."""
+
+
+class ActiveReplica:
+    """One replica of a service: every command is applied here as everywhere."""
+
+    def __init__(self, service: ReplicatedService) -> None:
+        self.service = service
+        self._results = Results()
+
+    def viewed(self, members: tuple[str, ...]) -> None:
+        self.service.viewed(members)
+
+    def submitted(self, data: bytes) -> tuple[Request, bytes]:
+        """A request, at its place in the order; returns its outcome."""
+        request = decode_request(data)
+        outcome = self._results.find(request)
+        if outcome is None:
+            outcome = self._apply(request.command)
+            self._results.add(request, outcome)
+        return request, outcome
+
+    def _apply(self, command: Any) -> bytes:
+        try:
+            return Outcome(self.service.apply(command)).encode()
+        except Exception as error:
+            return Outcome(None, describe(error)).encode()
+
+    def snapshot(self) -> bytes:
+        return values.encode((self._results.state(), self.service.snapshot()))
+
+    def restore(self, data: bytes) -> None:
+        """Raises `FormatError` if that is no snapshot."""
+        fields = values.decode(data)
+        match fields:
+            case (list(results), bytes(state)):
+                self._results.restore(results)
+                self.service.restore(state)
+            case _:
+                raise FormatError("not the snapshot of a replica")
+
+
+class Requests:
+    """The requests of one client, numbered; several may wait for their results at once."""
+
+    def __init__(self, client: str) -> None:
+        self.client = client
+        self._numbered = 0
+        self._waiting: dict[int, None] = {}
+
+    def next(self, command: Any) -> Request:
+        self._numbered += 1
+        self._waiting[self._numbered] = None
+        return Request(self.client, self._numbered, self._answered, command)
+
+    def done(self, number: int) -> None:
+        """Its result is here, or is not wanted any more: it will not be submitted again."""
+        self._waiting.pop(number, None)
+
+    @property
+    def _answered(self) -> int:
+        return min(self._waiting, default=self._numbered + 1) - 1
