@@ -54,7 +54,13 @@ MAY_IMPORT = {
 
 PURE_LAYERS = {"formats", "core", "broker"}
 # Pure modules that stand in other layers; `sim` may import these too.
-PURE_MODULES = ("antiphon.api.conversation", "antiphon.io.journal")
+PURE_MODULES = (
+    "antiphon.api.conversation",
+    "antiphon.io.journal",
+    "antiphon.blocks.calls",
+    "antiphon.blocks.errors",
+    "antiphon.blocks.service",
+)
 IMPURE = {
     "asyncio",
     "concurrent",

@@ -13,6 +13,7 @@ the same result each time.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from antiphon.blocks.errors import describe, restored
@@ -89,6 +90,16 @@ def decode_outcome(data: bytes) -> Outcome:
     raise FormatError("not the outcome of a command")
 
 
+def attempt(apply: Callable[[Any], Any], command: Any) -> Outcome:
+    """What a command comes to; one whose result cannot travel comes to that error."""
+    try:
+        result = apply(command)
+        values.encode(result)
+    except Exception as error:
+        return Outcome(None, describe(error))
+    return Outcome(result)
+
+
 class Results:
     """The outcomes of requests whose clients may submit them again."""
 
@@ -134,18 +145,21 @@ class ActiveReplica:
 
     def submitted(self, data: bytes) -> tuple[Request, bytes]:
         """A request, at its place in the order; returns its outcome."""
-        request = decode_request(data)
-        outcome = self._results.find(request)
+        request, outcome = self.begin(data)
         if outcome is None:
-            outcome = self._apply(request.command)
-            self._results.add(request, outcome)
+            outcome = self.finish(request, attempt(self.service.apply, request.command))
         return request, outcome
 
-    def _apply(self, command: Any) -> bytes:
-        try:
-            return Outcome(self.service.apply(command)).encode()
-        except Exception as error:
-            return Outcome(None, describe(error)).encode()
+    def begin(self, data: bytes) -> tuple[Request, bytes | None]:
+        """The same in two steps, for a service whose `apply` is a coroutine. Without an outcome,
+        its command is to be applied, and to be `finish`ed before the next one begins."""
+        request = decode_request(data)
+        return request, self._results.find(request)
+
+    def finish(self, request: Request, outcome: Outcome) -> bytes:
+        data = outcome.encode()
+        self._results.add(request, data)
+        return data
 
     def snapshot(self) -> bytes:
         return values.encode((self._results.state(), self.service.snapshot()))

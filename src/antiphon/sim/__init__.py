@@ -1,1 +1,21 @@
-"""Whole clusters in one thread, from one seed: the same core and journal over simulated faults."""
+"""Whole clusters in one thread, from one seed: the same core and journal over simulated faults.
+
+For users: `simulate` runs a replicated service of theirs so, and `linearizable` judges it.
+"""
+
+from typing import Any
+
+__all__ = ["Operation", "linearizable", "simulate"]
+
+
+def __getattr__(name: str) -> Any:
+    # Looked up when asked for: the simulation of the servers does not need them.
+    if name == "simulate":
+        from antiphon.sim.services import simulate
+
+        return simulate
+    if name in ("Operation", "linearizable"):
+        from antiphon.sim import linearizability
+
+        return getattr(linearizability, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,46 @@
+"""For pytest: `--antiphon-seed=SEED` makes `simulate` run that seed alone, and the summary of a run
+says with which one a test failed.
+
+It is loaded with every run of pytest where Antiphon is installed, so it imports nothing of it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any
+
+_FAILED = re.compile(r"AssertionError: seed (-?\d+) fails: ")
+
+
+def pytest_addoption(parser: Any) -> None:
+    parser.getgroup("antiphon").addoption(
+        "--antiphon-seed",
+        type=int,
+        action="append",
+        metavar="SEED",
+        help="what antiphon.sim.simulate runs instead of the seeds that a test names",
+    )
+
+
+def pytest_configure(config: Any) -> None:
+    seeds = config.getoption("--antiphon-seed")
+    if seeds:
+        from antiphon.sim import services
+
+        services.replayed[:] = seeds
+
+
+def pytest_unconfigure() -> None:
+    services = sys.modules.get("antiphon.sim.services")
+    if services is not None:
+        services.replayed.clear()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    for report in terminalreporter.getreports("failed"):
+        if found := _FAILED.search(str(report.longrepr)):
+            seed = found.group(1)
+            terminalreporter.write_line(
+                f"antiphon: pytest --antiphon-seed={seed} {report.nodeid!r} replays it"
+            )
