@@ -17,7 +17,8 @@ import pytest
 from antiphon.blocks import ReplicatedService
 from antiphon.formats import values
 from antiphon.sim import Operation, linearizable, simulate
-from antiphon.sim.service_world import Plan, World
+from antiphon.sim.group_world import Plan
+from antiphon.sim.service_world import World
 from antiphon.sim.services import _plan
 
 

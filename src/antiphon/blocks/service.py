@@ -118,7 +118,7 @@ class Results:
         return _LATE if request.number <= answered else known.get(request.number)
 
     def add(self, request: Request, outcome: bytes) -> None:
-        self._clients[request.client][1][request.number] = outcome
+        self._clients.setdefault(request.client, (0, {}))[1][request.number] = outcome
 
     def state(self) -> list[Any]:
         return [

@@ -1,320 +1,53 @@
-"""One run of a replicated service in a simulated group: replicas, clients, and what befalls them.
+"""One run of a replicated service: every replica applies every command.
 
-The group is as Antiphon promises it: all replicas get the same requests and views in the same
-order, each in its own time; a new one takes over the state of another at its place in that order.
-Replicas crash, come back empty, pause, are cut off, and are taken for dead, rightly or not. Clients
-crash, are cut off, and submit again what nobody has answered. All of it follows from a plan, and
-every delay from its own stream of chance, so a smaller plan goes as the large one did.
-
-What is looked at: every request has one outcome, whichever replica tells it; every client gets
-its answer; and whatever the user's check says about the history.
+What is looked at: each request has one outcome, whichever replica tells it; every client gets its
+answer; and whatever the user's check says about the history.
 """
 
 from __future__ import annotations
 
-import heapq
 import inspect
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
-from antiphon.blocks.service import (
-    ActiveReplica,
-    Outcome,
-    ReplicatedService,
-    Requests,
-    attempt,
-    decode_outcome,
+from antiphon.blocks.service import ActiveReplica, Outcome, attempt
+from antiphon.sim.group_world import (
+    BETWEEN_S,
+    GroupWorld,
+    MakeService,
+    Plan,
+    Replica,
+    Said,
+    View,
+    Violation,
+    shown,
 )
-from antiphon.sim.draws import stream
-from antiphon.sim.linearizability import Operation, Raised
 from antiphon.sim.loop import SimulatedLoop
 
-RESUBMIT_S = 0.5
-SUSPECT_S = (0.2, 0.6)
-ON_THE_WAY_S = (0.0005, 0.02)
-BETWEEN_S = (0.0, 0.004)
-"""From the end of one entry to the next, at a replica."""
 
-PATIENCE_S = 600.0
-"""A client without an answer by then will never get one."""
-
-MakeService = Callable[[], ReplicatedService]
-
-
-class Op(NamedTuple):
-    at: float
-    client: int
-    command: Any
-
-
-class Fault(NamedTuple):
-    at: float
-    kind: str  # crash, pause, cut
-    whom: str  # "replica 1", "client 2"
-    lasts: float
-
-
-class Plan(NamedTuple):
-    seed: int
-    replicas: int
-    clients: int
-    ops: tuple[Op, ...]
-    faults: tuple[Fault, ...]
-    probes: tuple[Any, ...]  # commands at the end, when all is well again
-
-
-class Violation(Exception):  # noqa: N818  (no error of the program)
-    """Something that was promised does not hold."""
-
-
-class Line(NamedTuple):
-    """Of the story."""
-
-    at: float
-    who: str
-    what: str
-
-
-class View(NamedTuple):
-    members: tuple[str, ...]
-    joined: str
-
-
-class Submission(NamedTuple):
-    data: bytes
-    client: int
-    life: int
-
-
-class Replica:
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.life = 0
-        self.core: ActiveReplica | None = None  # None: it has no state (yet)
-        self.up = False
-        self.held_until = 0.0  # paused, or cut off
-        self.busy_until = 0.0  # with a command that takes time
-        self.loop: SimulatedLoop | None = None  # for such
-        self.at = 0  # the entry that it handles next
-        self.busy = False  # a delivery is due
-
-    @property
-    def place(self) -> str:
-        return f"replica {self.number}"
-
-    @property
-    def name(self) -> str:
-        return f"{self.place}.{self.life}"
-
-
-class Client:
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.life = 1
-        self.up = True
-        self.held_until = 0.0
-        self.requests = Requests(self.name)
-        self.waiting: tuple[int, Op, float] | None = None  # request's number, its op, since when
-        self.ops: list[Op] = []
-
-    @property
-    def place(self) -> str:
-        return f"client {self.number}"
-
-    @property
-    def name(self) -> str:
-        return f"client {self.number}.{self.life}"
-
-
-class World:
-    def __init__(
-        self,
-        make: MakeService,
-        plan: Plan,
-    ) -> None:
-        self.refused: list[str] = []  # what the guard has refused the service
+class World(GroupWorld):
+    def __init__(self, make: MakeService, plan: Plan) -> None:
+        super().__init__(plan)
         self._make = make
-        self._plan = plan
-        self._heap: list[tuple[float, int, Callable[[], None]]] = []
-        self._count = 0
-        self._draws: dict[str, Random] = {}
-        self.now = 0.0
-        self.story: list[Line] = []
-        self.history: list[Operation] = []
-        self._entries: list[View | Submission] = []
-        self._members: tuple[str, ...] = ()
         self._outcomes: dict[int, tuple[str, bytes]] = {}  # by entry: who said so first, what
-        self._replicas = [Replica(n + 1) for n in range(plan.replicas)]
-        self._clients = [Client(n + 1) for n in range(plan.clients + 1)]  # the last one probes
-
-    # -- The run --------------------------------------------------------------------------------
-
-    def run(self) -> None:
-        """Raises `Violation`."""
-        first = self._replicas[0]
-        first.up, first.life = True, 1
-        first.core = self._new_core(first)
-        self._append(View((first.name,), first.name))
-        for replica in self._replicas[1:]:
-            self._start(replica)
-        for op in self._plan.ops:
-            self._at(op.at, partial(self._give, self._clients[op.client], op))
-        for fault in self._plan.faults:
-            self._at(fault.at, partial(self._strike, fault))
-        self._run_all()
-        self._probe()
-        self._run_all()
-        self._check_answered()
-
-    def _run_all(self) -> None:
-        while self._heap:
-            self.now, _, call = heapq.heappop(self._heap)
-            if self.now > PATIENCE_S:
-                break
-            call()
-
-    def _probe(self) -> None:
-        """Everybody is there and has everything: commands whose outcomes all must agree on."""
-        for command in self._plan.probes:
-            self._give(self._clients[-1], Op(self.now, len(self._clients) - 1, command))
-
-    def _check_answered(self) -> None:
-        for client in self._clients:
-            if client.up and client.waiting is not None:
-                _, op, since = client.waiting
-                raise Violation(
-                    f"no answer: {client.name} waits for that of {op.command!r} since {since:.3f}"
-                )
-
-    # -- Time and chance ------------------------------------------------------------------------
-
-    def _at(self, at: float, call: Callable[[], None]) -> None:
-        self._count += 1
-        heapq.heappush(self._heap, (max(at, self.now), self._count, call))
-
-    def _after(self, span: tuple[float, float], draw: str, call: Callable[[], None]) -> None:
-        self._at(self.now + self._draw(draw).uniform(*span), call)
-
-    def _draw(self, name: str) -> Random:
-        if name not in self._draws:
-            self._draws[name] = stream(self._plan.seed, name)
-        return self._draws[name]
-
-    def _tell(self, who: str, what: str) -> None:
-        self.story.append(Line(self.now, who, what))
-
-    # -- The group ------------------------------------------------------------------------------
-
-    def _append(self, entry: View | Submission) -> None:
-        self._entries.append(entry)
-        if isinstance(entry, View):
-            self._members = entry.members
-        for replica in self._replicas:
-            self._wake(replica)
-
-    def _join(self, replica: Replica, life: int) -> None:
-        if replica.life != life or not replica.up:
-            return
-        if self._is_held(replica):
-            self._at(replica.held_until, lambda: self._join(replica, life))
-            return
-        self._tell(replica.place, "joins")
-        replica.at = len(self._entries)
-        self._append(View((*self._members, replica.name), replica.name))
-
-    def _suspect(self, name: str) -> None:
-        """It was not heard of for too long: it is removed, if that does not take the last state."""
-        if name in self._members and self._others_with_state(name):
-            self._tell(name, "is taken for dead and removed")
-            self._append(View(tuple(m for m in self._members if m != name), ""))
-
-    def _others_with_state(self, name: str) -> bool:
-        others = (r for r in self._replicas if r.name in self._members and r.name != name)
-        return any(r.core is not None for r in others)
-
-    # -- Replicas -------------------------------------------------------------------------------
-
-    def _start(self, replica: Replica) -> None:
-        """A new life, which knows nothing."""
-        replica.up, replica.core, replica.busy = True, None, False
-        replica.busy_until = 0.0
-        if replica.loop is not None:
-            replica.loop.abandon()
-            replica.loop = None
-        replica.life += 1
-        life = replica.life
-        self._after(ON_THE_WAY_S, replica.place, lambda: self._join(replica, life))
+        self._loops: dict[str, SimulatedLoop] = {}
 
     def _new_core(self, replica: Replica) -> ActiveReplica:
         with self._users_code(replica, "is made"):
             return ActiveReplica(self._make())
 
-    def _is_held(self, one: Replica | Client) -> bool:
-        return self.now < one.held_until
+    def _handle_view(self, replica: Replica, core: Any, view: View) -> None:
+        core.viewed(view.members)
 
-    def _wake(self, replica: Replica) -> None:
-        if not replica.busy and replica.core is not None and replica.at < len(self._entries):
-            replica.busy = True
-            life = replica.life
-            self._after(BETWEEN_S, replica.place, lambda: self._deliver(replica, life))
-
-    def _deliver(self, replica: Replica, life: int) -> None:
-        if replica.life != life or not replica.up or replica.core is None:
-            return
-        if (until := max(replica.held_until, replica.busy_until)) > self.now:
-            self._at(until, lambda: self._deliver(replica, life))
-            return
-        replica.busy = False
-        entry = self._entries[replica.at]
-        replica.at += 1
-        if isinstance(entry, View):
-            self._view(replica, replica.core, entry)
-        else:
-            self._apply(replica, replica.core, entry)
-        self._wake(replica)
-
-    def _view(self, replica: Replica, core: ActiveReplica, view: View) -> None:
-        if replica.name not in view.members:
-            self._tell(replica.place, "finds itself removed, and begins anew")
-            self._start(replica)
-            return
-        if view.joined and view.joined != replica.name:
-            self._provide(replica, core, view.joined, replica.at - 1)
-        with self._users_code(replica, "is told of a view"):
-            core.viewed(view.members)
-
-    def _provide(self, replica: Replica, core: ActiveReplica, name: str, at: int) -> None:
-        with self._users_code(replica, "gives its state"):
-            state = core.snapshot()
-        source = replica.place
-        self._after(
-            ON_THE_WAY_S, f"state {source}", lambda: self._take_over(name, state, source, at)
-        )
-
-    def _take_over(self, name: str, state: bytes, source: str, at: int) -> None:
-        for replica in self._replicas:
-            if replica.name == name and replica.up and replica.core is None:
-                self._tell(replica.place, f"takes over the state of {source}")
-                core = self._new_core(replica)
-                with self._users_code(replica, "takes over a state"):
-                    core.restore(state)
-                replica.core, replica.at, replica.busy = core, at, False
-                self._wake(replica)
-
-    def _apply(self, replica: Replica, core: ActiveReplica, entry: Submission) -> None:
+    def _handle(self, replica: Replica, core: Any, said: Said) -> None:
         with self._users_code(replica, "applies a command"):
-            request, known = core.begin(entry.data)
+            request, known = core.begin(said.data)
             outcome = known or core.finish(request, self._outcome(replica, core, request.command))
         self._compare(replica, replica.at - 1, request.command, outcome)
         life, number = replica.life, request.number
         leaves = max(self.now, replica.busy_until)
         self._at(
             leaves + self._draw(f"reply {replica.place}").uniform(*BETWEEN_S),
-            lambda: self._reply(replica, life, entry, number, outcome),
+            lambda: self._reply(replica, life, said, number, outcome),
         )
 
     def _outcome(self, replica: Replica, core: ActiveReplica, command: Any) -> Outcome:
@@ -323,7 +56,7 @@ class World:
             if not inspect.isawaitable(result):
                 return result
             # It takes its time, and its replica does nothing else meanwhile.
-            loop = replica.loop = replica.loop or SimulatedLoop(self._draw(f"loop {replica.name}"))
+            loop = self._loop_of(replica)
             loop.advance(self.now)
             try:
                 return loop.run_until_complete(result)
@@ -341,154 +74,17 @@ class World:
                 f"{shown(outcome)} at {replica.place}"
             )
 
-    def _reply(
-        self, replica: Replica, life: int, entry: Submission, number: int, outcome: bytes
-    ) -> None:
-        if replica.life != life or not replica.up:
-            return  # it crashed before it could
-        client = self._clients[entry.client]
-        self._after(
-            ON_THE_WAY_S,
-            f"to {client.place}",
-            lambda: self._answered(client, entry.life, number, outcome),
-        )
+    def _loop_of(self, replica: Replica) -> SimulatedLoop:
+        if replica.name not in self._loops:
+            self._loops[replica.name] = SimulatedLoop(self._draw(f"loop {replica.name}"))
+        return self._loops[replica.name]
 
-    # -- Clients --------------------------------------------------------------------------------
+    def _forget(self, replica: Replica) -> None:
+        if replica.name in self._loops:
+            self._loops[replica.name].abandon()
 
-    def _give(self, client: Client, op: Op) -> None:
-        client.ops.append(op)
-        self._next_op(client)
-
-    def _next_op(self, client: Client) -> None:
-        if client.waiting is not None or not client.up or not client.ops:
-            return
-        op = client.ops.pop(0)
-        request = client.requests.next(op.command)
-        client.waiting = (request.number, op, self.now)
-        self._tell(client.place, f"submits {op.command!r}")
-        self._submit(client, client.life, request.number, request.encode())
-
-    def _submit(self, client: Client, life: int, number: int, data: bytes) -> None:
-        if client.life != life or client.waiting is None or client.waiting[0] != number:
-            return
-        place = f"from {client.place}"
-        client_number = self._clients.index(client)
-        entry = Submission(data, client_number, life)
-        self._after(ON_THE_WAY_S, place, lambda: self._accept(client, life, entry))
-        self._at(self.now + RESUBMIT_S, lambda: self._submit_again(client, life, number, data))
-
-    def _submit_again(self, client: Client, life: int, number: int, data: bytes) -> None:
-        if client.life == life and client.waiting is not None and client.waiting[0] == number:
-            self._tell(client.place, f"submits {client.waiting[1].command!r} again")
-            self._submit(client, life, number, data)
-
-    def _accept(self, client: Client, life: int, entry: Submission) -> None:
-        """What was sent arrives: at once, when it can be, or, if its client is gone, perhaps."""
-        if self._is_held(client):
-            self._at(client.held_until, lambda: self._accept(client, life, entry))
-        elif client.life == life or self._draw(f"last words {client.place}").random() < 0.5:
-            self._append(entry)
-
-    def _answered(self, client: Client, life: int, number: int, outcome: bytes) -> None:
-        if client.life != life or client.waiting is None or client.waiting[0] != number:
-            return
-        if self._is_held(client):
-            self._at(client.held_until, lambda: self._answered(client, life, number, outcome))
-            return
-        _, op, since = client.waiting
-        client.waiting = None
-        client.requests.done(number)
-        self._tell(client.place, f"gets {shown(outcome)}")
-        self._saw(client, op, result_of(outcome), since, self.now)
-        self._next_op(client)
-
-    def _saw(
-        self, client: Client, op: Op, result: Any, called: float, returned: float | None
-    ) -> None:
-        name = f"{client.number}.{client.life}"
-        self.history.append(Operation(name, op.command, result, called, returned))
-
-    # -- Faults ---------------------------------------------------------------------------------
-
-    def _strike(self, fault: Fault) -> None:
-        everybody: list[Replica | Client] = [*self._replicas, *self._clients]
-        whom = next(one for one in everybody if one.place == fault.whom)
-        if not whom.up or self._is_held(whom):
-            return
-        if isinstance(whom, Client):
-            self._strike_client(whom, fault)
-        elif fault.kind == "crash":
-            self._crash(whom, fault)
-        else:
-            self._hold(whom, fault)
-            replica, name = whom, whom.name
-            self._after(SUSPECT_S, f"suspect {name}", lambda: self._doubt(replica, name))
-
-    def _hold(self, whom: Replica | Client, fault: Fault) -> None:
-        self._tell(whom.place, "stands still" if fault.kind == "pause" else "is cut off")
-        whom.held_until = self.now + fault.lasts
-        self._at(whom.held_until, lambda: self._tell(whom.place, "is back"))
-
-    def _doubt(self, replica: Replica, name: str) -> None:
-        if replica.name == name and self._is_held(replica):
-            self._suspect(name)
-
-    def _crash(self, replica: Replica, fault: Fault) -> None:
-        if not self._others_with_state(replica.name):
-            return  # with the last one the state would be gone: nothing to promise then
-        self._tell(replica.place, "crashes")
-        name, life = replica.name, replica.life
-        replica.up, replica.core, replica.busy = False, None, False
-        self._after(SUSPECT_S, f"suspect {replica.place}", lambda: self._remove(name))
-        self._at(self.now + fault.lasts, lambda: self._restart(replica, life))
-
-    def _remove(self, name: str) -> None:
-        if name in self._members:
-            self._tell(name, "is taken for dead and removed")
-            self._append(View(tuple(m for m in self._members if m != name), ""))
-
-    def _restart(self, replica: Replica, life: int) -> None:
-        if replica.life == life and not replica.up:
-            self._tell(replica.place, "starts again")
-            self._start(replica)
-
-    def _strike_client(self, client: Client, fault: Fault) -> None:
-        if fault.kind != "crash":
-            self._hold(client, fault)
-            return
-        self._tell(client.place, "crashes")
-        if client.waiting is not None:
-            _, op, since = client.waiting
-            self._saw(client, op, None, since, None)
-        client.up, client.waiting = False, None
-        client.life += 1
-        client.requests = Requests(client.name)
-        self._at(self.now + fault.lasts, lambda: self._revive(client))
-
-    def _revive(self, client: Client) -> None:
-        client.up = True
-        self._next_op(client)
-
-    # -- The user's code ------------------------------------------------------------------------
-
-    @contextmanager
-    def _users_code(self, replica: Replica, what: str) -> Iterator[None]:
-        try:
-            yield
-        except Violation:
-            raise
-        except Exception as error:
-            where = "".join(traceback.format_exception(error)[-3:])
-            raise Violation(f"{replica.place} fails as it {what}: {error!r}\n{where}") from error
-        finally:
-            if self.refused:  # also if the service took the error for its own
-                raise Violation(f"refused as {replica.place} {what}: {self.refused[0]}")
-
-
-def result_of(outcome: bytes) -> Any:
-    found = decode_outcome(outcome)
-    return found.value if found.error is None else Raised(*found.error)
-
-
-def shown(outcome: bytes) -> str:
-    return repr(result_of(outcome))
+    def close(self) -> None:
+        """The run is over: what its loops still hold may go."""
+        for loop in self._loops.values():
+            loop.abandon()
+            loop.close()

@@ -18,9 +18,10 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from antiphon.sim.draws import stream
+from antiphon.sim.group_world import Fault, Line, MakeService, Op, Plan, Violation
 from antiphon.sim.guard import guarded
 from antiphon.sim.linearizability import Operation
-from antiphon.sim.service_world import Fault, Line, MakeService, Op, Plan, Violation, World
+from antiphon.sim.service_world import World
 
 SPAN_S = 5.0
 """Of virtual time, in which clients begin commands and faults strike."""
@@ -130,6 +131,8 @@ class _Runs:
                 world.run()
         except Violation as violation:
             return _Found(str(violation), world.story)
+        finally:
+            world.close()
         return _Found(self._checked(world.history), world.story)
 
     def _checked(self, history: list[Operation]) -> str:

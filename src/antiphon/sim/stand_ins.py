@@ -152,6 +152,13 @@ def _seed(call: Call, self: Random, a: Any = None, *args: Any, **kwargs: Any) ->
     call.original(self, a, *args, **kwargs)
 
 
+def _reduce(call: Call, self: Random) -> Any:
+    """Copies and pickles begin without a seed, and get their state after that."""
+    if type(self) is Random:
+        return Random, (0,), self.getstate()
+    return call.original(self)
+
+
 def _as_completed(call: Call, awaitables: Iterable[Any], **kwargs: Any) -> Any:
     """Starts coroutines in the order given; asyncio does so in the order of their addresses."""
     return call.original([asyncio.ensure_future(each) for each in awaitables], **kwargs)
@@ -278,6 +285,7 @@ def _chances() -> Iterator[tuple[Any, str, Act]]:
         if getattr(value, "__self__", None) is _SHARED_GENERATOR:
             yield random, name, _from_seed(name)
     yield Random, "seed", _seed
+    yield Random, "__reduce__", _reduce
     for name in ("random", "getrandbits", "randbytes"):
         yield random.SystemRandom, name, _from_seed_of_self(name)
     for name in ("urandom", "getrandom"):

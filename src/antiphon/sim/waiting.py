@@ -20,7 +20,7 @@ def _what(task: asyncio.Task[Any]) -> str:
     frames = list(_frames(task.get_coro()))
     own = [frame for frame in frames if not _is_asyncio(frame)]
     calls = [frame.f_code.co_qualname for frame in frames if _is_asyncio(frame)]
-    public = [call for call in calls if not call.startswith("_")]
+    public = [call for call in calls if _is_public(call)]
     what = f"asyncio.{public[-1]}" if public else _future(getattr(task, "_fut_waiter", None))
     return f"for {what}{_place(own[-1]) if own else ''}"
 
@@ -37,6 +37,10 @@ def _frames(awaited: Any) -> Iterator[FrameType]:
 
 def _is_asyncio(frame: FrameType) -> bool:
     return frame.f_code.co_filename.startswith(ASYNCIO)
+
+
+def _is_public(qualified: str) -> bool:
+    return all(not part.startswith("_") or part.startswith("__") for part in qualified.split("."))
 
 
 def _future(future: Any) -> str:
