@@ -59,6 +59,7 @@ PURE_MODULES = (
     "antiphon.io.journal",
     "antiphon.blocks.calls",
     "antiphon.blocks.errors",
+    "antiphon.blocks.passive",
     "antiphon.blocks.service",
 )
 IMPURE = {

@@ -144,6 +144,16 @@ class Host(Closing, Generic[AnyBlock]):
         """To all members; returns when a majority of the servers has it."""
         self._producer.send(self.group, body, properties=properties)
 
+    def feed(self, what: Callable[[AnyBlock], Effects]) -> None:
+        """Tell the block something that did not come through the group."""
+        with self._changed:
+            if self._over:
+                return
+            told = self._carry_out(what(self.block))
+            self._changed.notify_all()
+        for one in told:
+            self._told(one)
+
     # -- On the listener thread -----------------------------------------------------------------
 
     def _on_event(self, event: antiphon.Message) -> None:

@@ -16,7 +16,6 @@ is an orphan. Against these:
   be committed, or undone if `apply` raised. All replicas know it, and the primary carries it out:
   COMMIT or ABORT at a pessimistic target, the compensation at an optimistic one; again and again,
   until the target says that it is done. Only then the replicas forget the call.
-- No request begins before all orphans are ended, so none waits for another's locks.
 
 Targets refuse a call that was undone before it arrived, for a primary that was wrongly suspected
 may be slow. Nothing here sends, waits or looks at a clock: `PassiveReplica` takes what a member
@@ -215,7 +214,7 @@ class PassiveReplica:
         if id not in self._undos or id in self._ended or not self.is_primary:
             return []
         self._ended.add(id)
-        return [Cast(values.encode(("forget", id))), *self._go_on()]
+        return [Cast(values.encode(("forget", id)))]
 
     # -- State transfer -------------------------------------------------------------------------
 
@@ -248,10 +247,8 @@ class PassiveReplica:
         return self._go_on()
 
     def _go_on(self) -> Effects:
-        """Begin the next request, if this is the primary and nothing is in the way."""
+        """Begin the next request, if this is the primary and has nothing else to do."""
         if not self.is_primary or self._running is not None or not self._requests:
-            return []
-        if any(fate is not None and id not in self._ended for id, (_, fate) in self._undos.items()):
             return []
         running = self._running = _Running(next(iter(self._requests.values())))
         try:

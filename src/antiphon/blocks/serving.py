@@ -12,11 +12,13 @@ before it began; also if the client had to submit it again, to other replicas or
 
 from __future__ import annotations
 
+import inspect
 import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
 import antiphon
@@ -25,16 +27,23 @@ from antiphon.blocks.block import Effects, Heard, Settle
 from antiphon.blocks.calls import FIRST
 from antiphon.blocks.errors import TooFewRepliesError
 from antiphon.blocks.hosting import TIMEOUT_S, Closing, GroupClient, Host, Hosted
+from antiphon.blocks.invoking import ActiveCalls, PassiveBlock, Target, end_at
+from antiphon.blocks.passive import Call, End
 from antiphon.blocks.responding import Answer, Responder
 from antiphon.blocks.service import (
     ActiveReplica,
     ReplicatedService,
+    Request,
     Requests,
+    attempt,
     decode_outcome,
 )
-from antiphon.errors import FormatError, OutcomeUnknownError
+from antiphon.errors import FormatError, IllegalStateError, OutcomeUnknownError
 
 logger = logging.getLogger("antiphon.blocks")
+
+AGAIN_S = 0.5
+"""After so long a target that did not answer is asked again."""
 
 RESUBMIT_S = 2.0
 """A client that has heard of no replica for so long submits its command again."""
@@ -45,9 +54,15 @@ AnyService = TypeVar("AnyService", bound=ReplicatedService)
 class ServiceBlock(Responder):
     """A replica of a service as a block: every member replies, so a crash delays nobody."""
 
-    def __init__(self, service: ReplicatedService) -> None:
+    def __init__(
+        self,
+        service: ReplicatedService,
+        apply: Callable[[ReplicatedService, Request], Any] | None = None,
+    ) -> None:
+        """`apply`: instead of the service's own."""
         super().__init__(lambda message: None)
         self.replica = ActiveReplica(service)
+        self._apply = apply or (lambda service, request: service.apply(request.command))
 
     def viewed(self, view: View, now: float) -> Effects:
         self.replica.viewed(view.members)
@@ -55,10 +70,13 @@ class ServiceBlock(Responder):
 
     def heard(self, message: Heard, now: float) -> Effects:
         try:
-            request, outcome = self.replica.submitted(message.body)
+            request, known = self.replica.begin(message.body)
         except (FormatError, TypeError) as error:
             logger.warning("a message to a replicated service is no request: %s", error)
             return
+        outcome = known or self.replica.finish(
+            request, attempt(lambda _: self._apply(self.replica.service, request), None)
+        )
         yield Settle((request.client, request.number), outcome)
         if message.reply_to is not None:
             yield self.reply(message, Answer(outcome), now)
@@ -71,7 +89,12 @@ class ServiceBlock(Responder):
 
 
 class Replica(Hosted, Closing, Generic[AnyService]):
-    """One of the replicas of a service: a member of the group of them."""
+    """One of the replicas of a service: a member of the group of them.
+
+    `passive`: the oldest replica applies commands, and the others take over what it came to, so the
+    service need not be deterministic. `targets`: other servers that the service may call, by name
+    (`docs/replicated-invocation.md`); all replicas must have the same.
+    """
 
     def __init__(
         self,
@@ -80,11 +103,23 @@ class Replica(Hosted, Closing, Generic[AnyService]):
         service: AnyService,
         *,
         name: str | None = None,
+        passive: bool = False,
+        targets: Mapping[str, Target] | None = None,
     ) -> None:
+        if inspect.iscoroutinefunction(service.apply):
+            raise TypeError("apply is a coroutine: such a service needs antiphon.blocks.aio")
         self._service = service
         self._requests = Requests(secrets.token_hex(8))
         self._lock = threading.Lock()
-        self._host = Host(ctx, group, ServiceBlock(service), name=name)
+        self._targets = dict(targets or {})
+        self._closing = threading.Event()
+        self._workers = ThreadPoolExecutor(thread_name_prefix="antiphon-targets")
+        block: Responder
+        if passive:
+            block = PassiveBlock(service, {n: target.kind for n, target in self._targets.items()})
+        else:
+            block = ServiceBlock(service, ActiveCalls(self._targets, self._pause).apply)
+        self._host = Host(ctx, group, block, name=name, told=self._at_target)
 
     def call(self, command: Any, timeout: float | None = TIMEOUT_S) -> Any:
         """Have a command applied by all replicas, and return its result, or raise its exception."""
@@ -110,8 +145,45 @@ class Replica(Hosted, Closing, Generic[AnyService]):
         return self._host.wait_until(lambda block: what(self._service), timeout)
 
     def close(self) -> None:
-        """Leave the group."""
+        """Leave the group. What is at targets then is ended by the next primary."""
+        self._closing.set()
         self._host.close()
+        self._workers.shutdown(wait=False, cancel_futures=True)
+
+    # -- Targets --------------------------------------------------------------------------------
+
+    def _at_target(self, effect: Call | End) -> None:
+        """What a passive replica has to say to a target, which may take long."""
+        if self._closing.is_set():
+            return
+        if isinstance(effect, Call):
+            self._workers.submit(self._call, effect)
+        else:
+            self._workers.submit(self._end, effect)
+
+    def _call(self, call: Call) -> None:
+        reply: Any = None
+        error: Exception | None = None
+        try:
+            reply = self._targets[call.target].call(call.id, call.request)
+        except Exception as raised:
+            error = raised
+        self._host.feed(lambda block: block.called(call.id, reply, error, time.monotonic()))
+
+    def _end(self, end: End) -> None:
+        while not self._closing.is_set():
+            try:
+                end_at(self._targets[end.target], end)
+            except Exception as error:
+                logger.warning("%s does not end a call, it is asked again: %s", end.target, error)
+                self._pause()
+            else:
+                self._host.feed(lambda block: block.ended(end.id, time.monotonic()))
+                return
+
+    def _pause(self) -> None:
+        if self._closing.wait(AGAIN_S):
+            raise IllegalStateError("the replica was closed")
 
 
 class ServiceClient(Closing):
