@@ -7,9 +7,11 @@ threads and one with asyncio; and little enough code to be read, and written ane
 from antiphon.blocks.calls import ALL, FIRST, MAJORITY, NONE
 from antiphon.blocks.coordinating import Barrier, Counter, LeaderElection, Lock
 from antiphon.blocks.dispatching import MessageDispatcher, RpcClient, RpcDispatcher
-from antiphon.blocks.errors import RemoteError, TooFewRepliesError
+from antiphon.blocks.errors import CallRefusedError, RemoteError, TooFewRepliesError
 from antiphon.blocks.hosting import GroupClient
+from antiphon.blocks.invoking import Target
 from antiphon.blocks.notifying import NotificationBus
+from antiphon.blocks.passive import Invocation, Kind
 from antiphon.blocks.service import ReplicatedService
 from antiphon.blocks.serving import Replica, ServiceClient
 from antiphon.blocks.table import ReplicatedTable
@@ -20,8 +22,11 @@ __all__ = [
     "MAJORITY",
     "NONE",
     "Barrier",
+    "CallRefusedError",
     "Counter",
     "GroupClient",
+    "Invocation",
+    "Kind",
     "LeaderElection",
     "Lock",
     "MessageDispatcher",
@@ -33,5 +38,6 @@ __all__ = [
     "RpcClient",
     "RpcDispatcher",
     "ServiceClient",
+    "Target",
     "TooFewRepliesError",
 ]
