@@ -1,0 +1,1 @@
+"""Building blocks for replicated services, on the public API alone."""
