@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 import antiphon
-from antiphon.blocks import Replica, ReplicatedService, ServiceClient
-from antiphon.blocks.errors import CallRefusedError
-from antiphon.blocks.passive import Invocation, Kind
+from antiphon.blocks import (
+    Invocation,
+    Kind,
+    RefusedError,
+    Replica,
+    ReplicatedService,
+    ServiceClient,
+)
 from antiphon.formats import values
 
 
@@ -33,9 +38,9 @@ class Ledger:
         with self._lock:
             self.calls += 1
             if id in self.undone:
-                raise CallRefusedError("it was undone")
+                raise RefusedError("it was undone")
             if request == "too much":
-                raise CallRefusedError("that is too much")
+                raise RefusedError("that is too much")
             (self.open if self.kind is Kind.PESSIMISTIC else self.lasting).setdefault(id, request)
             if self.troubles:
                 self.troubles -= 1

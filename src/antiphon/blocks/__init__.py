@@ -7,7 +7,7 @@ threads and one with asyncio; and little enough code to be read, and written ane
 from antiphon.blocks.calls import ALL, FIRST, MAJORITY, NONE
 from antiphon.blocks.coordinating import Barrier, Counter, LeaderElection, Lock
 from antiphon.blocks.dispatching import MessageDispatcher, RpcClient, RpcDispatcher
-from antiphon.blocks.errors import CallRefusedError, RemoteError, TooFewRepliesError
+from antiphon.blocks.errors import RemoteError, TooFewRepliesError
 from antiphon.blocks.hosting import GroupClient
 from antiphon.blocks.invoking import Target
 from antiphon.blocks.notifying import NotificationBus
@@ -15,6 +15,7 @@ from antiphon.blocks.passive import Invocation, Kind
 from antiphon.blocks.service import ReplicatedService
 from antiphon.blocks.serving import Replica, ServiceClient
 from antiphon.blocks.table import ReplicatedTable
+from antiphon.blocks.targets import RefusedError
 
 __all__ = [
     "ALL",
@@ -22,7 +23,6 @@ __all__ = [
     "MAJORITY",
     "NONE",
     "Barrier",
-    "CallRefusedError",
     "Counter",
     "GroupClient",
     "Invocation",
@@ -31,6 +31,7 @@ __all__ = [
     "Lock",
     "MessageDispatcher",
     "NotificationBus",
+    "RefusedError",
     "RemoteError",
     "Replica",
     "ReplicatedService",

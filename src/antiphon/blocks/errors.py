@@ -19,10 +19,6 @@ class RemoteError(JMSError):
         return type(self), (str(self), self.type_name)
 
 
-class CallRefusedError(JMSError):
-    """A target has decided that it does not do it, and will whenever it is asked again."""
-
-
 class TooFewRepliesError(OutcomeUnknownError):
     """A call has not got the replies that it wanted: `replies` are those that came."""
 

@@ -15,27 +15,28 @@ from typing import Any, Protocol
 
 from antiphon.api.message import View
 from antiphon.blocks.block import Effect, Effects, Heard, Multicast, Settle, Tell
-from antiphon.blocks.errors import CallRefusedError
 from antiphon.blocks.passive import Answer, Cast, End, Fate, Invocation, Kind, PassiveReplica
 from antiphon.blocks.passive import Effect as PassiveEffect
 from antiphon.blocks.responding import Answer as Replied
 from antiphon.blocks.responding import Responder
 from antiphon.blocks.service import ReplicatedService, Request, decode_request
+from antiphon.blocks.targets import RefusedError
 from antiphon.errors import FormatError
 
 logger = logging.getLogger("antiphon.blocks")
 
 
 class Target(Protocol):
-    """A server that services call. All three may be called again with the same id, also by others,
-    and raise if it is not known what came of it."""
+    """A server that services call (`targets.py` says more). `commit` and `undo` may be called again
+    with the same id, also by others; `call` too, if active replicas call it. All of them raise if
+    it is not known what came of it, and are called again then."""
 
     @property
     def kind(self) -> Kind: ...
 
     def call(self, id: str, request: Any) -> Any:
-        """Carry it out: pessimistic, it can still be undone; optimistic, it is done. An id that was
-        undone before is refused."""
+        """Carry it out: pessimistic, it can still be undone; optimistic, it is done. Raises
+        `RefusedError` if it has no effect and never will, as for an id that was undone before."""
 
     def commit(self, id: str) -> None:
         """Of a pessimistic one: it lasts."""
@@ -143,7 +144,7 @@ class ActiveCalls:
             try:
                 reply = self._call(f"{prefix}.{number}", wanted)
                 made[f"{prefix}.{number}"] = wanted
-            except CallRefusedError as refused:
+            except RefusedError as refused:
                 error = refused
         raise AssertionError("unreachable")
 
@@ -151,7 +152,7 @@ class ActiveCalls:
         while True:
             try:
                 return self._targets[wanted.target].call(id, wanted.request)
-            except CallRefusedError:
+            except RefusedError:
                 raise
             except Exception as error:
                 logger.info("a call to %s is tried again: %s", wanted.target, error)
