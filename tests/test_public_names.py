@@ -4,6 +4,8 @@ import subprocess
 import sys
 
 import antiphon
+import antiphon.blocks
+import antiphon.sim
 
 HEAVY = {"numpy", "pandas", "pyarrow", "pyspark"}
 
@@ -109,3 +111,32 @@ def modules_loaded_by(code: str) -> set[str]:
     report = f"{code}\nimport sys\nprint('loaded', *{{name.split('.')[0] for name in sys.modules}})"
     run = subprocess.run([sys.executable, "-c", report], capture_output=True, text=True, check=True)
     return set(run.stdout.splitlines()[-1].split()[1:])
+
+
+def test_the_names_of_the_building_blocks_are_these() -> None:
+    assert sorted(antiphon.blocks.__all__) == [
+        "ALL",
+        "Barrier",
+        "Counter",
+        "FIRST",
+        "GroupClient",
+        "Invocation",
+        "Kind",
+        "LeaderElection",
+        "Lock",
+        "MAJORITY",
+        "MessageDispatcher",
+        "NONE",
+        "NotificationBus",
+        "RefusedError",
+        "RemoteError",
+        "Replica",
+        "ReplicatedService",
+        "ReplicatedTable",
+        "RpcClient",
+        "RpcDispatcher",
+        "ServiceClient",
+        "Target",
+        "TooFewRepliesError",
+    ]
+    assert sorted(antiphon.sim.__all__) == ["Operation", "linearizable", "simulate"]
