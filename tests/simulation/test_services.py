@@ -185,9 +185,15 @@ class DrawsLots(Accounts):
         return super().snapshot()
 
 
+class CallsOthers(Accounts):
+    def apply(self, command: Any) -> Any:
+        yield command
+
+
 @pytest.mark.parametrize(
     ("service", "called"),
     [
+        (CallsOthers, "calls to other servers"),
         (LooksAtTheClock, "time.time"),
         (Sleeps, "time.sleep"),
         (HidesThatItSleeps, "time.sleep"),

@@ -53,6 +53,8 @@ class World(GroupWorld):
     def _outcome(self, replica: Replica, core: ActiveReplica, command: Any) -> Outcome:
         def apply(command: Any) -> Any:
             result = core.service.apply(command)
+            if inspect.isgenerator(result):
+                self.refused.append("apply yields: calls to other servers are not simulated here")
             if not inspect.isawaitable(result):
                 return result
             # It takes its time, and its replica does nothing else meanwhile.
