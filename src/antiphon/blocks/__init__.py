@@ -4,6 +4,7 @@ Each is a pure class over what a member of a group gets (`block.py`), with a fro
 threads and one with asyncio; and little enough code to be read, and written anew, by a user.
 """
 
+from antiphon.blocks import aio
 from antiphon.blocks.calls import ALL, FIRST, MAJORITY, NONE
 from antiphon.blocks.coordinating import Barrier, Counter, LeaderElection, Lock
 from antiphon.blocks.dispatching import MessageDispatcher, RpcClient, RpcDispatcher
@@ -41,4 +42,5 @@ __all__ = [
     "ServiceClient",
     "Target",
     "TooFewRepliesError",
+    "aio",
 ]

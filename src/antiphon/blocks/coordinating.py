@@ -162,6 +162,10 @@ class ElectionService(ReplicatedService):
     def leader(self) -> str:
         return self.line[0] if self.line else ""
 
+    def term_of(self, member: str) -> int:
+        """The term, if this is who leads; otherwise 0."""
+        return self.terms if self.leader == member else 0
+
     def apply(self, command: Any) -> str:
         match command:
             case ("resign", str(member)) if member in self.line:
@@ -188,17 +192,18 @@ class ElectionService(ReplicatedService):
         self.line = list(line)
 
 
-class LeaderElection(Replica[ElectionService]):
-    """One of the members leads; when it goes, the next one does."""
+class Leading:
+    """Who leads, as far as this member knows."""
 
-    def __init__(
-        self, ctx: antiphon.Context, group: antiphon.Topic | str, *, name: str | None = None
-    ) -> None:
-        super().__init__(ctx, group, ElectionService(), name=name)
+    @property
+    def name(self) -> str:
+        raise NotImplementedError
+
+    def look(self, what: Callable[[ElectionService], Any]) -> Any:
+        raise NotImplementedError
 
     @property
     def leader(self) -> str:
-        """As far as this member knows."""
         return str(self.look(lambda election: election.leader))
 
     @property
@@ -210,9 +215,18 @@ class LeaderElection(Replica[ElectionService]):
         """Grows with every change: a leader of a smaller one is none any more."""
         return int(self.look(lambda election: election.terms))
 
+
+class LeaderElection(Replica[ElectionService], Leading):
+    """One of the members leads; when it goes, the next one does."""
+
+    def __init__(
+        self, ctx: antiphon.Context, group: antiphon.Topic | str, *, name: str | None = None
+    ) -> None:
+        super().__init__(ctx, group, ElectionService(), name=name)
+
     def wait_to_lead(self, timeout: float | None = None) -> int:
         """Returns the term; `TimeoutError` if another one leads all the time."""
-        return int(self.wait_until(lambda e: e.terms if e.leader == self.name else 0, timeout))
+        return int(self.wait_until(lambda election: election.term_of(self.name), timeout))
 
     def resign(self) -> None:
         """Let another one lead, if there is one."""
@@ -221,6 +235,8 @@ class LeaderElection(Replica[ElectionService]):
 
 class BarrierService(ReplicatedService):
     def __init__(self, parties: int) -> None:
+        if parties < 1:
+            raise ValueError(f"a barrier for {parties}: at least one must come")
         self.parties = parties
         self.there: list[str] = []
         self.opened = 0  # how often
@@ -261,8 +277,6 @@ class Barrier(Replica[BarrierService]):
         *,
         name: str | None = None,
     ) -> None:
-        if parties < 1:
-            raise ValueError(f"a barrier for {parties}: at least one must come")
         super().__init__(ctx, group, BarrierService(parties), name=name)
 
     def wait(self, timeout: float | None = None) -> int:

@@ -111,8 +111,7 @@ class Proxy:
         self._client, self._replies, self._timeout = client, replies, timeout
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
-        if method.startswith("_"):
-            raise AttributeError(f"{method!r}: only public methods can be called on a group")
+        check_public(method)
 
         def call(*args: Any, **named: Any) -> Any:
             body = invocation(method, args, named)
@@ -120,6 +119,11 @@ class Proxy:
             return first_of(replies) if self._replies == FIRST else replies
 
         return call
+
+
+def check_public(method: str) -> None:
+    if method.startswith("_"):
+        raise AttributeError(f"{method!r}: only public methods can be called on a group")
 
 
 def invocation(method: str, args: tuple[Any, ...], named: Mapping[str, Any]) -> antiphon.Message:

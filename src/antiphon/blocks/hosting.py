@@ -20,7 +20,7 @@ import antiphon
 from antiphon.blocks.block import Block, Effects, Heard, Multicast, Reply, Tell
 from antiphon.blocks.calls import ALL, NONE, Call, Replies, check_replies
 from antiphon.blocks.responding import PATIENCE, take_reply
-from antiphon.errors import IllegalStateError, OutcomeUnknownError
+from antiphon.errors import IllegalStateError, MessageFormatError, OutcomeUnknownError
 
 logger = logging.getLogger("antiphon.blocks")
 
@@ -179,7 +179,7 @@ class Host(Closing, Generic[AnyBlock]):
                 sent = self._producer.send_async(
                     effect.to, effect.body, correlation_id=effect.call, properties=effect.properties
                 )
-                sent.add_done_callback(_forget)
+                sent.add_done_callback(forget)
             elif isinstance(effect, Tell):
                 told.append(effect.what)
             elif effect.what in self._waiting:
@@ -218,14 +218,29 @@ def effects_of(block: Block, event: antiphon.Message, now: float) -> Effects:
         return block.viewed(event.view, now)
     if isinstance(event, antiphon.SuspicionMessage):
         return block.suspected(event.suspects, event.withdrawn)
-    call = event.correlation_id or ""
-    return block.heard(Heard(event.body, event.reply_to, call, event.properties), now)
+    message = heard_in(event)
+    return () if message is None else block.heard(message, now)
 
 
-def _forget(sent: antiphon.SendFuture) -> None:
+def heard_in(event: antiphon.Message) -> Heard | None:
+    """None: its body cannot be read here. That is its sender's error, and stops nobody."""
+    try:
+        body = event.body
+    except MessageFormatError as error:
+        logger.warning("a message to the group is passed over: %s", error)
+        return None
+    return Heard(body, event.reply_to, event.correlation_id or "", event.properties)
+
+
+def forget(sent: antiphon.SendFuture | antiphon.aio.SendFuture) -> None:
     """Who asked may be gone, and its address with it: that is nobody's error here."""
     if (error := sent.exception()) is not None:
         logger.info("a reply was not sent: %s", error)
+
+
+def with_patience(properties: Mapping[str, Any] | None, timeout: float | None) -> dict[str, Any]:
+    """The properties of a call, which say how long it waits."""
+    return {**(properties or {}), **({} if timeout is None else {PATIENCE: timeout})}
 
 
 class GroupClient(Closing):
@@ -260,7 +275,7 @@ class GroupClient(Closing):
             self._producer.send(self.group, body, properties=properties)
             return {}
         with self._calling(replies) as (number, call):
-            headers = {**(properties or {}), **({} if timeout is None else {PATIENCE: timeout})}
+            headers = with_patience(properties, timeout)
             deadline = None if timeout is None else time.monotonic() + timeout
             self._producer.send(
                 self.group, body, reply_to=self._inbox, correlation_id=number, properties=headers

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -53,6 +53,29 @@ class BusBlock(Block):
         self.last = dict(values.decode(data))
 
 
+class Kinds:
+    """The kinds of events that a bus has, by their names."""
+
+    def __init__(self, kinds: Iterable[type]) -> None:
+        self._kinds = {kind.__name__: kind for kind in kinds}
+
+    def name_of(self, kind: type) -> str:
+        if self._kinds.get(kind.__name__) is not kind:
+            known = ", ".join(self._kinds) or "none"
+            raise MessageFormatError(f"{kind.__name__} is no kind of event of this bus: {known}")
+        return kind.__name__
+
+    def message_of(self, event: Any) -> antiphon.Message:
+        kind = self.name_of(type(event))
+        return antiphon.ObjectMessage((kind, msgspec.to_builtins(event)))
+
+    def event_of(self, kind: str, fields: Any) -> Any:
+        try:
+            return msgspec.convert(fields, self._kinds[kind])
+        except msgspec.ValidationError as error:
+            raise FormatError(f"an event is no {kind} as this program has it: {error}") from None
+
+
 class NotificationBus(Hosted, Closing):
     """`kinds` are dataclasses or `msgspec.Struct`s; each is known to all members by its name."""
 
@@ -63,20 +86,19 @@ class NotificationBus(Hosted, Closing):
         *kinds: type,
         name: str | None = None,
     ) -> None:
-        self._kinds = {kind.__name__: kind for kind in kinds}
+        self._kinds = Kinds(kinds)
         self._subscribed: dict[str, list[Callable[[Any], object]]] = {}
         self._lock = threading.RLock()
         self._host = Host(ctx, group, BusBlock(), name=name, told=self._on_event)
 
     def publish(self, event: Any) -> None:
         """To all members, this one included. Returns when a majority of the servers has it."""
-        kind = self._named(type(event))
-        self._host.multicast(antiphon.ObjectMessage((kind, msgspec.to_builtins(event))))
+        self._host.multicast(self._kinds.message_of(event))
 
     def subscribe(self, kind: type[AnyEvent], call: Callable[[AnyEvent], object]) -> None:
         """Have it called with the last event of this kind, if there was one, and each new one. It
         runs on a thread of the bus, one call after the other."""
-        name = self._named(kind)
+        name = self._kinds.name_of(kind)
         with self._lock:  # what comes meanwhile comes after the last one
             fields = self._host.look(lambda block: block.last.get(name))
             self._subscribed.setdefault(name, []).append(call)
@@ -85,19 +107,13 @@ class NotificationBus(Hosted, Closing):
 
     def last(self, kind: type[AnyEvent]) -> AnyEvent | None:
         """The last event of this kind that has arrived here."""
-        name = self._named(kind)
+        name = self._kinds.name_of(kind)
         fields = self._host.look(lambda block: block.last.get(name))
-        return None if fields is None else msgspec.convert(fields, kind)
+        return None if fields is None else self._kinds.event_of(name, fields)
 
     def close(self) -> None:
         """Leave the group."""
         self._host.close()
-
-    def _named(self, kind: type) -> str:
-        if self._kinds.get(kind.__name__) is not kind:
-            known = ", ".join(self._kinds) or "none"
-            raise MessageFormatError(f"{kind.__name__} is no kind of event of this bus: {known}")
-        return kind.__name__
 
     def _on_event(self, event: tuple[str, Any]) -> None:
         kind, fields = event
@@ -105,9 +121,6 @@ class NotificationBus(Hosted, Closing):
             self._hand_out(kind, fields, self._subscribed.get(kind, []))
 
     def _hand_out(self, kind: str, fields: Any, calls: list[Callable[[Any], object]]) -> None:
-        try:
-            event = msgspec.convert(fields, self._kinds[kind]) if calls else None
-        except msgspec.ValidationError as error:
-            raise FormatError(f"an event is no {kind} as this program has it: {error}") from None
+        event = self._kinds.event_of(kind, fields) if calls else None
         for call in calls:
             call(event)

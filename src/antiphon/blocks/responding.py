@@ -40,8 +40,12 @@ def answer_of(handler: Callable[[Heard], Any], message: Heard) -> Answer:
     try:
         return Answer(handler(message))
     except Exception as error:
-        logger.info("a handler raised, and its caller gets it: %r", error)
-        return Answer(None, error)
+        return raised(error)
+
+
+def raised(error: Exception) -> Answer:
+    logger.info("a handler raised, and its caller gets it: %r", error)
+    return Answer(None, error)
 
 
 class Responder(Block):
@@ -59,7 +63,10 @@ class Responder(Block):
             yield Reply(notice.reply_to, notice.call, None, properties)
 
     def heard(self, message: Heard, now: float) -> Effects:
-        answer = answer_of(self._handler, message)
+        return self.answered(message, answer_of(self._handler, message), now)
+
+    def answered(self, message: Heard, answer: Answer, now: float) -> Effects:
+        """The handler has come to this; whoever waits for it gets it."""
         if message.reply_to is not None:
             yield self.reply(message, answer, now)
 
@@ -72,6 +79,12 @@ class Responder(Block):
         if answer.error is not None:
             properties[ERROR], body = describe(answer.error)
         return Reply(message.reply_to, message.call, body, properties)
+
+
+def instead_of(reply: Reply, error: Exception) -> Reply:
+    """What its caller gets if a reply cannot travel."""
+    name, text = describe(error)
+    return reply._replace(body=text, properties={**reply.properties, ERROR: name})
 
 
 def take_reply(call: Call, properties: Mapping[str, Any], body: Any) -> None:

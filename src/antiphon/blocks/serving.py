@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 import antiphon
@@ -207,17 +208,22 @@ class ServiceClient(Closing):
         """Again and again, if nobody replies: it counts once."""
         deadline = float("inf") if timeout is None else time.monotonic() + timeout
         while (left := deadline - time.monotonic()) > 0:
-            try:
-                replies = self._client.call(data, FIRST, min(left, RESUBMIT_S))
-            except TooFewRepliesError:
-                continue
-            (outcome, *_) = replies.values()
-            if isinstance(outcome, bytes):
-                return outcome
-            raise FormatError("who replied is no replica of a service")
-        raise OutcomeUnknownError(
-            f"no replica has replied within {timeout:g} s; the command may take effect yet"
-        )
+            with suppress(TooFewRepliesError):
+                return outcome_in(self._client.call(data, FIRST, min(left, RESUBMIT_S)))
+        raise no_outcome(timeout)
 
     def close(self) -> None:
         self._client.close()
+
+
+def outcome_in(replies: Mapping[str, Any]) -> bytes:
+    (outcome, *_) = replies.values()
+    if isinstance(outcome, bytes):
+        return outcome
+    raise FormatError("who replied is no replica of a service")
+
+
+def no_outcome(timeout: float | None) -> OutcomeUnknownError:
+    return OutcomeUnknownError(
+        f"no replica has replied within {timeout:g} s; the command may take effect yet"
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator
+from collections.abc import Callable, ItemsView, Iterator
 from typing import Any
 
 import antiphon
@@ -39,7 +39,33 @@ class TableService(ReplicatedService):
         self.rows = dict(values.decode(data))
 
 
-class ReplicatedTable(Replica[TableService]):
+class Rows:
+    """The rows of this process' own copy."""
+
+    def look(self, what: Callable[[TableService], Any]) -> Any:
+        raise NotImplementedError
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.look(lambda table: table.rows[key])
+
+    def __contains__(self, key: object) -> bool:
+        return bool(self.look(lambda table: key in table.rows))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.copy())
+
+    def __len__(self) -> int:
+        return len(self.copy())
+
+    def items(self) -> ItemsView[Any, Any]:
+        return self.copy().items()
+
+    def copy(self) -> dict[Any, Any]:
+        found: dict[Any, Any] = self.look(lambda table: dict(table.rows))
+        return found
+
+
+class ReplicatedTable(Replica[TableService], Rows):
     """Rows are read from this process' own copy, which has at least all that was put here; `get`
     has all that was put anywhere. Keys and values are what an object message may have."""
 
@@ -66,26 +92,5 @@ class ReplicatedTable(Replica[TableService]):
         """What is there when everything that was put before, anywhere, is."""
         return self.call(("get", key), timeout)
 
-    # -- This process' copy ---------------------------------------------------------------------
-
-    def __getitem__(self, key: Any) -> Any:
-        return self.look(lambda table: table.rows[key])
-
     def __setitem__(self, key: Any, value: Any) -> None:
         self.put(key, value)
-
-    def __contains__(self, key: object) -> bool:
-        return bool(self.look(lambda table: key in table.rows))
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.copy())
-
-    def __len__(self) -> int:
-        return len(self.copy())
-
-    def items(self) -> ItemsView[Any, Any]:
-        return self.copy().items()
-
-    def copy(self) -> dict[Any, Any]:
-        found: dict[Any, Any] = self.look(lambda table: dict(table.rows))
-        return found

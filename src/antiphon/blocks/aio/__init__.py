@@ -1,0 +1,36 @@
+"""The building blocks for programs with asyncio: the names of `antiphon.blocks`, to be awaited.
+
+Each takes a context of `antiphon.aio`, and is opened by being awaited or entered:
+
+    dispatcher = await aio.MessageDispatcher(ctx, "group", handler)
+    async with aio.MessageDispatcher(ctx, "group", handler) as dispatcher: ...
+
+What talks to a server or waits is a coroutine, `close` too; what only looks at this process' own
+copy is a plain call. Handlers may be plain functions or `async def`.
+
+Promises: everything runs on the event loop that opened it, without threads. Who is cancelled while
+it waits leaves nothing behind. Who waits is told when it is in vain: closed, removed from the
+group, disconnected for good.
+"""
+
+from antiphon.blocks.aio.coordinating import Barrier, Counter, LeaderElection, Lock
+from antiphon.blocks.aio.dispatching import MessageDispatcher, RpcClient, RpcDispatcher
+from antiphon.blocks.aio.hosting import GroupClient
+from antiphon.blocks.aio.notifying import NotificationBus
+from antiphon.blocks.aio.serving import Replica, ServiceClient
+from antiphon.blocks.aio.table import ReplicatedTable
+
+__all__ = [
+    "Barrier",
+    "Counter",
+    "GroupClient",
+    "LeaderElection",
+    "Lock",
+    "MessageDispatcher",
+    "NotificationBus",
+    "Replica",
+    "ReplicatedTable",
+    "RpcClient",
+    "RpcDispatcher",
+    "ServiceClient",
+]
