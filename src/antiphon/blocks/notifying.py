@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -37,12 +37,14 @@ class BusBlock(Block):
 
     def __init__(self) -> None:
         self.last: dict[str, Any] = {}  # by the kind's name: its fields
+        self.count = 0  # of events that were heard here
 
     def heard(self, message: Heard, now: float) -> Effects:
         match message.body:
             case (str(kind), fields):
+                self.count += 1
                 self.last[kind] = fields
-                yield Tell((kind, fields))
+                yield Tell((self.count, kind, fields))
             case _:
                 logger.warning("a message to a notification bus is no event")
 
@@ -51,6 +53,11 @@ class BusBlock(Block):
 
     def restore(self, data: bytes) -> None:
         self.last = dict(values.decode(data))
+
+
+class Subscriber(NamedTuple):
+    call: Callable[[Any], object]
+    after: int  # it gets the events after this one
 
 
 class NotificationBus(Hosted, Closing):
@@ -64,7 +71,9 @@ class NotificationBus(Hosted, Closing):
         name: str | None = None,
     ) -> None:
         self._kinds = {kind.__name__: kind for kind in kinds}
-        self._subscribed: dict[str, list[Callable[[Any], object]]] = {}
+        if len(self._kinds) < len(kinds):
+            raise ValueError("two kinds of events have the same name")
+        self._subscribed: dict[str, list[Subscriber]] = {}
         self._lock = threading.RLock()
         self._host = Host(ctx, group, BusBlock(), name=name, told=self._on_event)
 
@@ -74,20 +83,22 @@ class NotificationBus(Hosted, Closing):
         self._host.multicast(antiphon.ObjectMessage((kind, msgspec.to_builtins(event))))
 
     def subscribe(self, kind: type[AnyEvent], call: Callable[[AnyEvent], object]) -> None:
-        """Have it called with the last event of this kind, if there was one, and each new one. It
-        runs on a thread of the bus, one call after the other."""
+        """Have it called with the last event of this kind, if there was one, before this returns,
+        and then with each new one, on a thread of the bus, one after the other. What it raises is
+        logged, and so is an event that does not fit the class."""
         name = self._named(kind)
         with self._lock:  # what comes meanwhile comes after the last one
-            fields = self._host.look(lambda block: block.last.get(name))
-            self._subscribed.setdefault(name, []).append(call)
+            fields, count = self._host.look(lambda block: (block.last.get(name), block.count))
+            subscriber = Subscriber(call, count)
+            self._subscribed.setdefault(name, []).append(subscriber)
             if fields is not None:
-                self._hand_out(name, fields, [call])
+                self._hand_out(name, fields, [subscriber])
 
     def last(self, kind: type[AnyEvent]) -> AnyEvent | None:
         """The last event of this kind that has arrived here."""
         name = self._named(kind)
         fields = self._host.look(lambda block: block.last.get(name))
-        return None if fields is None else msgspec.convert(fields, kind)
+        return None if fields is None else self._event(name, fields)
 
     def close(self) -> None:
         """Leave the group."""
@@ -99,15 +110,21 @@ class NotificationBus(Hosted, Closing):
             raise MessageFormatError(f"{kind.__name__} is no kind of event of this bus: {known}")
         return kind.__name__
 
-    def _on_event(self, event: tuple[str, Any]) -> None:
-        kind, fields = event
+    def _on_event(self, event: tuple[int, str, Any]) -> None:
+        count, kind, fields = event
         with self._lock:
-            self._hand_out(kind, fields, self._subscribed.get(kind, []))
+            subscribed = [one for one in self._subscribed.get(kind, ()) if one.after < count]
+            self._hand_out(kind, fields, subscribed)
 
-    def _hand_out(self, kind: str, fields: Any, calls: list[Callable[[Any], object]]) -> None:
+    def _hand_out(self, kind: str, fields: Any, subscribed: list[Subscriber]) -> None:
+        for subscriber in subscribed:
+            try:
+                subscriber.call(self._event(kind, fields))
+            except Exception:  # it must not keep the event from others, or have it come again
+                logger.exception("a subscriber has not taken an event of kind %s", kind)
+
+    def _event(self, kind: str, fields: Any) -> Any:
         try:
-            event = msgspec.convert(fields, self._kinds[kind]) if calls else None
+            return msgspec.convert(fields, self._kinds[kind])
         except msgspec.ValidationError as error:
             raise FormatError(f"an event is no {kind} as this program has it: {error}") from None
-        for call in calls:
-            call(event)

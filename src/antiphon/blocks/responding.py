@@ -15,6 +15,7 @@ from antiphon.api.message import View
 from antiphon.blocks.block import Block, Effects, Heard, Reply
 from antiphon.blocks.calls import Asked, Call
 from antiphon.blocks.errors import describe, restored
+from antiphon.errors import MessageFormatError
 
 logger = logging.getLogger("antiphon.blocks")
 
@@ -37,10 +38,11 @@ class Answer(NamedTuple):
 
 
 def answer_of(handler: Callable[[Heard], Any], message: Heard) -> Answer:
+    if isinstance(message.body, MessageFormatError):
+        return Answer(None, message.body)
     try:
         return Answer(handler(message))
     except Exception as error:
-        logger.info("a handler raised, and its caller gets it: %r", error)
         return Answer(None, error)
 
 
@@ -62,6 +64,8 @@ class Responder(Block):
         answer = answer_of(self._handler, message)
         if message.reply_to is not None:
             yield self.reply(message, answer, now)
+        elif answer.error is not None:
+            logger.warning("a handler raised, and nobody waits for it", exc_info=answer.error)
 
     def reply(self, message: Heard, answer: Answer, now: float) -> Reply:
         patience = message.properties.get(PATIENCE)
@@ -72,6 +76,12 @@ class Responder(Block):
         if answer.error is not None:
             properties[ERROR], body = describe(answer.error)
         return Reply(message.reply_to, message.call, body, properties)
+
+
+def failed(reply: Reply, error: Exception) -> Reply:
+    """Instead of a reply that cannot travel: why it cannot."""
+    name, text = describe(error)
+    return reply._replace(body=text, properties={**reply.properties, ERROR: name})
 
 
 def take_reply(call: Call, properties: Mapping[str, Any], body: Any) -> None:

@@ -15,14 +15,12 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-import time
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import antiphon
 from antiphon.api.message import View
 from antiphon.blocks.block import Effects, Heard, Settle
-from antiphon.blocks.calls import FIRST
 from antiphon.blocks.errors import TooFewRepliesError
 from antiphon.blocks.hosting import TIMEOUT_S, Closing, GroupClient, Host, Hosted
 from antiphon.blocks.responding import Answer, Responder
@@ -33,6 +31,7 @@ from antiphon.blocks.service import (
     decode_outcome,
 )
 from antiphon.errors import FormatError, OutcomeUnknownError
+from antiphon.formats import values
 
 logger = logging.getLogger("antiphon.blocks")
 
@@ -48,9 +47,15 @@ class ServiceBlock(Responder):
     def __init__(self, service: ReplicatedService) -> None:
         super().__init__(lambda message: None)
         self.replica = ActiveReplica(service)
+        self._view = 0
+        self._restored = 0  # the view of the state that was taken over
 
     def viewed(self, view: View, now: float) -> Effects:
-        self.replica.viewed(view.members)
+        # A new member is told of its own view, and of others, after it was given a state that has
+        # them: the service would go back to what was before.
+        if view.id > self._restored:
+            self.replica.viewed(view.members)
+        self._view = max(view.id, self._restored)
         yield from super().viewed(view, now)
 
     def heard(self, message: Heard, now: float) -> Effects:
@@ -64,10 +69,16 @@ class ServiceBlock(Responder):
             yield self.reply(message, Answer(outcome), now)
 
     def snapshot(self) -> bytes:
-        return self.replica.snapshot()
+        return values.encode((self._view, self.replica.snapshot()))
 
     def restore(self, data: bytes) -> None:
-        self.replica.restore(data)
+        """Raises `FormatError` if that is no snapshot."""
+        match values.decode(data):
+            case (int(view), bytes(state)):
+                self._view = self._restored = view
+                self.replica.restore(state)
+            case _:
+                raise FormatError("not the snapshot of a replica")
 
 
 class Replica(Hosted, Closing, Generic[AnyService]):
@@ -92,13 +103,17 @@ class Replica(Hosted, Closing, Generic[AnyService]):
             request = self._requests.next(command)
         try:
             what = (request.client, request.number)
-            data = request.encode()
-            self._host.expect(what)
-            self._host.multicast(data)
-            return decode_outcome(self._host.await_(what, timeout)).get()
+            return decode_outcome(self._host.submit(what, request.encode(), timeout)).get()
         finally:
             with self._lock:
                 self._requests.done(request.number)
+
+    def post(self, command: Any) -> None:
+        """Have a command applied by all replicas, and wait for nothing."""
+        with self._lock:  # what has a later number is sent later
+            request = self._requests.next(command)
+            self._requests.done(request.number)
+            self._host.cast(request.encode())
 
     def look(self, what: Callable[[AnyService], Any]) -> Any:
         """What a function finds in this replica, which may be behind the others. Quick: nothing is
@@ -133,19 +148,17 @@ class ServiceClient(Closing):
 
     def _submit(self, data: bytes, timeout: float | None) -> bytes:
         """Again and again, if nobody replies: it counts once."""
-        deadline = float("inf") if timeout is None else time.monotonic() + timeout
-        while (left := deadline - time.monotonic()) > 0:
-            try:
-                replies = self._client.call(data, FIRST, min(left, RESUBMIT_S))
-            except TooFewRepliesError:
-                continue
-            (outcome, *_) = replies.values()
-            if isinstance(outcome, bytes):
-                return outcome
-            raise FormatError("who replied is no replica of a service")
-        raise OutcomeUnknownError(
-            f"no replica has replied within {timeout:g} s; the command may take effect yet"
-        )
+        try:
+            outcome = self._client.call_again(data, RESUBMIT_S, timeout)
+        except TooFewRepliesError as error:
+            raise OutcomeUnknownError(
+                f"no replica has replied, and the command may take effect yet: {error}"
+            ) from None
+        if isinstance(outcome, bytes):
+            return outcome
+        if isinstance(outcome, Exception):  # of a result that is too large to travel
+            raise outcome
+        raise FormatError("who replied is no replica of a service")
 
     def close(self) -> None:
         self._client.close()
