@@ -25,6 +25,15 @@ def test_a_call_is_done_when_as_many_have_replied_as_wanted(wanted: Replies, nee
     assert replied(wanted, *GROUP).outcome() == {"ann": "ANN", "bob": "BOB", "cid": "CID"}
 
 
+def test_a_majority_is_more_than_half() -> None:
+    for size, needed in {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4}.items():
+        group = [str(n) for n in range(size)]
+        call = Call(MAJORITY)
+        for count, member in enumerate(group, 1):
+            call.replied(member, group, None)
+            assert call.done == (count >= needed)
+
+
 def test_a_call_that_wants_no_reply_is_done_at_once() -> None:
     assert Call(NONE).done
     assert Call(NONE).outcome() == {}

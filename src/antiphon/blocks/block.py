@@ -16,7 +16,7 @@ from antiphon.api.message import View
 class Heard(NamedTuple):
     """A message to the group."""
 
-    body: Any
+    body: Any  # a `MessageFormatError` if it cannot be read here
     reply_to: Any = None  # an address for replies, if its sender waits for them
     call: str = ""  # by which the sender knows the reply
     properties: Mapping[str, Any] = {}
@@ -61,6 +61,8 @@ class Block:
     name = ""
 
     def viewed(self, view: View, now: float) -> Effects:
+        """These are the members from now on. Somebody who was replaced by another one of the same
+        name is missing in between."""
         return ()
 
     def suspected(self, suspects: tuple[str, ...], withdrawn: tuple[str, ...]) -> Effects:
@@ -70,7 +72,8 @@ class Block:
         return ()
 
     def snapshot(self) -> bytes | None:
-        """The state that a new member takes over; None: it needs none."""
+        """The state that a new member takes over; None, always: there is none. The new member is
+        told again of views that are in it."""
         return None
 
     def restore(self, data: bytes) -> None:

@@ -69,18 +69,19 @@ class Call:
             return asked
         return asked // 2 + 1 if self._wanted == MAJORITY else int(self._wanted)
 
-    def outcome(self) -> dict[str, Any]:
-        """Of a call that is done, or is waited for no longer."""
+    def outcome(self, why: str = "") -> dict[str, Any]:
+        """Of a call that is done, or is waited for no longer: `why`, if not for the time."""
         enough = self._asked is not None and len(self.replies) >= self._needed
         if self._wanted == NONE or enough or (self._wanted == ALL and self.done):
             return self.replies
-        raise TooFewRepliesError(self._complaint(), self.replies)
+        raise TooFewRepliesError(self._complaint(why), self.replies)
 
-    def _complaint(self) -> str:
+    def _complaint(self, why: str) -> str:
         if self._asked is None:
-            return "nobody has replied: the group may have no member that handles calls"
+            known = why or "the group may have no member that handles calls"
+            return f"nobody has replied: {known}"
         got = f"{len(self.replies)} of {self._needed} replies from a group of {len(self._asked)}"
-        parts = [got]
+        parts = [why, got] if why else [got]
         if self.waits_for:
             parts.append(f"none from {_names(self.waits_for)}")
         if self._left:

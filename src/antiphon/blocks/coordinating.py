@@ -7,15 +7,18 @@ when it asks next; what a lock protects should look at its `fence`, which grows 
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import antiphon
+from antiphon.api.waiting import Deadline
 from antiphon.blocks.hosting import TIMEOUT_S
 from antiphon.blocks.service import ReplicatedService
 from antiphon.blocks.serving import Replica
+from antiphon.errors import JMSError
 from antiphon.formats import values
 
 
@@ -65,12 +68,15 @@ class LockService(ReplicatedService):
     """Who waits stands in a line; the first one holds the lock."""
 
     def __init__(self) -> None:
+        self.members: tuple[str, ...] = ()
         self.line: list[tuple[str, str]] = []  # member, and which of its wishes
         self.fence = 0  # how often it was granted
 
     def apply(self, command: Any) -> bool:
         match command:
             case ("acquire", str(member), str(wish)):
+                if member not in self.members:  # it was on its way when its member was removed
+                    return False
                 self.line.append((member, wish))
                 self.fence += len(self.line) == 1
                 return True
@@ -79,6 +85,7 @@ class LockService(ReplicatedService):
         raise ValueError(f"a lock does not know {command!r}")
 
     def viewed(self, members: tuple[str, ...]) -> None:
+        self.members = members
         self._without(lambda one: one[0] in members)
 
     def _without(self, stays: Callable[[tuple[str, str]], bool]) -> bool:
@@ -94,11 +101,10 @@ class LockService(ReplicatedService):
         return self.fence if self.line[:1] == [(member, wish)] else 0
 
     def snapshot(self) -> bytes:
-        return values.encode((self.line, self.fence))
+        return values.encode((self.members, self.line, self.fence))
 
     def restore(self, data: bytes) -> None:
-        line, self.fence = values.decode(data)
-        self.line = list(line)
+        self.members, self.line, self.fence = values.decode(data)
 
 
 class Lock(Replica[LockService]):
@@ -109,37 +115,46 @@ class Lock(Replica[LockService]):
         self, ctx: antiphon.Context, group: antiphon.Topic | str, *, name: str | None = None
     ) -> None:
         super().__init__(ctx, group, LockService(), name=name)
-        self._wishes = 0
         self._held: list[str] = []
         self._own = threading.Lock()
 
     def acquire(self, timeout: float | None = None) -> int:
         """Returns the fence, which is greater than that of everybody who held it before;
         `TimeoutError` if it was not granted in time."""
-        with self._own:
-            self._wishes += 1
-            wish = str(self._wishes)
-        self.call(("acquire", self.name, wish))
+        deadline, wish = Deadline(timeout), secrets.token_hex(8)
         try:
-            fence = self.wait_until(lambda lock: lock.holds(self.name, wish), timeout)
-        except BaseException:
-            self.call(("release", self.name, wish))
+            self.call(("acquire", self.name, wish), timeout)
+            fence = self.wait_until(lambda lock: lock.holds(self.name, wish), deadline.left())
+        except BaseException as error:
+            self._give_up(wish)
+            if isinstance(error, TimeoutError) and deadline.left() == 0:
+                raise TimeoutError(f"the lock was not granted within {timeout:g} s") from None
             raise
-        self._held.append(wish)
+        with self._own:
+            self._held.append(wish)
         return int(fence)
 
+    def _give_up(self, wish: str) -> None:
+        """A wish that nobody waits for must not be granted, whenever it gets to its place."""
+        with suppress(JMSError):  # it ends with the member in any case
+            self.post(("release", self.name, wish))
+
     def release(self) -> None:
-        """Raises `RuntimeError` if it is not held here; or no longer, since this member was taken
-        for dead."""
-        if not self._held:
-            raise RuntimeError("the lock is not held here")
-        if not self.call(("release", self.name, self._held.pop())):
-            raise RuntimeError("the lock was given to others meanwhile")
+        """Any thread may do so. Raises `RuntimeError` if it is not held here, `IllegalStateError`
+        if it no longer is because this member was removed."""
+        with self._own:
+            if not self._held:
+                raise RuntimeError("the lock is not held here")
+            wish = self._held.pop()
+        self.call(("release", self.name, wish))
 
     @property
     def held(self) -> bool:
         """Whether it is still held here, as far as this replica knows."""
-        return bool(self.look(lambda lock: any(lock.holds(self.name, wish) for wish in self._held)))
+        with self._own:
+            wishes = list(self._held)
+        held = self.look(lambda lock: any(lock.holds(self.name, wish) for wish in wishes))
+        return bool(held) and self.is_member
 
     @contextmanager
     def hold(self, timeout: float | None = None) -> Iterator[int]:
@@ -199,6 +214,10 @@ class Leading:
     def name(self) -> str:
         raise NotImplementedError
 
+    @property
+    def is_member(self) -> bool:
+        raise NotImplementedError
+
     def look(self, what: Callable[[ElectionService], Any]) -> Any:
         raise NotImplementedError
 
@@ -208,7 +227,7 @@ class Leading:
 
     @property
     def is_leader(self) -> bool:
-        return self.leader == self.name
+        return self.is_member and self.leader == self.name
 
     @property
     def term(self) -> int:
@@ -238,6 +257,7 @@ class BarrierService(ReplicatedService):
         if parties < 1:
             raise ValueError(f"a barrier for {parties}: at least one must come")
         self.parties = parties
+        self.members: tuple[str, ...] = ()
         self.there: list[str] = []
         self.opened = 0  # how often
 
@@ -245,7 +265,7 @@ class BarrierService(ReplicatedService):
         match command:
             case ("arrive", str(member)):
                 turn = self.opened + 1
-                if member not in self.there:
+                if member in self.members and member not in self.there:
                     self.there.append(member)
                 if len(self.there) >= self.parties:
                     self.there, self.opened = [], turn
@@ -256,18 +276,21 @@ class BarrierService(ReplicatedService):
         raise ValueError(f"a barrier does not know {command!r}")
 
     def viewed(self, members: tuple[str, ...]) -> None:
+        self.members = members
         self.there = [one for one in self.there if one in members]
 
     def snapshot(self) -> bytes:
-        return values.encode((self.parties, self.there, self.opened))
+        return values.encode((self.parties, self.members, self.there, self.opened))
 
     def restore(self, data: bytes) -> None:
-        self.parties, there, self.opened = values.decode(data)
-        self.there = list(there)
+        parties, self.members, self.there, self.opened = values.decode(data)
+        if parties != self.parties:
+            raise ValueError(f"this barrier is for {parties}, not for {self.parties}")
 
 
 class Barrier(Replica[BarrierService]):
-    """Opens when so many members have come to it; then it is closed again for the next time."""
+    """Opens when so many members have come to it; then it is closed again for the next time. The
+    threads of one member are not told apart."""
 
     def __init__(
         self,
@@ -282,10 +305,12 @@ class Barrier(Replica[BarrierService]):
     def wait(self, timeout: float | None = None) -> int:
         """Returns how often it has opened, this time included; `TimeoutError` if it does not in
         time, and then this member is not counted any more."""
-        turn = self.call(("arrive", self.name))
+        deadline, turn = Deadline(timeout), 0
         try:
-            self.wait_until(lambda barrier: barrier.opened >= turn, timeout)
+            turn = int(self.call(("arrive", self.name), timeout))
+            self.wait_until(lambda barrier: barrier.opened >= turn, deadline.left())
         except TimeoutError:
-            self.call(("leave", self.name))
-            raise
-        return int(turn)
+            opened = self.call(("leave", self.name))
+            if not turn or opened < turn:  # otherwise it has opened just before
+                raise TimeoutError(f"the barrier has not opened within {timeout:g} s") from None
+        return turn

@@ -12,7 +12,7 @@ from typing import Any
 
 import antiphon
 from antiphon.blocks.block import Heard
-from antiphon.blocks.calls import ALL, FIRST, Replies
+from antiphon.blocks.calls import ALL, FIRST, Replies, check_replies
 from antiphon.blocks.hosting import (
     TIMEOUT_S,
     Closing,
@@ -61,6 +61,7 @@ class RpcClient(Closing):
     def call(
         self,
         method: str,
+        /,
         *args: Any,
         replies: Replies = ALL,
         timeout: float | None = TIMEOUT_S,
@@ -71,7 +72,7 @@ class RpcClient(Closing):
 
     def proxy(self, replies: Replies = FIRST, timeout: float | None = TIMEOUT_S) -> Any:
         """The objects of all members as if they were one here; see `Proxy`."""
-        return Proxy(self._client, replies, timeout)
+        return Proxy(self._client, check_replies(replies), timeout)
 
     def close(self) -> None:
         self._client.close()

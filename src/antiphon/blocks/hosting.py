@@ -12,19 +12,30 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 import antiphon
-from antiphon.blocks.block import Block, Effects, Heard, Multicast, Reply, Tell
-from antiphon.blocks.calls import ALL, NONE, Call, Replies, check_replies
-from antiphon.blocks.responding import PATIENCE, take_reply
-from antiphon.errors import IllegalStateError, MessageFormatError, OutcomeUnknownError
+from antiphon.api.message import View
+from antiphon.api.waiting import Deadline
+from antiphon.blocks.block import Block, Effects, Heard, Multicast, Reply, Settle, Tell
+from antiphon.blocks.calls import ALL, FIRST, NONE, Call, Replies, check_replies
+from antiphon.blocks.responding import PATIENCE, failed, take_reply
+from antiphon.errors import (
+    IllegalStateError,
+    JMSError,
+    MessageFormatError,
+    OutcomeUnknownError,
+    ResourceAllocationError,
+)
 
 logger = logging.getLogger("antiphon.blocks")
 
 TIMEOUT_S = 10.0
+LOOK_S = 1.0
+"""So often who waits looks whether its connection is still there: nobody tells it."""
+
 Self = TypeVar("Self", bound="Closing")
 AnyBlock = TypeVar("AnyBlock", bound=Block)
 
@@ -57,6 +68,20 @@ def closed_on_error(what: Closing) -> Iterator[None]:
         raise
 
 
+def wait_for(
+    changed: threading.Condition,
+    what: Callable[[], object],
+    is_over: Callable[[], object],
+    deadline: Deadline,
+) -> None:
+    """Until there is something, or it is over, or the time is. Under the lock."""
+    while not what() and not is_over():
+        left = deadline.left()
+        if left == 0:
+            return
+        changed.wait(LOOK_S if left is None else min(left, LOOK_S))
+
+
 def group_of(ctx: antiphon.Context, group: antiphon.Topic | str) -> antiphon.Topic:
     return ctx.create_group(group) if isinstance(group, str) else group
 
@@ -77,15 +102,18 @@ class Host(Closing, Generic[AnyBlock]):
         """`told` gets what the block has to tell, on the listener thread."""
         self.block = block
         self._told = told
-        self._session = ctx.create_context(antiphon.AUTO_ACKNOWLEDGE)
-        self._producer = self._session.create_producer()
-        self._changed = threading.Condition()
+        self._changed = threading.Condition()  # the block; taken before the other one
+        self._arrived = threading.Condition()  # the rest: it can be had while the block is at work
         self._settled: dict[Any, Any] = {}
         self._waiting: set[Any] = set()
         self._over = ""  # why nothing will happen here any more
         self.group = group_of(ctx, group)
+        # Who has no state to give must not be waited for by who joins, and skips nothing itself.
+        provider = None if block.snapshot() is None else self._provide
+        self._session = ctx.create_context(antiphon.AUTO_ACKNOWLEDGE)
         try:
-            self.member = self._session.join(self.group, name, durable, 1, self._provide)
+            self._producer = self._session.create_producer()
+            self.member = self._session.join(self.group, name, durable, 1, provider)
             self.block.name = self.member.name
             state = self.member.initial_state
             if state is not None:
@@ -103,10 +131,15 @@ class Host(Closing, Generic[AnyBlock]):
     def view(self) -> antiphon.View:
         return self.member.view
 
+    @property
+    def is_member(self) -> bool:
+        """As far as it is known here."""
+        return not self._is_over()
+
     def close(self) -> None:
         """Leave the group."""
-        self._end("it was closed")
         self._session.close()
+        self._end("it was closed")
 
     def look(self, what: Callable[[AnyBlock], Any]) -> Any:
         """What a function finds in the block, while nothing changes it."""
@@ -117,32 +150,38 @@ class Host(Closing, Generic[AnyBlock]):
         """Wait until a function finds something in the block, and return it; `TimeoutError` if it
         does not in time."""
         with self._changed:
-            self._changed.wait_for(lambda: self._over or what(self.block), timeout)
+            wait_for(self._changed, lambda: what(self.block), self._is_over, Deadline(timeout))
             if found := what(self.block):
                 return found
             self._check()
             raise TimeoutError(f"it has not come about in {timeout:g} s")
 
-    def expect(self, what: Any) -> None:
-        """Somebody is going to `await_` this."""
-        with self._changed:
-            self._check()
+    def submit(self, what: Any, body: Any, timeout: float | None) -> Any:
+        """To all members; returns the value with which the block here settles this."""
+        deadline = Deadline(timeout)
+        with self._arrived:
             self._waiting.add(what)
+        try:
+            self.multicast(body, timeout)
+            with self._arrived:
+                wait_for(self._arrived, lambda: what in self._settled, self._is_over, deadline)
+                if what in self._settled:
+                    return self._settled[what]
+                why = self._over or f"not within {timeout:g} s"
+                raise OutcomeUnknownError(f"the group has not got to it: {why}")
+        finally:
+            with self._arrived:
+                self._waiting.discard(what)
+                self._settled.pop(what, None)
 
-    def await_(self, what: Any, timeout: float | None) -> Any:
-        """The value with which the block settles this."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._over or what in self._settled, timeout)
-            self._waiting.discard(what)
-            if what in self._settled:
-                return self._settled.pop(what)
-            raise OutcomeUnknownError(
-                f"the group has not got to it: {self._over or f'not within {timeout:g} s'}"
-            )
-
-    def multicast(self, body: Any, properties: Mapping[str, Any] | None = None) -> None:
+    def multicast(self, body: Any, timeout: float | None = None) -> None:
         """To all members; returns when a majority of the servers has it."""
-        self._producer.send(self.group, body, properties=properties)
+        self.cast(body).result(timeout)
+
+    def cast(self, body: Any) -> antiphon.SendFuture:
+        """To all members, without waiting."""
+        self._check()
+        return self._producer.send_async(self.group, body)
 
     def feed(self, what: Callable[[AnyBlock], Effects]) -> None:
         """Tell the block something that did not come through the group."""
@@ -176,25 +215,56 @@ class Host(Closing, Generic[AnyBlock]):
             if isinstance(effect, Multicast):
                 self._producer.send_async(self.group, effect.body, properties=effect.properties)
             elif isinstance(effect, Reply):
-                sent = self._producer.send_async(
-                    effect.to, effect.body, correlation_id=effect.call, properties=effect.properties
-                )
-                sent.add_done_callback(forget)
+                self._reply(effect)
             elif isinstance(effect, Tell):
                 told.append(effect.what)
-            elif effect.what in self._waiting:
-                self._settled[effect.what] = effect.value
+            else:
+                self._settle(effect)
         return told
+
+    def _settle(self, settle: Settle) -> None:
+        with self._arrived:
+            if settle.what in self._waiting:
+                self._settled[settle.what] = settle.value
+                self._arrived.notify_all()
+
+    def _reply(self, reply: Reply) -> None:
+        """What cannot be sent is an error of the handler, and its caller's to know; never one of
+        the member, which would be given the message again."""
+        try:
+            try:
+                self._send(reply)
+            except (MessageFormatError, ResourceAllocationError) as error:
+                self._send(failed(reply, error))
+        except JMSError as error:
+            logger.info("a reply was not sent: %s", error)
+
+    def _send(self, reply: Reply) -> None:
+        body = reply.body
+        if type(body) in (dict, list):  # with any keys, and its receiver may change it
+            body = antiphon.ObjectMessage(body)
+        sent = self._producer.send_async(
+            reply.to, body, correlation_id=reply.call, properties=reply.properties
+        )
+        sent.add_done_callback(forget)
 
     # -- Inside ---------------------------------------------------------------------------------
 
+    def _is_over(self) -> bool:
+        if not self._over and self._session.unusable:
+            self._over = "its context is closed, or has lost its connection"
+        elif not self._over and self.member.unusable:
+            self._over = "it was removed, or has stopped after an error"
+        return bool(self._over)
+
     def _end(self, why: str) -> None:
-        with self._changed:
+        with self._changed, self._arrived:
             self._over = self._over or why
             self._changed.notify_all()
+            self._arrived.notify_all()
 
     def _check(self) -> None:
-        if self._over:
+        if self._is_over():
             raise IllegalStateError(f"{self.name} is no member of the group any more: {self._over}")
 
 
@@ -211,25 +281,44 @@ class Hosted:
     def view(self) -> antiphon.View:
         return self._host.view
 
+    @property
+    def is_member(self) -> bool:
+        """As far as it is known here; not any more if it was closed or removed, or has lost its
+        connection for good."""
+        return self._host.is_member
+
 
 def effects_of(block: Block, event: antiphon.Message, now: float) -> Effects:
     """What a block does about what its member got."""
     if isinstance(event, antiphon.ViewMessage):
-        return block.viewed(event.view, now)
-    if isinstance(event, antiphon.SuspicionMessage):
-        return block.suspected(event.suspects, event.withdrawn)
-    message = heard_in(event)
-    return () if message is None else block.heard(message, now)
+        for view in views_of(event):
+            yield from block.viewed(view, now)
+    elif isinstance(event, antiphon.SuspicionMessage):
+        yield from block.suspected(event.suspects, event.withdrawn)
+    else:
+        yield from block.heard(heard_in(event), now)
 
 
-def heard_in(event: antiphon.Message) -> Heard | None:
-    """None: its body cannot be read here. That is its sender's error, and stops nobody."""
+def views_of(event: antiphon.ViewMessage) -> Iterator[View]:
+    """Who was replaced by somebody of the same name has left, and another one has come: blocks are
+    told so in two steps, since they know members by their names."""
+    replaced = set(event.left).intersection(event.view.members)
+    if replaced:
+        others = tuple(one for one in event.view.members if one not in replaced)
+        yield View(event.view.id, others)
+    yield event.view
+
+
+def heard_in(event: antiphon.Message) -> Heard:
+    call = event.correlation_id or ""
+    return Heard(body_of(event), event.reply_to, call, event.properties)
+
+
+def body_of(event: antiphon.Message) -> Any:
     try:
-        body = event.body
+        return event.body
     except MessageFormatError as error:
-        logger.warning("a message to the group is passed over: %s", error)
-        return None
-    return Heard(body, event.reply_to, event.correlation_id or "", event.properties)
+        return error
 
 
 def forget(sent: antiphon.SendFuture | antiphon.aio.SendFuture) -> None:
@@ -248,6 +337,11 @@ class GroupClient(Closing):
 
     def __init__(self, ctx: antiphon.Context, group: antiphon.Topic | str) -> None:
         self.group = group_of(ctx, group)
+        self._ctx = ctx
+        self._changed = threading.Condition()
+        self._calls: dict[str, Call] = {}
+        self._numbers = itertools.count(1)
+        self._mark = secrets.token_hex(8)
         self._session = ctx.create_context(antiphon.AUTO_ACKNOWLEDGE)
         try:
             self._producer = self._session.create_producer()
@@ -256,10 +350,6 @@ class GroupClient(Closing):
         except BaseException:
             self._session.close()
             raise
-        self._changed = threading.Condition()
-        self._calls: dict[str, Call] = {}
-        self._numbers = itertools.count(1)
-        self._mark = secrets.token_hex(8)
 
     def call(
         self,
@@ -272,34 +362,73 @@ class GroupClient(Closing):
         raised stands there as an exception. `TooFewRepliesError` if they do not come in time."""
         check_replies(replies)
         if replies == NONE:
-            self._producer.send(self.group, body, properties=properties)
+            self._producer.send_async(self.group, body, properties=properties).result(timeout)
             return {}
+        deadline = Deadline(timeout)
         with self._calling(replies) as (number, call):
-            headers = with_patience(properties, timeout)
-            deadline = None if timeout is None else time.monotonic() + timeout
-            self._producer.send(
-                self.group, body, reply_to=self._inbox, correlation_id=number, properties=headers
-            )
-            with self._changed:
-                left = None if deadline is None else deadline - time.monotonic()
-                self._changed.wait_for(lambda: call.done, left)
-                return call.outcome()
+            self._ask(number, body, timeout, properties).result(timeout)
+            return self._outcome(call, deadline)
+
+    def _call_again(self, body: Any, every: float, timeout: float | None) -> Any:
+        """The first reply to something that may be asked more than once, and is, while there is
+        none. A reply to any of the copies will do: the group may just be slow."""
+        deadline = Deadline(timeout)
+        with self._calling(FIRST) as (number, call):
+            sent = self._ask(number, body, every)
+            while not call.done and deadline.left() != 0 and not self._session.unusable:
+                left = deadline.left()
+                with self._changed:
+                    self._wait(call, Deadline(every if left is None else min(left, every)))
+                if not call.done and sent.done():  # otherwise the connection is still trying
+                    sent.result()
+                    sent = self._ask(number, body, every)
+            (reply, *_) = self._outcome(call, deadline).values()
+            return reply
 
     def cast(self, body: Any, properties: Mapping[str, Any] | None = None) -> None:
         """To all members; nobody replies, and nothing is waited for."""
         self._producer.send_async(self.group, body, properties=properties)
 
     def close(self) -> None:
+        """Calls that wait end with `TooFewRepliesError`."""
         self._session.close()
+        with self._changed:
+            self._changed.notify_all()
+        with suppress(JMSError):  # it goes with the connection in any case
+            self._ctx.delete_temporary(self._inbox)
 
     def _calling(self, replies: Replies) -> _Calling:
         return _Calling(self._calls, f"{self._mark}.{next(self._numbers)}", Call(replies))
+
+    def _ask(
+        self,
+        number: str,
+        body: Any,
+        timeout: float | None,
+        properties: Mapping[str, Any] | None = None,
+    ) -> antiphon.SendFuture:
+        return self._producer.send_async(
+            self.group,
+            body,
+            reply_to=self._inbox,
+            correlation_id=number,
+            properties=with_patience(properties, timeout),
+        )
+
+    def _outcome(self, call: Call, deadline: Deadline) -> dict[str, Any]:
+        with self._changed:
+            self._wait(call, deadline)
+            gone = self._session.unusable
+            return call.outcome("closed here, or the connection is lost" if gone else "")
+
+    def _wait(self, call: Call, deadline: Deadline) -> None:
+        wait_for(self._changed, lambda: call.done, lambda: self._session.unusable, deadline)
 
     def _on_reply(self, message: antiphon.Message) -> None:
         with self._changed:
             call = self._calls.get(message.correlation_id or "")
             if call is not None:
-                take_reply(call, message.properties, message.body)
+                take_reply(call, message.properties, body_of(message))
                 self._changed.notify_all()
 
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -37,12 +37,14 @@ class BusBlock(Block):
 
     def __init__(self) -> None:
         self.last: dict[str, Any] = {}  # by the kind's name: its fields
+        self.count = 0  # of events that were heard here
 
     def heard(self, message: Heard, now: float) -> Effects:
         match message.body:
             case (str(kind), fields):
+                self.count += 1
                 self.last[kind] = fields
-                yield Tell((kind, fields))
+                yield Tell((self.count, kind, fields))
             case _:
                 logger.warning("a message to a notification bus is no event")
 
@@ -56,8 +58,10 @@ class BusBlock(Block):
 class Kinds:
     """The kinds of events that a bus has, by their names."""
 
-    def __init__(self, kinds: Iterable[type]) -> None:
+    def __init__(self, kinds: Collection[type]) -> None:
         self._kinds = {kind.__name__: kind for kind in kinds}
+        if len(self._kinds) < len(kinds):
+            raise ValueError("two kinds of events have the same name")
 
     def name_of(self, kind: type) -> str:
         if self._kinds.get(kind.__name__) is not kind:
@@ -76,6 +80,11 @@ class Kinds:
             raise FormatError(f"an event is no {kind} as this program has it: {error}") from None
 
 
+class Subscriber(NamedTuple):
+    call: Callable[[Any], object]
+    after: int  # it gets the events after this one
+
+
 class NotificationBus(Hosted, Closing):
     """`kinds` are dataclasses or `msgspec.Struct`s; each is known to all members by its name."""
 
@@ -87,7 +96,7 @@ class NotificationBus(Hosted, Closing):
         name: str | None = None,
     ) -> None:
         self._kinds = Kinds(kinds)
-        self._subscribed: dict[str, list[Callable[[Any], object]]] = {}
+        self._subscribed: dict[str, list[Subscriber]] = {}
         self._lock = threading.RLock()
         self._host = Host(ctx, group, BusBlock(), name=name, told=self._on_event)
 
@@ -96,14 +105,16 @@ class NotificationBus(Hosted, Closing):
         self._host.multicast(self._kinds.message_of(event))
 
     def subscribe(self, kind: type[AnyEvent], call: Callable[[AnyEvent], object]) -> None:
-        """Have it called with the last event of this kind, if there was one, and each new one. It
-        runs on a thread of the bus, one call after the other."""
+        """Have it called with the last event of this kind, if there was one, before this returns,
+        and then with each new one, on a thread of the bus, one after the other. What it raises is
+        logged, and so is an event that does not fit the class."""
         name = self._kinds.name_of(kind)
         with self._lock:  # what comes meanwhile comes after the last one
-            fields = self._host.look(lambda block: block.last.get(name))
-            self._subscribed.setdefault(name, []).append(call)
+            fields, count = self._host.look(lambda block: (block.last.get(name), block.count))
+            subscriber = Subscriber(call, count)
+            self._subscribed.setdefault(name, []).append(subscriber)
             if fields is not None:
-                self._hand_out(name, fields, [call])
+                self._hand_out(name, fields, [subscriber])
 
     def last(self, kind: type[AnyEvent]) -> AnyEvent | None:
         """The last event of this kind that has arrived here."""
@@ -115,12 +126,15 @@ class NotificationBus(Hosted, Closing):
         """Leave the group."""
         self._host.close()
 
-    def _on_event(self, event: tuple[str, Any]) -> None:
-        kind, fields = event
+    def _on_event(self, event: tuple[int, str, Any]) -> None:
+        count, kind, fields = event
         with self._lock:
-            self._hand_out(kind, fields, self._subscribed.get(kind, []))
+            subscribed = [one for one in self._subscribed.get(kind, ()) if one.after < count]
+            self._hand_out(kind, fields, subscribed)
 
-    def _hand_out(self, kind: str, fields: Any, calls: list[Callable[[Any], object]]) -> None:
-        event = self._kinds.event_of(kind, fields) if calls else None
-        for call in calls:
-            call(event)
+    def _hand_out(self, kind: str, fields: Any, subscribed: list[Subscriber]) -> None:
+        for subscriber in subscribed:
+            try:
+                subscriber.call(self._kinds.event_of(kind, fields))
+            except Exception:  # it must not keep the event from others, or have it come again
+                logger.exception("a subscriber has not taken an event of kind %s", kind)

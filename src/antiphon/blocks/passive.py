@@ -153,6 +153,7 @@ class PassiveReplica:
         self.me = me
         self._targets = dict(targets or {})
         self._view = 0
+        self._restored = 0  # the view of the state that was taken over
         self._members: tuple[str, ...] = ()
         self._requests: OrderedDict[Key, Request] = OrderedDict()  # that have no outcome yet
         self._results = Results()
@@ -174,6 +175,8 @@ class PassiveReplica:
     # -- What a member gets ---------------------------------------------------------------------
 
     def viewed(self, view: int, members: tuple[str, ...]) -> Effects:
+        if view <= self._restored:
+            return []  # a new member may be told again what its state has already
         self._view, self._members = view, members
         if self._running is not None:
             self._abandon()
@@ -221,11 +224,14 @@ class PassiveReplica:
     def snapshot(self) -> bytes:
         undos = [(*undo, fate and fate.value) for undo, fate in self._undos.values()]
         requests = [tuple(request) for request in self._requests.values()]
-        return values.encode((self._results.state(), requests, undos, self._agreed))
+        views = (self._view, self._members)
+        return values.encode((views, self._results.state(), requests, undos, self._agreed))
 
     def restore(self, data: bytes) -> None:
         match values.decode(data):
-            case (list(results), list(requests), list(undos), bytes(agreed)):
+            case ((int(view), members), list(results), list(requests), list(undos), bytes(agreed)):
+                self._view, self._members = view, tuple(members)
+                self._restored = view
                 self._results.restore(results)
                 queue = (Request(*fields) for fields in requests)
                 self._requests = OrderedDict((_key(request), request) for request in queue)

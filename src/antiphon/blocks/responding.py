@@ -15,6 +15,7 @@ from antiphon.api.message import View
 from antiphon.blocks.block import Block, Effects, Heard, Reply
 from antiphon.blocks.calls import Asked, Call
 from antiphon.blocks.errors import describe, restored
+from antiphon.errors import MessageFormatError
 
 logger = logging.getLogger("antiphon.blocks")
 
@@ -37,15 +38,12 @@ class Answer(NamedTuple):
 
 
 def answer_of(handler: Callable[[Heard], Any], message: Heard) -> Answer:
+    if isinstance(message.body, MessageFormatError):
+        return Answer(None, message.body)
     try:
         return Answer(handler(message))
     except Exception as error:
-        return raised(error)
-
-
-def raised(error: Exception) -> Answer:
-    logger.info("a handler raised, and its caller gets it: %r", error)
-    return Answer(None, error)
+        return Answer(None, error)
 
 
 class Responder(Block):
@@ -69,6 +67,8 @@ class Responder(Block):
         """The handler has come to this; whoever waits for it gets it."""
         if message.reply_to is not None:
             yield self.reply(message, answer, now)
+        elif answer.error is not None:
+            logger.warning("a handler raised, and nobody waits for it", exc_info=answer.error)
 
     def reply(self, message: Heard, answer: Answer, now: float) -> Reply:
         patience = message.properties.get(PATIENCE)
@@ -81,8 +81,8 @@ class Responder(Block):
         return Reply(message.reply_to, message.call, body, properties)
 
 
-def instead_of(reply: Reply, error: Exception) -> Reply:
-    """What its caller gets if a reply cannot travel."""
+def failed(reply: Reply, error: Exception) -> Reply:
+    """Instead of a reply that cannot travel: why it cannot."""
     name, text = describe(error)
     return reply._replace(body=text, properties={**reply.properties, ERROR: name})
 

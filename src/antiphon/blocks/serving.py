@@ -19,13 +19,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 import antiphon
 from antiphon.api.message import View
 from antiphon.blocks.block import Effects, Heard, Settle
-from antiphon.blocks.calls import FIRST
 from antiphon.blocks.errors import TooFewRepliesError
 from antiphon.blocks.hosting import TIMEOUT_S, Closing, GroupClient, Host, Hosted
 from antiphon.blocks.invoking import ActiveCalls, PassiveBlock, Target, end_at
@@ -40,6 +38,7 @@ from antiphon.blocks.service import (
     decode_outcome,
 )
 from antiphon.errors import FormatError, IllegalStateError, OutcomeUnknownError
+from antiphon.formats import values
 
 logger = logging.getLogger("antiphon.blocks")
 
@@ -64,29 +63,51 @@ class ServiceBlock(Responder):
         super().__init__(lambda message: None)
         self.replica = ActiveReplica(service)
         self._apply = apply or (lambda service, request: service.apply(request.command))
+        self._view = 0
+        self._restored = 0  # the view of the state that was taken over
 
     def viewed(self, view: View, now: float) -> Effects:
-        self.replica.viewed(view.members)
+        # A new member is told of its own view, and of others, after it was given a state that has
+        # them: the service would go back to what was before.
+        if view.id > self._restored:
+            self.replica.viewed(view.members)
+        self._view = max(view.id, self._restored)
         yield from super().viewed(view, now)
 
     def heard(self, message: Heard, now: float) -> Effects:
+        begun = self.begin(message)
+        if begun is None:
+            return ()
+        request, outcome = begun
+        if outcome is None:
+            done = attempt(lambda _: self._apply(self.replica.service, request), None)
+            outcome = self.replica.finish(request, done)
+        return self.finished(message, request, outcome, now)
+
+    def begin(self, message: Heard) -> tuple[Request, bytes | None] | None:
+        """The request, and its outcome if it has one; None: the message is none."""
         try:
-            request, known = self.replica.begin(message.body)
+            return self.replica.begin(message.body)
         except (FormatError, TypeError) as error:
             logger.warning("a message to a replicated service is no request: %s", error)
-            return
-        outcome = known or self.replica.finish(
-            request, attempt(lambda _: self._apply(self.replica.service, request), None)
-        )
+            return None
+
+    def finished(self, message: Heard, request: Request, outcome: bytes, now: float) -> Effects:
         yield Settle((request.client, request.number), outcome)
         if message.reply_to is not None:
             yield self.reply(message, Answer(outcome), now)
 
     def snapshot(self) -> bytes:
-        return self.replica.snapshot()
+        return values.encode((self._view, self.replica.snapshot()))
 
     def restore(self, data: bytes) -> None:
-        self.replica.restore(data)
+        """Raises `FormatError` if that is no snapshot."""
+        match values.decode(data):
+            case (int(view), bytes(state)):
+                self._view = self._restored = view
+                self.replica.restore(state)
+            case _:
+                raise FormatError("not the snapshot of a replica")
 
 
 class Replica(Hosted, Closing, Generic[AnyService]):
@@ -128,13 +149,17 @@ class Replica(Hosted, Closing, Generic[AnyService]):
             request = self._requests.next(command)
         try:
             what = (request.client, request.number)
-            data = request.encode()
-            self._host.expect(what)
-            self._host.multicast(data)
-            return decode_outcome(self._host.await_(what, timeout)).get()
+            return decode_outcome(self._host.submit(what, request.encode(), timeout)).get()
         finally:
             with self._lock:
                 self._requests.done(request.number)
+
+    def post(self, command: Any) -> None:
+        """Have a command applied by all replicas, and wait for nothing."""
+        with self._lock:  # what has a later number is sent later
+            request = self._requests.next(command)
+            self._requests.done(request.number)
+            self._host.cast(request.encode())
 
     def look(self, what: Callable[[AnyService], Any]) -> Any:
         """What a function finds in this replica, which may be behind the others. Quick: nothing is
@@ -206,24 +231,24 @@ class ServiceClient(Closing):
 
     def _submit(self, data: bytes, timeout: float | None) -> bytes:
         """Again and again, if nobody replies: it counts once."""
-        deadline = float("inf") if timeout is None else time.monotonic() + timeout
-        while (left := deadline - time.monotonic()) > 0:
-            with suppress(TooFewRepliesError):
-                return outcome_in(self._client.call(data, FIRST, min(left, RESUBMIT_S)))
-        raise no_outcome(timeout)
+        try:
+            return outcome_in(self._client._call_again(data, RESUBMIT_S, timeout))
+        except TooFewRepliesError as error:
+            raise no_outcome(str(error)) from None
 
     def close(self) -> None:
         self._client.close()
 
 
-def outcome_in(replies: Mapping[str, Any]) -> bytes:
-    (outcome, *_) = replies.values()
-    if isinstance(outcome, bytes):
-        return outcome
+def outcome_in(reply: Any) -> bytes:
+    if isinstance(reply, bytes):
+        return reply
+    if isinstance(reply, Exception):  # of a result that is too large to travel
+        raise reply
     raise FormatError("who replied is no replica of a service")
 
 
-def no_outcome(timeout: float | None) -> OutcomeUnknownError:
+def no_outcome(why: str) -> OutcomeUnknownError:
     return OutcomeUnknownError(
-        f"no replica has replied within {timeout:g} s; the command may take effect yet"
+        f"no replica has replied, and the command may take effect yet: {why}"
     )

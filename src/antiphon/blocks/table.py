@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, ItemsView, Iterator
+from copy import deepcopy
 from typing import Any
 
 import antiphon
@@ -46,28 +47,29 @@ class Rows:
         raise NotImplementedError
 
     def __getitem__(self, key: Any) -> Any:
-        return self.look(lambda table: table.rows[key])
+        return deepcopy(self.look(lambda table: table.rows[key]))
 
     def __contains__(self, key: object) -> bool:
         return bool(self.look(lambda table: key in table.rows))
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self.copy())
+        return iter(self.look(lambda table: list(table.rows)))
 
     def __len__(self) -> int:
-        return len(self.copy())
+        return int(self.look(lambda table: len(table.rows)))
 
     def items(self) -> ItemsView[Any, Any]:
         return self.copy().items()
 
     def copy(self) -> dict[Any, Any]:
-        found: dict[Any, Any] = self.look(lambda table: dict(table.rows))
-        return found
+        """All rows, as they are here at one moment."""
+        return deepcopy(self.look(lambda table: dict(table.rows)))
 
 
 class ReplicatedTable(Replica[TableService], Rows):
     """Rows are read from this process' own copy, which has at least all that was put here; `get`
-    has all that was put anywhere. Keys and values are what an object message may have."""
+    has all that was put anywhere. Keys and values are what an object message may have. To change
+    what was read changes nothing in the table: `put` it."""
 
     def __init__(
         self, ctx: antiphon.Context, group: antiphon.Topic | str, *, name: str | None = None

@@ -18,7 +18,8 @@ from antiphon.blocks.block import Effects, Heard
 from antiphon.blocks.calls import ALL, FIRST, Replies
 from antiphon.blocks.dispatching import check_public, first_of, invocation, invoke
 from antiphon.blocks.hosting import TIMEOUT_S, heard_in
-from antiphon.blocks.responding import Answer, Responder, raised
+from antiphon.blocks.responding import Answer, Responder
+from antiphon.errors import MessageFormatError
 
 
 class Answering(Host[Responder]):
@@ -39,12 +40,12 @@ class Answering(Host[Responder]):
         if isinstance(event, antiphon.ViewMessage | antiphon.SuspicionMessage):
             return await super()._effects(event)
         message = heard_in(event)
-        if message is None:
-            return ()
         try:
+            if isinstance(message.body, MessageFormatError):
+                raise message.body
             answer = Answer(await outcome_of(self._handler, message))
         except Exception as error:
-            answer = raised(error)
+            answer = Answer(None, error)
         return self.block.answered(message, answer, time.monotonic())
 
 

@@ -17,7 +17,7 @@ from antiphon.blocks.block import Effect, Effects, Multicast, Reply, Tell
 from antiphon.blocks.calls import ALL, NONE, Call, Replies, check_replies
 from antiphon.blocks.errors import TooFewRepliesError
 from antiphon.blocks.hosting import TIMEOUT_S, AnyBlock, effects_of, forget, with_patience
-from antiphon.blocks.responding import instead_of, take_reply
+from antiphon.blocks.responding import failed, take_reply
 from antiphon.errors import (
     JMSError,
     MessageFormatError,
@@ -126,7 +126,12 @@ class Host(Station, Generic[AnyBlock]):
     # -- In the task that handles everything -----------------------------------------------------
 
     async def _handle(self, message: antiphon.Message) -> None:
-        effects = list(await self._effects(message))  # all of it happens before anybody looks
+        effects = await self._effects(message)
+        await self.feed(lambda block: effects)
+
+    async def feed(self, what: Callable[[AnyBlock], Effects]) -> None:
+        """Tell the block something that did not come through the group."""
+        effects = list(what(self.block))  # all of it happens before anybody looks
         self._wake()
         for effect in effects:
             await self._carry_out(effect)
@@ -151,7 +156,7 @@ class Host(Station, Generic[AnyBlock]):
         try:
             await self._send(reply)
         except (MessageFormatError, ResourceAllocationError) as error:
-            await self._send(instead_of(reply, error))
+            await self._send(failed(reply, error))
 
     async def _send(self, reply: Reply) -> None:
         sent = await self._producer.send_async(
@@ -182,6 +187,12 @@ class Hosted(Opened):
     """Something that is a member of a group."""
 
     _host: Host[Any]
+
+    @property
+    def is_member(self) -> bool:
+        """As far as it is known here; not any more if it was closed or removed, or has lost its
+        connection for good."""
+        return self._host.is_open
 
     @property
     def name(self) -> str:

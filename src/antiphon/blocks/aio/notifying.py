@@ -70,8 +70,8 @@ class NotificationBus(Hosted):
         fields = self._host.block.last.get(name)
         return None if fields is None else self._kinds.event_of(name, fields)
 
-    async def _on_event(self, told: tuple[str, Any]) -> None:
-        kind, fields = told
+    async def _on_event(self, told: tuple[int, str, Any]) -> None:
+        _, kind, fields = told
         for subscriber in list(self._subscribed.get(kind, ())):  # who comes later has had it
             try:
                 await subscriber.get(self._kinds.event_of(kind, fields))

@@ -7,30 +7,74 @@
         print(await counter.call(5))
 
 Promise: `call` returns the result of a command that took effect once, after all that was answered
-before it began. A service itself is not asynchronous: it only computes.
+before it began. A service's `apply` may be `async def`: the next command waits for it.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import secrets
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Generic
 
 import antiphon
 from antiphon import aio
 from antiphon.blocks.aio.hosting import GroupClient, Host, Hosted
-from antiphon.blocks.aio.station import Opened, at_most
+from antiphon.blocks.aio.station import Opened, at_most, outcome_of
+from antiphon.blocks.block import Effects
 from antiphon.blocks.calls import FIRST
-from antiphon.blocks.errors import TooFewRepliesError
-from antiphon.blocks.hosting import TIMEOUT_S
-from antiphon.blocks.service import Requests, decode_outcome
-from antiphon.blocks.serving import RESUBMIT_S, AnyService, ServiceBlock, no_outcome, outcome_in
-from antiphon.errors import JMSError
+from antiphon.blocks.errors import TooFewRepliesError, describe
+from antiphon.blocks.hosting import TIMEOUT_S, heard_in
+from antiphon.blocks.invoking import ActiveCalls, PassiveBlock, Target, end_at
+from antiphon.blocks.passive import Call, End
+from antiphon.blocks.service import Outcome, Request, Requests, attempt, decode_outcome
+from antiphon.blocks.serving import (
+    AGAIN_S,
+    RESUBMIT_S,
+    AnyService,
+    ServiceBlock,
+    no_outcome,
+    outcome_in,
+)
+from antiphon.errors import IllegalStateError, JMSError
+
+logger = logging.getLogger("antiphon.blocks")
+
+
+class _ServiceHost(Host[ServiceBlock]):
+    """Its service's `apply` may be `async def`, or call targets, which happens in a thread."""
+
+    def __init__(self, *args: Any, apply: Callable[[Request], Any], name: str | None) -> None:
+        super().__init__(*args, name=name)
+        self._apply = apply
+
+    async def _effects(self, event: antiphon.Message) -> Effects:
+        if isinstance(event, antiphon.ViewMessage | antiphon.SuspicionMessage):
+            return await super()._effects(event)
+        message = heard_in(event)
+        begun = self.block.begin(message)
+        if begun is None:
+            return ()
+        request, outcome = begun
+        if outcome is None:
+            outcome = self.block.replica.finish(request, await self._attempt(request))
+        return self.block.finished(message, request, outcome, time.monotonic())
+
+    async def _attempt(self, request: Request) -> Outcome:
+        try:
+            result = await outcome_of(self._apply, request)
+        except Exception as error:
+            return Outcome(None, describe(error))
+        return attempt(lambda _: result, None)
 
 
 class Replica(Hosted, Generic[AnyService]):
-    """One of the replicas of a service: a member of the group of them."""
+    """One of the replicas of a service: a member of the group of them. `passive` and `targets` are
+    as with threads; targets are called in threads, too."""
 
     def __init__(
         self,
@@ -39,10 +83,20 @@ class Replica(Hosted, Generic[AnyService]):
         service: AnyService,
         *,
         name: str | None = None,
+        passive: bool = False,
+        targets: Mapping[str, Target] | None = None,
     ) -> None:
         self._service = service
         self._requests = Requests(secrets.token_hex(8))
-        self._host = Host(ctx, group, ServiceBlock(service), name=name)
+        self._targets = dict(targets or {})
+        self._closing = threading.Event()
+        self._at_work: set[asyncio.Task[None]] = set()
+        if passive:
+            block = PassiveBlock(service, {n: target.kind for n, target in self._targets.items()})
+            self._host: Host[Any] = Host(ctx, group, block, name=name, told=self._at_target)
+        else:
+            given = ctx, group, ServiceBlock(service)
+            self._host = _ServiceHost(*given, apply=self._apply, name=name)
 
     async def call(self, command: Any, timeout: float | None = TIMEOUT_S) -> Any:
         """Have a command applied by all replicas, and return its result, or raise its exception."""
@@ -53,6 +107,12 @@ class Replica(Hosted, Generic[AnyService]):
             return decode_outcome(outcome).get()
         finally:
             self._requests.done(request.number)
+
+    async def post(self, command: Any) -> None:
+        """Have a command applied by all replicas, and wait for nothing but room."""
+        request = self._requests.next(command)
+        self._requests.done(request.number)
+        await self._host.cast(request.encode())
 
     def look(self, what: Callable[[AnyService], Any]) -> Any:
         """What a function finds in this replica, which may be behind the others. Nothing is sent.
@@ -65,13 +125,58 @@ class Replica(Hosted, Generic[AnyService]):
         """Wait until a function finds something in this replica, and return it."""
         return await self._host.wait_until(lambda block: what(self._service), timeout)
 
+    async def close(self) -> None:
+        """Leave the group. What is at targets then is ended by the next primary."""
+        self._closing.set()
+        await super().close()
+        for task in self._at_work:
+            task.cancel()
+
+    # -- Targets --------------------------------------------------------------------------------
+
+    def _apply(self, request: Request) -> Any:
+        if not self._targets:
+            return self._service.apply(request.command)
+        calls = ActiveCalls(self._targets, self._pause)
+        return asyncio.to_thread(calls.apply, self._service, request)
+
+    async def _at_target(self, effect: Call | End) -> None:
+        """What a passive replica has to say to a target, which may take long."""
+        work = self._call(effect) if isinstance(effect, Call) else self._end(effect)
+        task = asyncio.get_running_loop().create_task(work)
+        self._at_work.add(task)
+        task.add_done_callback(self._at_work.discard)
+
+    async def _call(self, call: Call) -> None:
+        reply: Any = None
+        error: Exception | None = None
+        try:
+            reply = await asyncio.to_thread(self._targets[call.target].call, call.id, call.request)
+        except Exception as raised:
+            error = raised
+        await self._host.feed(lambda block: block.called(call.id, reply, error, time.monotonic()))
+
+    async def _end(self, end: End) -> None:
+        while not self._closing.is_set():
+            try:
+                await asyncio.to_thread(end_at, self._targets[end.target], end)
+            except Exception as error:
+                logger.warning("%s does not end a call, it is asked again: %s", end.target, error)
+                await asyncio.sleep(AGAIN_S)
+            else:
+                await self._host.feed(lambda block: block.ended(end.id, time.monotonic()))
+                return
+
+    def _pause(self) -> None:
+        """In a thread."""
+        if self._closing.wait(AGAIN_S):
+            raise IllegalStateError("the replica was closed")
+
     async def _undo(self, command: Any) -> None:
-        """Have a command applied after all that was sent here, also by who is cancelled now: it
-        is not waited for. Who is no member any more has nothing to undo."""
-        request = self._requests.next(command)
-        self._requests.done(request.number)
+        """After all that was sent here, also by who is cancelled now. Who is no member any more
+        has nothing to undo."""
         with suppress(JMSError):
-            await self._host.cast(request.encode())
+            await self.post(command)
 
 
 class ServiceClient(Opened):
@@ -96,8 +201,9 @@ class ServiceClient(Opened):
         async with at_most(timeout):
             while True:
                 with suppress(TooFewRepliesError):
-                    return outcome_in(await self._client.call(data, FIRST, RESUBMIT_S))
-        raise no_outcome(timeout)
+                    (reply, *_) = (await self._client.call(data, FIRST, RESUBMIT_S)).values()
+                    return outcome_in(reply)
+        raise no_outcome(f"not within {timeout:g} s")
 
     async def close(self) -> None:
         await self._client.close()

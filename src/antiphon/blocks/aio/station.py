@@ -113,6 +113,10 @@ class Station(Opened):
             self._check()
 
     @property
+    def is_open(self) -> bool:
+        return not self._over
+
+    @property
     def _title(self) -> str:
         return self.TITLE or type(self).__name__
 
