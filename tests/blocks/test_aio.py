@@ -7,6 +7,7 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -16,9 +17,19 @@ import antiphon
 from antiphon import blocks
 from antiphon.api.conversation import Conversation
 from antiphon.api.message import BODY_MAX
-from antiphon.blocks import ALL, FIRST, MAJORITY, NONE, RemoteError, TooFewRepliesError, aio
+from antiphon.blocks import (
+    ALL,
+    FIRST,
+    MAJORITY,
+    NONE,
+    RemoteError,
+    ReplicatedService,
+    TooFewRepliesError,
+    aio,
+)
 from antiphon.blocks.calls import Replies
 from antiphon.errors import IllegalStateError, MessageFormatError, OutcomeUnknownError
+from antiphon.formats import values
 from tests.api.fronts import PATIENCE_S
 
 CLASSES = sorted(name for name in aio.__all__)
@@ -933,5 +944,92 @@ def test_a_subscriber_that_raises_disturbs_nobody() -> None:
                 await bus.publish(Fire(floor))
             await until(lambda: len(seen) == 2)
             assert seen == [Fire(1), Fire(2)]
+
+    run(program)
+
+
+# -- Services with coroutines and targets ---------------------------------------------------------
+
+
+class Slow(ReplicatedService):
+    """Its commands take time, and must not overtake each other."""
+
+    def __init__(self) -> None:
+        self.done: list[Any] = []
+
+    async def apply(self, command: Any) -> Any:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        if command == "no":
+            raise ValueError("it does not want to")
+        self.done.append(command)
+        return len(self.done)
+
+    def snapshot(self) -> bytes:
+        return values.encode(self.done)
+
+    def restore(self, data: bytes) -> None:
+        self.done = list(values.decode(data))
+
+
+def test_apply_may_be_a_coroutine_and_commands_keep_their_order() -> None:
+    async def program(ctx: antiphon.aio.Context) -> None:
+        new = partial(aio.Replica, ctx, "slow")
+        async with new(Slow(), name="a") as one, new(Slow(), name="b") as two:
+            results = await asyncio.gather(*(one.call(n) for n in range(5)))
+            assert results == [1, 2, 3, 4, 5]
+            with pytest.raises(ValueError, match="does not want"):
+                await two.call("no")
+            assert await two.call("last") == 6
+            assert two.look(lambda service: service.done) == [0, 1, 2, 3, 4, "last"]
+
+    run(program)
+
+
+class Shop:
+    """A target in this process."""
+
+    def __init__(self, kind: blocks.Kind) -> None:
+        self.kind = kind
+        self.open: dict[str, Any] = {}
+        self.lasting: dict[str, Any] = {}
+
+    def call(self, id: str, request: Any) -> Any:
+        if request == "gold":
+            raise blocks.RefusedError("there is no gold")
+        kept = self.open if self.kind is blocks.Kind.PESSIMISTIC else self.lasting
+        kept.setdefault(id, request)
+        return request
+
+    def commit(self, id: str) -> None:
+        if id in self.open:
+            self.lasting[id] = self.open.pop(id)
+
+    def undo(self, id: str, compensation: Any) -> None:
+        self.open.pop(id, None)
+        self.lasting.pop(id, None)
+
+
+class Buying(Slow):
+    def apply(self, command: Any) -> Any:
+        paid = yield blocks.Invocation("bank", "money")
+        bought = yield blocks.Invocation("shop", command, compensation="give it back")
+        self.done.append(command)
+        return paid, bought
+
+
+@pytest.mark.parametrize("passive", [True, False])
+def test_a_service_calls_targets_without_holding_up_the_loop(passive: bool) -> None:
+    async def program(ctx: antiphon.aio.Context) -> None:
+        bank, shop = Shop(blocks.Kind.PESSIMISTIC), Shop(blocks.Kind.OPTIMISTIC)
+        targets = {"bank": bank, "shop": shop}
+        new = partial(aio.Replica, ctx, "buying", passive=passive, targets=targets)
+        async with new(Buying(), name="a") as one, new(Buying(), name="b") as two:
+            assert await two.call("bread") == ("money", "bread")
+            with pytest.raises(antiphon.JMSError, match="no gold"):
+                await two.call("gold")
+            assert await one.call("milk") == ("money", "milk")
+            await one.wait_until(lambda _: not bank.open and len(bank.lasting) == 2, 20)
+            assert sorted(shop.lasting.values()) == ["bread", "milk"]
 
     run(program)

@@ -93,7 +93,6 @@ class Replicas:
 def test_no_booking_is_lost_doubled_or_left_open_when_primaries_are_killed(place: Place) -> None:
     with ExitStack() as stack:
         ctx = stack.enter_context(antiphon.connect(place.url))
-        ctx.create_group("agency", remove_after=0.2)
         replicas = Replicas(stack, place)
         client = stack.enter_context(ServiceClient(ctx, "agency"))
         booked: dict[str, Any] = {}

@@ -45,13 +45,19 @@ class Settle(NamedTuple):
     value: Any
 
 
+class Remove(NamedTuple):
+    """Effect: have these members removed from the group."""
+
+    members: tuple[str, ...]
+
+
 class Tell(NamedTuple):
     """Effect: tell this to the program that has the block."""
 
     what: Any
 
 
-Effect = Multicast | Reply | Settle | Tell
+Effect = Multicast | Reply | Settle | Remove | Tell
 Effects = Iterable[Effect]
 
 

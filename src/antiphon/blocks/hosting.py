@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 import antiphon
 from antiphon.api.message import View
 from antiphon.api.waiting import Deadline
-from antiphon.blocks.block import Block, Effects, Heard, Multicast, Reply, Settle, Tell
+from antiphon.blocks.block import Block, Effects, Heard, Multicast, Remove, Reply, Settle, Tell
 from antiphon.blocks.calls import ALL, FIRST, NONE, Call, Replies, check_replies
 from antiphon.blocks.responding import PATIENCE, failed, take_reply
 from antiphon.errors import (
@@ -188,39 +188,44 @@ class Host(Closing, Generic[AnyBlock]):
         with self._changed:
             if self._over:
                 return
-            told = self._carry_out(what(self.block))
+            later = self._carry_out(what(self.block))
             self._changed.notify_all()
-        for one in told:
-            self._told(one)
+        self._do_later(later)
 
     # -- On the listener thread -----------------------------------------------------------------
 
     def _on_event(self, event: antiphon.Message) -> None:
         with self._changed:
-            told = self._carry_out(effects_of(self.block, event, time.monotonic()))
+            later = self._carry_out(effects_of(self.block, event, time.monotonic()))
             if isinstance(event, antiphon.ViewMessage) and self.name not in event.view.members:
                 self._end("it was removed from the group")
             self._changed.notify_all()
-        for one in told:
-            self._told(one)
+        self._do_later(later)
+
+    def _do_later(self, effects: list[Tell | Remove]) -> None:
+        for effect in effects:
+            if isinstance(effect, Tell):
+                self._told(effect.what)
+            else:
+                self.member.remove(*effect.members)
 
     def _provide(self) -> bytes:
         with self._changed:
             return self.block.snapshot() or b""
 
-    def _carry_out(self, effects: Effects) -> list[Any]:
-        """Returns what is to be told when nothing is locked any more."""
-        told = []
+    def _carry_out(self, effects: Effects) -> list[Tell | Remove]:
+        """Returns what is to be done when nothing is locked any more."""
+        later: list[Tell | Remove] = []
         for effect in effects:
             if isinstance(effect, Multicast):
                 self._producer.send_async(self.group, effect.body, properties=effect.properties)
             elif isinstance(effect, Reply):
                 self._reply(effect)
-            elif isinstance(effect, Tell):
-                told.append(effect.what)
-            else:
+            elif isinstance(effect, Settle):
                 self._settle(effect)
-        return told
+            else:
+                later.append(effect)
+        return later
 
     def _settle(self, settle: Settle) -> None:
         with self._arrived:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from antiphon.api.message import View
-from antiphon.blocks.block import Effect, Effects, Heard, Multicast, Settle, Tell
+from antiphon.blocks.block import Effect, Effects, Heard, Multicast, Remove, Settle, Tell
 from antiphon.blocks.passive import Answer, Cast, End, Fate, Invocation, Kind, PassiveReplica
 from antiphon.blocks.passive import Effect as PassiveEffect
 from antiphon.blocks.responding import Answer as Replied
@@ -65,6 +65,11 @@ class PassiveBlock(Responder):
         yield from super().viewed(view, now)
         self.replica.me = self.name
         yield from self._translated(self.replica.viewed(view.id, view.members), now)
+
+    def suspected(self, suspects: tuple[str, ...], withdrawn: tuple[str, ...]) -> Effects:
+        """Nothing gets on without the primary, and to be wrong about it does no harm."""
+        if suspects:
+            yield Remove(suspects)
 
     def heard(self, message: Heard, now: float) -> Effects:
         try:

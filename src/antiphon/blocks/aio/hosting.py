@@ -13,7 +13,7 @@ from typing import Any, Generic
 import antiphon
 from antiphon import aio
 from antiphon.blocks.aio.station import Opened, Station, at_most, fail
-from antiphon.blocks.block import Effect, Effects, Multicast, Reply, Tell
+from antiphon.blocks.block import Effect, Effects, Multicast, Remove, Reply, Tell
 from antiphon.blocks.calls import ALL, NONE, Call, Replies, check_replies
 from antiphon.blocks.errors import TooFewRepliesError
 from antiphon.blocks.hosting import TIMEOUT_S, AnyBlock, effects_of, forget, with_patience
@@ -149,6 +149,8 @@ class Host(Station, Generic[AnyBlock]):
             await self._reply(effect)
         elif isinstance(effect, Tell):
             await self._told(effect.what)
+        elif isinstance(effect, Remove):
+            await self.member.remove(*effect.members)
         elif (settled := self._waiting.get(effect.what)) is not None and not settled.done():
             settled.set_result(effect.value)
 
