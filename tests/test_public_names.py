@@ -138,5 +138,6 @@ def test_the_names_of_the_building_blocks_are_these() -> None:
         "ServiceClient",
         "Target",
         "TooFewRepliesError",
+        "aio",
     ]
     assert sorted(antiphon.sim.__all__) == ["Operation", "linearizable", "simulate"]
