@@ -1,4 +1,4 @@
-"""Tells whether each call of a history can have happened at one moment: is it linearizable?
+"""Tells whether a history is linearizable: whether each call can have happened at one moment.
 
 A history is what the clients of a service saw: which commands they called, when, and what came
 back. It is linearizable if every command can be given a moment between its call and its return,
@@ -24,13 +24,14 @@ The search is that of Wing and Gong, with Lowe's memory of what was tried: order
 operation at a time, which was called before any that is still missing returned, and the same
 operations that lead to the same state a second time are not tried again. What keeps it short:
 
-- An operation that changes no state is taken as soon as its result is right, and nothing else is
-  tried instead. Which ones these are shows only when the search is over, which then may have to
-  start anew.
+- An operation that changes no state, like a read, is taken as soon as its result is right, and
+  nothing is tried instead. Whether it really changes none is looked at when the search has failed,
+  which then may have to start anew.
 - Of operations that are alike, the one that returned first comes first.
-- Unanswered operations come last, and only where they change the state. Whoever reached a state
-  with fewer of them can do all that is possible with more.
-- What others saw early is tried early: it says much about the order in which a queue was filled.
+- Unanswered operations are tried last, where they change the state, and if what comes next would
+  not be the same without them or before them. Whoever came to a state with fewer of them can do all
+  that others can.
+- What was seen early is tried early: that says much about the order in which a queue was filled.
 """
 
 from __future__ import annotations
@@ -45,13 +46,13 @@ from typing import Any, NamedTuple, Protocol
 from antiphon.blocks.errors import describe
 from antiphon.errors import ResourceAllocationError
 
-STEPS_MAX = 3_000_000
-"""Of the model, for the operations of one key: some seconds, and some hundred megabytes."""
+STEPS_MAX = 2_000_000
+"""Of the model, for the operations of one key: some seconds, and 600 MB if states are large."""
 
-SHRINKING_STEPS = 2_000_000
-"""To find out which operations matter."""
+SHRINKING_STEPS = 1_000_000
+"""To find out which operations matter, if there is a violation."""
 
-ATTEMPT_STEPS = SHRINKING_STEPS // 10
+ATTEMPT_STEPS = 200_000
 """To find out whether some of them do."""
 
 LINES_MAX = 20
@@ -62,6 +63,9 @@ VALUES_MAX = 5
 
 WIDTH_MAX = 80
 """Of a value, in an explanation."""
+
+PARTS_MAX = 100
+"""Of a value, that are looked at for a hint: the last ones, which are the new ones of a list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,7 @@ class Raised(NamedTuple):
 
 
 class Model(Protocol):
-    """What the service does if commands come one after the other.
+    """The sequential specification: what the service does if commands come one after the other.
 
     A model may also have `key(command)`: commands with different keys have nothing to do with each
     other, and are checked apart, each from the initial state. States are compared by value, and
@@ -165,12 +169,13 @@ def _by_key(model: Model, history: Sequence[Operation]) -> list[tuple[str, list[
     parts: dict[Hashable, tuple[str, list[Operation]]] = {}
     for operation in history:
         key = key_of(operation.command)
-        parts.setdefault(frozen(key), (f" of key {_short(key)}", []))[1].append(operation)
+        parts.setdefault(_frozen(key), (f" of key {_short(key)}", []))[1].append(operation)
     return sorted(parts.values(), key=lambda part: len(part[1]))
 
 
-def frozen(value: Any) -> Hashable:
-    """Hashable, and the same for values that are the same."""
+def _frozen(value: Any) -> Hashable:
+    """Hashable, and the same for values that are the same, as far as their `repr` tells if they are
+    of an unusual kind."""
     try:
         hash(value)
     except TypeError:
@@ -180,17 +185,17 @@ def frozen(value: Any) -> Hashable:
 
 def _frozen_content(value: Any) -> Hashable:
     if isinstance(value, OrderedDict):
-        return tuple((key, frozen(item)) for key, item in value.items())
+        return tuple((key, _frozen(item)) for key, item in value.items())
     if isinstance(value, dict):
-        return frozenset((key, frozen(item)) for key, item in value.items())
+        return frozenset((key, _frozen(item)) for key, item in value.items())
     if isinstance(value, list | tuple | deque):
-        return tuple(map(frozen, value))
+        return tuple(map(_frozen, value))
     if isinstance(value, set):
         return frozenset(value)
     if isinstance(value, bytearray):
         return bytes(value)
     if is_dataclass(value):
-        return tuple(frozen(getattr(value, field.name)) for field in fields(value))
+        return tuple(_frozen(getattr(value, field.name)) for field in fields(value))
     return repr(value)
 
 
@@ -203,12 +208,10 @@ class _Steps:
         self._numbers: dict[Hashable, int] = {}
         self._kinds: dict[Hashable, int] = {}
         self._taken: list[dict[int, tuple[int, Any]]] = []  # of each state, by kind of command
-        self.changing: set[int] = set()
-        """Kinds of (command, result) that change some state."""
         self.initial = self._number(model.initial())
 
     def kind(self, value: Any) -> int:
-        return self._kinds.setdefault(frozen(value), len(self._kinds))
+        return self._kinds.setdefault(_frozen(value), len(self._kinds))
 
     def take(self, state: int, kind: int, command: Any) -> tuple[int, Any]:
         taken = self._taken[state]
@@ -227,18 +230,15 @@ class _Steps:
                 f"step() of the model returns (state, result), but for {_call(command)} it"
                 f" returned {_short(step)}"
             )
-        if self._numbers.get(frozen(before)) != state:
+        if self._numbers.get(_frozen(before)) != state:
             raise ValueError(
                 f"step() of the model returns a new state, but for {_call(command)} it changed the"
                 " one that it was given"
             )
-        after = self._number(step[0])
-        if after != state:
-            self.changing.add(self.kind((command, step[1])))
-        return after, step[1]
+        return self._number(step[0]), step[1]
 
     def _number(self, state: Any) -> int:
-        number = self._numbers.setdefault(frozen(state), len(self._states))
+        number = self._numbers.setdefault(_frozen(state), len(self._states))
         if number == len(self._states):
             self._states.append(state)
             self._taken.append({})
@@ -282,13 +282,24 @@ class _Search:
         self._kinds = [steps.kind(o.command) for o in ordered]
         self._alike = [steps.kind((o.command, o.result)) for o in self.answered]
         self._awaited = _awaited(ordered)
+        self._is_awaited = set(self._awaited)
         self._candidates = _candidates(self.answered)
-        # The unanswered operations with which a configuration was reached, each time.
+        self._unanswered_alike = self._groups()
+        # (first, ahead, state) -> the unanswered operations that were used, each time.
         self._seen: dict[tuple[int, int, int], list[int]] = {}
         self._stuck: list[int] = []  # the states before the furthest operation
-        self._hasty: dict[int, int] = {}  # what was taken at once: (command, result) -> operation
+        self._hasty: dict[int, int] = {}  # of what was taken at once, and is alike: one operation
+        self._changing: set[int] = set()  # what is alike and changes some state
+
+    def _groups(self) -> list[int]:
+        """The unanswered operations that are alike, as bits."""
+        groups: dict[int, int] = defaultdict(int)
+        for number, kind in enumerate(self._kinds[len(self.answered) :]):
+            groups[kind] |= 1 << number
+        return list(groups.values())
 
     def succeeds(self) -> bool:
+        self._look_for_changes()
         while not self._finds_order():
             if not self._was_too_hasty():
                 return False
@@ -298,7 +309,7 @@ class _Search:
         """Results of the furthest operation, each in some order of those before it."""
         command, kind = self.answered[self.furthest].command, self._kinds[self.furthest]
         results = (self._steps.take(state, kind, command)[1] for state in self._stuck)
-        return list({frozen(result): result for result in results}.values())
+        return list({_frozen(result): result for result in results}.values())
 
     def _finds_order(self) -> bool:
         self.furthest = 0
@@ -316,13 +327,29 @@ class _Search:
                 stack.pop()
         return False
 
+    def _look_for_changes(self) -> None:
+        """A walk through the operations shows most of those that change something. To learn it
+        later costs a second search."""
+        state = self._steps.initial
+        for place, operation in enumerate(self.answered):
+            after, result = self._take(state, place)
+            if after != state and result == operation.result:
+                self._changing.add(self._alike[place])
+            state = after
+
     def _was_too_hasty(self) -> bool:
         """Whether something that was taken because it changes no state does change one: it might
-        have explained more at another place. From now on it is known."""
+        have explained more at another place. From now on this is known."""
+        by_kind: dict[int, list[int]] = defaultdict(list)
+        for place in self._hasty.values():
+            by_kind[self._kinds[place]].append(place)
         for state in {state for _, _, state in self._seen}:
-            for place in self._hasty.values():
-                self._take(state, place)
-        return not self._steps.changing.isdisjoint(self._hasty)
+            for places in by_kind.values():
+                after, result = self._take(state, places[0])
+                if after != state:
+                    same = (p for p in places if self.answered[p].result == result)
+                    self._changing.update(self._alike[place] for place in same)
+        return not self._changing.isdisjoint(self._hasty)
 
     def _is_known(self, node: _Node) -> bool:
         others = self._seen.setdefault((node.first, node.ahead, node.state), [])
@@ -344,7 +371,9 @@ class _Search:
             bit = 1 << (place - node.first)
             successor = _Node(*_advanced(node.first, node.ahead | bit), node.used, after)
             alike = self._alike[place]
-            if after == node.state and alike not in self._steps.changing:
+            if after != node.state:
+                self._changing.add(alike)
+            elif alike not in self._changing:
                 self._hasty[alike] = place
                 yield successor
                 return
@@ -354,16 +383,23 @@ class _Search:
 
     def _fitting(self, node: _Node) -> Iterator[tuple[int, int]]:
         """Answered operations that can come next, and the states to which they lead."""
-        tried: dict[int, float] = {}  # of what is alike: when the one that was tried returned
+        tried: dict[int, int] = {}  # of what is alike, the one that was tried first
         for place in self._candidates[node.first]:
             operation = self.answered[place]
             if node.ahead >> (place - node.first) & 1 or self._must_wait(node, place):
                 continue
-            if tried.setdefault(self._alike[place], _end(operation)) < _end(operation):
+            if self._can_replace(tried.setdefault(self._alike[place], place), place):
                 continue
             after, result = self._take(node.state, place)
             if result == operation.result and not self._doubt_remains(node, place, after):
                 yield place, after
+
+    def _can_replace(self, one: int, other: int) -> bool:
+        """Whether the other operation, which is alike, may as well come later."""
+        if one == other:
+            return False
+        end, other_end = _end(self.answered[one]), _end(self.answered[other])
+        return end < other_end or (end == other_end and other not in self._is_awaited)
 
     def _doubt_remains(self, node: _Node, place: int, after: int) -> bool:
         """Whether the unanswered operation just before was of no use for this one: without it, or
@@ -377,20 +413,28 @@ class _Search:
 
     def _unanswered_successors(self, node: _Node) -> Iterator[_Node]:
         latest = _end(self.answered[node.first])
-        tried: set[int] = set()
-        for number, operation in enumerate(self.unanswered):
-            if operation.called > latest:
-                break
-            place = len(self.answered) + number
-            kind = self._kinds[place]
-            if node.used >> number & 1 or kind in tried or self._must_wait(node, place):
+        for alike in self._unanswered_alike:
+            number = self._next_of(alike, node, latest)
+            if number is None:
                 continue
-            tried.add(kind)
+            place = len(self.answered) + number
             after, _ = self._take(node.state, place)
             without = self._take(node.before, place)[0] if node.doubted >= 0 else node.state
             if after not in (node.state, without):
                 used = node.used | 1 << number
                 yield _Node(node.first, node.ahead, used, after, node.state, place)
+
+    def _next_of(self, alike: int, node: _Node, latest: float) -> int | None:
+        """Of unanswered operations that are alike, the first that can come next."""
+        left = alike & ~node.used
+        while left:
+            number = (left & -left).bit_length() - 1
+            if self.unanswered[number].called > latest:
+                return None
+            if not self._must_wait(node, len(self.answered) + number):
+                return number
+            left &= left - 1
+        return None
 
     def _must_wait(self, node: _Node, place: int) -> bool:
         awaited = self._awaited[place]
@@ -445,7 +489,7 @@ def _candidates(answered: Sequence[Operation]) -> list[list[int]]:
 
 def _seen_at(answered: Sequence[Operation]) -> list[float]:
     """When a value of the command was in a result for the first time; where none ever was, when
-    the operation returned. Only a hint: values may be the same by chance."""
+    the operation was called. Only a hint: values may be the same by chance."""
     times: dict[Hashable, list[float]] = defaultdict(list)
     for operation in answered:
         for value in _values(operation.result):
@@ -456,7 +500,7 @@ def _seen_at(answered: Sequence[Operation]) -> list[float]:
         for value in _values(operation.command):
             seen = times.get(value, [])
             found += seen[bisect_left(seen, operation.called) :][:1]
-        return min(found, default=_end(operation))
+        return min(found, default=operation.called)
 
     return [first_seen(operation) for operation in answered]
 
@@ -468,11 +512,11 @@ def _values(value: Any) -> Iterator[Hashable]:
     elif isinstance(value, dict):
         parts = list(value.values())
     else:
-        parts = [getattr(value, name) for name in getattr(value, "__match_args__", ())]
-    for part in parts:
+        parts = [getattr(value, name, None) for name in getattr(value, "__match_args__", ())]
+    for part in parts[-PARTS_MAX:]:
         yield from _values(part)
     if not parts:
-        yield frozen(value)
+        yield _frozen(value)
 
 
 def _violation(
@@ -485,30 +529,58 @@ def _violation(
     culprit = search.answered[search.furthest]
     until_then = [o for o in operations if o.called <= _end(culprit)]
     relevant = _relevant(until_then, culprit, steps)
-    return _explanation(relevant, len(until_then), culprit, search.allowed(), of_key)
+    return _explanation(relevant, len(until_then), search.allowed(), of_key)
 
 
 def _relevant(
-    operations: Sequence[Operation], culprit: Operation, steps: _Steps
-) -> list[Operation]:
-    """Those that have no explanation together even if nobody knows how the others ended. These are
-    found by halves, then quarters, down to single ones, as long as that is not too much work."""
-    kept = [o for o in operations if o.returned is not None and o is not culprit]
-    others = [o for o in operations if o.returned is None]
-    size, steps_left = len(kept), SHRINKING_STEPS
+    until_then: Sequence[Operation], culprit: Operation, steps: _Steps
+) -> Sequence[Operation]:
+    """The culprit, and those that leave it without an explanation even if nobody knows how the
+    others ended: few of them, as far as that is not too much work to find out."""
+    likely = _likely(until_then, culprit)
+    # How operations ended that ended later may be explained by what came later.
+    later = [o for o in until_then if _end(o) > _end(culprit)]
+    others = [replace(o, returned=None) for o in later]
+    steps_left = SHRINKING_STEPS
+
+    def suffice(kept: Sequence[int]) -> bool:
+        nonlocal steps_left
+        known = set(kept)
+        tried = [o if at in known else replace(o, returned=None) for at, o in enumerate(likely)]
+        search = _Search([culprit, *tried, *others], steps, min(steps_left, ATTEMPT_STEPS))
+        fails = _surely_fails(search)
+        steps_left -= search.steps_taken
+        return fails
+
+    kept: list[int] = []
+    while not suffice(kept):
+        if len(kept) == len(likely):
+            return [culprit, *likely, *later]
+        kept = list(range(len(likely)))[: 2 * len(kept) + 1]
+    size = len(kept) // 2
     while size:
         at = 0
         while at < len(kept) and steps_left > 0:
             fewer = kept[:at] + kept[at + size :]
-            more = others + [replace(o, returned=None) for o in kept[at : at + size]]
-            search = _Search([culprit, *fewer, *more], steps, ATTEMPT_STEPS)
-            if _surely_fails(search):
-                kept, others = fewer, more
+            if suffice(fewer):
+                kept = fewer
             else:
                 at += size
-            steps_left -= search.steps_taken
         size //= 2
-    return [culprit, *kept]
+    return [culprit, *(likely[at] for at in kept)]
+
+
+def _likely(until_then: Sequence[Operation], culprit: Operation) -> list[Operation]:
+    """Operations that ended before the culprit. Those that have to do with the same values are the
+    likely causes, and then those that ended last."""
+    values = set(_values(culprit.result))
+
+    def likelihood(operation: Operation) -> tuple[bool, float]:
+        others = (*_values(operation.command), *_values(operation.result))
+        return values.isdisjoint(others), -_end(operation)
+
+    ended = (o for o in until_then if _end(o) <= _end(culprit) and o is not culprit)
+    return sorted(ended, key=likelihood)
 
 
 def _surely_fails(search: _Search) -> bool:
@@ -518,19 +590,18 @@ def _surely_fails(search: _Search) -> bool:
         return False
 
 
-def _explanation(
-    relevant: Sequence[Operation], total: int, culprit: Operation, allowed: list[Any], of_key: str
-) -> str:
-    in_time = sorted(relevant, key=lambda o: (o.called, _end(o)))
+def _explanation(relevant: Sequence[Operation], total: int, allowed: list[Any], of_key: str) -> str:
+    """The most relevant come first, and the culprit before all."""
+    culprit = relevant[0]
+    shown = sorted(relevant[:LINES_MAX], key=_begin)
     lines = [f"not linearizable: no order of the operations{of_key} explains these results"]
-    if len(in_time) > LINES_MAX:
-        lines.append(f"  ... {len(in_time) - LINES_MAX} earlier ones, and")
-    shown = in_time[-LINES_MAX:]
     for operation, line in zip(shown, _table(shown), strict=True):
         lines.append(f"  {line}   <- not explained" if operation is culprit else f"  {line}")
+    if len(relevant) > len(shown):
+        lines.append(f"  and those of {len(relevant) - len(shown)} more")
     lines.append(f"there the model allows {_call(culprit.command)} -> {_alternatives(allowed)}")
-    if total > len(in_time):
-        lines.append(f"how {total - len(in_time)} other operations ended makes no difference")
+    if total > len(relevant):
+        lines.append(f"{total - len(relevant)} others make no difference, however they ended")
     return "\n".join(lines)
 
 
