@@ -44,6 +44,27 @@ def test_the_first_reply_says_who_is_waited_for() -> None:
     assert call.waits_for == {"ann", "cid"}
 
 
+@pytest.mark.parametrize("wanted", [ALL, MAJORITY, 2])
+def test_a_member_that_does_not_know_who_was_asked_leaves_that_to_others(wanted: Replies) -> None:
+    call = Call(wanted)
+    call.replied("bob", (), "BOB")
+    assert not call.done
+    with pytest.raises(TooFewRepliesError, match="1 replies, of who does not know"):
+        call.outcome()
+    call.replied("cid", GROUP, "CID")
+    call.replied("bob", (), "BOB")
+    assert call.done == (wanted != ALL)
+    call.replied("ann", (), "ANN")
+    assert call.outcome() == {"ann": "ANN", "bob": "BOB", "cid": "CID"}
+
+
+def test_the_first_reply_of_whomever_is_one() -> None:
+    call = Call(FIRST)
+    call.replied("bob", (), "BOB")
+    assert call.done
+    assert call.outcome() == {"bob": "BOB"}
+
+
 def test_who_has_left_is_not_waited_for() -> None:
     call = replied(ALL, "ann", "bob")
     call.left(GROUP, ["cid"])

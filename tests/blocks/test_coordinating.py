@@ -219,7 +219,7 @@ def test_who_waits_and_is_closed_is_told(start: Start) -> None:
     ann, bob = start(Lock, "ann"), start(Lock, "bob")
     ann.acquire()
     waiting = in_thread(bob.acquire)
-    waits_in_line(ann, 2)
+    waits_in_line(bob, 2)
     bob.close()
     (error,) = heard(waiting, 1)
     assert isinstance(error, IllegalStateError)

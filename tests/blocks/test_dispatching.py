@@ -251,6 +251,17 @@ def test_a_member_tells_callers_who_has_left_while_they_may_wait() -> None:
     assert notice == Reply("inbox", "2", None, {ASKED: "ann bob cid", LEFT: "cid"})
 
 
+def test_who_was_asked_is_who_got_the_message_and_not_who_is_there_now() -> None:
+    block = Responder(lambda message: message.body)
+    block.name = "bob"
+    (reply,) = block.heard(Heard("x", "inbox", "1", members=NAMES), 0.0)
+    assert isinstance(reply, Reply)
+    assert reply.properties[ASKED] == "ann bob cid"
+    (reply,) = block.heard(Heard("x", "inbox", "2"), 0.0)  # it is back, and does not know
+    assert isinstance(reply, Reply)
+    assert reply.properties[ASKED] == ""
+
+
 # -- In time ---------------------------------------------------------------------------------------
 
 

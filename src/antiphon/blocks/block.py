@@ -20,6 +20,7 @@ class Heard(NamedTuple):
     reply_to: Any = None  # an address for replies, if its sender waits for them
     call: str = ""  # by which the sender knows the reply
     properties: Mapping[str, Any] = {}
+    members: tuple[str, ...] = ()  # who gets it; empty: a durable member that is back may not know
 
 
 class Multicast(NamedTuple):

@@ -39,12 +39,13 @@ class Call:
 
     def __init__(self, wanted: Replies) -> None:
         self._wanted = wanted
-        self._asked: frozenset[str] | None = None  # until the first reply says
+        self._asked: frozenset[str] | None = None  # until a reply says
         self._left: set[str] = set()
         self.replies: dict[str, Any] = {}  # by member; an exception is what it raised
 
     def replied(self, member: str, asked: Iterable[str], value: Any) -> None:
-        self._asked = frozenset(asked)
+        """Nobody was asked: the member does not know who was."""
+        self._asked = frozenset(asked) or self._asked
         self.replies.setdefault(member, value)
 
     def left(self, asked: Iterable[str], members: Iterable[str]) -> None:
@@ -58,9 +59,12 @@ class Call:
 
     @property
     def done(self) -> bool:
-        if self._asked is None:
-            return self._wanted == NONE
-        return len(self.replies) >= self._needed or not self.waits_for
+        return self._enough or (self._asked is not None and not self.waits_for)
+
+    @property
+    def _enough(self) -> bool:
+        known = self._asked is not None or isinstance(self._wanted, int)
+        return known and len(self.replies) >= self._needed
 
     @property
     def _needed(self) -> int:
@@ -71,16 +75,20 @@ class Call:
 
     def outcome(self, why: str = "") -> dict[str, Any]:
         """Of a call that is done, or is waited for no longer: `why`, if not for the time."""
-        enough = self._asked is not None and len(self.replies) >= self._needed
-        if self._wanted == NONE or enough or (self._wanted == ALL and self.done):
+        if self._enough or (self._wanted == ALL and self.done):
             return self.replies
         raise TooFewRepliesError(self._complaint(why), self.replies)
 
     def _complaint(self, why: str) -> str:
-        if self._asked is None:
+        if self._asked is None and not self.replies:
             known = why or "the group may have no member that handles calls"
             return f"nobody has replied: {known}"
-        got = f"{len(self.replies)} of {self._needed} replies from a group of {len(self._asked)}"
+        if self._asked is None:
+            got = f"{len(self.replies)} replies, of who does not know how many there should be"
+        else:
+            got = (
+                f"{len(self.replies)} of {self._needed} replies from a group of {len(self._asked)}"
+            )
         parts = [why, got] if why else [got]
         if self.waits_for:
             parts.append(f"none from {_names(self.waits_for)}")

@@ -316,7 +316,8 @@ def views_of(event: antiphon.ViewMessage) -> Iterator[View]:
 
 def heard_in(event: antiphon.Message) -> Heard:
     call = event.correlation_id or ""
-    return Heard(body_of(event), event.reply_to, call, event.properties)
+    members = event.view.members if event.view is not None else ()
+    return Heard(body_of(event), event.reply_to, call, event.properties, members)
 
 
 def body_of(event: antiphon.Message) -> Any:

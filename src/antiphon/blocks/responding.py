@@ -73,8 +73,9 @@ class Responder(Block):
     def reply(self, message: Heard, answer: Answer, now: float) -> Reply:
         patience = message.properties.get(PATIENCE)
         until = now + (patience if isinstance(patience, int | float) else FOR_EVER)
-        self._asked.add(message.reply_to, message.call, self._members, until)
-        properties = {MEMBER: self.name, ASKED: " ".join(self._members)}
+        asked = message.members or self._members
+        self._asked.add(message.reply_to, message.call, asked, until)
+        properties = {MEMBER: self.name, ASKED: " ".join(asked)}
         body = answer.value
         if answer.error is not None:
             properties[ERROR], body = describe(answer.error)
