@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from antiphon.blocks import passive
 from antiphon.blocks.passive import (
     Answer,
     Call,
@@ -14,9 +15,10 @@ from antiphon.blocks.passive import (
     Invocation,
     Kind,
     PassiveReplica,
+    Update,
 )
-from antiphon.blocks.service import ReplicatedService, Request, decode_outcome
-from antiphon.errors import FormatError
+from antiphon.blocks.service import Outcome, ReplicatedService, Request, decode_outcome
+from antiphon.errors import FormatError, JMSError
 from antiphon.formats import values
 
 KINDS = {"bank": Kind.PESSIMISTIC, "shop": Kind.OPTIMISTIC}
@@ -276,6 +278,49 @@ def test_a_target_must_be_known(target: str) -> None:
     else:
         with pytest.raises(ValueError, match="no target 'nowhere': bank, shop"):
             outcome(group.next()[1])
+
+
+def test_an_update_of_another_primary_of_the_same_view_counts_everywhere() -> None:
+    """A member that is replaced by a namesake is away for a moment, in one view."""
+    group = Group()
+    group.change_view("b")
+    group.request("plain")
+    group.outside.clear()
+    update = Update(2, "me", 2, Outcome("by b").encode(), values.encode(["by b"]), True, [])
+    group.said.append(Request("me", 2, 0, "book").encode())
+    group.deliver(1)
+    announced = group.said.pop(0)  # the call that b is about to make
+    group.said = [values.encode(("update", *update)), announced]
+    group.deliver()
+    assert group.b.service.snapshot() == values.encode(["by b"])
+    assert outcome(group.next()[1]) == "by b"
+    assert ends(group) == [("b", "bank", Fate.UNDO)]
+    assert group.outside == []
+
+
+def test_a_compensation_that_cannot_travel_is_an_error_of_the_service() -> None:
+    class Odd(Buying):
+        def apply(self, command: Any) -> Any:
+            yield Invocation("shop", "hello", compensation=object())
+
+    replica = PassiveReplica(Odd(), "a", KINDS)
+    replica.viewed(1, ("a",))
+    (cast,) = replica.heard(Request("me", 1, 0, "x").encode())
+    assert isinstance(cast, Cast)
+    answer = replica.heard(cast.data)[0]
+    with pytest.raises(JMSError):
+        outcome(answer)
+
+
+def test_too_many_requests_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passive, "WAITING_MAX", 3)
+    group = Group()
+    for number in range(1, 6):
+        group.request("book", number)
+    refused = [effect for _, effect in group.outside if isinstance(effect, Answer)]
+    assert len(refused) == 4  # two requests, at two replicas
+    with pytest.raises(RuntimeError, match="try later"):
+        outcome(refused[0])
 
 
 def test_requests_wait_for_each_other() -> None:

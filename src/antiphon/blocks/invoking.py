@@ -102,7 +102,7 @@ class PassiveBlock(Responder):
                 yield Settle(effect.key, effect.outcome)
                 caller = self._callers.pop(effect.key, None)
                 if caller is not None and effect.is_primary:
-                    yield self.reply(caller, Replied(effect.outcome), now)
+                    yield self.reply(caller, Replied(effect.outcome))
             else:
                 yield Tell(effect)
 

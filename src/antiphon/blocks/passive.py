@@ -38,8 +38,13 @@ from antiphon.blocks.service import (
     Results,
     decode_request,
 )
-from antiphon.errors import FormatError
+from antiphon.errors import FormatError, MessageFormatError
 from antiphon.formats import values
+
+WAITING_MAX = 10_000
+"""Requests that wait to be carried out; more are refused."""
+
+_TOO_MANY = Outcome(None, ("RuntimeError", "too many requests wait here: try later")).encode()
 
 Key = tuple[str, int]
 """A request: its client, and its number there."""
@@ -91,7 +96,7 @@ class Update(NamedTuple):
     outcome: bytes
     state: bytes
     commits: bool
-    failed: list[str]  # calls of it that raised: they may have left something all the same
+    lasting: list[str]  # its calls that last: all others of this request are undone
 
 
 # -- Effects --------------------------------------------------------------------------------------
@@ -140,7 +145,8 @@ class _Running:
         self.request = request
         self.steps: Generator[Any, Any, Any] | None = None  # of its `apply`
         self.call: Call | None = None  # its call that is to be made, or has been
-        self.failed: list[str] = []  # calls
+        self.update = b""  # what it came to, on its way
+        self.lasting: list[str] = []  # calls that were carried out
 
 
 class PassiveReplica:
@@ -191,7 +197,7 @@ class PassiveReplica:
             case ("undo", *fields):
                 return self._on_undo(Undo(*fields))
             case ("update", *fields):
-                return self._on_update(Update(*fields))
+                return self._on_update(Update(*fields), data)
             case ("forget", str(id)):
                 self._undos.pop(id, None)
                 self._ended.discard(id)
@@ -208,8 +214,8 @@ class PassiveReplica:
         if running is None or running.call is None or running.call.id != id:
             return []
         running.call = None
-        if error is not None:
-            running.failed.append(id)
+        if error is None:
+            running.lasting.append(id)
         return self._step(running, reply, error)
 
     def ended(self, id: str) -> Effects:
@@ -249,6 +255,9 @@ class PassiveReplica:
         outcome = self._results.find(request)
         if outcome is not None:
             return [Answer(_key(request), outcome, self.is_primary)]
+        if len(self._requests) >= WAITING_MAX and _key(request) not in self._requests:
+            self._results.add(request, _TOO_MANY)
+            return [Answer(_key(request), _TOO_MANY, self.is_primary)]
         self._requests.setdefault(_key(request), request)
         return self._go_on()
 
@@ -281,7 +290,11 @@ class PassiveReplica:
         if wanted.target not in self._targets:
             known = ", ".join(self._targets) or "none"
             return self._step(running, None, ValueError(f"no target {wanted.target!r}: {known}"))
-        return self._prepare(running, wanted)
+        try:
+            return self._prepare(running, wanted)
+        except MessageFormatError as error:  # a compensation that cannot travel
+            running.call = None
+            return self._step(running, None, error)
 
     def _prepare(self, running: _Running, wanted: Invocation) -> Effects:
         """Before a call leaves, everybody must know how to undo it."""
@@ -301,11 +314,13 @@ class PassiveReplica:
         if not commits:
             self.service.restore(self._agreed)
         state = self.service.snapshot() if commits else self._agreed
-        update = Update(self._view, *_key(running.request), data, state, commits, running.failed)
-        return [Cast(values.encode(("update", *update)))]
+        lasting = running.lasting if commits else []
+        update = Update(self._view, *_key(running.request), data, state, commits, lasting)
+        running.update = values.encode(("update", *update))
+        return [Cast(running.update)]
 
     def _abandon(self) -> None:
-        """Whatever it came to would be void: as if it had not begun."""
+        """Whatever this replica is busy with would be void: back to what all agree on."""
         running, self._running = self._running, None
         if running is not None and running.steps is not None:
             running.steps.close()
@@ -314,7 +329,7 @@ class PassiveReplica:
     # -- What the primary says to the others, itself included -----------------------------------
 
     def _on_undo(self, undo: Undo) -> Effects:
-        if undo.view != self._view:
+        if undo.view != self._view or undo.parent not in self._requests:
             self._undos[undo.id] = (undo, Fate.UNDO)  # and no call is made
             return self._end_one(undo, Fate.UNDO) if self.is_primary else []
         self._undos[undo.id] = (undo, None)
@@ -323,20 +338,21 @@ class PassiveReplica:
             return [running.call]
         return []
 
-    def _on_update(self, update: Update) -> Effects:
+    def _on_update(self, update: Update, data: bytes) -> Effects:
         key = (update.client, update.number)
         request = self._requests.get(key)
         if update.view != self._view or request is None:
             return []  # void
         del self._requests[key]
         self._results.add(request, update.outcome)
-        self._running = None
-        if not self.is_primary:
-            self.service.restore(update.state)
         self._agreed = update.state
+        if self._running is not None and self._running.update == data:
+            self._running = None  # and the service is in that state already
+        else:
+            self._abandon()
         for undo, _ in [*self._undos.values()]:
-            if undo.parent == key and undo.view == update.view:
-                lasts = update.commits and undo.id not in update.failed
+            if undo.parent == key:
+                lasts = undo.id in update.lasting
                 self._undos[undo.id] = (undo, Fate.COMMIT if lasts else Fate.UNDO)
         answer = Answer(key, update.outcome, self.is_primary)
         return [answer, *self._end_all(), *self._go_on()]

@@ -64,18 +64,21 @@ class Responder(Block):
         return self.answered(message, answer_of(self._handler, message), now)
 
     def answered(self, message: Heard, answer: Answer, now: float) -> Effects:
-        """The handler has come to this; whoever waits for it gets it."""
+        """The handler has come to this; whoever waits for it gets it, and is told if others who
+        were asked leave."""
         if message.reply_to is not None:
-            yield self.reply(message, answer, now)
+            patience = message.properties.get(PATIENCE)
+            until = now + (patience if isinstance(patience, int | float) else FOR_EVER)
+            self._asked.add(message.reply_to, message.call, self._asked_with(message), until)
+            yield self.reply(message, answer)
         elif answer.error is not None:
             logger.warning("a handler raised, and nobody waits for it", exc_info=answer.error)
 
-    def reply(self, message: Heard, answer: Answer, now: float) -> Reply:
-        patience = message.properties.get(PATIENCE)
-        until = now + (patience if isinstance(patience, int | float) else FOR_EVER)
-        asked = message.members or self._members
-        self._asked.add(message.reply_to, message.call, asked, until)
-        properties = {MEMBER: self.name, ASKED: " ".join(asked)}
+    def _asked_with(self, message: Heard) -> tuple[str, ...]:
+        return message.members or self._members
+
+    def reply(self, message: Heard, answer: Answer) -> Reply:
+        properties = {MEMBER: self.name, ASKED: " ".join(self._asked_with(message))}
         body = answer.value
         if answer.error is not None:
             properties[ERROR], body = describe(answer.error)

@@ -82,7 +82,7 @@ class ServiceBlock(Responder):
         if outcome is None:
             done = attempt(lambda _: self._apply(self.replica.service, request), None)
             outcome = self.replica.finish(request, done)
-        return self.finished(message, request, outcome, now)
+        return self.finished(message, request, outcome)
 
     def begin(self, message: Heard) -> tuple[Request, bytes | None] | None:
         """The request, and its outcome if it has one; None: the message is none."""
@@ -92,10 +92,10 @@ class ServiceBlock(Responder):
             logger.warning("a message to a replicated service is no request: %s", error)
             return None
 
-    def finished(self, message: Heard, request: Request, outcome: bytes, now: float) -> Effects:
+    def finished(self, message: Heard, request: Request, outcome: bytes) -> Effects:
         yield Settle((request.client, request.number), outcome)
         if message.reply_to is not None:
-            yield self.reply(message, Answer(outcome), now)
+            yield self.reply(message, Answer(outcome))
 
     def snapshot(self) -> bytes:
         return values.encode((self._view, self.replica.snapshot()))

@@ -317,12 +317,7 @@ def _check_call(world: InvocationWorld, undo: Undo, update: Update | None) -> No
     target = world.targets[undo.target]
     if target.is_open(undo.id):
         raise Violation(f"6 and 7, termination: {undo.id} is still open at {undo.target}")
-    lasts = (
-        update is not None
-        and update.view == undo.view
-        and update.commits
-        and undo.id not in update.failed
-    )
+    lasts = update is not None and undo.id in update.lasting
     if lasts and not target.has_effect(undo.id):
         raise Violation(f"7, remote commit atomicity: {undo.id} has no effect at {undo.target}")
     if not lasts and target.has_effect(undo.id):

@@ -62,7 +62,7 @@ class _ServiceHost(Host[ServiceBlock]):
         request, outcome = begun
         if outcome is None:
             outcome = self.block.replica.finish(request, await self._attempt(request))
-        return self.block.finished(message, request, outcome, time.monotonic())
+        return self.block.finished(message, request, outcome)
 
     async def _attempt(self, request: Request) -> Outcome:
         try:
