@@ -16,6 +16,10 @@ from antiphon.blocks import (
     ReplicatedService,
     ServiceClient,
 )
+from antiphon.blocks.block import Heard
+from antiphon.blocks.invoking import Leaving
+from antiphon.blocks.service import Request, Requests
+from antiphon.blocks.serving import ServiceBlock
 from antiphon.formats import values
 
 
@@ -33,6 +37,8 @@ class Ledger:
         self.reached = threading.Semaphore(0)
         self._lock = threading.Lock()
         self.troubles = 0  # so many calls fail without a word of what came of them
+        self.ends = threading.Event()  # not set: nothing is ended
+        self.ends.set()
 
     def call(self, id: str, request: Any) -> Any:
         with self._lock:
@@ -50,6 +56,7 @@ class Ledger:
         return f"{request} done"
 
     def commit(self, id: str) -> None:
+        assert self.ends.wait(30)
         with self._lock:
             if id in self.open:
                 self.lasting[id] = self.open.pop(id)
@@ -193,3 +200,38 @@ def test_a_service_with_coroutines_is_refused_here() -> None:
 
     with antiphon.connect("embedded:slow") as ctx, pytest.raises(TypeError, match="aio"):
         Replica(ctx, "slow", Slow())
+
+
+def test_an_active_replica_that_is_closed_does_not_answer_for_the_others() -> None:
+    with ExitStack() as stack:
+        agency = Agency(stack, "embedded:active-closed", False)
+        agency.flights.troubles = 1_000_000
+        got: list[Any] = []
+        thread = threading.Thread(target=lambda: got.append(agency.client.call("rome", 30)))
+        thread.start()
+        while agency.flights.calls < 3:
+            thread.join(0.01)
+        agency.replicas[0].close()
+        agency.flights.troubles = 0
+        thread.join(30)
+        assert got == [("rome done", "rome done")]
+
+
+def test_a_target_that_ends_nothing_holds_up_nobody_else(passive: Agency) -> None:
+    passive.flights.ends.clear()
+    trips = [f"trip {n}" for n in range(8)]
+    assert [passive.client.call(trip)[0] for trip in trips] == [f"{trip} done" for trip in trips]
+    assert len(passive.flights.open) == 8
+    passive.flights.ends.set()
+    passive.replicas[0].wait_until(lambda _: not passive.flights.open, 20)
+    assert passive.lasting() == (trips, trips)
+
+
+def test_a_command_that_was_given_up_has_no_outcome_here() -> None:
+    def leave(service: ReplicatedService, request: Request) -> Any:
+        raise Leaving
+
+    request = Requests("me").next("rome").encode()
+    block = ServiceBlock(Trips(), leave)
+    assert list(block.heard(Heard(request, reply_to="somebody"), 0.0)) == []
+    assert block.replica.begin(request)[1] is None

@@ -45,6 +45,10 @@ class Target(Protocol):
         """As if the call had not been: after this it will never take effect."""
 
 
+class Leaving(BaseException):
+    """The replica is closed while it waits for a target: its command has no outcome here."""
+
+
 def end_at(target: Target, end: End) -> None:
     if end.fate is Fate.COMMIT:
         target.commit(end.id)

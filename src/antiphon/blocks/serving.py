@@ -26,7 +26,7 @@ from antiphon.api.message import View
 from antiphon.blocks.block import Effects, Heard, Settle
 from antiphon.blocks.errors import TooFewRepliesError
 from antiphon.blocks.hosting import TIMEOUT_S, Closing, GroupClient, Host, Hosted
-from antiphon.blocks.invoking import ActiveCalls, PassiveBlock, Target, end_at
+from antiphon.blocks.invoking import ActiveCalls, Leaving, PassiveBlock, Target, end_at
 from antiphon.blocks.passive import Call, End
 from antiphon.blocks.responding import Answer, Responder
 from antiphon.blocks.service import (
@@ -37,7 +37,7 @@ from antiphon.blocks.service import (
     attempt,
     decode_outcome,
 )
-from antiphon.errors import FormatError, IllegalStateError, OutcomeUnknownError
+from antiphon.errors import FormatError, OutcomeUnknownError
 from antiphon.formats import values
 
 logger = logging.getLogger("antiphon.blocks")
@@ -80,7 +80,10 @@ class ServiceBlock(Responder):
             return ()
         request, outcome = begun
         if outcome is None:
-            done = attempt(lambda _: self._apply(self.replica.service, request), None)
+            try:
+                done = attempt(lambda _: self._apply(self.replica.service, request), None)
+            except Leaving:
+                return ()  # the others carry it out, and answer
             outcome = self.replica.finish(request, done)
         return self.finished(message, request, outcome)
 
@@ -135,7 +138,10 @@ class Replica(Hosted, Closing, Generic[AnyService]):
         self._lock = threading.Lock()
         self._targets = dict(targets or {})
         self._closing = threading.Event()
-        self._workers = ThreadPoolExecutor(thread_name_prefix="antiphon-targets")
+        # A thread for calls, of which there is one at a time, and one for the ends at each target:
+        # one that does not answer holds up nobody else.
+        self._workers = {name: _worker() for name in ["", *self._targets]}
+        self._ending: set[str] = set()
         block: Responder
         if passive:
             block = PassiveBlock(service, {n: target.kind for n, target in self._targets.items()})
@@ -174,7 +180,8 @@ class Replica(Hosted, Closing, Generic[AnyService]):
         """Leave the group. What is at targets then is ended by the next primary."""
         self._closing.set()
         self._host.close()
-        self._workers.shutdown(wait=False, cancel_futures=True)
+        for worker in self._workers.values():
+            worker.shutdown(wait=False, cancel_futures=True)
 
     # -- Targets --------------------------------------------------------------------------------
 
@@ -183,9 +190,10 @@ class Replica(Hosted, Closing, Generic[AnyService]):
         if self._closing.is_set():
             return
         if isinstance(effect, Call):
-            self._workers.submit(self._call, effect)
-        else:
-            self._workers.submit(self._end, effect)
+            self._workers[""].submit(self._call, effect)
+        elif effect.id not in self._ending:
+            self._ending.add(effect.id)
+            self._workers[effect.target].submit(self._end, effect)
 
     def _call(self, call: Call) -> None:
         reply: Any = None
@@ -197,19 +205,23 @@ class Replica(Hosted, Closing, Generic[AnyService]):
         self._host.feed(lambda block: block.called(call.id, reply, error, time.monotonic()))
 
     def _end(self, end: End) -> None:
-        while not self._closing.is_set():
-            try:
-                end_at(self._targets[end.target], end)
-            except Exception as error:
-                logger.warning("%s does not end a call, it is asked again: %s", end.target, error)
-                self._pause()
-            else:
-                self._host.feed(lambda block: block.ended(end.id, time.monotonic()))
-                return
+        self._ending.discard(end.id)
+        try:
+            end_at(self._targets[end.target], end)
+        except Exception as error:
+            logger.warning("%s does not end a call, it is asked again: %s", end.target, error)
+            if not self._closing.wait(AGAIN_S):
+                self._at_target(end)  # behind the others that wait there
+        else:
+            self._host.feed(lambda block: block.ended(end.id, time.monotonic()))
 
     def _pause(self) -> None:
         if self._closing.wait(AGAIN_S):
-            raise IllegalStateError("the replica was closed")
+            raise Leaving
+
+
+def _worker() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="antiphon-target")  # begun when it is needed
 
 
 class ServiceClient(Closing):

@@ -29,7 +29,7 @@ from antiphon.blocks.block import Effects
 from antiphon.blocks.calls import FIRST
 from antiphon.blocks.errors import TooFewRepliesError, describe
 from antiphon.blocks.hosting import TIMEOUT_S, heard_in
-from antiphon.blocks.invoking import ActiveCalls, PassiveBlock, Target, end_at
+from antiphon.blocks.invoking import ActiveCalls, Leaving, PassiveBlock, Target, end_at
 from antiphon.blocks.passive import Call, End
 from antiphon.blocks.service import Outcome, Request, Requests, attempt, decode_outcome
 from antiphon.blocks.serving import (
@@ -40,7 +40,7 @@ from antiphon.blocks.serving import (
     no_outcome,
     outcome_in,
 )
-from antiphon.errors import IllegalStateError, JMSError
+from antiphon.errors import JMSError
 
 logger = logging.getLogger("antiphon.blocks")
 
@@ -61,7 +61,11 @@ class _ServiceHost(Host[ServiceBlock]):
             return ()
         request, outcome = begun
         if outcome is None:
-            outcome = self.block.replica.finish(request, await self._attempt(request))
+            try:
+                done = await self._attempt(request)
+            except Leaving:
+                return ()  # the others carry it out, and answer
+            outcome = self.block.replica.finish(request, done)
         return self.block.finished(message, request, outcome)
 
     async def _attempt(self, request: Request) -> Outcome:
@@ -91,6 +95,7 @@ class Replica(Hosted, Generic[AnyService]):
         self._targets = dict(targets or {})
         self._closing = threading.Event()
         self._at_work: set[asyncio.Task[None]] = set()
+        self._ending: set[str] = set()
         if passive:
             block = PassiveBlock(service, {n: target.kind for n, target in self._targets.items()})
             self._host: Host[Any] = Host(ctx, group, block, name=name, told=self._at_target)
@@ -142,6 +147,10 @@ class Replica(Hosted, Generic[AnyService]):
 
     async def _at_target(self, effect: Call | End) -> None:
         """What a passive replica has to say to a target, which may take long."""
+        if isinstance(effect, End):
+            if effect.id in self._ending:
+                return
+            self._ending.add(effect.id)
         work = self._call(effect) if isinstance(effect, Call) else self._end(effect)
         task = asyncio.get_running_loop().create_task(work)
         self._at_work.add(task)
@@ -164,13 +173,14 @@ class Replica(Hosted, Generic[AnyService]):
                 logger.warning("%s does not end a call, it is asked again: %s", end.target, error)
                 await asyncio.sleep(AGAIN_S)
             else:
+                self._ending.discard(end.id)
                 await self._host.feed(lambda block: block.ended(end.id, time.monotonic()))
                 return
 
     def _pause(self) -> None:
         """In a thread."""
         if self._closing.wait(AGAIN_S):
-            raise IllegalStateError("the replica was closed")
+            raise Leaving
 
     async def _undo(self, command: Any) -> None:
         """After all that was sent here, also by who is cancelled now. Who is no member any more
