@@ -32,9 +32,13 @@ class Shelf:
     def __init__(self) -> None:
         self._packs: list[tuple[Row, bytes]] = []
         self.reads = 0
+        self.remembered: dict[int, bytes] = {}
 
     def put(self, row: Row, payload: bytes) -> None:
         self._packs.append((row, payload))
+
+    def fresh(self, position: int) -> bytes | None:
+        return self.remembered.get(position)
 
     def pack(self, position: int) -> tuple[Row, bytes] | None:
         for row, payload in self._packs:
@@ -129,6 +133,8 @@ class Client:
 
 
 class House:
+    remembers = True  # its servers have in memory what was just accepted
+
     def __init__(self, servers: int = 1, *, local: bool = False, **settings: int) -> None:
         """`local`: with local contexts."""
         self.now_ms = 0
@@ -189,11 +195,16 @@ class House:
         entries = [] if self.paused or server.lags else self.log[server.applied :]
         accepted = [a for entry in entries for a in server.broker.apply(entry)]
         server.applied += len(entries)
+        payloads = [self.log[(a.source or a.index) - 1].payload for a in accepted]
+        if self.remembers:
+            server.shelf.remembered = {
+                a.position: p for a, p in zip(accepted, payloads, strict=True)
+            }
         home.applied(tuple(accepted), server.broker.take_events(), self.now_ms)
         # A journal has the rows only now: a home must not count on them before.
-        for a in accepted:
+        for a, payload in zip(accepted, payloads, strict=True):
             row = Row(a.index, a.position, a.count, 0, a.stamp, a.view, a.destination)
-            server.shelf.put(row, self.log[(a.source or a.index) - 1].payload)
+            server.shelf.put(row, payload)
         more = home.dispatch()
         self.carry_out(server)
         for (node, link), client in self._clients.items():

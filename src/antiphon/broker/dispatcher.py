@@ -9,9 +9,10 @@ and not acknowledged by the client, and at most `RESERVE` times as many beyond w
 machine knows to be acknowledged. For one connection at most `delivery_bytes` are on their way; the
 rest follows when it has drained.
 
-A consumer of a topic that keeps up is *caught up*: new packs are handed to it as they are accepted.
-One that does not *lags*: it costs a number here, and reads from the journal when its window opens.
-Nobody's reading lasts longer than `TURN_BYTES` before everybody else has a turn.
+A consumer of a topic that keeps up is *caught up*: new packs are handed to it as they are accepted,
+from memory, before this server has written them: a majority has. One that does not *lags*: it costs
+a number here, and reads from the journal when its window opens. Nobody's reading lasts longer than
+`TURN_BYTES` before everybody else has a turn.
 
 What a consumer of a topic is not sent, its client cannot acknowledge. So that it does not stay in
 the journal for ever, the floor is moved past it from here, now and then (`pass_over`).
@@ -60,6 +61,9 @@ class PackSource(Protocol):
     def pack(self, position: int) -> tuple[Row, bytes] | None:
         """The pack that holds this position; None: there is none, or it is gone."""
 
+    def fresh(self, position: int) -> bytes | None:
+        """The pack that begins there, if it was just accepted and is in memory."""
+
     def rows_for(self, pattern: str, first: int, most: int) -> list[Row]:
         """Packs for destinations that match, from position `first` on."""
 
@@ -95,7 +99,8 @@ class Dispatcher:
         self._routes: dict[str, tuple[Audience[TopicReader], ...]] = {}  # a cache
         self._sieve = Sieve(time)
         self._passing = Passing()
-        self._accepted: list[Accepted] = []
+        self._accepted: list[Accepted] = []  # to be handed out when the journal has their rows
+        self._uncounted: set[TopicReader] = set()  # of whom it is not known what they were sent
         self._dispatched = broker.position  # up to here those who are caught up have been served
         self._turn_bytes = 0
         self._on_the_way = 0  # bytes, to all outlets
@@ -168,6 +173,7 @@ class Dispatcher:
             reader.had = min(seen.position, self._broker.position)
             if reader.selector is None:
                 reader.uncounted = (reader.next, reader.had)
+                self._uncounted.add(reader)
                 reader.next = reader.had + 1
         reader.caught_up = reader.next > self._dispatched
         group = self._broker.groups.get(consumer.destination)
@@ -188,6 +194,7 @@ class Dispatcher:
         is sent something more: the journal may not have the rows of what was just applied. What had
         expired before it could be sent counts too: it is not worth reading every pack for."""
         reader.uncounted = None
+        self._uncounted.discard(reader)
         limit = reader.consumer.prefetch * RESERVE
         while position <= upto and reader.unsettled.count < limit:
             rows = self._packs.rows_for(reader.subscription.pattern, position, ROWS_A_READ)
@@ -206,6 +213,7 @@ class Dispatcher:
         reader.outlet.blocked.pop(reader, None)
         if isinstance(reader, TopicReader):
             self._passing.remove(reader)
+            self._uncounted.discard(reader)
             reader.audience.remove(reader)
             if not reader.audience:
                 pattern = reader.subscription.pattern
@@ -239,7 +247,10 @@ class Dispatcher:
     # -- What happens --------------------------------------------------------------------------
 
     def applied(self, accepted: tuple[Accepted, ...]) -> None:
+        """Hand these out at once, as far as they are in memory; the rest waits for `dispatch`."""
         self._accepted += accepted
+        if len(self._accepted) == len(accepted) and not self._uncounted:
+            self._hand_out_accepted(from_memory=True)
 
     def group_changed(self, destination: str) -> None:
         """There is something that its members do not know yet."""
@@ -337,11 +348,7 @@ class Dispatcher:
     def dispatch(self) -> None:
         """Hand out what is new to those who are caught up, and a turn's worth to those who lag.
         The journal has the rows of all that was applied."""
-        accepted, self._accepted = self._accepted, []
-        for one in accepted:
-            self._dispatched = one.position + one.count - 1
-            if route := self._route(one.destination):
-                self._hand_out(one, route)
+        self._hand_out_accepted()
         self._seeking = self.queues.seek()
         self._turn_bytes = 0  # those who lag have a turn of their own
         for _ in range(len(self._ready)):
@@ -356,8 +363,32 @@ class Dispatcher:
             else:
                 self._browse(reader)
 
-    def _hand_out(self, one: Accepted, route: tuple[Audience[TopicReader], ...]) -> None:
-        found: tuple[Row, bytes] | None = None
+    def _hand_out_accepted(self, from_memory: bool = False) -> None:
+        accepted, self._accepted = self._accepted, []
+        for at, one in enumerate(accepted):
+            route = self._route(one.destination)
+            found = self._in_memory(one) if from_memory and route else None
+            if from_memory and route and found is None:
+                self._accepted = accepted[at:]
+                return
+            self._dispatched = one.position + one.count - 1
+            if route:
+                self._hand_out(one, found, route)
+
+    def _in_memory(self, one: Accepted) -> tuple[Row, bytes] | None:
+        pack = self._packs.fresh(one.position)
+        if pack is None:
+            return None
+        row = Row(one.index, one.position, one.count, 0, one.stamp, one.view, one.destination)
+        return row, pack
+
+    def _hand_out(
+        self,
+        one: Accepted,
+        found: tuple[Row, bytes] | None,
+        route: tuple[Audience[TopicReader], ...],
+    ) -> None:
+        """`found`: the pack, if it has been looked for."""
         for audience in route:
             for reader in audience.plain:
                 if one.position + one.count <= reader.next:

@@ -645,6 +645,9 @@ class Home:
         self, accepted: tuple[Accepted, ...], events: tuple[ev.Event, ...], now_ms: int
     ) -> None:
         """The state machine took some entries; its state is as after the last of them."""
+        self._now_ms = now_ms
+        if self._broker.stamp > self._stamped[1]:
+            self._stamped = (now_ms, self._broker.stamp)
         fresh: list[Served] = []
         settled = []  # of packs that are no messages
         groups_changed = False
@@ -678,8 +681,6 @@ class Home:
         if groups_changed and self._relay:
             self._relay.review()
         self._look_at_renewal(now_ms)
-        if self._broker.stamp > self._stamped[1]:
-            self._stamped = (now_ms, self._broker.stamp)
         if "begin" in self._proposals and self._has_begun():
             self._proposals.done("begin")
 

@@ -120,6 +120,14 @@ class Applied(msgspec.Struct, frozen=True):
     digest: int  # the machine's, after the last of them
     events: tuple[Any, ...] = ()  # what the machine has to say; the log does not look into it
 
+    def packs(self) -> Iterator[tuple[int, bytes]]:
+        """Of those accepted that came with these entries: their positions, and they."""
+        payloads = {entry.index: entry.payload for entry in self.entries}
+        for accepted in self.accepted:
+            payload = payloads.get(accepted.source or accepted.index)
+            if payload is not None:  # otherwise it came with an earlier step
+                yield accepted.position, payload
+
 
 class ReadReady(msgspec.Struct, frozen=True):
     """The state machine now reflects all that was committed when `request` was made."""

@@ -11,7 +11,7 @@ from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from antiphon.core.effects import EntriesStored, Persist, Read, ReadPart, ReadReady, Rejected, Send
+from antiphon.core.effects import Read, ReadPart, ReadReady, Rejected, Send
 from antiphon.core.quorum import held_by_majority, majority, tell_each_other
 from antiphon.formats.entry import (
     ANY,
@@ -194,11 +194,11 @@ class Leadership:
         self._uncommitted.append((r.log.last, size))
         self._uncommitted_bytes += size
         if r.settings.volatile:
-            r.stored = r.log.last
+            r.stored = r.log.last  # so that it is said to the others, too
         # Others may write while we do: they are told first, and each counts when it has synced.
         for progress in list(self._progress.values()):
             self._replicate(progress)
-        r.emit(Persist(entries, (EntriesStored(r.log.last, r.epoch),)))
+        r.keep(entries, [])
         if len(r.memberships.current.voters) == 1:
             self.advance_commit()  # otherwise others must have them, too
 

@@ -486,11 +486,7 @@ class Replica:
         new = self._store(entries)
         self._leader_has = max(self._leader_has, m.has)
         if new:
-            if self.settings.volatile:
-                self.stored = match
-            tail: list[Tail] = [EntriesStored(match, new[-1].epoch)]
-            tail += [Send(to, Appended(m.epoch, match, m.round)) for to in self._ack_to()]
-            self._persist(new, tuple(tail))
+            self.keep(new, [Send(to, Appended(m.epoch, match, m.round)) for to in self._ack_to()])
         elif entries or m.round:
             self._acknowledge(match, m.round)
         self.advance(min(m.commit, match))
@@ -750,6 +746,17 @@ class Replica:
 
     def _persist(self, records: tuple[Entry | Promise, ...], then: tuple[Tail, ...]) -> None:
         self._out.append(Persist(records, then))
+
+    def keep(self, entries: tuple[Entry, ...], then: list[Send]) -> None:
+        """Write what is new in the log, and send this when it is held: in memory mode that is so
+        at once, otherwise when it is on disk (and `stored_back` is called)."""
+        last = entries[-1]
+        if self.settings.volatile:
+            self.stored = last.index
+            self._persist(entries, ())
+            self._out += then
+        else:
+            self._persist(entries, (EntriesStored(last.index, last.epoch), *then))
 
     def emit(self, effect: Effect) -> None:
         self._out.append(effect)

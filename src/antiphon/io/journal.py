@@ -130,8 +130,9 @@ class Journal:
             self._pending = []
             unplaced, self._unplaced = self._unplaced, []
             self.index(tuple(unplaced))
-        self._unsynced_tails.append((self._end, tuple(self._pending_tails)))
-        self._pending_tails = []
+        if self._pending_tails or not self._disk.volatile:
+            self._unsynced_tails.append((self._end, tuple(self._pending_tails)))
+            self._pending_tails = []
 
     def begin_sync(self) -> SyncJob | None:
         """What must be synced so that tails can leave; None: none is waiting."""
@@ -304,6 +305,10 @@ class Journal:
             self._cache[position] = payload
             self._cache_bytes += len(payload)
             self._bound_cache()
+
+    def fresh(self, position: int) -> bytes | None:
+        """The pack that begins there, if it is remembered."""
+        return self._cache.get(position)
 
     def counts(self) -> dict[str, int]:
         return {

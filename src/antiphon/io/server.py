@@ -297,11 +297,8 @@ class Server:
         self.journal.append(effect.records, effect.then)
 
     def _applied(self, effect: Applied) -> None:
-        payloads = {entry.index: entry.payload for entry in effect.entries}
-        for accepted in effect.accepted:
-            payload = payloads.get(accepted.source or accepted.index)
-            if payload is not None:  # otherwise it came with an earlier step
-                self.journal.remember(accepted.position, payload)
+        for position, payload in effect.packs():
+            self.journal.remember(position, payload)
         self._accepted += effect.accepted
         self.home.applied(effect.accepted, effect.events, self.now_ms())
         self.clients.carry_out()

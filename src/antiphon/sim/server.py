@@ -248,6 +248,8 @@ class SimServer:
             self.journal.append(effect.records, effect.then)
         elif isinstance(effect, Applied):
             self._index(effect)
+            for position, payload in effect.packs():
+                self.journal.remember(position, payload)
             self.world.applied(self, effect)
             self.applied(effect)
         elif isinstance(effect, Read):
