@@ -16,6 +16,7 @@ from antiphon.broker.home import (
     Tell,
 )
 from antiphon.broker.keeping import OwnJournal
+from antiphon.core.effects import Accepted
 from antiphon.formats import client_wire as cw
 from antiphon.formats import columns, command, pack
 from antiphon.formats.columns import Columns, Extra, Outgoing
@@ -133,8 +134,6 @@ class Client:
 
 
 class House:
-    remembers = True  # its servers have in memory what was just accepted
-
     def __init__(self, servers: int = 1, *, local: bool = False, **settings: int) -> None:
         """`local`: with local contexts."""
         self.now_ms = 0
@@ -150,6 +149,8 @@ class House:
         self.lose_relays = False  # between servers
         self.apart: set[int] = set()  # servers that cannot reach each other
         self.paused = False  # nothing is applied
+        self.one_by_one = False  # entries are applied in steps of their own
+        self.forgotten: set[int] = set()  # packs at these positions are not kept in memory
         self._clients: dict[tuple[int, int], Client] = {}
 
     def connect(self, node: int = 1) -> Client:
@@ -193,24 +194,32 @@ class House:
         home.flush(self.now_ms)
         self.carry_out(server)
         entries = [] if self.paused or server.lags else self.log[server.applied :]
-        accepted = [a for entry in entries for a in server.broker.apply(entry)]
-        server.applied += len(entries)
-        payloads = [self.log[(a.source or a.index) - 1].payload for a in accepted]
-        if self.remembers:
-            server.shelf.remembered = {
-                a.position: p for a, p in zip(accepted, payloads, strict=True)
-            }
-        home.applied(tuple(accepted), server.broker.take_events(), self.now_ms)
+        accepted = [a for some in self._steps(entries) for a in self._apply(server, some)]
         # A journal has the rows only now: a home must not count on them before.
-        for a, payload in zip(accepted, payloads, strict=True):
+        for a in accepted:
             row = Row(a.index, a.position, a.count, 0, a.stamp, a.view, a.destination)
-            server.shelf.put(row, payload)
+            server.shelf.put(row, self._pack_of(a))
         more = home.dispatch()
         self.carry_out(server)
         for (node, link), client in self._clients.items():
             if node == server.node and client.reads:
                 more = home.drained(link) or more
         return bool(entries) or more
+
+    def _steps(self, entries: list[Entry]) -> list[list[Entry]]:
+        return [[entry] for entry in entries] if self.one_by_one else [entries]
+
+    def _apply(self, server: Server, entries: list[Entry]) -> tuple[Accepted, ...]:
+        accepted = tuple(a for entry in entries for a in server.broker.apply(entry))
+        server.applied += len(entries)
+        server.shelf.remembered = {
+            a.position: self._pack_of(a) for a in accepted if a.position not in self.forgotten
+        }
+        server.home.applied(accepted, server.broker.take_events(), self.now_ms)
+        return accepted
+
+    def _pack_of(self, accepted: Accepted) -> bytes:
+        return self.log[(accepted.source or accepted.index) - 1].payload
 
     def carry_out(self, server: Server) -> None:
         for effect in server.home.take():

@@ -183,6 +183,34 @@ def test_what_a_resumed_consumer_has_counts_in_its_window() -> None:
     assert again.deliveries()[1:] == [(1, 4, 4, 1)]
 
 
+def test_what_a_resumed_consumer_has_counts_though_more_comes_in_the_same_step() -> None:
+    house = House(servers=2)
+    sender, client = house.attached(A), house.attached(B)
+    client.say(open_consumer(1, 1, "topic:t", prefetch=3))
+    other = house.servers[2]
+    other.lags = True
+    sender.say(publish(A, 1, 2))
+    again = house.connect(2)
+    again.attach(B, attempt=2, seen=(cw.Seen(1, 2, ()),))
+    sender.say(publish(A, 3), publish(A, 4))
+    other.lags = False
+    house.settle()
+    assert again.deliveries() == [(1, 3, 3, 1)]
+
+
+def test_what_is_in_memory_does_not_overtake_what_has_to_be_read() -> None:
+    house = House()
+    house.one_by_one = True
+    house.forgotten = {2}
+    client = house.attached(A)
+    client.say(open_consumer(1, 1, "topic:t"))
+    house.paused = True
+    client.say(*(publish(A, n) for n in (1, 2, 3)))
+    house.paused = False
+    house.settle()
+    assert client.deliveries() == [(1, 1, 1, 1), (1, 2, 2, 1), (1, 3, 3, 1)]
+
+
 def test_who_claims_to_have_everything_gets_nothing_old_and_does_no_harm() -> None:
     house = House()
     client = house.attached(A)

@@ -58,7 +58,7 @@ from antiphon.errors import (
 from antiphon.formats import client_wire as cw
 from antiphon.formats.destination import DEAD_LETTERS
 
-PREFETCH_TOPIC, PREFETCH_QUEUE = 16_384, 1000
+PREFETCH_TOPIC, PREFETCH_QUEUE = 65_536, 1000
 """Messages that a consumer has here and has not acknowledged: enough to keep it busy while the next
 ones are on their way. Of a queue it is less, since what one consumer has the others do not get."""
 

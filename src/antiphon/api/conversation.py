@@ -321,6 +321,7 @@ class Conversation:
 
     def _after(self, transaction: Transaction, request: Request) -> Request:
         request.transaction = transaction
+        self._outbox.seal()  # it has no more messages to come
         return request
 
     def open_producer(self, name: str) -> Request:

@@ -167,7 +167,7 @@ class Outbox:
         self._held_bytes = 0
         self._room: Ticket | None = None
         self.has_room = True
-        self.may_leave = True  # what is put in now could leave at once
+        self.may_leave = True  # what is put in now could leave at once, although it could grow
         self.due_ms: int | None = None  # when what has gathered leaves, full or not
         self.streams: dict[int, Stream] = {0: Stream(0, 0)}
         self.pack_max = PACK_MAX
@@ -198,7 +198,7 @@ class Outbox:
             or batch.key != key
         ):
             self._check_size(size)
-            self._seal()
+            self.seal()
             if not self.has_room:
                 return None
             batch = self._open = stream.open = Batch(
@@ -209,7 +209,7 @@ class Outbox:
         batch.add(message, size)
         batch.giver = None
         if batch.size >= self._bytes_max:
-            self._seal()
+            self.seal()
         return batch
 
     def more(self, giver: object, kind: int, body: bytes, timestamp: int) -> Batch | None:
@@ -229,7 +229,7 @@ class Outbox:
         batch.times.append(timestamp)
         return batch
 
-    def _seal(self) -> None:
+    def seal(self) -> None:
         """The open batch takes no more; now it is counted."""
         batch = self._open
         if batch is None:
@@ -249,7 +249,7 @@ class Outbox:
         """The same for the body of a pack, which becomes one as it is."""
         size = len(body) + count * MESSAGE_BYTES
         self._check_size(size)
-        self._seal()
+        self.seal()
         if not self.has_room:
             return None
         batch = Batch(stream, destination, flags, None, self.neglected)
@@ -283,27 +283,30 @@ class Outbox:
         """The packs that may leave now."""
         self._packing.observe(self._answered_count, now_ms)
         self._messages_max = self._packing.messages_max
-        while self._gathering and self.may_leave and self._is_ripe(self._gathering[0], now_ms):
+        while self._gathering and self._may_leave(self._gathering[0], now_ms):
             batch = self._gathering.popleft()
             if batch is self._open:
-                self._seal()
+                self.seal()
             self.due_ms = None
             batch.close(self._session)
             batch.stream.unanswered.append(batch)
             self._flies(1)
             yield batch.pack
 
-    def _is_ripe(self, batch: Batch, now_ms: int) -> bool:
-        """It takes no more messages, or has waited long enough for them."""
+    def _may_leave(self, batch: Batch, now_ms: int) -> bool:
+        """It takes no more messages, or has waited long enough for them; and not too many are on
+        their way."""
         if batch is not self._open or batch.count >= self._messages_max:
-            return True
+            return self._packing.may_leave(self._in_flight, grows=False)
+        if not self.may_leave:
+            return False
         if self.due_ms is None:
             self.due_ms = now_ms + self._packing.wait_ms
         return now_ms >= self.due_ms
 
     def _flies(self, more: int) -> None:
         self._in_flight += more
-        self.may_leave = self._packing.may_leave(self._in_flight)
+        self.may_leave = self._packing.may_leave(self._in_flight, grows=True)
 
     def unanswered(self) -> list[bytes]:
         """Everything that has left and must be sent again on a new connection."""
@@ -333,7 +336,7 @@ class Outbox:
 
     def fail(self, sent: JMSError, unsent: JMSError) -> list[Ticket]:
         """Nothing more will be answered, nor taken in."""
-        self._seal()
+        self.seal()
         settled: list[Ticket] = []
         for stream in self.streams.values():
             while stream.unanswered:

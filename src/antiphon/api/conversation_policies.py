@@ -1,9 +1,10 @@
 """When a pack leaves, and how many messages make one: the packing policies.
 
-`adaptive`, the default, clocks itself. With fewer than `PACKS_IN_FLIGHT` packs unanswered, what
+`adaptive`, the default, clocks itself. With fewer than `GROWING_IN_FLIGHT` packs unanswered, what
 there is leaves at once; otherwise messages gather and leave together when an answer comes. So there
 is no pause to tune: a lone message does not wait, and under load packs grow until the servers keep
-up.
+up. What cannot grow any more (it is full, or the next message goes elsewhere) gains nothing by
+waiting, and leaves with up to `PACKS_IN_FLIGHT` unanswered.
 
 The others are JBora's (its section 5), to be compared with it. `off`: every message is a pack.
 `fixed=N`: N messages are one. `hill-climbing`: N is sought, one step at a time, where the rate of
@@ -17,11 +18,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
-PACKS_IN_FLIGHT = 4
+GROWING_IN_FLIGHT, PACKS_IN_FLIGHT = 2, 4
 PACK_BYTES = 1 << 20
 """Beyond this a pack takes no more messages; a larger message is a pack of its own."""
 
-PACK_MESSAGES = 4096
+PACK_MESSAGES = 16_384  # so many empty ones have that size, as they are counted
 WAIT_MS = 20
 DEGREE_MAX = 128
 STEP_S = 10.0
@@ -36,8 +37,9 @@ class Packing(Protocol):
     wait_ms: int
     """So long a pack that could take more messages waits for them."""
 
-    def may_leave(self, in_flight: int) -> bool:
-        """`in_flight`: packs that were sent and not answered."""
+    def may_leave(self, in_flight: int, grows: bool) -> bool:
+        """`in_flight`: packs that were sent and not answered; `grows`: this one could take more
+        messages."""
 
     def observe(self, answered: int, now_ms: int) -> None:
         """So many messages were answered until now, in all. Called whenever packs could leave."""
@@ -48,8 +50,8 @@ class SelfClocking:
     messages_max = PACK_MESSAGES
     wait_ms = 0
 
-    def may_leave(self, in_flight: int) -> bool:
-        return in_flight < PACKS_IN_FLIGHT
+    def may_leave(self, in_flight: int, grows: bool) -> bool:
+        return in_flight < (GROWING_IN_FLIGHT if grows else PACKS_IN_FLIGHT)
 
     def observe(self, answered: int, now_ms: int) -> None:
         pass
@@ -62,7 +64,7 @@ class Fixed:
     def __init__(self, messages: int) -> None:
         self.messages_max = messages
 
-    def may_leave(self, in_flight: int) -> bool:
+    def may_leave(self, in_flight: int, grows: bool) -> bool:
         return True
 
     def observe(self, answered: int, now_ms: int) -> None:

@@ -100,7 +100,7 @@ class Dispatcher:
         self._sieve = Sieve(time)
         self._passing = Passing()
         self._accepted: list[Accepted] = []  # to be handed out when the journal has their rows
-        self._uncounted: set[TopicReader] = set()  # of whom it is not known what they were sent
+        self._uncounted: dict[TopicReader, Range] = {}  # clients came with this from elsewhere
         self._dispatched = broker.position  # up to here those who are caught up have been served
         self._turn_bytes = 0
         self._on_the_way = 0  # bytes, to all outlets
@@ -173,7 +173,7 @@ class Dispatcher:
             reader.had = min(seen.position, self._broker.position)
             if reader.selector is None:
                 reader.uncounted = (reader.next, reader.had)
-                self._uncounted.add(reader)
+                self._uncounted[reader] = reader.uncounted
                 reader.next = reader.had + 1
         reader.caught_up = reader.next > self._dispatched
         group = self._broker.groups.get(consumer.destination)
@@ -189,12 +189,11 @@ class Dispatcher:
         text = "another member has taken its place in the group, or it was removed"
         self._tell(link, cw.ConsumerEnded(consumer, "IllegalStateError", text))
 
-    def _recount(self, reader: TopicReader, position: int, upto: int) -> None:
-        """The client has all of this, of which this server has sent nothing itself. Not before it
-        is sent something more: the journal may not have the rows of what was just applied. What had
+    def _recount(self, reader: TopicReader, brought: Range) -> None:
+        """The client has all of this, of which this server has sent nothing itself. What had
         expired before it could be sent counts too: it is not worth reading every pack for."""
         reader.uncounted = None
-        self._uncounted.discard(reader)
+        position, upto = brought
         limit = reader.consumer.prefetch * RESERVE
         while position <= upto and reader.unsettled.count < limit:
             rows = self._packs.rows_for(reader.subscription.pattern, position, ROWS_A_READ)
@@ -213,7 +212,7 @@ class Dispatcher:
         reader.outlet.blocked.pop(reader, None)
         if isinstance(reader, TopicReader):
             self._passing.remove(reader)
-            self._uncounted.discard(reader)
+            self._uncounted.pop(reader, None)
             reader.audience.remove(reader)
             if not reader.audience:
                 pattern = reader.subscription.pattern
@@ -249,7 +248,7 @@ class Dispatcher:
     def applied(self, accepted: tuple[Accepted, ...]) -> None:
         """Hand these out at once, as far as they are in memory; the rest waits for `dispatch`."""
         self._accepted += accepted
-        if len(self._accepted) == len(accepted) and not self._uncounted:
+        if not self._uncounted:  # otherwise rows are needed first
             self._hand_out_accepted(from_memory=True)
 
     def group_changed(self, destination: str) -> None:
@@ -348,6 +347,8 @@ class Dispatcher:
     def dispatch(self) -> None:
         """Hand out what is new to those who are caught up, and a turn's worth to those who lag.
         The journal has the rows of all that was applied."""
+        while self._uncounted:
+            self._recount(*self._uncounted.popitem())
         self._hand_out_accepted()
         self._seeking = self.queues.seek()
         self._turn_bytes = 0  # those who lag have a turn of their own
@@ -517,8 +518,6 @@ class Dispatcher:
     ) -> bool:
         """Send what of this pack is for the reader; False: its window or its outlet is full.
         `matched`: what its selector wants, by the index in the pack, if that is known."""
-        if reader.uncounted is not None:
-            self._recount(reader, *reader.uncounted)
         first = max(row.position, reader.next)
         self._send_events(reader, first)
         wanted = [(first, row.position + row.count - 1)]
