@@ -30,6 +30,6 @@ while number < count:
     number += 1
     result = run_plan(plan)
     if result.violation:
-        print(f"sim, {number} seeds: {result.violation}")
+        print(f"sim, {number} seeds, {seed - 1}: {result.violation}")
         sys.exit(FOUND)
 print(f"sim, {count} seeds: nothing found")

@@ -14,7 +14,8 @@ this folder:
 
 It is applied to a copy of the source; one that no longer applies is an error. `sim` simulates
 seeds, from a fixed one on, until one fails; with `programs`, `groups`, `local` or `log` only those
-with programs, with groups, with local contexts, or without programs. Tests are named as pytest
+with programs, with groups, with local contexts, or without programs; with `from N` behind that it
+begins with seed N, where it was found before: only to be done sooner. Tests are named as pytest
 takes them.
 """
 
@@ -24,7 +25,6 @@ import argparse
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -82,12 +82,14 @@ def load_all() -> list[Mutant]:
 
 @contextmanager
 def planted(mutant: Mutant) -> Iterator[Path]:
-    """A copy of the source with the bug in it."""
+    """The source with the bug in it: links to all files but the one that has it."""
     with tempfile.TemporaryDirectory(prefix=f"mutant-{mutant.name}-") as folder:
         copy = Path(folder) / "src"
-        shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-        target = copy / "antiphon" / mutant.file
-        text = target.read_text()
+        source, target = SOURCE, copy
+        for part in Path("antiphon", mutant.file).parts:
+            link_all_but(part, source, target)
+            source, target = source / part, target / part
+        text = source.read_text()
         times = text.count(mutant.old)
         if times != 1:
             raise ValueError(
@@ -95,6 +97,16 @@ def planted(mutant: Mutant) -> Iterator[Path]:
             )
         target.write_text(text.replace(mutant.old, mutant.new))
         yield copy
+
+
+def link_all_but(name: str, source: Path, target: Path) -> None:
+    """With the byte code of what is linked, so that it need not be compiled again."""
+    target.mkdir()
+    for entry in source.iterdir():
+        if entry.name == "__pycache__":
+            link_all_but(name, entry, target / entry.name)
+        elif entry.name != name and not entry.name.startswith(Path(name).stem + "."):
+            (target / entry.name).symlink_to(entry)
 
 
 class Runner:
@@ -146,7 +158,8 @@ def hunt(mutant: Mutant, seeds: int) -> Verdict:
     sim, *which = mutant.caught_by.split()
     with planted(mutant) as source:
         if sim == "sim":
-            arguments = [str(FIRST_SEED), str(seeds), *which]
+            first = int(which.pop()) if "from" in which else FIRST_SEED
+            arguments = [str(first), str(seeds), *(word for word in which if word != "from")]
             code, text = runner().run(source, str(HERE / "hunt.py"), arguments)
         else:
             code, text = runner().run(source, "", [*PYTEST, sim, *which])
