@@ -41,7 +41,7 @@ types: $(READY) ## mypy --strict over the package
 	$(BIN)/mypy
 
 test-unit: $(READY) ## unit tests and scenarios
-	$(BIN)/pytest -q -n 2 -m "not ($(NOT_UNIT))"
+	$(BIN)/pytest -q -n 3 -m "not ($(NOT_UNIT))"
 
 test-sim: $(READY) ## simulations with fixed seeds
 	$(BIN)/pytest -q -m sim
