@@ -33,7 +33,7 @@ from antiphon.api.destination import (
     Topic,
 )
 from antiphon.api.membership import BaseMember, Job
-from antiphon.api.message import Message, arrived
+from antiphon.api.message import Message, arrived_together
 from antiphon.api.modes import SessionMode
 from antiphon.api.producing import BaseProducer, Headers, Sending, split
 from antiphon.api.properties import Value
@@ -268,7 +268,8 @@ class Consumer(BaseConsumer):
         slice_ = loan.slice
         if isinstance(slice_.columns, Notice):
             return (self._message(slice_, index) for index in loan.indexes)
-        return arrived(self._arrival(slice_.columns, slice_), loan.indexes)
+        arrival = self._arrival(slice_.columns, slice_)
+        return arrived_together(arrival, loan.first, loan.end, loan.indexes)
 
     def __enter__(self) -> Consumer:
         return self
