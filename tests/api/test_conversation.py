@@ -17,7 +17,12 @@ from antiphon.api import conversation as conv
 from antiphon.api.conversation import Conversation, Terms
 from antiphon.api.conversation_events import GroupColumns
 from antiphon.api.conversation_packing import ROOM_BYTES, Batch
-from antiphon.api.conversation_policies import GROWING_IN_FLIGHT, PACK_BYTES, PACKS_IN_FLIGHT
+from antiphon.api.conversation_policies import (
+    GROWING_IN_FLIGHT,
+    LARGE_BYTES,
+    PACK_BYTES,
+    PACKS_IN_FLIGHT,
+)
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.conversation_transaction import Transaction
 from antiphon.errors import (
@@ -266,7 +271,7 @@ def test_who_is_new_waits_for_another_server_no_longer_than_it_likes() -> None:
 
 
 def test_a_message_leaves_at_once_and_others_gather_until_an_answer_comes(talk: Talk) -> None:
-    for n in range(GROWING_IN_FLIGHT):
+    for n in range(PACKS_IN_FLIGHT):
         talk.send(str(n))
         assert published_packs(talk.step()) == [[str(n)]]
     for n in range(10, 20):
@@ -276,15 +281,17 @@ def test_a_message_leaves_at_once_and_others_gather_until_an_answer_comes(talk: 
     assert talk.answer(cw.Published(0, 2)) == []
 
 
-def test_what_cannot_grow_does_not_wait_for_an_answer(talk: Talk) -> None:
-    for n in range(PACKS_IN_FLIGHT + 3):
-        talk.send(str(n), f"topic:{n}")
-    packs = [[str(n)] for n in range(PACKS_IN_FLIGHT + 3)]
-    assert published_packs(talk.step()) == packs[:PACKS_IN_FLIGHT]
-    answers = (cw.Published(0, n + 1) for n in range(PACKS_IN_FLIGHT + 1))
-    said = [published_packs(talk.answer(answer)) for answer in answers]
-    # The last one could still grow.
-    assert said == [packs[-3:-2], packs[-2:-1], [], [], packs[-1:]]
+def test_what_could_grow_waits_for_large_packs_and_what_cannot_does_not(talk: Talk) -> None:
+    large = "x" * LARGE_BYTES
+    for n in range(GROWING_IN_FLIGHT):
+        talk.send(large, f"topic:{n}")
+        assert len(published_packs(talk.step())) == 1
+    talk.send("grows")
+    assert talk.step() == []
+    talk.send("too", "topic:b")  # so the one before cannot grow any more
+    assert published_packs(talk.step()) == [["grows"]]
+    assert talk.answer(cw.Published(0, 1)) == []
+    assert published_packs(talk.answer(cw.Published(0, 2))) == [["too"]]
 
 
 def test_a_pack_has_one_destination_and_one_mode(talk: Talk) -> None:
@@ -296,8 +303,7 @@ def test_a_pack_has_one_destination_and_one_mode(talk: Talk) -> None:
         ("e", "topic:a", pack.NON_PERSISTENT),
     ):
         talk.send(body, destination, flags)
-    said = [*talk.step(), *talk.answer(cw.Published(0, 3))]
-    packs = [r.pack for r in said if isinstance(r, cw.Publish)]
+    packs = [r.pack for r in talk.step() if isinstance(r, cw.Publish)]
     assert [bodies(p) for p in packs] == [["a", "b"], ["c"], ["d"], ["e"]]
     headers = [pack.check(p) for p in packs]
     assert [h.sequence for h in headers] == [1, 3, 4, 5]
@@ -309,7 +315,7 @@ def test_a_pack_does_not_grow_beyond_its_limit(talk: Talk) -> None:
     large = "x" * (PACK_BYTES // 3)
     for body in ("0", large, large, large, "x" * 2 * PACK_BYTES, "1"):
         talk.send(body)
-    said = [*talk.step(), *talk.answer(cw.Published(0, 4))]
+    said = [*talk.step(), *talk.answer(cw.Published(0, 5))]
     sizes = [[len(b) for b in some] for some in published_packs(said)]
     third = len(large)
     assert sizes == [[1, third, third], [third], [2 * PACK_BYTES], [1]]

@@ -163,6 +163,7 @@ class Outbox:
         self._gathering: deque[Batch] = deque()
         self._open: Batch | None = None  # the last of these: it may take more messages
         self._in_flight = 0
+        self._flying_bytes = 0
         self._answered_count = 0  # of messages
         self._held_bytes = 0
         self._room: Ticket | None = None
@@ -290,23 +291,24 @@ class Outbox:
             self.due_ms = None
             batch.close(self._session)
             batch.stream.unanswered.append(batch)
-            self._flies(1)
+            self._flies(1, batch.size)
             yield batch.pack
 
     def _may_leave(self, batch: Batch, now_ms: int) -> bool:
         """It takes no more messages, or has waited long enough for them; and not too many are on
         their way."""
         if batch is not self._open or batch.count >= self._messages_max:
-            return self._packing.may_leave(self._in_flight, grows=False)
+            return self._packing.may_leave(self._in_flight, self._flying_bytes, grows=False)
         if not self.may_leave:
             return False
         if self.due_ms is None:
             self.due_ms = now_ms + self._packing.wait_ms
         return now_ms >= self.due_ms
 
-    def _flies(self, more: int) -> None:
+    def _flies(self, more: int, size: int) -> None:
         self._in_flight += more
-        self.may_leave = self._packing.may_leave(self._in_flight, grows=True)
+        self._flying_bytes += more * size
+        self.may_leave = self._packing.may_leave(self._in_flight, self._flying_bytes, grows=True)
 
     def unanswered(self) -> list[bytes]:
         """Everything that has left and must be sent again on a new connection."""
@@ -365,7 +367,7 @@ class Outbox:
     def _answered(self, stream: Stream, error: JMSError | None = None) -> Batch:
         batch = stream.unanswered.popleft()
         stream.settled = batch.last
-        self._flies(-1)
+        self._flies(-1, batch.size)
         self._answered_count += batch.count
         self._held_bytes -= batch.size
         batch.finish(error)

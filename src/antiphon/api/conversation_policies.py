@@ -1,10 +1,10 @@
 """When a pack leaves, and how many messages make one: the packing policies.
 
-`adaptive`, the default, clocks itself. With fewer than `GROWING_IN_FLIGHT` packs unanswered, what
+`adaptive`, the default, clocks itself. With fewer than `PACKS_IN_FLIGHT` packs unanswered, what
 there is leaves at once; otherwise messages gather and leave together when an answer comes. So there
 is no pause to tune: a lone message does not wait, and under load packs grow until the servers keep
-up. What cannot grow any more (it is full, or the next message goes elsewhere) gains nothing by
-waiting, and leaves with up to `PACKS_IN_FLIGHT` unanswered.
+up. To grow more, what could take more messages waits for `GROWING_IN_FLIGHT` already, if those are
+large.
 
 The others are JBora's (its section 5), to be compared with it. `off`: every message is a pack.
 `fixed=N`: N messages are one. `hill-climbing`: N is sought, one step at a time, where the rate of
@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-GROWING_IN_FLIGHT, PACKS_IN_FLIGHT = 2, 4
+PACKS_IN_FLIGHT = 4
+GROWING_IN_FLIGHT, LARGE_BYTES = 2, 64 << 10
 PACK_BYTES = 1 << 20
 """Beyond this a pack takes no more messages; a larger message is a pack of its own."""
 
@@ -37,9 +38,9 @@ class Packing(Protocol):
     wait_ms: int
     """So long a pack that could take more messages waits for them."""
 
-    def may_leave(self, in_flight: int, grows: bool) -> bool:
-        """`in_flight`: packs that were sent and not answered; `grows`: this one could take more
-        messages."""
+    def may_leave(self, in_flight: int, size: int, grows: bool) -> bool:
+        """`in_flight`: packs that were sent and not answered, of that `size` together; `grows`:
+        this one could take more messages."""
 
     def observe(self, answered: int, now_ms: int) -> None:
         """So many messages were answered until now, in all. Called whenever packs could leave."""
@@ -50,8 +51,9 @@ class SelfClocking:
     messages_max = PACK_MESSAGES
     wait_ms = 0
 
-    def may_leave(self, in_flight: int, grows: bool) -> bool:
-        return in_flight < (GROWING_IN_FLIGHT if grows else PACKS_IN_FLIGHT)
+    def may_leave(self, in_flight: int, size: int, grows: bool) -> bool:
+        waits = grows and size >= LARGE_BYTES
+        return in_flight < (GROWING_IN_FLIGHT if waits else PACKS_IN_FLIGHT)
 
     def observe(self, answered: int, now_ms: int) -> None:
         pass
@@ -64,7 +66,7 @@ class Fixed:
     def __init__(self, messages: int) -> None:
         self.messages_max = messages
 
-    def may_leave(self, in_flight: int, grows: bool) -> bool:
+    def may_leave(self, in_flight: int, size: int, grows: bool) -> bool:
         return True
 
     def observe(self, answered: int, now_ms: int) -> None:
