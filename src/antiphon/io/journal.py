@@ -133,6 +133,8 @@ class Journal:
         if self._pending_tails or not self._disk.volatile:
             self._unsynced_tails.append((self._end, tuple(self._pending_tails)))
             self._pending_tails = []
+        else:
+            self._dirty = {}  # nobody waits for it to be synced, and there is nothing to sync
 
     def begin_sync(self) -> SyncJob | None:
         """What must be synced so that tails can leave; None: none is waiting."""
