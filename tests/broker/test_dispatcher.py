@@ -8,7 +8,7 @@ from antiphon.broker import dispatcher
 from antiphon.broker.topics import RESERVE
 from antiphon.formats import client_wire as cw
 from antiphon.formats.columns import Columns
-from tests.broker.house import House, open_consumer, publish
+from tests.broker.house import Client, House, open_consumer, publish
 
 A, B, C = 0xA, 0xB, 0xC
 
@@ -166,16 +166,9 @@ def test_a_resumed_consumer_goes_on_behind_what_the_client_has() -> None:
 
 
 def test_what_a_resumed_consumer_has_counts_in_its_window() -> None:
-    house = House(servers=2)
-    sender, client = house.attached(A), house.attached(B)
-    client.say(open_consumer(1, 1, "topic:t", prefetch=3))
-    other = house.servers[2]
-    other.lags = True
-    sender.say(publish(A, 1, 2))
-    again = house.connect(2)
-    again.attach(B, attempt=2, seen=(cw.Seen(1, 2, ()),))
+    house, sender, again = comes_to_one_that_lags()
     # The messages, and the attachment that says who has them, are applied in one step.
-    other.lags = False
+    house.servers[2].lags = False
     house.settle()
     sender.say(publish(A, 3), publish(A, 4))
     assert again.deliveries() == [(1, 3, 3, 1)]
@@ -184,18 +177,24 @@ def test_what_a_resumed_consumer_has_counts_in_its_window() -> None:
 
 
 def test_what_a_resumed_consumer_has_counts_though_more_comes_in_the_same_step() -> None:
+    house, sender, again = comes_to_one_that_lags()
+    sender.say(publish(A, 3), publish(A, 4))
+    house.servers[2].lags = False
+    house.settle()
+    assert again.deliveries() == [(1, 3, 3, 1)]
+
+
+def comes_to_one_that_lags() -> tuple[House, Client, Client]:
+    """A publisher, and a client that had messages 1 and 2 of a window of 3 when it came to server
+    2, which knows nothing of all that yet."""
     house = House(servers=2)
     sender, client = house.attached(A), house.attached(B)
     client.say(open_consumer(1, 1, "topic:t", prefetch=3))
-    other = house.servers[2]
-    other.lags = True
+    house.servers[2].lags = True
     sender.say(publish(A, 1, 2))
     again = house.connect(2)
     again.attach(B, attempt=2, seen=(cw.Seen(1, 2, ()),))
-    sender.say(publish(A, 3), publish(A, 4))
-    other.lags = False
-    house.settle()
-    assert again.deliveries() == [(1, 3, 3, 1)]
+    return house, sender, again
 
 
 def test_what_is_in_memory_does_not_overtake_what_has_to_be_read() -> None:
