@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
+from itertools import islice
 
 import pytest
 
@@ -125,6 +126,20 @@ def test_a_loop_gets_everything_in_order(consumer: antiphon.Consumer) -> None:
         if len(numbers) == MESSAGES:
             break
     assert numbers == list(range(MESSAGES))
+
+
+@pytest.mark.parametrize("texts", [False, True], ids=["bytes", "bytes and texts"])
+def test_a_loop_gets_each_message_with_its_own_body(ctx: antiphon.Context, texts: bool) -> None:
+    sent: list[bytes | str] = [bytes((n % 256,)) * (n % 7) for n in range(MESSAGES)]
+    if texts:
+        sent[::100] = [str(n) for n in range(0, MESSAGES, 100)]
+    queue = ctx.create_queue("bodies")
+    ctx.create_producer().send_all(queue, sent)
+    consumer = ctx.create_consumer(queue, prefetch=MESSAGES)
+    first = consumer.receive(10)  # so that what is lent begins inside a pack
+    assert first is not None
+    others = islice(consumer, MESSAGES - 1)
+    assert [first.body, *(message.body for message in others)] == sent
 
 
 def test_receive_goes_on_where_a_loop_was_left(consumer: antiphon.Consumer) -> None:

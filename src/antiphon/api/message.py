@@ -590,7 +590,6 @@ def _bytes_arrived(
     pack, at = columns.pack, columns.bodies
     bounds = [at + bound for bound in columns.body_bounds[first : end + 1]]
     blank = map(object.__new__, repeat(BytesMessage))
-    # The numbers first: nothing is taken for one that somebody else took.
     for i, start, stop, message in zip(indexes, bounds, bounds[1:], blank, strict=False):
         message._body = pack[start:stop]
         message._arrival = arrival

@@ -100,7 +100,7 @@ class Dispatcher:
         self._sieve = Sieve(time)
         self._passing = Passing()
         self._accepted: list[Accepted] = []  # to be handed out when the journal has their rows
-        self._uncounted: dict[TopicReader, Range] = {}  # clients came with this from elsewhere
+        self._uncounted: dict[TopicReader, None] = {}  # their clients brought something along
         self._dispatched = broker.position  # up to here those who are caught up have been served
         self._turn_bytes = 0
         self._on_the_way = 0  # bytes, to all outlets
@@ -173,7 +173,7 @@ class Dispatcher:
             reader.had = min(seen.position, self._broker.position)
             if reader.selector is None:
                 reader.uncounted = (reader.next, reader.had)
-                self._uncounted[reader] = reader.uncounted
+                self._uncounted[reader] = None
                 reader.next = reader.had + 1
         reader.caught_up = reader.next > self._dispatched
         group = self._broker.groups.get(consumer.destination)
@@ -189,11 +189,12 @@ class Dispatcher:
         text = "another member has taken its place in the group, or it was removed"
         self._tell(link, cw.ConsumerEnded(consumer, "IllegalStateError", text))
 
-    def _recount(self, reader: TopicReader, brought: Range) -> None:
+    def _recount(self, reader: TopicReader) -> None:
         """The client has all of this, of which this server has sent nothing itself. What had
         expired before it could be sent counts too: it is not worth reading every pack for."""
+        assert reader.uncounted is not None
+        position, upto = reader.uncounted
         reader.uncounted = None
-        position, upto = brought
         limit = reader.consumer.prefetch * RESERVE
         while position <= upto and reader.unsettled.count < limit:
             rows = self._packs.rows_for(reader.subscription.pattern, position, ROWS_A_READ)
@@ -348,7 +349,7 @@ class Dispatcher:
         """Hand out what is new to those who are caught up, and a turn's worth to those who lag.
         The journal has the rows of all that was applied."""
         while self._uncounted:
-            self._recount(*self._uncounted.popitem())
+            self._recount(self._uncounted.popitem()[0])
         self._hand_out_accepted()
         self._seeking = self.queues.seek()
         self._turn_bytes = 0  # those who lag have a turn of their own
