@@ -53,7 +53,7 @@ test-process: $(READY) ## real processes on loopback
 	$(BIN)/pytest -q -n 2 -m process
 
 test-spark: $(READY) ## pipelines on a real Spark
-	$(BIN)/pytest -q -m spark
+	$(BIN)/pytest -q -n 2 --dist loadfile -m spark
 
 format: $(READY) ## rewrite the sources as lint wants them
 	$(BIN)/ruff check --fix .

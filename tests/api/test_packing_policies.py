@@ -18,7 +18,7 @@ from antiphon.api.conversation_policies import (
     policy_of,
 )
 from antiphon.formats import pack
-from antiphon.formats.columns import TEXT, Outgoing
+from antiphon.formats.columns import BYTES, TEXT, Columns, Outgoing
 
 
 class Sender:
@@ -224,3 +224,40 @@ def test_it_finds_the_top_of_a_curve_and_stays_about_there(best: int) -> None:
         found.append(policy.messages_max)
     assert set(found[100:]) <= {best - 1, best, best + 1}
     assert best in found[100:]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([TEXT, BYTES]),
+            st.binary(max_size=3),
+            st.sampled_from([0.0, 0.0004, 0.001, 7.5]),  # seconds since the one before
+            st.booleans(),
+        ),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_messages_leave_with_their_kinds_bodies_and_times(
+    sent: list[tuple[int, bytes, float, bool]],
+) -> None:
+    """Also those that are only added to the open batch (`more`); headers come in between."""
+    sender = Sender("fixed=20")
+    stream, giver, now_s = sender.outbox.streams[0], object(), 1_700_000_000.0
+    expected = []
+    for kind, body, later_s, has_headers in sent:
+        now_s += later_s
+        message = Outgoing(kind, body, b"h" if has_headers else b"", int(now_s * 1000))
+        expected.append(message)
+        if has_headers or sender.outbox.more(giver, kind, body, now_s) is None:
+            batch = sender.outbox.put(stream, "topic:a", 0, message)
+            assert batch is not None
+            batch.giver = None if has_headers else giver
+    sender.outbox.seal()
+    (left,) = sender.outbox.leaving(sender.now_ms)
+    read = Columns(left)
+    found = [
+        Outgoing(read.kinds[i], read.body(i), read.extra(i), read.timestamp(i))
+        for i in range(read.count)
+    ]
+    assert found == expected

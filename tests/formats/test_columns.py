@@ -1,7 +1,7 @@
 """Columns: the messages of a pack are read as they were packed, whole or cut."""
 
 import contextlib
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Any
 
 import pytest
@@ -76,6 +76,17 @@ def test_messages_are_read_as_they_were_packed(messages: list[Outgoing], flags: 
     assert Columns(data).destination == "topic:a"
 
 
+@given(messages)
+def test_runs_are_read_as_they_were_packed(messages: list[Outgoing]) -> None:
+    """Of messages that have some neighbours of the same kind and millisecond."""
+    alike = [m._replace(kind=m.kind % 2, timestamp=NOW + m.timestamp % 2 * U32) for m in messages]
+    groups = [list(group) for _, group in groupby(alike, lambda m: (m.kind, m.timestamp))]
+    runs = [columns.Run(len(group), group[0].kind, group[0].timestamp) for group in groups]
+    extras = [m.extra for m in alike]
+    encoded = columns.encode_runs(runs, [m.body for m in alike], extras if any(extras) else ())
+    assert encoded == columns.encode(alike)
+
+
 @given(messages, st.sampled_from([0, NON_PERSISTENT]), st.data())
 def test_a_slice_is_a_pack_of_those_messages(
     messages: list[Outgoing], flags: int, data: st.DataObject
@@ -126,6 +137,8 @@ def test_the_columns_are_where_they_are_drawn() -> None:
 def test_a_clock_that_jumps_by_months_does_not_keep_a_pack_from_leaving() -> None:
     early, late = Outgoing(TEXT, b"", b"", 5), Outgoing(TEXT, b"", b"", NOW)
     read = Columns(packed([early, late, early]))
+    runs = [columns.Run(1, TEXT, message.timestamp) for message in (early, late, early)]
+    assert columns.encode_runs(runs, [b""] * 3) == columns.encode([early, late, early])
     assert read.timestamp(1) == NOW
     assert read.timestamp(0) == read.timestamp(2) == NOW - U32
 

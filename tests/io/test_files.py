@@ -5,6 +5,7 @@ import os
 import resource
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -14,15 +15,45 @@ from antiphon.errors import (
     JournalDamagedError,
     SyncFailedError,
 )
+from antiphon.formats.entry import Entry, Kind
 from antiphon.io import files
 from antiphon.io.files import FileDisk
 from antiphon.io.journal_disk import DIRECTORY
+from antiphon.io.journal_opening import open_journal
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[FileDisk]:
     disk = FileDisk(tmp_path / "data")
     yield disk
+    disk.close()
+
+
+def test_what_was_evicted_is_still_there(disk: FileDisk) -> None:
+    disk.write("x", 0, b"synced")
+    disk.sync("x")
+    disk.write("x", 6, b", and not")
+    disk.evict("x")
+    assert disk.read("x", 0, 99) == b"synced, and not"
+
+
+def test_a_journal_evicts_all_but_its_two_newest_segments(tmp_path: Path) -> None:
+    class Watched(FileDisk):
+        evicted: ClassVar[list[str]] = []
+
+        def evict(self, name: str) -> None:
+            super().evict(name)
+            self.evicted.append(name)
+
+    disk = Watched(tmp_path / "data")
+    journal, _ = open_journal(disk, lambda: 7, segment_bytes=1000)
+    for index in range(1, 8):
+        journal.append((Entry(index, 1, 0, Kind.PACK, bytes(1000)),), ())
+        journal.flush()
+        segments = [name for name in disk.names() if name.endswith(".log")]
+        assert disk.evicted == segments[:-2]
+    assert len(disk.evicted) >= 5
+    assert [len(e.payload) for e in journal.entries(1, 1 << 20)] == [1000] * 7
     disk.close()
 
 

@@ -70,12 +70,13 @@ class Batch(Ticket):
         "flags",
         "giver",
         "key",
-        "kinds",
+        "kind",
         "left",
         "pack",
+        "runs",
         "size",
         "stream",
-        "times",
+        "until_s",
     )
 
     def __init__(
@@ -91,9 +92,10 @@ class Batch(Ticket):
         self.first = stream.sequence + 1
         self._count = 0  # when it is no longer open
         self.size = 0
-        self.kinds = bytearray()  # messages, by columns
         self.bodies: list[bytes] = []
-        self.times: list[int] = []  # ms
+        self.runs: list[tuple[int, int, int]] = []  # begin with which body, kind, sent when (ms)
+        self.kind = -1  # of the last run
+        self.until_s = 0.0  # what is sent before then is of the same millisecond
         self.extras: dict[int, bytes] = {}  # of those that have any, by their place
         self.body = b""  # instead of these, if they came packed
         self.pack = b""  # until it has left
@@ -116,10 +118,16 @@ class Batch(Ticket):
         kind, body, extra, timestamp = message
         if extra:
             self.extras[len(self.bodies)] = extra
-        self.kinds.append(kind)
+        if not self.runs or self.runs[-1][1:] != (kind, timestamp):
+            self.begin_run(kind, timestamp)
         self.bodies.append(body)
-        self.times.append(timestamp)
         self.size += size
+
+    def begin_run(self, kind: int, timestamp: int) -> None:
+        """What follows is of this kind, and was sent in this millisecond."""
+        self.runs.append((len(self.bodies), kind, timestamp))
+        self.kind = kind
+        self.until_s = (timestamp + 1) / 1000
 
     def seal(self, count: int) -> None:
         """It takes no more messages."""
@@ -142,10 +150,15 @@ class Batch(Ticket):
 
     def _encoded(self) -> tuple[bytes, int]:
         extras = [self.extras.get(i, b"") for i in range(self.count)] if self.extras else ()
-        return columns.encode_columns(bytes(self.kinds), self.bodies, self.times, extras)
+        ends = chain((begin for begin, _, _ in self.runs[1:]), (self.count,))
+        runs = [
+            columns.Run(end - begin, kind, timestamp)
+            for (begin, kind, timestamp), end in zip(self.runs, ends, strict=True)
+        ]
+        return columns.encode_runs(runs, self.bodies, extras)
 
     def _forget_messages(self) -> None:
-        self.kinds, self.bodies, self.times, self.extras = bytearray(), [], [], {}
+        self.bodies, self.runs, self.extras = [], [], {}
         self.body = b""
 
     def finish(self, error: JMSError | None = None) -> None:
@@ -213,10 +226,11 @@ class Outbox:
             self.seal()
         return batch
 
-    def more(self, giver: object, kind: int, body: bytes, timestamp: int) -> Batch | None:
+    def more(self, giver: object, kind: int, body: bytes, now_s: float) -> Batch | None:
         """One more message without headers into the open batch, if `giver` was set with the one
         before it; None: `put` it. Called for almost every message: nothing is done here that could
-        be done for a pack."""
+        be done for a pack, or for all messages of a millisecond. (A clock that is set back in the
+        middle of a pack stands still until it is complete.)"""
         batch = self._open
         if batch is None or batch.giver is not giver:
             return None
@@ -224,10 +238,10 @@ class Outbox:
         size = batch.size + len(body) + MESSAGE_BYTES
         if size > self._bytes_max or len(bodies) >= self._messages_max:
             return None
+        if kind != batch.kind or now_s >= batch.until_s:
+            batch.begin_run(kind, int(now_s * 1000))
         batch.size = size
-        batch.kinds.append(kind)
         bodies.append(body)
-        batch.times.append(timestamp)
         return batch
 
     def seal(self) -> None:

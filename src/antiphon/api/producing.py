@@ -181,13 +181,14 @@ class BaseProducer:
                 return None
         else:
             return None
-        now_ms = time.time_ns() // 1_000_000
+        now_s = time.time()
         connection = self._connection
         connection.lock.acquire()  # in half the time of a `with`
         try:
-            batch = self._send_more(self._giver, kind, body, now_ms)
+            batch = self._send_more(self._giver, kind, body, now_s)
             if batch is None and len(body) <= BODY_MAX:
-                batch = self._open_batch(destination, Outgoing(kind, body, b"", now_ms))
+                message = Outgoing(kind, body, b"", int(now_s * 1000))
+                batch = self._open_batch(destination, message)
         finally:
             connection.lock.release()
         if self._conversation.idles:

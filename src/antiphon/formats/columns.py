@@ -58,10 +58,34 @@ def encode_columns(
     kinds: bytes, bodies: Sequence[bytes], times: Sequence[int], extras: Sequence[bytes] = ()
 ) -> tuple[bytes, int]:
     """The same for who has gathered messages by columns; `extras` is empty if none has one."""
-    tables = (_times(times), kinds, _ends(bodies))
+    return _joined(_times(times) + kinds, bodies, extras)
+
+
+def _joined(
+    head: bytes, bodies: Sequence[bytes], extras: Sequence[bytes]
+) -> tuple[bytes, int]:
     if not extras:
-        return b"".join((*tables, *bodies)), 0
-    return b"".join((*tables, _ends(extras), *bodies, *extras)), EXTRAS
+        return b"".join((head, _ends(bodies), *bodies)), 0
+    return b"".join((head, _ends(bodies), _ends(extras), *bodies, *extras)), EXTRAS
+
+
+class Run(NamedTuple):
+    """Consecutive messages of one kind that were sent in the same millisecond."""
+
+    count: int
+    kind: int
+    timestamp: int  # ms
+
+
+def encode_runs(
+    runs: Sequence[Run], bodies: Sequence[bytes], extras: Sequence[bytes] = ()
+) -> tuple[bytes, int]:
+    """As `encode_columns`, for who sends many messages in a millisecond."""
+    times = [run.timestamp for run in runs]
+    base = _base(min(times), max(times))
+    offsets = [max(0, time - base).to_bytes(4, "little") * count for count, _, time in runs]
+    kinds = [bytes((kind,)) * count for count, kind, _ in runs]
+    return _joined(b"".join((base.to_bytes(8, "little"), *offsets, *kinds)), bodies, extras)
 
 
 class Packed(NamedTuple):
@@ -96,14 +120,18 @@ def _check_column(ends: bytes, blob: bytes, count: int) -> None:
 
 
 def _times(times: Sequence[int]) -> bytes:
-    base, latest = min(times), max(times)
-    if base == latest:
-        return base.to_bytes(8, "little") + bytes(4 * len(times))
-    if latest - base > _U32_MAX:
-        # A pack during which the clock was set by months leaves all the same, with wrong times.
-        base = latest - _U32_MAX
+    earliest, latest = min(times), max(times)
+    if earliest == latest:
+        return earliest.to_bytes(8, "little") + bytes(4 * len(times))
+    base = _base(earliest, latest)
+    if base > earliest:
         times = tuple(max(time, base) for time in times)
     return struct.pack(f"<Q{len(times)}I", base, *map(base.__rsub__, times))
+
+
+def _base(earliest: int, latest: int) -> int:
+    """A pack during which the clock was set by months leaves all the same, with wrong times."""
+    return max(earliest, latest - _U32_MAX)
 
 
 def _ends(blobs: Sequence[bytes]) -> bytes:

@@ -12,6 +12,7 @@ import errno
 import fcntl
 import os
 from collections import OrderedDict
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
@@ -113,6 +114,12 @@ class FileDisk:
         with self._lock:
             self._forget(name)
             os.unlink(self._path / name)
+
+    def evict(self, name: str) -> None:
+        if not hasattr(os, "posix_fadvise"):
+            return  # not every system has it
+        with suppress(OSError), self._lock:  # it was only a hint
+            os.posix_fadvise(self._descriptor(name), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def sync(self, name: str) -> None:
         try:

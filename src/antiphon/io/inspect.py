@@ -56,6 +56,9 @@ class ReadOnlyDisk:
     def remove(self, name: str) -> None:
         raise AssertionError(f"an inspection would remove {name}")
 
+    def evict(self, name: str) -> None:
+        raise AssertionError(f"an inspection would evict {name}")
+
     def sync(self, name: str) -> None:
         raise AssertionError(f"an inspection would sync {name or DIRECTORY!r}")
 

@@ -195,6 +195,10 @@ class Journal:
         self._disk.write(segment_name(number), 0, header)
         segment = Segment(number, base, len(header))
         self._segments.append(segment)
+        if len(self._segments) > 2:
+            # Who is that far behind can wait for the disk. A flood that filled all of the system's
+            # memory would pay for every fresh page of it.
+            self._disk.evict(segment_name(self._segments[-3].number))
         self._dirty[segment_name(number)] = None
         self._dirty[DIRECTORY] = None
         return segment

@@ -40,6 +40,9 @@ class Disk(Protocol):
 
     def remove(self, name: str) -> None: ...
 
+    def evict(self, name: str) -> None:
+        """It will hardly be read: the system need not keep it in memory."""
+
     def sync(self, name: str) -> None:
         """Raises `SyncFailedError`; after that nothing unsynced may be relied upon."""
 
@@ -86,6 +89,9 @@ class RamDisk:
     def remove(self, name: str) -> None:
         removed = self._files.pop(name, None)
         self._used -= removed.size if removed is not None else 0
+
+    def evict(self, name: str) -> None:
+        pass  # there is no other place for it
 
     def sync(self, name: str) -> None:
         pass

@@ -93,6 +93,9 @@ class SimDisk:
         del self._files[name]
         self._changed()
 
+    def evict(self, name: str) -> None:
+        pass  # whether it was in memory, only a clock would show
+
     def sync(self, name: str) -> None:
         self.finish_sync(self.begin_sync((name,)))
 
