@@ -61,9 +61,7 @@ def encode_columns(
     return _joined(_times(times) + kinds, bodies, extras)
 
 
-def _joined(
-    head: bytes, bodies: Sequence[bytes], extras: Sequence[bytes]
-) -> tuple[bytes, int]:
+def _joined(head: bytes, bodies: Sequence[bytes], extras: Sequence[bytes]) -> tuple[bytes, int]:
     if not extras:
         return b"".join((head, _ends(bodies), *bodies)), 0
     return b"".join((head, _ends(bodies), _ends(extras), *bodies, *extras)), EXTRAS
