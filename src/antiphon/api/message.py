@@ -586,14 +586,20 @@ def arrived_together(
 def _bytes_arrived(
     arrival: Arrival, columns: Columns, first: int, end: int, indexes: Iterator[int]
 ) -> Iterator[Message]:
-    """As `arrived`: what can be done for all of them at once takes a sixth of its time off."""
-    pack, at = columns.pack, columns.bodies
-    bounds = [at + bound for bound in columns.body_bounds[first : end + 1]]
+    """As `arrived`: what can be done for all of them at once takes a quarter of its time off."""
+    at, bounds = columns.bodies, columns.body_bounds
+    begin = bounds[first]
+    blob = columns.pack[at + begin : at + bounds[end]]
+    stops = bounds[first + 1 : end + 1]
+    if begin:
+        stops = tuple(bound - begin for bound in stops)
     blank = map(object.__new__, repeat(BytesMessage))
-    for i, start, stop, message in zip(indexes, bounds, bounds[1:], blank, strict=False):
-        message._body = pack[start:stop]
+    start = 0
+    for i, stop, message in zip(indexes, stops, blank, strict=False):
+        message._body = blob[start:stop]
         message._arrival = arrival
         message._index = i
+        start = stop
         yield message
 
 
