@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from antiphon.api.connection import Options
-from antiphon.broker.home import HomeSettings
+from antiphon.broker.home_settings import HomeSettings
 from antiphon.core.settings import Settings
 from antiphon.io.journal_disk import RamDisk
 from antiphon.io.local import LocalCluster

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from antiphon import SessionMode
-from antiphon.broker.home import HomeSettings
+from antiphon.broker.home_settings import HomeSettings
 from antiphon.errors import IllegalStateError
 from tests.api import backends
 from tests.api.backends import Backend, abandon, lose_connection

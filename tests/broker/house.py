@@ -4,17 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from antiphon.broker.broker import Broker
-from antiphon.broker.home import (
-    Cut,
-    Hold,
-    Home,
-    HomeSettings,
-    Propose,
-    Redirect,
-    RelayTo,
-    Store,
-    Tell,
-)
+from antiphon.broker.home import Home
+from antiphon.broker.home_effects import Cut, Hold, Propose, Redirect, RelayTo, Store, Tell
+from antiphon.broker.home_settings import HomeSettings
 from antiphon.broker.keeping import OwnJournal
 from antiphon.core.effects import Accepted
 from antiphon.formats import client_wire as cw

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.broker.home import HomeSettings
+from antiphon.broker.home_settings import HomeSettings
 from antiphon.formats import client_wire as cw
 from antiphon.formats import command, pack
 from antiphon.formats.columns import PLAIN, Extra

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.broker.home import HomeSettings
+from antiphon.broker.home_settings import HomeSettings
 from antiphon.core.settings import Settings
 from antiphon.errors import DiskFullError, JournalDamagedError, SyncFailedError
 from antiphon.formats import client_wire as cw

@@ -25,11 +25,11 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from antiphon.api.connecting import Route
-from antiphon.api.conversation import (
+from antiphon.api.conversation import Conversation, Terms
+from antiphon.api.conversation_effects import (
     AcksDue,
     Arrived,
     Complete,
-    Conversation,
     Dial,
     Dropped,
     Event,
@@ -37,7 +37,6 @@ from antiphon.api.conversation import (
     Occurred,
     Over,
     Settled,
-    Terms,
 )
 from antiphon.api.conversation_inbox import Slice
 from antiphon.api.conversation_policies import Packing, SelfClocking

@@ -29,12 +29,24 @@ from typing import Any, ClassVar
 import msgspec
 
 from antiphon import errors
+from antiphon.api.conversation_effects import (
+    AcksDue,
+    Arrived,
+    Complete,
+    Dial,
+    Dropped,
+    Event,
+    HangUp,
+    Occurred,
+    Over,
+    Settled,
+)
 from antiphon.api.conversation_events import GroupColumns, PerishableColumns
 from antiphon.api.conversation_inbox import Slice
 from antiphon.api.conversation_packing import Batch, Outbox, Stream
 from antiphon.api.conversation_policies import Packing, SelfClocking
 from antiphon.api.conversation_receipts import QueueReceipts, Receipts, TopicReceipts
-from antiphon.api.conversation_state import Handout, StateEvent, States
+from antiphon.api.conversation_state import Handout, States
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.conversation_transaction import Transaction
 from antiphon.errors import ConnectionLostError, FormatError, Happened, IllegalStateError, JMSError
@@ -76,68 +88,6 @@ class State(Enum):
     ATTACHING = auto()  # connected; the server was asked for the session
     ATTACHED = auto()
     OVER = auto()
-
-
-# -- Events: what the driver has to do ------------------------------------------------------------
-
-
-class Dial(msgspec.Struct, frozen=True):
-    """Connect to one server after the other, each time to the next; then call `connected`, or
-    `lost` if that fails."""
-
-    address: str = ""  # this time here
-
-
-class HangUp(msgspec.Struct, frozen=True):
-    """End the connection, or the attempt at one. `lost` is not to be called for it."""
-
-    reason: str
-
-
-class Settled(msgspec.Struct, frozen=True):
-    """Call `tell` on this ticket."""
-
-    ticket: Ticket
-
-
-class Arrived(msgspec.Struct, frozen=True):
-    consumer: int
-    slice: Slice
-
-
-class Occurred(msgspec.Struct, frozen=True):
-    """A group event, for a member: after what arrived before it, before what arrives later."""
-
-    consumer: int
-    event: cw.GroupEvent
-
-
-class Complete(msgspec.Struct, frozen=True):
-    """Nothing more comes for this browser."""
-
-    consumer: int
-
-
-class Dropped(msgspec.Struct, frozen=True):
-    """Nothing more comes for this consumer, which nobody here has closed."""
-
-    consumer: int
-    error: JMSError
-
-
-class AcksDue(msgspec.Struct, frozen=True):
-    """What consumers have gathered (`Inbox.take_rows`) should be acknowledged now."""
-
-
-class Over(msgspec.Struct, frozen=True):
-    """The session has ended; None: as the application wanted. Nothing more happens."""
-
-    error: JMSError | None
-
-
-Event = (
-    Dial | HangUp | Settled | Arrived | Occurred | Complete | Dropped | StateEvent | AcksDue | Over
-)
 
 
 class Request(Ticket):

@@ -27,12 +27,12 @@ from hashlib import blake2b
 from itertools import chain
 from typing import Any, ClassVar
 
-import msgspec
-
 from antiphon.broker import events as ev
 from antiphon.broker.acking import AckBatch, Acking
 from antiphon.broker.broker import Broker
 from antiphon.broker.dispatcher import Dispatcher, PackSource
+from antiphon.broker.home_effects import Cut, Effect, Hold, Propose, Redirect, RelayTo, Store, Tell
+from antiphon.broker.home_settings import HomeSettings
 from antiphon.broker.keeping import Keeping, OwnJournal
 from antiphon.broker.links import Link, Links, Served
 from antiphon.broker.proposing import Proposals
@@ -70,83 +70,6 @@ TOKEN_BYTES = 16
 _OF_A_CONSUMER = (cw.OpenConsumer, cw.CloseConsumer, cw.Widen, cw.Join, cw.Leave)
 """Requests that change nothing for the session's other consumers. (What they change for other
 members of a group is told by an event.)"""
-
-
-class HomeSettings(msgspec.Struct, frozen=True):
-    heartbeat_ms: int = 3000
-    """A client that says nothing for three of these is cut off, and takes a server that says
-    nothing for as long for lost."""
-
-    renew_ms: int = 1000
-    """A home with clients says this often that it lives; well below `broker.GRACE_MS`."""
-
-    client_window_bytes: int = 8 << 20
-    """What one client may have unanswered; beyond that nothing is read from it until half is
-    left."""
-
-    window_bytes: int = 64 << 20
-    """The same for all clients of a server together."""
-
-    delivery_bytes: int = 256 << 10
-    """Packs on their way to one client before the others have their turn."""
-
-    slow_quota: int = 100_000
-    """Messages by which a consumer may be behind, unless it spills to the journal."""
-
-    deliveries_max: int = 10
-    """After so many deliveries in vain a message goes to the dead letters."""
-
-
-# -- Effects ---------------------------------------------------------------------------------------
-
-
-class Propose(msgspec.Struct, frozen=True):
-    payloads: tuple[bytes, ...]
-
-
-class Tell(msgspec.Struct, frozen=True):
-    link: int
-    answer: cw.Answer
-
-
-class Cut(msgspec.Struct, frozen=True):
-    """End the connection after what was told has left; `lost` is not called for it any more."""
-
-    link: int
-    reason: str  # for the log; empty: nobody is to blame
-
-
-class Hold(msgspec.Struct, frozen=True):
-    """Stop reading from a connection, or go on."""
-
-    link: int
-    hold: bool
-
-
-class RelayTo(msgspec.Struct, frozen=True):
-    """To be given to `relayed` of the home at another server; it may be lost on the way."""
-
-    node: int
-    session: int
-    attachment: int
-    body: bytes
-
-
-class Redirect(msgspec.Struct, frozen=True):
-    """Tell this client to go on at the server `node` (`client_wire.Redirect`)."""
-
-    link: int
-    node: int
-
-
-class Store(msgspec.Struct, frozen=True):
-    """Append to this server's journal; then call `stored` with the number."""
-
-    record: Local
-    batch: int
-
-
-Effect = Propose | Tell | Cut | Hold | RelayTo | Redirect | Store
 
 
 class Home:

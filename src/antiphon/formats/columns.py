@@ -70,7 +70,7 @@ def _joined(head: bytes, bodies: Sequence[bytes], extras: Sequence[bytes]) -> tu
 class Run(NamedTuple):
     """Consecutive messages of one kind that were sent in the same millisecond."""
 
-    count: int
+    messages: int
     kind: int
     timestamp: int  # ms
 

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 from antiphon.broker.broker import Broker
-from antiphon.broker.home import Effect, Hold, Home, Propose, Redirect, RelayTo, Store, Tell
+from antiphon.broker.home import Home
+from antiphon.broker.home_effects import Effect, Hold, Propose, Redirect, RelayTo, Store, Tell
 from antiphon.core.effects import ReadReady
 from antiphon.core.node import Node
 from antiphon.errors import FormatError, InvalidDestinationError, JMSError, MessagesGoneError

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
-from antiphon.broker.home import HomeSettings
+from antiphon.broker.home_settings import HomeSettings
 from antiphon.errors import IllegalStateError, JMSError
 from antiphon.io.config import ServeOptions
 from antiphon.io.files import FileDisk

@@ -35,7 +35,8 @@ from typing import Any, ClassVar, overload
 
 from antiphon.broker import group_report
 from antiphon.broker.broker import Broker
-from antiphon.broker.home import Home, HomeSettings
+from antiphon.broker.home import Home
+from antiphon.broker.home_settings import HomeSettings
 from antiphon.broker.keeping import OwnJournal
 from antiphon.broker.state import LOCAL, REPLICATED
 from antiphon.core.effects import (

@@ -7,17 +7,8 @@ from typing import TYPE_CHECKING
 
 from antiphon.broker import events as ev
 from antiphon.broker.broker import Broker
-from antiphon.broker.home import (
-    Cut,
-    Effect,
-    Hold,
-    Home,
-    Propose,
-    Redirect,
-    RelayTo,
-    Store,
-    Tell,
-)
+from antiphon.broker.home import Home
+from antiphon.broker.home_effects import Cut, Effect, Hold, Propose, Redirect, RelayTo, Store, Tell
 from antiphon.broker.keeping import OwnJournal
 from antiphon.core.effects import Accepted, Applied, LocalStored, Rejected
 from antiphon.formats import client_wire as cw

@@ -12,7 +12,7 @@ from typing import Any
 
 from antiphon.broker import events as ev
 from antiphon.broker.broker import Broker
-from antiphon.broker.home import RelayTo
+from antiphon.broker.home_effects import RelayTo
 from antiphon.broker.queues import Queue
 from antiphon.broker.spans import Range
 from antiphon.broker.topics import Key, Subscription

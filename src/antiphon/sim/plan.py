@@ -10,7 +10,7 @@ from random import Random
 
 import msgspec
 
-from antiphon.broker.home import HomeSettings
+from antiphon.broker.home_settings import HomeSettings
 from antiphon.core.settings import Settings
 from antiphon.formats.destination import DEAD_LETTERS
 from antiphon.sim.draws import stream

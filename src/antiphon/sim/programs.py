@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from antiphon.api.conversation import (
+from antiphon.api.conversation import Conversation, Request, Terms
+from antiphon.api.conversation_effects import (
     AcksDue,
     Arrived,
-    Conversation,
     Dial,
     Dropped,
     HangUp,
     Occurred,
     Over,
-    Request,
     Settled,
-    Terms,
 )
 from antiphon.api.conversation_packing import Batch, Stream
 from antiphon.api.conversation_state import StateEvent

@@ -1,0 +1,57 @@
+"""What a home (`home.py`) asks its driver for."""
+
+from __future__ import annotations
+
+import msgspec
+
+from antiphon.formats import client_wire as cw
+from antiphon.formats.journal import Local
+
+
+class Propose(msgspec.Struct, frozen=True):
+    payloads: tuple[bytes, ...]
+
+
+class Tell(msgspec.Struct, frozen=True):
+    link: int
+    answer: cw.Answer
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """End the connection after what was told has left; `lost` is not called for it any more."""
+
+    link: int
+    reason: str  # for the log; empty: nobody is to blame
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """Stop reading from a connection, or go on."""
+
+    link: int
+    hold: bool
+
+
+class RelayTo(msgspec.Struct, frozen=True):
+    """To be given to `relayed` of the home at another server; it may be lost on the way."""
+
+    node: int
+    session: int
+    attachment: int
+    body: bytes
+
+
+class Redirect(msgspec.Struct, frozen=True):
+    """Tell this client to go on at the server `node` (`client_wire.Redirect`)."""
+
+    link: int
+    node: int
+
+
+class Store(msgspec.Struct, frozen=True):
+    """Append to this server's journal; then call `stored` with the number."""
+
+    record: Local
+    batch: int
+
+
+Effect = Propose | Tell | Cut | Hold | RelayTo | Redirect | Store

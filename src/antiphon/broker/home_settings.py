@@ -1,0 +1,30 @@
+"""What an operator may set of a home (`home.py`)."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class HomeSettings(msgspec.Struct, frozen=True):
+    heartbeat_ms: int = 3000
+    """A client that says nothing for three of these is cut off, and takes a server that says
+    nothing for as long for lost."""
+
+    renew_ms: int = 1000
+    """A home with clients says this often that it lives; well below `broker.GRACE_MS`."""
+
+    client_window_bytes: int = 8 << 20
+    """What one client may have unanswered; beyond that nothing is read from it until half is
+    left."""
+
+    window_bytes: int = 64 << 20
+    """The same for all clients of a server together."""
+
+    delivery_bytes: int = 256 << 10
+    """Packs on their way to one client before the others have their turn."""
+
+    slow_quota: int = 100_000
+    """Messages by which a consumer may be behind, unless it spills to the journal."""
+
+    deliveries_max: int = 10
+    """After so many deliveries in vain a message goes to the dead letters."""
