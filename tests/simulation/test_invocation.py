@@ -7,7 +7,7 @@ import pytest
 from antiphon.sim.draws import stream
 from antiphon.sim.group_world import Op, Plan
 from antiphon.sim.invocation_world import InvocationWorld, Strike
-from antiphon.sim.services import _faults
+from antiphon.sim.services import draw_faults
 
 TRIPS = 5
 
@@ -16,7 +16,7 @@ def plan(seed: int, trips: int = TRIPS, faults: bool = True) -> Plan:
     draw = stream(seed, "trips")
     times = sorted(draw.uniform(0, 3) for _ in range(trips))
     ops = tuple(Op(at, draw.randrange(2), f"trip {i}") for i, at in enumerate(times))
-    struck = _faults(stream(seed, "faults"), 2, 3) if faults else ()
+    struck = draw_faults(stream(seed, "faults"), 2, 3) if faults else ()
     return Plan(seed, 3, 2, ops, struck, ("the last trip",))
 
 

@@ -19,7 +19,7 @@ from antiphon.formats import values
 from antiphon.sim import Operation, linearizable, simulate
 from antiphon.sim.group_world import Plan
 from antiphon.sim.service_world import World
-from antiphon.sim.services import _plan
+from antiphon.sim.services import draw_plan
 
 
 class Accounts(ReplicatedService):
@@ -261,7 +261,7 @@ def test_one_replica_and_one_client_are_enough() -> None:
 def stories(seeds: int) -> Counter[str]:
     told: Counter[str] = Counter()
     for seed in range(seeds):
-        plan: Plan = _plan(seed, commands, 3, 3, 40)
+        plan: Plan = draw_plan(seed, commands, 3, 3, 40)
         world = World(Accounts, plan)
         world.run()
         for line in world.story:

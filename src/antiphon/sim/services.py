@@ -61,7 +61,7 @@ def simulate(
     _check_numbers(clients=clients, replicas=replicas, operations=operations)
     run = _Runs(service, check, _modules_of(service, commands))
     for seed in replayed or (range(seeds) if isinstance(seeds, int) else seeds):
-        plan = _plan(seed, commands, clients, replicas, operations)
+        plan = draw_plan(seed, commands, clients, replicas, operations)
         found = run.once(plan)
         if found.violation:
             small = _Shrinker(run, plan, found.violation).run()
@@ -80,18 +80,18 @@ def _modules_of(*things: object) -> list[ModuleType]:
     return [sys.modules[name] for name in sorted(names) if name in sys.modules]
 
 
-def _plan(seed: int, commands: Commands, clients: int, replicas: int, operations: int) -> Plan:
+def draw_plan(seed: int, commands: Commands, clients: int, replicas: int, operations: int) -> Plan:
     draw = stream(seed, "commands")
     ops = [
         Op(draw.uniform(0, SPAN_S), draw.randrange(clients), commands(draw))
         for _ in range(operations)
     ]
     probes = tuple(commands(draw) for _ in range(PROBES))
-    faults = _faults(stream(seed, "faults"), clients, replicas)
+    faults = draw_faults(stream(seed, "faults"), clients, replicas)
     return Plan(seed, replicas, clients, tuple(sorted(ops, key=_time)), faults, probes)
 
 
-def _faults(draw: Random, clients: int, replicas: int) -> tuple[Fault, ...]:
+def draw_faults(draw: Random, clients: int, replicas: int) -> tuple[Fault, ...]:
     places = [f"replica {n + 1}" for n in range(replicas)] * 2
     places += [f"client {n + 1}" for n in range(clients)]
     faults = [
