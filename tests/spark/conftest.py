@@ -9,8 +9,11 @@ from pyspark.sql import SparkSession
 from antiphon.spark import session
 
 QUICK = {
-    # Half the processor time for jobs that are over before the better compiler would pay.
-    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # Half the processor time for jobs that are over before the better compiler would pay; but all
+    # that it compiles must fit, and with this compiler alone Java gives it only 48 MB.
+    "spark.driver.defaultJavaOptions": (
+        "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+    ),
     "spark.sql.shuffle.partitions": "1",
 }
 
