@@ -1,5 +1,6 @@
 """Every Python example in README.md and docs/ runs."""
 
+import os
 import re
 import subprocess
 import sys
@@ -7,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests import quick_java
 
 ROOT = Path(__file__).parent.parent
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -47,7 +50,10 @@ def run_apart(page: str, source: str) -> None:
     own would stop that of the tests."""
     program = Path(f"{Path(page).stem}.py")
     program.write_text(source, encoding="utf-8")
-    done = subprocess.run([sys.executable, program], capture_output=True, text=True)
+    environment = {**os.environ, **quick_java.ENVIRONMENT}
+    done = subprocess.run(
+        [sys.executable, program], env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -2,6 +2,7 @@
 outside. (The replicated table is a program of several processes: tests/process.)"""
 
 import ast
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.io.local import LocalCluster
+from tests import quick_java
 
 FOLDER = Path(__file__).parent.parent / "examples"
 ON_SPARK = [FOLDER / "dealing_room.py"]
@@ -66,7 +68,9 @@ def test_an_example_with_three_servers(example: Path, url: str) -> None:
 @pytest.mark.parametrize("example", ON_SPARK, ids=lambda path: path.stem)
 def test_an_example_on_spark(example: Path, url: str) -> None:
     """Spark says this and that on its standard error."""
-    done = subprocess.run([sys.executable, example, url], capture_output=True, text=True)
+    environment = {**os.environ, **quick_java.ENVIRONMENT}
+    line = [sys.executable, example, url]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == promised(example)
 

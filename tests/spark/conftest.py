@@ -7,13 +7,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from antiphon.spark import session
+from tests import quick_java
 
 QUICK = {
-    # Half the processor time for jobs that are over before the better compiler would pay; but all
-    # that it compiles must fit, and with this compiler alone Java gives it only 48 MB.
-    "spark.driver.defaultJavaOptions": (
-        "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
-    ),
+    "spark.driver.defaultJavaOptions": quick_java.OPTIONS,
     "spark.sql.shuffle.partitions": "1",
 }
 
