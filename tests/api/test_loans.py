@@ -129,8 +129,11 @@ def test_a_loop_gets_everything_in_order(consumer: antiphon.Consumer) -> None:
 
 
 @pytest.mark.parametrize("texts", [False, True], ids=["bytes", "bytes and texts"])
-def test_a_loop_gets_each_message_with_its_own_body(ctx: antiphon.Context, texts: bool) -> None:
-    sent: list[bytes | str] = [bytes((n % 256,)) * (n % 7) for n in range(MESSAGES)]
+@pytest.mark.parametrize("size", [0, 300])
+def test_a_loop_gets_each_message_with_its_own_body(
+    ctx: antiphon.Context, texts: bool, size: int
+) -> None:
+    sent: list[bytes | str] = [bytes((n % 256,)) * (size + n % 7) for n in range(MESSAGES)]
     if texts:
         sent[::100] = [str(n) for n in range(0, MESSAGES, 100)]
     queue = ctx.create_queue("bodies")
