@@ -49,6 +49,10 @@ from antiphon.io.journal_transfer import (
 logger = logging.getLogger("antiphon.io.journal")
 
 SEGMENT_BYTES = 64 << 20
+CACHED_SEGMENTS = 2
+"""The newest: who is further behind waits for the disk. If all stayed in the system's memory, a
+flood would pay for every fresh page of it, which costs more than to write it."""
+
 CACHE_BYTES = 32 << 20
 OWN_SNAPSHOT = "own.snap"
 _OFFSET_BITS = 40
@@ -195,10 +199,8 @@ class Journal:
         self._disk.write(segment_name(number), 0, header)
         segment = Segment(number, base, len(header))
         self._segments.append(segment)
-        if len(self._segments) > 2:
-            # Who is that far behind can wait for the disk. A flood that filled all of the system's
-            # memory would pay for every fresh page of it.
-            self._disk.evict(segment_name(self._segments[-3].number))
+        if len(self._segments) > CACHED_SEGMENTS:
+            self._disk.evict(segment_name(self._segments[-1 - CACHED_SEGMENTS].number))
         self._dirty[segment_name(number)] = None
         self._dirty[DIRECTORY] = None
         return segment
