@@ -82,13 +82,16 @@ def test_what_was_acknowledged_at_a_server_that_died_does_not_come_again(
 ) -> None:
     """Also to another program: the first one is gone when its server is back."""
     mode = antiphon.CLIENT_ACKNOWLEDGE
-    reader = antiphon.connect(cluster.url_of(2), client_id="anna", session_mode=mode)
+    reader = antiphon.connect(
+        cluster.url_of(2), client_id="anna", session_mode=mode, close_timeout=0.1
+    )
     with antiphon.connect(cluster.url_of(1)) as sender:
         box = reader.create_durable_consumer(NEWS, "box")
         send(sender, 0, 50)
         receive(box, 30)
         reader.acknowledge()
         cluster.servers[2].kill()
+        reader.close()  # it can tell nobody, and does not come back
         cluster.wait_held(1)
         with pytest.raises(antiphon.ConnectionLostError, match=r"server 2 at .* alone knows"):
             antiphon.connect(cluster.url_of(3), client_id="anna", connect_timeout=0.5)

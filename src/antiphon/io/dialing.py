@@ -17,7 +17,7 @@ from antiphon.formats import wire
 from antiphon.formats.entry import ReplicaId
 from antiphon.io.frames import FrameReader
 from antiphon.io.memory import keep_freed_memory
-from antiphon.io.transport import JOIN_BYTES, Address
+from antiphon.io.transport import Address, write_parts
 
 OnBodies = Callable[[Sequence[wire.Body]], None]
 OnLost = Callable[[Exception | None], None]
@@ -94,10 +94,7 @@ class TcpLink(asyncio.BufferedProtocol):
         if self._socket is not None and not self._closed:
             bodies = map(cw.encode_parts, requests)
             parts = [part for body in bodies for part in (wire.frame_head(*body), *body)]
-            if sum(map(len, parts)) > JOIN_BYTES:
-                self._socket.writelines(parts)
-            else:
-                self._socket.write(b"".join(parts))
+            write_parts(self._socket, parts, sum(map(len, parts)))
 
     def close(self) -> None:
         self._closed = True
