@@ -442,12 +442,11 @@ class Transport:
 
 
 def write_parts(transport: asyncio.Transport, parts: list[bytes], size: int) -> None:
-    """Many small ones are joined, large ones are not copied for it."""
-    if size > JOIN_BYTES:
-        # The last by itself: after `writelines` some releases of Python 3.12 and 3.13 do not pause
-        # who writes more than the other side reads (CVE-2024-12254).
-        transport.writelines(parts[:-1])
-        transport.write(parts[-1])
+    """Small ones are joined; large ones are not copied for it, with uvloop. The built-in loop does
+    not, in some releases of Python 3.12 and 3.13, pause who has written more parts than the other
+    side reads (CVE-2024-12254)."""
+    if size > JOIN_BYTES and type(transport).__module__.startswith("uvloop"):
+        transport.writelines(parts)
     else:
         transport.write(b"".join(parts))
 
