@@ -29,7 +29,6 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ClassVar, overload
 
@@ -66,7 +65,8 @@ from antiphon.io.clients import Clients
 from antiphon.io.journal import SyncJob
 from antiphon.io.journal_disk import Disk
 from antiphon.io.journal_opening import open_journal
-from antiphon.io.transport import Address, Transport, format_address, parse_address
+from antiphon.io.syncing import Syncing
+from antiphon.io.transport import Address, Transport, format_address, parse_address, settle
 
 logger = logging.getLogger("antiphon.io.server")
 
@@ -141,7 +141,7 @@ class Server:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._chores: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="antiphon-sync")
+        self._sync_thread = Syncing(disk.sync)
         self._syncs = 0
 
     # -- Starting and ending -------------------------------------------------------------------
@@ -183,7 +183,7 @@ class Server:
             self.ended.set_result(None)
         self.clients.close()
         await self._transport.close()
-        await self._loop.run_in_executor(None, self._thread.shutdown)
+        await self._loop.run_in_executor(None, self._sync_thread.close)
 
     async def _let_go(self) -> None:
         """Otherwise the clients would have to wait until this server is back."""
@@ -524,19 +524,14 @@ class Server:
             self._release(self.journal.end_sync(job))
         else:
             self._syncing = True
-            done = self._loop.run_in_executor(self._thread, self._sync, job.names)
-            done.add_done_callback(partial(self.guarded, self._synced, job))
+            self._sync_thread.begin(job.names, partial(self.guarded, self._synced, job))
 
-    def _sync(self, names: tuple[str, ...]) -> None:
-        for name in names:
-            self._disk.sync(name)
-
-    def _synced(self, job: SyncJob, done: asyncio.Future[None]) -> None:
+    def _synced(self, job: SyncJob, error: Exception | None) -> None:
         self._syncing = False
         self._syncs += 1
-        if self.ended.done() or done.cancelled():
+        if self.ended.done():
             return
-        if (error := done.exception()) is not None:
+        if error is not None:
             self._fail(error)
             return
         self._release(self.journal.end_sync(job))
@@ -620,6 +615,12 @@ class Server:
     async def _step_through(self, work: Iterator[tuple[str, ...]]) -> None:
         for names in work:
             if names and not self._disk.volatile:
-                await self._loop.run_in_executor(self._thread, self._sync, names)
+                await self._sync_apart(names)
             else:
                 await asyncio.sleep(0)
+
+    async def _sync_apart(self, names: tuple[str, ...]) -> None:
+        synced: asyncio.Future[Exception | None] = self._loop.create_future()
+        self._sync_thread.begin(names, partial(settle, synced))
+        if (error := await synced) is not None:
+            raise error

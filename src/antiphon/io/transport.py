@@ -135,8 +135,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._stop_handshake_timer()
         self._queue.clear()
-        _settle(self.identified, False)
-        _settle(self.lost, None)
+        settle(self.identified, False)
+        settle(self.lost, None)
         self._hub.left(self)
         if self.client is not None:
             self.client.closed()
@@ -234,7 +234,7 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = hello
         self._stop_handshake_timer()
         self._hub.greeted(self, hello)
-        _settle(self.identified, True)
+        settle(self.identified, True)
 
     def serve(self, client: ClientHandler, frame_max: int) -> None:
         self.client = client
@@ -475,6 +475,7 @@ def _set_options(sock: socket.socket, *, dialled: bool) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS)
 
 
-def _settle(future: asyncio.Future[Outcome], outcome: Outcome) -> None:
+def settle(future: asyncio.Future[Outcome], outcome: Outcome) -> None:
+    """Unless it is: somebody may have given up waiting."""
     if not future.done():
         future.set_result(outcome)
