@@ -89,14 +89,19 @@ def planted(mutant: Mutant) -> Iterator[Path]:
         for part in Path("antiphon", mutant.file).parts:
             link_all_but(part, source, target)
             source, target = source / part, target / part
-        text = source.read_text()
-        times = text.count(mutant.old)
-        if times != 1:
-            raise ValueError(
-                f"{mutant.name} does not apply: its text stands {times} times in {mutant.file}"
-            )
-        target.write_text(text.replace(mutant.old, mutant.new))
+        target.write_text(changed(mutant))
         yield copy
+
+
+def changed(mutant: Mutant) -> str:
+    """The file with the bug in it."""
+    text = (SOURCE / "antiphon" / mutant.file).read_text()
+    times = text.count(mutant.old)
+    if times != 1:
+        raise ValueError(
+            f"{mutant.name} does not apply: its text stands {times} times in {mutant.file}"
+        )
+    return text.replace(mutant.old, mutant.new)
 
 
 def link_all_but(name: str, source: Path, target: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.mutants.run import HERE, PYTEST, SOURCE, Mutant, hunt, load_all, runner
+from tests.mutants.run import HERE, PYTEST, SOURCE, Mutant, changed, hunt, load_all, runner
 
 SEEDS = 1500
 
@@ -13,6 +13,12 @@ SEEDS = 1500
 def test_planted_bug_is_caught(mutant: Mutant) -> None:
     verdict = hunt(mutant, SEEDS)
     assert verdict.caught, f"{mutant.claim}: {verdict.how}"
+
+
+def test_every_planted_bug_fits_the_code() -> None:
+    """Known here already, before they are all tried."""
+    for mutant in load_all():
+        assert changed(mutant)
 
 
 def test_there_are_many() -> None:
