@@ -81,7 +81,8 @@ def test_runs_are_read_as_they_were_packed(messages: list[Outgoing]) -> None:
     """Of messages that have some neighbours of the same kind and millisecond."""
     alike = [m._replace(kind=m.kind % 2, timestamp=NOW + m.timestamp % 2 * U32) for m in messages]
     groups = [list(group) for _, group in groupby(alike, lambda m: (m.kind, m.timestamp))]
-    runs = [columns.Run(len(group), group[0].kind, group[0].timestamp) for group in groups]
+    firsts = accumulate(map(len, groups), initial=0)
+    runs = [columns.Run(n, g[0].kind, g[0].timestamp) for n, g in zip(firsts, groups, strict=False)]
     extras = [m.extra for m in alike]
     encoded = columns.encode_runs(runs, [m.body for m in alike], extras if any(extras) else ())
     assert encoded == columns.encode(alike)
@@ -137,7 +138,7 @@ def test_the_columns_are_where_they_are_drawn() -> None:
 def test_a_clock_that_jumps_by_months_does_not_keep_a_pack_from_leaving() -> None:
     early, late = Outgoing(TEXT, b"", b"", 5), Outgoing(TEXT, b"", b"", NOW)
     read = Columns(packed([early, late, early]))
-    runs = [columns.Run(1, TEXT, message.timestamp) for message in (early, late, early)]
+    runs = [columns.Run(n, TEXT, m.timestamp) for n, m in enumerate((early, late, early))]
     assert columns.encode_runs(runs, [b""] * 3) == columns.encode([early, late, early])
     assert read.timestamp(1) == NOW
     assert read.timestamp(0) == read.timestamp(2) == NOW - U32

@@ -25,7 +25,7 @@ from antiphon.api.conversation_ticket import Ticket
 from antiphon.errors import FormatError, JMSError, ResourceAllocationError
 from antiphon.formats import columns, pack
 from antiphon.formats.client_wire import PACK_MAX
-from antiphon.formats.columns import Outgoing
+from antiphon.formats.columns import Outgoing, Run
 from antiphon.formats.pack import SPECIAL
 
 MESSAGE_BYTES = 64
@@ -93,7 +93,7 @@ class Batch(Ticket):
         self._count = 0  # when it is no longer open
         self.size = 0
         self.bodies: list[bytes] = []
-        self.runs: list[tuple[int, int, int]] = []  # begin with which body, kind, sent when (ms)
+        self.runs: list[Run] = []
         self.kind = -1  # of the last run
         self.until_s = 0.0  # what is sent before then is of the same millisecond
         self.extras: dict[int, bytes] = {}  # of those that have any, by their place
@@ -125,7 +125,7 @@ class Batch(Ticket):
 
     def begin_run(self, kind: int, timestamp: int) -> None:
         """What follows is of this kind, and was sent in this millisecond."""
-        self.runs.append((len(self.bodies), kind, timestamp))
+        self.runs.append(Run(len(self.bodies), kind, timestamp))
         self.kind = kind
         self.until_s = (timestamp + 1) / 1000
 
@@ -150,12 +150,7 @@ class Batch(Ticket):
 
     def _encoded(self) -> tuple[bytes, int]:
         extras = [self.extras.get(i, b"") for i in range(self.count)] if self.extras else ()
-        ends = chain((begin for begin, _, _ in self.runs[1:]), (self.count,))
-        runs = [
-            columns.Run(end - begin, kind, timestamp)
-            for (begin, kind, timestamp), end in zip(self.runs, ends, strict=True)
-        ]
-        return columns.encode_runs(runs, self.bodies, extras)
+        return columns.encode_runs(self.runs, self.bodies, extras)
 
     def _forget_messages(self) -> None:
         self.bodies, self.runs, self.extras = [], [], {}

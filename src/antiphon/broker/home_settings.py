@@ -1,4 +1,4 @@
-"""What an operator may set of a home (`home.py`)."""
+"""The settings of a home (`home.py`)."""
 
 from __future__ import annotations
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
+from operator import mul
 from typing import NamedTuple
 
 import msgspec
@@ -68,9 +69,10 @@ def _joined(head: bytes, bodies: Sequence[bytes], extras: Sequence[bytes]) -> tu
 
 
 class Run(NamedTuple):
-    """Consecutive messages of one kind that were sent in the same millisecond."""
+    """Consecutive messages of one kind that were sent in the same millisecond: up to the next run,
+    or to the end."""
 
-    messages: int
+    first: int
     kind: int
     timestamp: int  # ms
 
@@ -81,9 +83,11 @@ def encode_runs(
     """As `encode_columns`, for who sends many messages in a millisecond."""
     times = [run.timestamp for run in runs]
     base = _base(min(times), max(times))
-    offsets = [max(0, time - base).to_bytes(4, "little") * count for count, _, time in runs]
-    kinds = [bytes((kind,)) * count for count, kind, _ in runs]
-    return _joined(b"".join((base.to_bytes(8, "little"), *offsets, *kinds)), bodies, extras)
+    counts = [end - first for first, end in pairwise((*(run.first for run in runs), len(bodies)))]
+    offsets = (max(0, time - base).to_bytes(4, "little") for time in times)
+    kinds = (bytes((run.kind,)) for run in runs)
+    head = (base.to_bytes(8, "little"), *map(mul, offsets, counts), *map(mul, kinds, counts))
+    return _joined(b"".join(head), bodies, extras)
 
 
 class Packed(NamedTuple):
