@@ -345,6 +345,18 @@ class Dispatcher:
     def has_work(self) -> bool:
         return bool(self._ready or self._seeking)
 
+    @property
+    def waiting(self) -> bool:
+        """`dispatch` has something to do."""
+        return bool(
+            self._ready
+            or self._seeking
+            or self._accepted
+            or self._uncounted
+            or self.too_slow
+            or self.queues.seekers
+        )
+
     def dispatch(self) -> None:
         """Hand out what is new to those who are caught up, and a turn's worth to those who lag.
         The journal has the rows of all that was applied."""
@@ -621,7 +633,8 @@ class Dispatcher:
     def _deliver(self, reader: Reader, row: Row, pack: bytes, span: Span, reason: str = "") -> int:
         """Returns how many bytes that were."""
         first, last, deliveries = span
-        data = columns.cut(pack, first - row.position, last - first + 1)
+        count = last - first + 1
+        data = pack if count == row.count else columns.cut(pack, first - row.position, count)
         number = reader.consumer.number
         age = self._sieve.age(row) if flags_of(pack) & SPECIAL else 0
         answer = cw.Deliver(number, first, row.stamp, deliveries, data, row.view, age, reason)

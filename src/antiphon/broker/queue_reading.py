@@ -82,7 +82,7 @@ class QueueReading:
         self._rows = rows
         self._time = time
         self._deliveries_max = deliveries_max
-        self._seekers: dict[QueueReader, None] = {}
+        self.seekers: dict[QueueReader, None] = {}
         self._in_groups: dict[QueueReader, str] = {}  # of shared members -> the group
         self.dead = 0  # letters
         self.expired = 0  # messages that were assigned, and not sent
@@ -96,7 +96,7 @@ class QueueReading:
         queue = self._broker.queues[consumer.destination]
         reader = QueueReader(consumer, outlet, _by_priority(queue, list(pending)))
         if reader.selector is not None:
-            self._seekers[reader] = None
+            self.seekers[reader] = None
         if queue.pattern in self._broker.groups:
             self._in_groups[reader] = queue.pattern
         return reader
@@ -111,7 +111,7 @@ class QueueReading:
 
     def close(self, reader: QueueReader | BrowseReader) -> None:
         if isinstance(reader, QueueReader):
-            self._seekers.pop(reader, None)
+            self.seekers.pop(reader, None)
             self._in_groups.pop(reader, None)
 
     def removed_from(self, group: str) -> list[QueueReader]:
@@ -173,7 +173,7 @@ class QueueReading:
 
     def seek(self) -> bool:
         """Look into what waits, for those who choose; True: there is more to look at."""
-        more = [self._seek(reader) for reader in self._seekers]
+        more = [self._seek(reader) for reader in self.seekers]
         return any(more)
 
     def _seek(self, reader: QueueReader) -> bool:

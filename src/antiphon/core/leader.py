@@ -100,6 +100,7 @@ class Leadership:
         self._attempts = 0  # to send snapshots, to anybody
         self._tick_index = 0  # the newest tick entry
         self._last_append: Append | None = None
+        self._belongs = True  # to the members; otherwise this leader goes when that is committed
 
     def begin(self) -> None:
         self._follow_membership()
@@ -341,7 +342,7 @@ class Leadership:
             # Who has no append on its way would hear of the commit only with the next heartbeat.
             if p.flow is Flow.REPLICATE and p.next > r.log.last and not self._counts_itself(p):
                 self._send_empty(p, 0)
-        if r.memberships.index <= r.commit and not r.is_member(r.id):
+        if not self._belongs and r.memberships.index <= r.commit:
             self._leave()
 
     def _counts_itself(self, p: Progress) -> bool:
@@ -432,6 +433,7 @@ class Leadership:
 
     def _follow_membership(self) -> None:
         r = self._r
+        self._belongs = r.is_member(r.id)
         present = {m.id for m in r.memberships.current.members if m.id != r.id}
         for gone in [id for id in self._progress if id not in present]:
             del self._progress[gone]

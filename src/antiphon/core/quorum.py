@@ -21,5 +21,5 @@ def held_by_majority(voters: Sequence[ReplicaId], held: Mapping[ReplicaId, int])
     """The greatest value that a majority of `voters` has reached; who is unknown has reached 0."""
     if not voters:
         return 0
-    reached = sorted((held.get(voter, 0) for voter in voters), reverse=True)
-    return reached[majority(voters) - 1]
+    reached = sorted([held.get(voter, 0) for voter in voters])
+    return reached[-majority(voters)]

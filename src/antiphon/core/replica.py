@@ -501,7 +501,7 @@ class Replica:
             self.become_follower(epoch, sender)
             self._persist((Promise(self.epoch, self.vote),), ())
         assert self.leading is None, f"two leaders in epoch {epoch}: {self.id} and {sender}"
-        if self.is_member(self.id):
+        if self.newcomer is not None and self.is_member(self.id):
             self.newcomer = None
         if self.newcomer is None:
             self.role = Role.FOLLOWER

@@ -340,6 +340,11 @@ class Clients:
         self.host.home.flush(self.host.now_ms())
         self.carry_out()
 
+    @property
+    def waiting(self) -> bool:
+        """Somebody here needs the journal's rows."""
+        return bool(self._readers or self._workers or self.host.home.dispatcher.waiting)
+
     def deliver(self) -> None:
         """Hand out what is new; the journal has its rows."""
         if self.host.home.dispatch():

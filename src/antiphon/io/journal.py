@@ -124,6 +124,11 @@ class Journal:
         self._pending += records
         self._pending_tails += then
 
+    @property
+    def awaited(self) -> bool:
+        """Something that was collected is to be on disk before something else may happen."""
+        return bool(self._pending_tails)
+
     def flush(self) -> None:
         """Write what was collected as one batch. Raises `DiskFullError`: then everything is still
         collected, nothing was released, and a later `flush` tries again."""

@@ -76,6 +76,9 @@ RETRY_S = 0.5
 LET_GO_S = 2.0
 """How long an orderly end may take that way."""
 
+LEISURE_S = 0.01
+"""How long a journal in memory is not written if nobody reads it, nor waits for it."""
+
 SWEEP_S = 0.25
 CLOCK_S = 1.0
 
@@ -134,6 +137,7 @@ class Server:
         self._accepted: list[Accepted] = []  # not in the index yet
         self._carrying = False
         self._settle_due = False
+        self._leisure_due = False
         self._syncing = False
         self._part_lost = False  # of the snapshot that is coming in, for want of room
         self._membership: Membership | None = None  # the one whose addresses are dialled
@@ -318,6 +322,7 @@ class Server:
         self._soon(self._read_part_now, effect)
 
     def _read_part_now(self, effect: ReadPart) -> None:
+        self._write()  # as there
         live, parked = self.broker.live(), self.broker.parked()
         meta, data, last = self.journal.part(effect.to.node, effect.seq, live, parked)
         self._carry_out(self.node.part_read(effect.to, meta, effect.seq, data, last, self.now_ms()))
@@ -462,16 +467,33 @@ class Server:
         self._leader = self.node.replica.leader_id
         self.clients.propose()
         self._settle_due = False
-        written = self._write()
-        self._start_sync()
-        if written:  # the journal has all that was accepted
-            self.clients.deliver()
+        if self._disk.volatile and not (self.journal.awaited or self.clients.waiting):
+            self._write_at_leisure()
+        else:
+            self._write_and_deliver()
         self._follow_membership()
         self._arm_timer()
         if self.node.replica.leader_id is not None and not self.serves.done():
             self.serves.set_result(None)
         if self.home.has_let_go and not self._let_go_of_all.done():
             self._let_go_of_all.set_result(None)
+
+    def _write_and_deliver(self) -> None:
+        written = self._write()
+        self._start_sync()
+        if written:  # the journal has all that was accepted
+            self.clients.deliver()
+
+    def _write_at_leisure(self) -> None:
+        """Together with what comes meanwhile: what was accepted has been handed out from memory."""
+        if not self._leisure_due:
+            self._leisure_due = True
+            self._later(LEISURE_S, self._have_leisure)
+
+    def _have_leisure(self) -> None:
+        self._leisure_due = False
+        if not self.ended.done():
+            self._write_and_deliver()
 
     def _check_contexts(self) -> None:
         if self.broker.contexts not in ("", self._contexts):
