@@ -73,6 +73,9 @@ class Host(Protocol):
     def read(self, request: int) -> None: ...
     def change(self, member: Member | int) -> None: ...
     def transfer(self, node: int) -> None: ...
+    def write(self) -> bool:
+        """Have the journal's rows complete; False: there is no room."""
+
     def settle_soon(self) -> None:
         """Call `Clients.propose` and `Clients.deliver` in the next turn of the loop."""
 
@@ -278,6 +281,7 @@ class Clients:
 
     def reads(self, client: Client) -> None:
         self._readers[client] = None
+        self.host.write()
 
     def works(self, client: Client) -> None:
         self._workers[client] = None

@@ -314,7 +314,7 @@ class Server:
         self._soon(self._read_now, effect)
 
     def _read_now(self, effect: Read) -> None:
-        self._write()  # what is only collected may replace what would be read
+        self.write()  # what is only collected may replace what would be read
         entries = self.journal.entries(effect.first, effect.max_bytes)
         self._carry_out(self.node.entries_read(effect.reader, effect.first, entries, self.now_ms()))
 
@@ -322,7 +322,7 @@ class Server:
         self._soon(self._read_part_now, effect)
 
     def _read_part_now(self, effect: ReadPart) -> None:
-        self._write()  # as there
+        self.write()  # as there
         live, parked = self.broker.live(), self.broker.parked()
         meta, data, last = self.journal.part(effect.to.node, effect.seq, live, parked)
         self._carry_out(self.node.part_read(effect.to, meta, effect.seq, data, last, self.now_ms()))
@@ -345,7 +345,7 @@ class Server:
 
     def _snapshot_later(self, effect: TakeSnapshot) -> None:
         try:
-            if not self._write():
+            if not self.write():
                 raise DiskFullError("the index is not complete up to this snapshot")
             work = self.journal.store_snapshot(
                 effect.meta, effect.chunks, effect.live, effect.parked
@@ -479,7 +479,7 @@ class Server:
             self._let_go_of_all.set_result(None)
 
     def _write_and_deliver(self) -> None:
-        written = self._write()
+        written = self.write()
         self._start_sync()
         if written:  # the journal has all that was accepted
             self.clients.deliver()
@@ -522,7 +522,7 @@ class Server:
 
     # -- Writing and syncing -------------------------------------------------------------------
 
-    def _write(self) -> bool:
+    def write(self) -> bool:
         """Everything collected, then the rows of what was accepted, which point into it; False:
         there was no room, and it is tried again later."""
         try:
