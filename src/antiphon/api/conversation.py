@@ -473,8 +473,7 @@ class Conversation:
             if self._acks_due_ms is None:
                 self._acks_due_ms = now_ms + ACK_MS
         if self._state is State.ATTACHED:
-            acks = self._acks_to_send
-            self._out += (cw.Ack(a.number, a.rows, a.patient) for a in acks)
+            self._out += [cw.Ack(a.number, a.rows, a.patient) for a in self._acks_to_send]
             self._acks_to_send.clear()
             self._out += map(cw.Publish, self._outbox.leaving(now_ms))
             self._send_request()

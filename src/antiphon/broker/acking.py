@@ -72,7 +72,8 @@ class Acking(Generic[Asker]):
 
     def due(self, now_ms: int) -> AckBatch[Asker] | None:
         """The batch to be proposed now, if there is one."""
-        if self.due_ms is None or self.due_ms > now_ms:
+        due_ms = self.due_ms
+        if due_ms is None or due_ms > now_ms:
             return None
         self._on_its_way = True
         return self._batches[0]

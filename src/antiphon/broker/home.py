@@ -572,7 +572,7 @@ class Home:
         if self._broker.stamp > self._stamped[1]:
             self._stamped = (now_ms, self._broker.stamp)
         fresh: list[Served] = []
-        settled = []  # of packs that are no messages
+        streams = {(a.session, a.producer): None for a in accepted}  # of which some is settled
         groups_changed = False
         # Before anything else: a consumer that these events tell to be open begins with the state,
         # which has all that was assigned to it.
@@ -586,19 +586,17 @@ class Home:
             if isinstance(event, ev.Attached):
                 self._on_attached(event, fresh)
             elif isinstance(event, ev.Taken):
-                settled.append((event.session, event.producer))
+                streams[event.session, event.producer] = None
             elif isinstance(event, ev.GroupChanged):
                 self.dispatcher.group_changed(event.destination)
                 groups_changed = True
             else:
                 self._EVENTS[type(event)](self, event)
                 if isinstance(event, ev.PackRefused):
-                    settled.append((event.session, event.refusal.producer))
+                    streams[event.session, event.refusal.producer] = None
         # A fresh session begins with the state, which has all that these events told of it.
         for served in fresh:
             self._begin(served)
-        streams = dict.fromkeys((a.session, a.producer) for a in accepted)
-        streams.update(dict.fromkeys(settled))
         self._settle_packs(streams, now_ms)
         self.dispatcher.applied(accepted)
         if groups_changed and self._relay:
@@ -697,8 +695,8 @@ class Home:
         """When `tick` and `flush` are to be called; None: not before something else happens."""
         if not self._links and not self._proposals and not self._unlogged:
             return None
-        due = (self._looked_ms + LOOK_MS, self._acking.due_ms, self._keeping.acking.due_ms)
-        return min(ms for ms in due if ms is not None)
+        due = [self._looked_ms + LOOK_MS, self._acking.due_ms, self._keeping.acking.due_ms]
+        return min([ms for ms in due if ms is not None])
 
     def tick(self, now_ms: int) -> None:
         if now_ms < self._looked_ms + LOOK_MS:

@@ -191,7 +191,7 @@ class Leadership:
             if entry.kind == Kind.MEMBERSHIP:
                 r.took(entry)
                 self._follow_membership()
-        size = sum(len(entry.payload) for entry in entries)
+        size = sum([len(payload) for _, payload in payloads])
         self._uncommitted.append((r.log.last, size))
         self._uncommitted_bytes += size
         if r.settings.volatile:

@@ -22,6 +22,7 @@ what it does not know. Everything here raises `FormatError` on bytes that are no
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import Literal, TypeVar
 
 import msgspec
@@ -138,6 +139,7 @@ def encode_envelope(envelope: Envelope, version: int) -> bytes:
     return head + encode_message(envelope.message, version)
 
 
+@lru_cache
 def envelope_head(sender: ReplicaId, to: ReplicaId) -> bytes:
     """An envelope is this and its message, so that one message can be sent to many."""
     return _ARRAY_OF_3 + _encoder.encode(sender) + _encoder.encode(to)
