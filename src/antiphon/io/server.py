@@ -12,11 +12,11 @@ The way of a message through it (`Server.__init__` puts the pieces together in t
 and back through session and listener. `counts` has what each of them has done and is waiting for.
 
 Promises: effects are carried out in the order the node gave them; nothing leaves that depends on a
-write before the write is synced. All that was collected in one turn of the event loop is one write,
-and one sync covers every write since the last one began; syncs run in a single thread, in order,
-while the loop goes on. Without room on the disk the server takes part in nothing and tries again
-until there is room; a failed sync, a damaged record or a broken invariant ends it (`ended`), for
-only a restart knows what is really on the disk.
+write before the write is synced. All that was collected in one turn of the event loop is one write
+(in memory, of several turns, if nobody needs it sooner), and one sync covers every write since the
+last one began; syncs run in a single thread, in order, while the loop goes on. Without room on the
+disk the server takes part in nothing and tries again until there is room; a failed sync, a damaged
+record or a broken invariant ends it (`ended`), for only a restart knows what is really on the disk.
 """
 
 from __future__ import annotations
