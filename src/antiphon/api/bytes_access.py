@@ -23,10 +23,6 @@ _INT, _LONG = struct.Struct(">i"), struct.Struct(">q")
 _FLOAT, _DOUBLE = struct.Struct(">f"), struct.Struct(">d")
 
 
-class Unfinished(bytearray):
-    """The body of a bytes message that is being written."""
-
-
 class BytesAccess:
     """What `BytesMessage` has of this; it says itself where it is and what it may."""
 

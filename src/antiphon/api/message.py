@@ -11,13 +11,14 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import repeat, starmap
+from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, Unpack, overload
 
 from msgspec.structs import replace
 
 from antiphon.api import bodies, headers
 from antiphon.api import properties as props
-from antiphon.api.bytes_access import BytesAccess, Unfinished
+from antiphon.api.bytes_access import BytesAccess
 from antiphon.api.conversation_events import GroupColumns
 from antiphon.api.destination import Destination
 from antiphon.api.headers import Headers as Headers
@@ -227,22 +228,18 @@ class Message(PropertyAccess):
 
     @property
     def body(self) -> Any:
-        body = self._body
-        if type(body) is bytes:  # as most are
-            return body
-        if body is _UNREAD:
+        if self._body is _UNREAD:
             columns, i = self._arrival.columns, self._index
             assert columns is not None
-            body, kind = columns.body(i), columns.kinds[i]
-            if kind != BYTES:
-                body = bodies.read(kind, body, self._arrival.pickle_allowed)
-            self._body = body
-        elif type(body) is Unfinished:
-            body = bytes(body)
-        return body
+            kind = columns.kinds[i]
+            self._body = bodies.read(kind, columns.body(i), self._arrival.pickle_allowed)
+        return self._body
 
     @body.setter
     def body(self, body: Any) -> None:
+        self._write_body(body)
+
+    def _write_body(self, body: Any) -> None:
         self._check_writeable()
         self._body = self._checked(body)
 
@@ -431,14 +428,19 @@ class BytesMessage(_Sequence, BytesAccess):
 
     __slots__ = ()
 
+    # Loops read it for every message: so it is there from the beginning, and read without a step
+    # in Python.
+    body = property(attrgetter("_body"), Message._write_body)
+
     def __init__(self, body: bytes | bytearray | memoryview = b"") -> None:
         super().__init__()
         self._body = self._checked(body)
 
     def _append(self, data: bytes) -> None:
         self._check_writeable()
-        if type(self._body) is not Unfinished:
-            self._body = Unfinished(self._body)
+        if type(self._body) is bytes:
+            self._body = bytearray(self._body)
+            self.__class__ = WrittenBytesMessage
         self._body += data
 
     @staticmethod
@@ -460,6 +462,14 @@ class BytesMessage(_Sequence, BytesAccess):
     @staticmethod
     def _written(body: Any, allow_pickle: bool) -> tuple[int, bytes]:
         return BYTES, body
+
+
+class WrittenBytesMessage(BytesMessage):
+    """One that was written piece by piece. Its body may grow in place: who looks gets a copy."""
+
+    __slots__ = ()
+
+    body = property(lambda self: bytes(self._body), Message._write_body)
 
 
 class MapMessage(Message, MapAccess):
@@ -618,7 +628,10 @@ def _restored(
     columns = None if pack is None else Columns(pack)
     message._arrival = Arrival(columns, position, delivery_count, None, pickle_allowed)
     message._index = 0
-    message._body = _UNREAD if pack else body
+    if columns is None:
+        message._body = body
+    else:
+        message._body = columns.body(0) if columns.kinds[0] == BYTES else _UNREAD
     message._extra = extra
     if properties is not None:
         message._properties = properties
