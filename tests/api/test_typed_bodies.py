@@ -299,6 +299,33 @@ def test_what_was_reset_cannot_be_changed_behind_its_back() -> None:
     assert through(made).body == [1]
 
 
+class Letter(BytesMessage):
+    """As an application may have it."""
+
+    sender = "somebody"
+
+
+@pytest.mark.parametrize("kind", [BytesMessage, Letter])
+def test_bytes_may_be_looked_at_and_copied_while_they_are_written(kind: type[BytesMessage]) -> None:
+    made = kind(b"ab")
+    made.write_bytes(b"c")
+    seen, copied = made.body, copy.copy(made)
+    made.write_bytes(b"d")
+    copied.write_bytes(b"x")
+    assert (seen, made.body, copied.body) == (b"abc", b"abcd", b"abcx")
+    assert isinstance(copied, kind)
+    made.body = b"new"
+    made.write_byte(1)
+    assert made.body == b"new\1"
+    made.clear_body()
+    made.write_byte(2)
+    assert made.body == b"\2"
+    made.reset()
+    assert made.read_byte() == 2
+    with pytest.raises(MessageNotWriteableError):
+        made.write_byte(3)
+
+
 @pytest.mark.parametrize("kind", [StreamMessage, BytesMessage])
 def test_what_is_written_after_sending_was_not_sent(kind: Any) -> None:
     made = kind()

@@ -326,7 +326,7 @@ class Message(PropertyAccess):
         pack = None if columns is None else formats.cut(columns.pack, self._index, 1)
         state = (
             pack,
-            self._body if columns is None else None,
+            self.body if columns is None else None,
             self._origin(),  # what is not in the pack, like the view, is kept
             self._headers(),
             getattr(self, "_properties", None),
@@ -438,9 +438,10 @@ class BytesMessage(_Sequence, BytesAccess):
 
     def _append(self, data: bytes) -> None:
         self._check_writeable()
-        if type(self._body) is bytes:
-            self._body = bytearray(self._body)
+        if type(self) is BytesMessage:  # and not a class of the application
             self.__class__ = WrittenBytesMessage
+        if isinstance(self, WrittenBytesMessage) and type(self._body) is bytes:
+            self._body = bytearray(self._body)
         self._body += data
 
     @staticmethod
@@ -465,7 +466,7 @@ class BytesMessage(_Sequence, BytesAccess):
 
 
 class WrittenBytesMessage(BytesMessage):
-    """One that was written piece by piece. Its body may grow in place: who looks gets a copy."""
+    """One that is written piece by piece. Its body grows in place, and who looks gets a copy."""
 
     __slots__ = ()
 

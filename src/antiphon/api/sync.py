@@ -254,14 +254,10 @@ class Consumer(BaseConsumer):
     def _runs(self) -> Iterator[Iterable[Message]]:
         """Messages as they can be had: many at once, if there are and may be."""
         while True:
-            message = None
-            if self.finished:
-                pass
-            elif not self._lends:
-                message = self._take(in_loop=True)
-            elif (loan := self._borrow()) is not None:
+            if self._lends and not self.finished and (loan := self._borrow()) is not None:
                 yield self._lent(loan)
                 continue
+            message = None if self.finished or self._lends else self._take(in_loop=True)
             if message is None:
                 message = run(self._looping())
             if message is None:
