@@ -81,12 +81,6 @@ def encode_runs(
     runs: Sequence[Run], bodies: Sequence[bytes], extras: Sequence[bytes] = ()
 ) -> tuple[bytes, int]:
     """As `encode_columns`, for who sends many messages in a millisecond."""
-    if len(runs) == 1:
-        _, kind, timestamp = runs[0]
-        n = len(bodies)
-        return _joined(
-            timestamp.to_bytes(8, "little") + bytes(4 * n) + bytes((kind,)) * n, bodies, extras
-        )
     times = [run.timestamp for run in runs]
     base = _base(min(times), max(times))
     counts = [end - first for first, end in pairwise((*(run.first for run in runs), len(bodies)))]
