@@ -302,7 +302,7 @@ class States:
     # -- Time ----------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
-        if not self._connected or not self._taking:
+        if not self._connected:
             return None
         due = [ms for t in self._taking.values() if (ms := t.silent_ms) is not None]
         return min(due, default=None)

@@ -438,7 +438,7 @@ class BytesMessage(_Sequence, BytesAccess):
 
     def _append(self, data: bytes) -> None:
         self._check_writeable()
-        if type(self) is BytesMessage:  # and not a class of the application
+        if type(self) is BytesMessage:  # a class of the application stays, and copies each time
             self.__class__ = WrittenBytesMessage
         if isinstance(self, WrittenBytesMessage) and type(self._body) is bytes:
             self._body = bytearray(self._body)

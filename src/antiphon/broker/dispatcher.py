@@ -348,14 +348,8 @@ class Dispatcher:
     @property
     def waiting(self) -> bool:
         """`dispatch` has something to do."""
-        return bool(
-            self._ready
-            or self._seeking
-            or self._accepted
-            or self._uncounted
-            or self.too_slow
-            or self.queues.seekers
-        )
+        seekers = self.queues.seekers
+        return bool(self.has_work or self._accepted or self._uncounted or self.too_slow or seekers)
 
     def dispatch(self) -> None:
         """Hand out what is new to those who are caught up, and a turn's worth to those who lag.

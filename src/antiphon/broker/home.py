@@ -695,8 +695,8 @@ class Home:
         """When `tick` and `flush` are to be called; None: not before something else happens."""
         if not self._links and not self._proposals and not self._unlogged:
             return None
-        due = [self._looked_ms + LOOK_MS, self._acking.due_ms, self._keeping.acking.due_ms]
-        return min([ms for ms in due if ms is not None])
+        due = (self._looked_ms + LOOK_MS, self._acking.due_ms, self._keeping.acking.due_ms)
+        return min(ms for ms in due if ms is not None)
 
     def tick(self, now_ms: int) -> None:
         if now_ms < self._looked_ms + LOOK_MS:

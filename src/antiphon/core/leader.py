@@ -100,7 +100,6 @@ class Leadership:
         self._attempts = 0  # to send snapshots, to anybody
         self._tick_index = 0  # the newest tick entry
         self._last_append: Append | None = None
-        self._belongs = True  # to the members; otherwise this leader goes when that is committed
 
     def begin(self) -> None:
         self._follow_membership()
@@ -191,7 +190,7 @@ class Leadership:
             if entry.kind == Kind.MEMBERSHIP:
                 r.took(entry)
                 self._follow_membership()
-        size = sum([len(payload) for _, payload in payloads])
+        size = sum(len(entry.payload) for entry in entries)
         self._uncommitted.append((r.log.last, size))
         self._uncommitted_bytes += size
         if r.settings.volatile:
@@ -342,7 +341,7 @@ class Leadership:
             # Who has no append on its way would hear of the commit only with the next heartbeat.
             if p.flow is Flow.REPLICATE and p.next > r.log.last and not self._counts_itself(p):
                 self._send_empty(p, 0)
-        if not self._belongs and r.memberships.index <= r.commit:
+        if r.memberships.index <= r.commit and not r.is_member(r.id):
             self._leave()
 
     def _counts_itself(self, p: Progress) -> bool:
@@ -433,7 +432,6 @@ class Leadership:
 
     def _follow_membership(self) -> None:
         r = self._r
-        self._belongs = r.is_member(r.id)
         present = {m.id for m in r.memberships.current.members if m.id != r.id}
         for gone in [id for id in self._progress if id not in present]:
             del self._progress[gone]

@@ -137,7 +137,7 @@ class Node:
             return effects
         out: list[Effect] = []
         entries: list[Entry] = []
-        last = max([at for at, e in enumerate(effects) if isinstance(e, Deliver)], default=-1)
+        last = max((at for at, e in enumerate(effects) if isinstance(e, Deliver)), default=-1)
         for at, effect in enumerate(effects):
             if isinstance(effect, Deliver):
                 entries += effect.entries

@@ -280,6 +280,7 @@ class Clients:
             client.pipe.end()
 
     def reads(self, client: Client) -> None:
+        """From now on the rows of all that is accepted are written at once."""
         self._readers[client] = None
         self.host.write()
 

@@ -322,7 +322,6 @@ class Server:
         self._soon(self._read_part_now, effect)
 
     def _read_part_now(self, effect: ReadPart) -> None:
-        self.write()  # as there
         live, parked = self.broker.live(), self.broker.parked()
         meta, data, last = self.journal.part(effect.to.node, effect.seq, live, parked)
         self._carry_out(self.node.part_read(effect.to, meta, effect.seq, data, last, self.now_ms()))
