@@ -81,7 +81,7 @@ def test_the_example_decodes() -> None:
     frames = re.findall(r"^([CS]) +((?:[0-9a-f]+\s+)+)", section("An example"), re.M)
     for at, ((side, text), (_, message)) in enumerate(zip(frames, EXCHANGE, strict=True)):
         data = bytes.fromhex(text)
-        length, crc = wire.prefix(data)
+        length, crc = wire.PREFIX.unpack_from(data)
         body = wire.unframe(data[wire.PREFIX_SIZE :], crc)
         assert len(body) == length
         assert (wire.decode_hello if at < 2 else decode[side])(body) == message

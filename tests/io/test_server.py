@@ -94,7 +94,7 @@ class RawClient:
         wire.decode_hello(await self._frame())
 
     async def _frame(self) -> bytes:
-        length, _ = wire.prefix(await self._reader.readexactly(wire.PREFIX_SIZE))
+        length, _ = wire.PREFIX.unpack_from(await self._reader.readexactly(wire.PREFIX_SIZE))
         return await self._reader.readexactly(length)
 
 
@@ -119,6 +119,8 @@ async def running(
         yield server, client
         client.writer.close()
     finally:
+        if isinstance(disk, Disk):
+            disk.may_sync.set()  # closing waits for it
         await server.close()
 
 
@@ -377,6 +379,7 @@ def test_nothing_is_answered_before_it_is_synced() -> None:
     async def main() -> None:
         disk = Disk()
         async with running(disk) as (server, client):
+            await eventually(lambda: not server._syncing)  # not an earlier one
             disk.may_sync.clear()
             disk.syncing.clear()
             client.send(publish(1))

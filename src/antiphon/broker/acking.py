@@ -72,8 +72,7 @@ class Acking(Generic[Asker]):
 
     def due(self, now_ms: int) -> AckBatch[Asker] | None:
         """The batch to be proposed now, if there is one."""
-        due_ms = self.due_ms
-        if due_ms is None or due_ms > now_ms:
+        if self._on_its_way or not self._batches or self._batches[0].due_ms > now_ms:
             return None
         self._on_its_way = True
         return self._batches[0]

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
-from itertools import chain
 from typing import Any, ClassVar
 
 from antiphon.broker import events as ev
@@ -664,18 +663,22 @@ class Home:
     def flush(self, now_ms: int) -> None:
         """Store and propose what has come in."""
         self._now_ms = now_ms
-        self._add_own_rows(now_ms)
-        self._store_acks(now_ms)
+        if self.dispatcher.rows:
+            self._add_own_rows(now_ms)
+        if self._local:
+            self._store_acks(now_ms)
         if self._reign is None:
             return
         self._send_acks(now_ms)
         if not self._due and not self._proposals.due:
             return
         due, self._due = self._due, {}
-        packs = (p for served in due for p in served.publisher.unproposed(now_ms))
+        payloads: list[bytes] = []
+        for served in due:
+            payloads += served.publisher.unproposed(now_ms)
         # Commands behind the packs: who closes a session has sent them before.
-        payloads = chain(packs, self._proposals.take(now_ms))
-        self._out += (Propose(some) for some in _bounded(payloads))
+        payloads += self._proposals.take(now_ms)
+        self._out += map(Propose, _bounded(payloads))
 
     def dispatch(self) -> bool:
         """Deliver, once the journal has the rows of what was applied; True: there is more to do
@@ -696,7 +699,7 @@ class Home:
         if not self._links and not self._proposals and not self._unlogged:
             return None
         due = (self._looked_ms + LOOK_MS, self._acking.due_ms, self._keeping.acking.due_ms)
-        return min(ms for ms in due if ms is not None)
+        return min([ms for ms in due if ms is not None])
 
     def tick(self, now_ms: int) -> None:
         if now_ms < self._looked_ms + LOOK_MS:

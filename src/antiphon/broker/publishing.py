@@ -44,7 +44,7 @@ class Stream:
         done = []
         while self.waiting and self.waiting[0].last <= sequence:
             done.append(self.waiting.popleft())
-        self.persistent -= sum(w.persistent for w in done)
+        self.persistent -= sum([w.persistent for w in done])
         self.last = max(self.last, sequence)
         return done
 
@@ -99,7 +99,7 @@ class Publisher:
         if stream is None:
             return 0, None
         done = stream.settle(sequence)
-        freed = sum(len(w.pack) for w in done)
+        freed = sum([len(w.pack) for w in done])
         self.packs -= len(done)
         self.bytes -= freed
         if done:

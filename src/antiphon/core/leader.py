@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -182,15 +183,17 @@ class Leadership:
         stamp = r.clock.next(r.now_ms, r.now_ms + r.wall_offset_ms)
         first = r.log.last + 1
         entries = tuple(
-            Entry(first + at, r.epoch, stamp, kind, payload)
-            for at, (kind, payload) in enumerate(payloads)
+            [
+                Entry(first + at, r.epoch, stamp, kind, payload)
+                for at, (kind, payload) in enumerate(payloads)
+            ]
         )
         r.log.append(entries)
         for entry in entries:
             if entry.kind == Kind.MEMBERSHIP:
                 r.took(entry)
                 self._follow_membership()
-        size = sum(len(entry.payload) for entry in entries)
+        size = sum([len(entry.payload) for entry in entries])
         self._uncommitted.append((r.log.last, size))
         self._uncommitted_bytes += size
         if r.settings.volatile:
@@ -297,7 +300,8 @@ class Leadership:
             self.advance_commit()
         if self._r.leading is self:
             self._confirm_reads()
-            self._replicate(p)
+            if p.next <= self._r.log.last:
+                self._replicate(p)
             self._promote_learner(p)
             self._hand_over()
 
@@ -328,32 +332,33 @@ class Leadership:
 
     def advance_commit(self) -> None:
         r = self._r
+        voters = r.memberships.current.voters
         held = {p.id: p.match for p in self._progress.values()}
         held[r.id] = r.stored
-        index = held_by_majority(r.memberships.current.voters, held)
+        index = held_by_majority(voters, held)
         # Only an entry of this epoch commits by counting (Raft, figure 8).
         if index <= r.commit or r.log.epoch_at(index) != r.epoch:
             return
         while self._uncommitted and self._uncommitted[0][0] <= index:
             self._uncommitted_bytes -= self._uncommitted.popleft()[1]
         r.advance(index)
+        heard = held if tell_each_other(voters) else {}  # what each follower hears of the others
         for p in self._progress.values():
             # Who has no append on its way would hear of the commit only with the next heartbeat.
-            if p.flow is Flow.REPLICATE and p.next > r.log.last and not self._counts_itself(p):
+            waits = p.flow is Flow.REPLICATE and p.next > r.log.last
+            if waits and not self._counts_itself(p, heard):
                 self._send_empty(p, 0)
-        if r.memberships.index <= r.commit and not r.is_member(r.id):
+        if r.id not in voters and r.memberships.index <= r.commit and not r.is_member(r.id):
             self._leave()
 
-    def _counts_itself(self, p: Progress) -> bool:
+    def _counts_itself(self, p: Progress, heard: Mapping[ReplicaId, int]) -> bool:
         """It knows of the commit as soon as it has what was sent to it, by who told it to hold the
         same (`Replica._count_for_myself`). If some of that is lost, the next heartbeat says it."""
         r = self._r
         voters = r.memberships.current.voters
         if p.id not in voters:
             return False  # a learner is told nothing by the others
-        known = {q.id: q.match for q in self._progress.values()} if tell_each_other(voters) else {}
-        known |= {p.id: p.next - 1, r.id: p.told}
-        return r.commit <= held_by_majority(voters, known)
+        return r.commit <= held_by_majority(voters, {**heard, p.id: p.next - 1, r.id: p.told})
 
     def _leave(self) -> None:
         """This leader's own removal is committed: the others go on without waiting for silence."""

@@ -137,18 +137,18 @@ class Node:
             return effects
         out: list[Effect] = []
         entries: list[Entry] = []
-        last = max((at for at, e in enumerate(effects) if isinstance(e, Deliver)), default=-1)
-        for at, effect in enumerate(effects):
+        place = 0  # of what the last of these leads to
+        for effect in effects:
             if isinstance(effect, Deliver):
                 entries += effect.entries
-                if at == last:
-                    out.append(self._apply(tuple(entries)))
-                    out += self._ready_reads()
-                    out += self._snapshot_if_due()
+                place = len(out)
             elif isinstance(effect, ReadReady) and effect.index > self.applied:
                 self._waiting_reads.append((effect.index, effect.request))
             else:
                 out.append(effect)
+        if entries:
+            applied = self._apply(tuple(entries))
+            out[place:place] = (applied, *self._ready_reads(), *self._snapshot_if_due())
         return out
 
     def _apply(self, entries: tuple[Entry, ...]) -> Applied:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 
 from antiphon.formats.entry import ReplicaId
 
@@ -21,5 +22,5 @@ def held_by_majority(voters: Sequence[ReplicaId], held: Mapping[ReplicaId, int])
     """The greatest value that a majority of `voters` has reached; who is unknown has reached 0."""
     if not voters:
         return 0
-    reached = sorted([held.get(voter, 0) for voter in voters])
+    reached = sorted(map(held.get, voters, repeat(0)))
     return reached[-majority(voters)]

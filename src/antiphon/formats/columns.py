@@ -156,11 +156,12 @@ class Columns:
         "stamp",
     )
 
-    def __init__(self, pack: bytes) -> None:
+    def __init__(self, pack: bytes, header: PackHeader | None = None) -> None:
+        """`header`: the pack's, from who has read it."""
         self.pack = pack
         self.reason = ""  # of dead letters: why they are
         self.stamp = 0  # of the entry that the messages became visible with, for who knows it
-        self.header = header = packs.read_header(pack)
+        self.header = header = header or packs.read_header(pack)
         at = layout(pack, header)
         self._times, self.bodies, self._extras = at.times, at.bodies, at.extras
         self.kinds = pack[at.kinds : at.body_ends]
@@ -197,7 +198,7 @@ class Columns:
 def check(pack: bytes) -> PackHeader:
     """The header of a pack that came from outside: everything but the values in it is verified."""
     header = packs.check(pack)
-    Columns(pack)
+    Columns(pack, header)
     return header
 
 

@@ -52,8 +52,10 @@ _EMPTY_ARRAY = b"\x90"
 _NO_BYTES = b"\xc4\x00"
 _ARRAY_32, _BYTES_32 = 0xDD, 0xC6
 _WITH_SIZE = struct.Struct(">BI")
-_PREFIX = struct.Struct("<II")
-PREFIX_SIZE = _PREFIX.size
+PREFIX = struct.Struct("<II")
+"""Of a frame: the length of its body, and that one's checksum."""
+
+PREFIX_SIZE = PREFIX.size
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):
@@ -92,15 +94,7 @@ def frame_head(*body: bytes) -> bytes:
     crc = 0
     for part in body:
         crc = crc32c(part, crc)
-    return _PREFIX.pack(length, crc)
-
-
-def prefix(data: bytes | bytearray | memoryview, offset: int = 0) -> tuple[int, int]:
-    """Length and checksum of the frame that starts at `offset`."""
-    length, crc = _PREFIX.unpack_from(data, offset)
-    if length > FRAME_MAX:
-        raise FormatError(f"a frame of {length} bytes announced; the limit is {FRAME_MAX}")
-    return length, crc
+    return PREFIX.pack(length, crc)
 
 
 def unframe(body: AnyBody, crc: int) -> AnyBody:
@@ -149,7 +143,7 @@ def message_parts(message: Message, version: int) -> tuple[bytes, ...]:
     """As `encode_message`, in parts, of which large packs are each one: so they are not copied."""
     if not isinstance(message, Append) or version < 2:
         return (encode_message(message, version),)
-    if all(len(entry.payload) <= LARGE_BYTES for entry in message.entries):
+    if max([len(entry.payload) for entry in message.entries], default=0) <= LARGE_BYTES:
         return (encode_message(message, version),)
     bare = msgspec.structs.replace(message, entries=())
     tail = b"".join(map(_encoder.encode, (message.commit, message.round, message.has)))

@@ -58,7 +58,7 @@ class FrameReader:
         data = self._start + bytes(_shared.buffer[:count])
         at = 0
         while (start := at + wire.PREFIX_SIZE) <= len(data):
-            length, crc = wire.prefix(data, at)
+            length, crc = wire.PREFIX.unpack_from(data, at)
             if length > self.limit:
                 raise FormatError(f"a frame of {length} bytes announced; the limit is {self.limit}")
             at = start + length

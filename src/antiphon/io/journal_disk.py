@@ -72,7 +72,7 @@ class RamDisk:
         if self._used + grown > self._limit_bytes:
             raise DiskFullError(f"memory storage is full: {self._limit_bytes} bytes")
         self._used += grown
-        for part in data:
+        for part in data if sum(map(len, data)) > SMALL_BYTES else (b"".join(data),):
             file.write(offset, part)
             offset += len(part)
 

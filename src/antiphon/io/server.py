@@ -470,8 +470,8 @@ class Server:
             self._write_at_leisure()
         else:
             self._write_and_deliver()
+            self._arm_timer()
         self._follow_membership()
-        self._arm_timer()
         if self.node.replica.leader_id is not None and not self.serves.done():
             self.serves.set_result(None)
         if self.home.has_let_go and not self._let_go_of_all.done():
@@ -484,7 +484,10 @@ class Server:
             self.clients.deliver()
 
     def _write_at_leisure(self) -> None:
-        """Together with what comes meanwhile: what was accepted has been handed out from memory."""
+        """Together with what comes meanwhile: what was accepted has been handed out from memory.
+        Whether something is due earlier than the timer is not asked for each message either."""
+        if self._timer is None:
+            self._arm_timer()
         if not self._leisure_due:
             self._leisure_due = True
             self._later(LEISURE_S, self._have_leisure)
@@ -493,6 +496,7 @@ class Server:
         self._leisure_due = False
         if not self.ended.done():
             self._write_and_deliver()
+            self._arm_timer()
 
     def _check_contexts(self) -> None:
         if self.broker.contexts not in ("", self._contexts):
