@@ -31,6 +31,7 @@ class Ledger:
         self.open: dict[str, Any] = {}
         self.lasting: dict[str, Any] = {}
         self.undone: set[str] = set()
+        self.taken: set[str] = set()  # asked again, they get the same reply
         self.calls = 0
         self.held = threading.Event()  # set: calls go on
         self.held.set()
@@ -43,10 +44,13 @@ class Ledger:
     def call(self, id: str, request: Any) -> Any:
         with self._lock:
             self.calls += 1
+            if id in self.undone and id in self.taken:
+                return f"{request} done"  # for a slower active replica
             if id in self.undone:
                 raise RefusedError("it was undone")
             if request == "too much":
                 raise RefusedError("that is too much")
+            self.taken.add(id)
             (self.open if self.kind is Kind.PESSIMISTIC else self.lasting).setdefault(id, request)
             if self.troubles:
                 self.troubles -= 1

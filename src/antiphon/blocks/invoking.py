@@ -36,7 +36,10 @@ class Target(Protocol):
 
     def call(self, id: str, request: Any) -> Any:
         """Carry it out: pessimistic, it can still be undone; optimistic, it is done. Raises
-        `RefusedError` if it has no effect and never will, as for an id that was undone before."""
+        `RefusedError` if it has no effect and never will, as for an id that was undone before it
+        came. If active replicas call: an id that was taken gets the same reply again, without
+        effect also if it was undone since. A slower replica must come to the same as who was
+        faster, and raised."""
 
     def commit(self, id: str) -> None:
         """Of a pessimistic one: it lasts."""
