@@ -136,7 +136,7 @@ class BaseMember(BaseConsumer):
     # -- State ------------------------------------------------------------------------------------
 
     def state(self, event: StateEvent) -> None:
-        """Called on the loop's thread."""
+        """Called by who has the connection's turn."""
         with self._lock:
             if self.unusable:
                 return
