@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from antiphon.formats import client_wire as cw
-from antiphon.formats import wire
+from antiphon.formats import pack, wire
 from antiphon.formats.entry import ANY, Entry, Kind, ReplicaId
 from antiphon.formats.messages import Append, Appended, Envelope, Relay, Vote
 from antiphon.io import transport
@@ -155,7 +155,7 @@ def test_a_lost_connection_alone_does_not_mean_that_a_server_is_gone() -> None:
 def test_a_large_message_arrives() -> None:
     async def main() -> None:
         async with peers(1, 2) as (one, two):
-            entry = Entry(1, 1, 0, Kind.PACK, bytes(64 << 20))
+            entry = Entry(1, 1, 0, Kind.PACK, pack.encode("topic:x", 1, bytes(64 << 20)))
             one.transport.send(two.id, Append(1, 0, 0, (entry,), 0, 0))
             await eventually(lambda: len(two.received) == 1, 30)
             assert two.received[0].message.entries == (entry,)  # type: ignore[union-attr]

@@ -2,7 +2,8 @@
 
 An entry is one decision of the replicated log. Its `index` is its place, `epoch` the leadership
 that appended it, `stamp` the log's own time in milliseconds, `payload` bytes that the log itself
-never looks into (except for `Kind.MEMBERSHIP`).
+never looks into (except for `Kind.MEMBERSHIP`). A large one begins with the CRC32C of its rest, as
+packs and commands do: frames and records that carry it rely on that (`checksums.py`).
 """
 
 from __future__ import annotations

@@ -44,6 +44,7 @@ import msgspec
 from crc32c import crc32c
 
 from antiphon.errors import FormatError, UnknownVersionError
+from antiphon.formats.checksums import with_summed
 from antiphon.formats.entry import Entry, ReplicaId
 
 if TYPE_CHECKING:
@@ -220,7 +221,8 @@ def entry_parts(entry: Entry, kind: int = ENTRY) -> tuple[bytes, bytes]:
         entry.stamp,
         entry.kind,
     )
-    return _U32.pack(crc32c(entry.payload, crc32c(head))) + head, entry.payload
+    crc = with_summed(entry.payload, crc32c(head))
+    return _U32.pack(crc) + head, entry.payload
 
 
 def decode_entry(payload: bytes) -> Entry:

@@ -29,6 +29,7 @@ import msgspec
 from crc32c import crc32c
 
 from antiphon.errors import FormatError
+from antiphon.formats.checksums import with_summed
 from antiphon.formats.entry import Entry, ReplicaId
 from antiphon.formats.messages import Append, Envelope, Message
 
@@ -86,14 +87,15 @@ def frame(body: bytes) -> bytes:
     return frame_head(body) + body
 
 
-def frame_head(*body: bytes) -> bytes:
-    """What goes before the body, which may be in parts: so large ones need not be copied."""
-    length = sum(map(len, body))
+def frame_head(*body: bytes, envelope: bytes = b"") -> bytes:
+    """What goes before the envelope, if there is one, and the body. That may be in parts, so that
+    large ones need not be copied, of which every second is a pack, or another entry's payload."""
+    length = len(envelope) + sum(map(len, body))
     if length > FRAME_MAX:
         raise FormatError(f"a frame has at most {FRAME_MAX} bytes, not {length}")
-    crc = 0
-    for part in body:
-        crc = crc32c(part, crc)
+    crc = crc32c(envelope)
+    for at, part in enumerate(body):
+        crc = with_summed(part, crc) if at % 2 else crc32c(part, crc)
     return PREFIX.pack(length, crc)
 
 

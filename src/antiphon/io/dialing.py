@@ -24,7 +24,7 @@ from antiphon.formats import wire
 from antiphon.formats.entry import ReplicaId
 from antiphon.io.frames import FrameReader
 from antiphon.io.memory import keep_freed_memory
-from antiphon.io.transport import Address, write_parts
+from antiphon.io.transport import JOIN_BYTES, Address, write_parts
 
 OnBodies = Callable[[Sequence[wire.Body]], None]
 OnLost = Callable[[Exception | None], None]
@@ -85,7 +85,7 @@ class TcpLink(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._descriptor: Descriptor | None = None  # for other threads
         self._lent = False
-        self.came = 0  # bytes with the last read
+        self.came = 0  # bytes with the last read, or of the frames that it completed
         self._writing = threading.Lock()
         self._rest: list[bytes] = []  # of what other threads sent: the loop writes it
         self.ready: asyncio.Future[None] = self._loop.create_future()
@@ -104,9 +104,8 @@ class TcpLink(asyncio.BufferedProtocol):
         return self._reader.room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.came = nbytes
         try:
-            bodies = list(self._reader.arrived(nbytes))
+            bodies = self._arrived(nbytes)
             if bodies and not self.ready.done():
                 wire.agree(self._own, wire.decode_hello(bodies.pop(0)))
                 self.ready.set_result(None)
@@ -148,18 +147,22 @@ class TcpLink(asyncio.BufferedProtocol):
         return True
 
     def send_here(self, requests: list[cw.Request]) -> None:
-        """Straight into the socket; what it does not take is left to the loop."""
-        data = b"".join(_framed(requests))
+        """Straight into the socket. What it does not take is left to the loop, and what is large,
+        which would have to be copied for that."""
+        rest = _framed(requests)
         with self._writing:
             descriptor, transport = self._descriptor, self._socket
             if self._closed or descriptor is None or transport is None:
                 return
-            if not self._rest and transport.get_write_buffer_size() == 0:
+            idle = not self._rest and transport.get_write_buffer_size() == 0
+            if idle and sum(map(len, rest)) <= JOIN_BYTES:
+                data = b"".join(rest)
                 with suppress(OSError):  # a full socket takes it later; a dead one tells the loop
                     data = data[descriptor.socket.send(data) :]
-            if not data:
-                return
-            self._rest.append(data)
+                if not data:
+                    return
+                rest = [data]
+            self._rest += rest
         self._loop.call_soon_threadsafe(self._send_rest)
 
     def _send_rest(self) -> None:
@@ -167,9 +170,9 @@ class TcpLink(asyncio.BufferedProtocol):
             self._write_rest()
 
     def _write_rest(self) -> None:
-        rest, self._rest = b"".join(self._rest), []
+        rest, self._rest = self._rest, []
         if rest and self._socket is not None and not self._socket.is_closing():
-            self._socket.write(rest)
+            write_parts(self._socket, rest, sum(map(len, rest)))
 
     def lend(self) -> Descriptor | None:
         """Called on the loop, which reads nothing from now on; None: it is closed."""
@@ -192,8 +195,7 @@ class TcpLink(asyncio.BufferedProtocol):
             return []
         if not count:
             raise ConnectionResetError("it hung up")
-        self.came = count
-        return list(self._reader.arrived(count))
+        return self._arrived(count)
 
     def take_back(self) -> None:
         """Called on the loop, which reads again."""
@@ -208,6 +210,11 @@ class TcpLink(asyncio.BufferedProtocol):
     @property
     def waiting_bytes(self) -> int:
         return self._socket.get_write_buffer_size() if self._socket is not None else 0
+
+    def _arrived(self, count: int) -> list[wire.Body]:
+        bodies = list(self._reader.arrived(count))
+        self.came = max(count, sum(map(len, bodies)))
+        return bodies
 
     def _end(self, error: Exception | None) -> None:
         if not self.ready.done():

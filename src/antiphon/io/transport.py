@@ -367,7 +367,7 @@ class Transport:
             return  # it would not know what to do with it
         head = wire.envelope_head(self._me, to)
         parts = self._encode(message, connection.version)
-        connection.send(wire.frame_head(head, *parts), head, *parts)
+        connection.send(wire.frame_head(*parts, envelope=head), head, *parts)
 
     def _encode(self, message: Message, version: int) -> tuple[bytes, ...]:
         """A leader sends the same to everybody: it is encoded once."""
