@@ -79,7 +79,7 @@ class BaseConsumer(ABC):
     def acknowledge_message(self, message: Message) -> Any:
         """As the front does it: `_acknowledging`."""
 
-    # -- Called by the connection, by who has its turn --------------------------------------------
+    # -- Called by the connection, on the loop's thread -------------------------------------------
 
     def arrive(self, slice_: Slice) -> None:
         columns = slice_.columns

@@ -483,11 +483,6 @@ class Conversation:
             self._said_ms = now_ms
         return out
 
-    @property
-    def is_quiet(self) -> bool:
-        """Attached, and messages travel alone; none of this side's does now."""
-        return self._state is State.ATTACHED and self._outbox.is_quiet
-
     def take_events(self) -> list[Event]:
         events, self._events = self._events, []
         return events

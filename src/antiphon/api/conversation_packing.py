@@ -171,7 +171,6 @@ class Outbox:
         self._gathering: deque[Batch] = deque()
         self._open: Batch | None = None  # the last of these: it may take more messages
         self._in_flight = 0
-        self._left_alone = True
         self._flying_bytes = 0
         self._answered_count = 0  # of messages
         self._held_bytes = 0
@@ -183,11 +182,6 @@ class Outbox:
         self.pack_max = PACK_MAX
         self.neglected: deque[JMSError] = deque()
         """Errors of sends that nobody has asked about, and now nobody can."""
-
-    @property
-    def is_quiet(self) -> bool:
-        """Nothing is on its way, and what left last travelled alone: the load is light."""
-        return not self._in_flight and self._left_alone
 
     def open(self, producer: int, sequence: int) -> Stream:
         stream = self.streams[producer] = Stream(producer, sequence)
@@ -306,7 +300,6 @@ class Outbox:
             self.due_ms = None
             batch.close(self._session)
             batch.stream.unanswered.append(batch)
-            self._left_alone = batch.count == 1
             self._flies(1, batch.size)
             yield batch.pack
 

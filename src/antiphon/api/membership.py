@@ -136,7 +136,7 @@ class BaseMember(BaseConsumer):
     # -- State ------------------------------------------------------------------------------------
 
     def state(self, event: StateEvent) -> None:
-        """Called by who has the connection's turn."""
+        """Called on the loop's thread."""
         with self._lock:
             if self.unusable:
                 return

@@ -192,7 +192,7 @@ class BaseProducer:
         finally:
             connection.lock.release()
         if self._conversation.idles:
-            connection.post()
+            connection.wake()
         return batch
 
     def _open_batch(self, destination: Destination, message: Outgoing) -> Batch | None:
@@ -303,7 +303,7 @@ class BaseProducer:
         if batch is None:
             return None
         if conversation.idles:
-            connection.post()
+            connection.wake()
         if isinstance(content, Message):
             mode = DeliveryMode.PERSISTENT
             if flags & NON_PERSISTENT:
@@ -449,7 +449,7 @@ class BaseProducer:
                 for sequence in range(batch.first, batch.last + 1):
                     self._traces(connection.trace, batch, sequence, flags)
         if conversation.idles:
-            connection.post()
+            connection.wake()
         return batch
 
     def _settling(self, ours: Ours) -> Script[None]:

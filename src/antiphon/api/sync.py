@@ -1,13 +1,13 @@
 """The blocking front: contexts, producers and consumers for programs with threads.
 
 Objects may be used from any thread. Sockets are served by one background thread of the process
-(`io/loop.py`), and by threads that wait for what comes there (`reading.py`); listeners run on one
-thread for each context.
+(`io/loop.py`); listeners run on one thread for each context.
 """
 
 from __future__ import annotations
 
 import threading
+from _thread import allocate_lock
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
@@ -22,6 +22,7 @@ from antiphon.api.context import BaseContext, check_browsable, terms_of
 from antiphon.api.conversation_events import Notice
 from antiphon.api.conversation_inbox import Loan
 from antiphon.api.conversation_policies import policy_of
+from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.destination import (
     Destination,
     Group,
@@ -66,18 +67,27 @@ def connect(
     options = Options(send_timeout, close_timeout, allow_pickle, trace, policy_of(packing))
     loop = background_loop()
     route = route_to(url or default_url())
-    call = loop.call_soon_threadsafe
-    connection = Connection(loop, call, route, terms, options, threads=True)
+    connection = Connection(loop, loop.call_soon_threadsafe, route, terms, options)
     context = Context(connection, session_mode, owner=True)
-    run(context.connecting(), connection)
+    run(context.connecting())
     return context
 
 
-def run(script: Script[Outcome], connection: Connection) -> Outcome:
+def wait(ticket: Ticket, timeout: float | None) -> bool:
+    """Until it is settled; False: it is not, and the time is over."""
+    if ticket.done:
+        return True
+    gate = allocate_lock()
+    gate.acquire()
+    ticket.watch(gate.release)
+    return gate.acquire(timeout=-1 if timeout is None else max(0, timeout))
+
+
+def run(script: Script[Outcome]) -> Outcome:
     try:
         pause = next(script)
         while True:
-            pause = script.send(connection.reading.wait(*pause))
+            pause = script.send(wait(*pause))
     except StopIteration as end:
         return cast(Outcome, end.value)
     finally:
@@ -172,7 +182,7 @@ class SendFuture(Sending, eq=False, gc=False):
         self._batch.watch(lambda: self._context.call_soon(callback, self))
 
     def _wait(self, timeout: float | None) -> None:
-        if not self._context.connection.reading.wait(self._batch, timeout):
+        if not wait(self._batch, timeout):
             raise OutcomeUnknownError(
                 f"no answer for a message to {self._batch.destination} within {timeout:g} s; a "
                 "server may have stored it"
@@ -180,14 +190,11 @@ class SendFuture(Sending, eq=False, gc=False):
 
 
 class Producer(BaseProducer):
-    def _run(self, script: Script[Outcome]) -> Outcome:
-        return run(script, self._connection)
-
     def send(
         self, destination: Destination, message_or_body: Any, **headers: Unpack[Headers]
     ) -> None:
         """Returns when the servers have the message: persistent, a majority of them."""
-        self._run(self.sending(destination, message_or_body, headers))
+        run(self.sending(destination, message_or_body, headers))
 
     def send_async(
         self, destination: Destination, message_or_body: Any, **headers: Unpack[Headers]
@@ -198,7 +205,7 @@ class Producer(BaseProducer):
             flags, rest = split(headers)
             message = self._prepare(destination, message_or_body, rest)
             deadline = Deadline(self._timeout)
-            batch = self._run(self._putting(destination, message_or_body, flags, message, deadline))
+            batch = run(self._putting(destination, message_or_body, flags, message, deadline))
         return SendFuture(batch, self._context)
 
     def send_all(
@@ -206,11 +213,11 @@ class Producer(BaseProducer):
     ) -> int:
         """Send many, and return how many when the servers have them all. An error says in its
         `sent` how many they had before it."""
-        return self._run(self._sending_all(destination, messages, headers))
+        return run(self._sending_all(destination, messages, headers))
 
     def send_packed(self, destination: Destination, messages: Packed) -> None:
         """Send messages that stand in columns, as one pack: for pipelines, which have them so."""
-        self._run(self._sending_packed(destination, messages))
+        run(self._sending_packed(destination, messages))
 
     def close(self) -> None:
         self._close()
@@ -223,25 +230,22 @@ class Producer(BaseProducer):
 
 
 class Consumer(BaseConsumer):
-    def _run(self, script: Script[Outcome]) -> Outcome:
-        return run(script, self._connection)
-
     def receive(self, timeout: float | None = None) -> Message | None:
         """The next message. `timeout` in seconds, None: for ever; after it, or if the consumer is
         closed meanwhile, None."""
         message = self._take()
         if message is not None or (timeout == 0 and not self.must_provide):
             return message
-        return self._run(self._receiving(timeout))
+        return run(self._receiving(timeout))
 
     def receive_no_wait(self) -> Message | None:
         return self.receive(0)
 
     def acknowledge_message(self, message: Message) -> None:
-        self._run(self._acknowledging(message))
+        run(self._acknowledging(message))
 
     def close(self) -> None:
-        self._run(self.closing())
+        run(self.closing())
 
     def __iter__(self) -> Iterator[Message]:
         """Until the consumer is closed. A message is acknowledged when the next is asked for."""
@@ -250,13 +254,12 @@ class Consumer(BaseConsumer):
     def _runs(self) -> Iterator[Iterable[Message]]:
         """Messages as they can be had: many at once, if there are and may be."""
         while True:
-            ready = self._lends and not self.finished and self.inbox.ready
-            if ready and (loan := self._borrow()) is not None:
+            if self._lends and not self.finished and (loan := self._borrow()) is not None:
                 yield self._lent(loan)
                 continue
             message = None if self.finished or self._lends else self._take(in_loop=True)
             if message is None:
-                message = self._run(self._looping())
+                message = run(self._looping())
             if message is None:
                 return
             yield (message,)
@@ -277,7 +280,7 @@ class Consumer(BaseConsumer):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._run(self.leaving(failed=error is not None))
+        run(self.leaving(failed=error is not None))
 
 
 class Browser:
@@ -290,9 +293,7 @@ class Browser:
         self.selector = selector
 
     def __iter__(self) -> Iterator[Message]:
-        with self._context._run(
-            self._context.browsing(Consumer, self.queue, self.selector)
-        ) as consumer:
+        with run(self._context.browsing(Consumer, self.queue, self.selector)) as consumer:
             yield from consumer
 
     def close(self) -> None:
@@ -336,26 +337,26 @@ class Member(BaseMember, Consumer):
 
     def remove(self, *names: str) -> None:
         """Remove members, as of the view that this member has; who joined later is not meant."""
-        self._run(self._removing(names))
+        run(self._removing(names))
 
     def invite(self, name: str, durable: bool = False) -> None:
         """Make somebody a member that is not there yet. All messages are kept for a durable one;
         another one is suspected until it joins."""
-        self._run(self._inviting(name, durable))
+        run(self._inviting(name, durable))
 
     def set_conflict(self, relation: ConflictRelation) -> None:
         """Give the group another conflict relation, from this point of its order on."""
-        self._run(self._setting_conflict(relation))
+        run(self._setting_conflict(relation))
 
     def leave(self) -> None:
         """Be no member any more, not even an inactive one."""
-        self._run(self._leaving_group())
+        run(self._leaving_group())
 
     @property
     def initial_state(self) -> IO[bytes] | None:
         """The state that this member takes over, to be read; None: nobody has one. Waits until it
         is there."""
-        return self._run(self._knowing_state())
+        return run(self._knowing_state())
 
     def __enter__(self) -> Member:
         return self
@@ -373,9 +374,6 @@ class Context(BaseContext):
         super().__init__(connection, mode, owner)
         self._worker = Worker()
 
-    def _run(self, script: Script[Outcome]) -> Outcome:
-        return run(script, self.connection)
-
     def create_context(self, session_mode: SessionMode) -> Context:
         """Another session on the same connection, with its own mode and listener thread."""
         self.check()
@@ -386,7 +384,7 @@ class Context(BaseContext):
         on exactly once."""
         self.check()
         producer = Producer(self, name)
-        self._run(producer.opening())
+        run(producer.opening())
         return producer
 
     def create_consumer(
@@ -407,7 +405,7 @@ class Context(BaseContext):
         script = self.opening(
             Consumer, destination, selector, no_local, prefetch, slow, exclusive=exclusive
         )
-        return self._run(script)
+        return run(script)
 
     def create_durable_consumer(
         self,
@@ -420,9 +418,7 @@ class Context(BaseContext):
     ) -> Consumer:
         """A subscription that lasts until `unsubscribe(name)`, and keeps what comes while nobody
         has it open. It belongs to the client id. For the rest see `create_consumer`."""
-        return self._run(
-            self.opening_durable(Consumer, topic, name, selector, no_local, prefetch, slow)
-        )
+        return run(self.opening_durable(Consumer, topic, name, selector, no_local, prefetch, slow))
 
     def create_shared_consumer(
         self,
@@ -434,7 +430,7 @@ class Context(BaseContext):
     ) -> Consumer:
         """One of the consumers among which the messages of this subscription are divided. It lasts
         as long as one of them is open."""
-        return self._run(
+        return run(
             self.opening_shared(Consumer, topic, name, selector, prefetch, slow, durable=False)
         )
 
@@ -447,7 +443,7 @@ class Context(BaseContext):
         slow: Slow | None = None,
     ) -> Consumer:
         """The same; it lasts until `unsubscribe`."""
-        return self._run(
+        return run(
             self.opening_shared(Consumer, topic, name, selector, prefetch, slow, durable=True)
         )
 
@@ -466,7 +462,7 @@ class Context(BaseContext):
     ) -> Group:
         """A topic that is a process group. What is left out is as the group has it. `remove_after`:
         seconds after which a suspected member that is not durable is removed; None: never."""
-        return self._run(self.creating_group(name, conflict, remove_after))
+        return run(self.creating_group(name, conflict, remove_after))
 
     def join(
         self,
@@ -478,56 +474,56 @@ class Context(BaseContext):
     ) -> Member:
         """Become a member of a group. Under the name of a member that is inactive or suspected, in
         its place; a durable one goes on where it was."""
-        return self._run(self.joining(Member, group, name, durable, workers, state_provider))
+        return run(self.joining(Member, group, name, durable, workers, state_provider))
 
     def create_last_value_topic(self, name: str) -> Topic:
         """A topic that keeps the last message of each `key`: who subscribes later begins with
         these. What was sent before it was first made one is not among them."""
-        return self._run(self.creating_last_value_topic(name))
+        return run(self.creating_last_value_topic(name))
 
     def create_temporary_topic(self) -> TemporaryTopic:
-        return self._run(self.creating_temporary(TemporaryTopic))
+        return run(self.creating_temporary(TemporaryTopic))
 
     def create_temporary_queue(self) -> TemporaryQueue:
-        return self._run(self.creating_temporary(TemporaryQueue))
+        return run(self.creating_temporary(TemporaryQueue))
 
     def delete_temporary(self, destination: Temporary) -> None:
-        self._run(self.deleting_temporary(destination))
+        run(self.deleting_temporary(destination))
 
     def unsubscribe(self, name: str, group: str | Topic | None = None) -> None:
         """End the durable subscription of this name; with `group`, remove its member."""
-        self._run(self.unsubscribing(name, group))
+        run(self.unsubscribing(name, group))
 
     def acknowledge(self) -> None:
         """All messages that this context has delivered."""
-        self._run(self.acknowledging())
+        run(self.acknowledging())
 
     def recover(self) -> None:
         """Have all messages that were delivered and not acknowledged delivered again."""
-        self._run(self.recovering())
+        run(self.recovering())
 
     def commit(self, token: str | None = None, staged: Iterable[str] = ()) -> bool:
         """End the transaction: what was received is acknowledged, what was sent becomes visible, at
         one place in the order; and with it what was staged under these handles. False: a commit
         with this token has happened before, and what was sent is dropped."""
-        return self._run(self.committing(token, staged))
+        return run(self.committing(token, staged))
 
     def rollback(self) -> None:
         """End the transaction: what was received comes again, what was sent is dropped."""
-        self._run(self.rolling_back())
+        run(self.rolling_back())
 
     def stage(self) -> str:
         """Hand what was sent since the last commit to the servers, invisible, for anybody to
         commit; returns the handle."""
-        return self._run(self.staging())
+        return run(self.staging())
 
     def stop(self) -> None:
         """Hold deliveries on the whole connection; returns when running listeners have."""
-        self._run(self.stopping())
+        run(self.stopping())
 
     def close(self) -> None:
         """Waits for pending sends and running listeners; closing twice is no error."""
-        self._run(self.closing())
+        run(self.closing())
 
     def __enter__(self) -> Context:
         return self
@@ -538,7 +534,7 @@ class Context(BaseContext):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._run(self.leaving(failed=error is not None))
+        run(self.leaving(failed=error is not None))
 
     # -- The worker -----------------------------------------------------------------------------
 
@@ -557,7 +553,7 @@ class Context(BaseContext):
         return crew
 
     def schedule(self, consumer: BaseConsumer) -> None:
-        self._worker.submit(partial(_serve, self, consumer))
+        self._worker.submit(partial(_serve, consumer))
 
     def call_soon(self, what: Callable[[Any], Any], argument: Any) -> None:
         self._worker.submit(partial(_call, what, argument))
@@ -566,14 +562,14 @@ class Context(BaseContext):
         self._worker.end()
 
 
-def _serve(context: Context, consumer: BaseConsumer) -> None:
+def _serve(consumer: BaseConsumer) -> None:
     """Give a consumer's listener its turn."""
     for _ in range(LISTENER_TURN):
         taken = consumer.turn()
         if taken is None:
             if not consumer.must_provide:
                 return
-            context._run(consumer.providing())
+            run(consumer.providing())
             continue
         listener, message = taken
         error: BaseException | None = None
