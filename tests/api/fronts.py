@@ -171,6 +171,7 @@ class WrappedFuture:
     def result(self, timeout: float | None = None) -> None:
         async def wait() -> None:
             await asyncio.wait_for(self._wait(), timeout)
+            self._future.result()
 
         self._front.do(wait)
 

@@ -12,6 +12,7 @@ import pytest
 
 import antiphon
 from antiphon import SessionMode, aio
+from antiphon.api.conversation import Conversation
 from antiphon.api.conversation_packing import ROOM_BYTES
 from antiphon.errors import IllegalStateError, OutcomeUnknownError
 from tests.api import backends
@@ -176,6 +177,40 @@ def test_acknowledging_happens_even_if_nobody_awaits_it() -> None:
                 message = await consumer.receive(PATIENCE_S)
                 assert message is not None
                 assert (message.text, message.redelivered) == ("b", False)
+
+    run(program())
+
+
+def test_an_acknowledgement_that_fails_is_told_to_who_awaits_it_or_to_the_listener(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def program() -> None:
+        context = await aio.connect("embedded:", session_mode=SessionMode.CLIENT_ACKNOWLEDGE)
+        queue = context.create_queue("q")
+        await context.create_producer().send_all(queue, ["a"])
+        message = await (await context.create_consumer(queue)).receive(PATIENCE_S)
+        assert message is not None
+        told: asyncio.Queue[antiphon.JMSError] = asyncio.Queue()
+        context.exception_listener = told.put_nowait
+        context.connection.do(Conversation.abandon)
+        with pytest.raises(IllegalStateError, match="closed"):
+            await message.acknowledge()
+        await asyncio.sleep(0)
+        assert not caplog.messages
+        message.acknowledge()
+        error = await told.get()
+        assert str(error) in caplog.messages
+
+    run(program())
+
+
+def test_a_group_can_be_awaited_or_entered() -> None:
+    async def program() -> None:
+        async with aio.connect("embedded:") as context:
+            awaited = await context.create_group("g", remove_after=5)
+            async with context.create_group("g") as group, context.join(group, "a") as member:
+                assert group == awaited
+                assert member.name == "a"
 
     run(program())
 

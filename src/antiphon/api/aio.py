@@ -19,7 +19,7 @@ from collections.abc import (
     Iterable,
     Mapping,
 )
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from types import EllipsisType, TracebackType
 from typing import IO, Any, Generic, TypeVar, Unpack, cast
@@ -51,7 +51,7 @@ from antiphon.errors import IllegalStateError, JMSError
 from antiphon.formats.columns import Packed
 
 Outcome = TypeVar("Outcome")
-Entered = TypeVar("Entered", bound="AbstractAsyncContextManager[Any]")
+Opened = TypeVar("Opened")
 
 
 async def wait(ticket: Ticket, timeout: float | None) -> bool:  # noqa: ASYNC109
@@ -85,20 +85,23 @@ async def run(script: Script[Outcome]) -> Outcome:
         script.close()
 
 
-class Opening(Generic[Entered]):
-    """Something that is being opened: `x = await opening`, or `async with opening as x`."""
+class Opening(Generic[Opened]):
+    """Something that is being opened: `x = await opening`, or `async with opening as x`. What has
+    no end, as a group, is entered too, and left as it is."""
 
-    def __init__(self, opening: Coroutine[Any, Any, Entered]) -> None:
+    def __init__(self, opening: Coroutine[Any, Any, Opened]) -> None:
         self._opening = opening
-        self._entered: Entered | None = None
+        self._entered: AbstractAsyncContextManager[Any] = nullcontext()
 
-    def __await__(self) -> Generator[Any, Any, Entered]:
+    def __await__(self) -> Generator[Any, Any, Opened]:
         return self._opening.__await__()
 
-    async def __aenter__(self) -> Entered:
-        self._entered = await self._opening
+    async def __aenter__(self) -> Opened:
+        opened = await self._opening
+        if isinstance(opened, AbstractAsyncContextManager):
+            self._entered = opened
         await self._entered.__aenter__()
-        return self._entered
+        return opened
 
     async def __aexit__(
         self,
@@ -106,7 +109,6 @@ class Opening(Generic[Entered]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        assert self._entered is not None
         await self._entered.__aexit__(kind, error, trace)
 
 
@@ -275,6 +277,26 @@ class Producer(BaseProducer):
         await self.close()
 
 
+class Acknowledging:
+    """What `message.acknowledge()` gives. It is begun at once, so that it happens even if nobody
+    awaits it; then its error goes to the exception listener and the log."""
+
+    def __init__(self, context: BaseContext, script: Script[None]) -> None:
+        self._context = context
+        self._awaited = False
+        self._task = asyncio.ensure_future(run(script))
+        self._task.add_done_callback(self._done)
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        self._awaited = True
+        return self._task.__await__()
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        error = None if self._awaited or task.cancelled() else task.exception()
+        if error is not None:
+            self._context.complain(cast(JMSError, error))
+
+
 class Consumer(BaseConsumer):
     # JMS has the timeout here, and after it there is no message, but no error either.
     async def receive(self, timeout: float | None = None) -> Message | None:  # noqa: ASYNC109
@@ -286,11 +308,10 @@ class Consumer(BaseConsumer):
         return await run(self._receiving(timeout))
 
     async def receive_no_wait(self) -> Message | None:
-        return self._take()
+        return await self.receive(0)
 
     def acknowledge_message(self, message: Message) -> Awaitable[None]:
-        # Begun at once, so that it happens even if nobody awaits it.
-        return asyncio.ensure_future(run(self._acknowledging(message)))
+        return Acknowledging(self._context, self._acknowledging(message))
 
     async def close(self) -> None:
         await run(self.closing())
@@ -491,16 +512,16 @@ class Context(BaseContext):
         check_browsable(queue, selector)
         return Browser(self, queue, selector)
 
-    async def create_group(
+    def create_group(
         self,
         name: str,
         *,
         conflict: ConflictRelation | None = None,
         remove_after: float | EllipsisType | None = ...,
-    ) -> Group:
+    ) -> Opening[Group]:
         """A topic that is a process group. What is left out is as the group has it. `remove_after`:
         seconds after which a suspected member that is not durable is removed; None: never."""
-        return await run(self.creating_group(name, conflict, remove_after))
+        return Opening(run(self.creating_group(name, conflict, remove_after)))
 
     def join(
         self,

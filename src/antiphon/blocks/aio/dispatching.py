@@ -94,6 +94,7 @@ class RpcClient(Opened):
     async def call(
         self,
         method: str,
+        /,
         *args: Any,
         replies: Replies = ALL,
         timeout: float | None = TIMEOUT_S,
