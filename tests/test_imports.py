@@ -13,15 +13,18 @@ SOURCE = Path(__file__).parent.parent / "src"
 
 # Layer -> the layers it may import, besides itself. "antiphon" is the package's public face.
 BASE = {"errors", "_version"}
+SHOWN = {"output", "screen"}  # the only ones that print
 CORE = BASE | {"formats"}
 BROKER = CORE | {"core"}
-IO = BROKER | {"broker"}
+IO = BROKER | {"broker"} | SHOWN
 API = CORE | {"core", "io"}  # never the broker's insides
 PUBLIC = BASE | {"antiphon", "aio", "api"}
 EVERYTHING = IO | PUBLIC | {"io", "sim", "blocks", "spark", "console"}
 MAY_IMPORT = {
     "_version": set(),
     "errors": set(),
+    "output": set(),
+    "screen": {"output"},
     "formats": BASE,
     "core": CORE,
     "broker": BROKER,
@@ -31,25 +34,25 @@ MAY_IMPORT = {
     "antiphon": BASE | {"aio", "api"},
     "aio": BASE | {"api"},
     "blocks": PUBLIC | {"formats"},
-    "spark": PUBLIC | {"formats"},
+    "spark": PUBLIC | {"formats"} | SHOWN,
     "console": EVERYTHING - {"spark"},
     "bench": EVERYTHING,
     "chaos": EVERYTHING,
     "demo": EVERYTHING | {"chaos", "demo_member", "demo_report"},
     "demo_report": PUBLIC | {"demo_member", "spark"},
-    "demo_member": PUBLIC,
-    "doctor": BASE | {"spark"},
+    "demo_member": PUBLIC | {"output"},
+    "doctor": BASE | {"spark"} | SHOWN,
     "experiments": EVERYTHING | {"bench"},
     "trace_show": EVERYTHING,
     "group_cli": EVERYTHING,
-    "pubsub_cli": PUBLIC,
+    "pubsub_cli": PUBLIC | {"output"},
     "pyspark_antiphon": {"spark"},
     "__main__": {"cli"},
     "cli": EVERYTHING
     | {"bench", "chaos", "demo", "doctor", "experiments", "group_cli", "pubsub_cli", "trace_show"}
     | {"cli_bench", "cli_parts"},
     "cli_bench": {"api", "cli_parts"},
-    "cli_parts": {"spark"},
+    "cli_parts": {"output", "spark"},
 }
 
 PURE_LAYERS = {"formats", "core", "broker"}
@@ -106,6 +109,11 @@ def test_the_package_keeps_to_its_layers() -> None:
         ("antiphon.formats.x", "open('f')", "pure, but calls open()"),
         ("antiphon.io.journal_x", "import os", "pure, but imports os"),
         ("antiphon.io.journal_x", "import antiphon.io.tcp", "pure, but imports antiphon.io.tcp"),
+        ("antiphon.bench.x", "from rich.table import Table", "only antiphon.screen may import"),
+        ("antiphon.bench.x", "import rich", "only antiphon.screen may import"),
+        ("antiphon.io.x", "print(name)", "prints; call antiphon.output"),
+        ("antiphon.io.x", "import sys\nsys.stdout.write(name)", "prints; call antiphon.output"),
+        ("antiphon.screen", "print(name)", "prints; call antiphon.output"),
         ("antiphon.misplaced", "", "belongs to no layer"),
         ("antiphon.core.x", "from . import y", "relative import"),
     ],
@@ -162,10 +170,26 @@ def complaints(module: str, tree: ast.Module, modules: set[str]) -> Iterator[str
             yield "relative import; write it in full"
         elif imported.split(".")[0] == "antiphon" and not may_import(module, imported):
             yield f"{layer_of(module)} may not import {imported}"
+        elif imported.split(".")[0] == "rich" and module != "antiphon.screen":
+            yield f"only antiphon.screen may import {imported}: rich takes texts for markup"
         elif is_pure(module) and not is_pure_import(imported):
             yield f"is pure, but imports {imported}"
+    if module != "antiphon.output" and any(map(prints, ast.walk(tree))):
+        yield "prints; call antiphon.output, which makes harmless what comes from outside"
     if is_pure(module):
         yield from impure_uses(tree)
+
+
+def prints(node: ast.AST) -> bool:
+    match node:
+        case ast.Call(func=ast.Name(id="print")):
+            return True
+        case ast.Attribute(
+            value=ast.Attribute(value=ast.Name(id="sys"), attr="stdout" | "stderr"),
+            attr="write" | "writelines" | "buffer",
+        ):
+            return True
+    return False
 
 
 def layer_of(module: str) -> str:

@@ -8,6 +8,7 @@ imported only when that command runs, so that help stays quick and loads none of
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from antiphon.cli_bench import add_bench
 from antiphon.cli_parts import (
     Commands,
     Handler,
+    Parser,
     add_command,
     add_contexts,
     add_group,
@@ -34,6 +36,7 @@ from antiphon.cli_parts import (
     seconds,
 )
 from antiphon.errors import FormatError, InvalidDestinationError, JMSError
+from antiphon.output import complain
 
 Address = tuple[str, int]
 
@@ -43,12 +46,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     handler: Handler = args.handler
     if argv is None:  # the program, and not a part of another one
         signal.signal(signal.SIGTERM, _terminate)
+        _print_anything()
     try:
         code = handler(args)
         sys.stdout.flush()
         return code
     except JMSError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        complain(f"{type(error).__name__}: {error}")
         return 1
     except BrokenPipeError:
         # The reader, `head` perhaps, has seen enough. Without this the interpreter's own flush at
@@ -57,13 +61,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
+def _print_anything() -> None:
+    """What the encoding of the output lacks is shown as an escape, and is no error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def _terminate(number: int, _: FrameType | None) -> None:
     """As an exception, so that whoever has started something ends it."""
     sys.exit(128 + number)
 
 
 def _build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = Parser(
         prog="antiphon",
         description="Group communication through the JMS model.",
         epilog=epilog("antiphon demo"),

@@ -7,10 +7,19 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from importlib import import_module
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
+
+from antiphon.output import harmless
 
 Handler = Callable[..., int]
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+class Parser(argparse.ArgumentParser):
+    """Its complaints quote arguments and files. All subcommands are of this class, too."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(harmless(message))
 
 
 def add_parser(commands: Commands, name: str, text: str, example: str) -> argparse.ArgumentParser:

@@ -24,12 +24,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from rich.columns import Columns
-from rich.console import Console, Group
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
-
 import antiphon
 from antiphon.chaos.recorder import read_traces
 from antiphon.core import group_spec
@@ -37,6 +31,8 @@ from antiphon.demo_member import GROUP
 from antiphon.errors import IllegalStateError, JMSError, ResourceAllocationError
 from antiphon.io.cluster import ClusterStatus, look
 from antiphon.io.local import LocalCluster, undisturbed
+from antiphon.output import say
+from antiphon.screen import Columns, Group, Screen, Table, live, styled
 from antiphon.spark import session
 from antiphon.spark.charts import Mark
 
@@ -202,13 +198,13 @@ class Stage:
         self._cluster = cluster
         self._members = members
         self._writers = writers
-        self._console = Console()
+        self._screen = Screen()
         self._began = time.monotonic()
         self.happened: list[Mark] = []  # what the demo did, on the traces' clock
         self._events: list[str] = []
         self._found: ClusterStatus | None = None
         self._lock = threading.Lock()
-        self._live = Live(console=self._console) if self._console.is_terminal else None
+        self._live = live(self._screen) if self._screen.is_terminal else None
 
     def __enter__(self) -> Stage:
         self._members.say = self.say
@@ -225,7 +221,7 @@ class Stage:
             line = f"{time.monotonic() - self._began:5.1f} s  {event}"
             self._events.append(line)
             if self._live is None:
-                self._console.print(line, highlight=False, soft_wrap=True)
+                say(line, flush=True)
             self._refresh()
 
     def did(self, what: str, event: str) -> None:
@@ -259,7 +255,7 @@ class Stage:
     def _refresh(self) -> None:
         if self._live is not None and self._found is not None:
             tables = Columns([self._nodes(self._found), self._programs()], padding=(0, 4))
-            self._live.update(Group(tables, Text("\n".join(self._events))))
+            self._live.update(Group(tables, *map(styled, self._events)))
 
     def _nodes(self, found: ClusterStatus) -> Table:
         table = Table("node", "role", "epoch", "messages")
@@ -388,10 +384,10 @@ def _end(stage: Stage, url: str, writers: list[Writer], folder: Path) -> bool:
 def _report(folder: Path, happened: list[Mark]) -> int:
     try:
         session.require("the demo's second judge")
-        print("Spark audits the traces, and draws what happened", flush=True)
+        say("Spark audits the traces, and draws what happened", flush=True)
         spark = session.start("antiphon demo", settings=SPARK)
     except ResourceAllocationError as error:
-        print(f"no audit and no report: {error}")
+        say(f"no audit and no report: {error}")
         return 0
     from antiphon import demo_report  # needs the extra
 
@@ -400,11 +396,11 @@ def _report(folder: Path, happened: list[Mark]) -> int:
         table = folder / "traces.parquet"
         verdict = demo_report.write(spark, folder / JUDGED, happened, table, path)
     for finding in verdict.findings:
-        print(f"FAILED: {finding}")
+        say(f"FAILED: {finding}")
     checked = [name for name, count in verdict.checked.items() if count]
     found = f"{len(verdict.findings)} violations of {', '.join(checked)}"
-    print(f"all traces, {verdict.rows} rows: {found}")
-    print(f"report: {path}")
+    say(f"all traces, {verdict.rows} rows: {found}")
+    say(f"report: {path}")
     return int(bool(verdict.findings))
 
 

@@ -14,6 +14,7 @@ import sys
 from typing import Any
 
 import antiphon
+from antiphon.output import say_json
 
 GROUP = "demo.table"
 
@@ -65,7 +66,7 @@ class Replica:
 
 
 def say(**what: Any) -> None:
-    print(json.dumps(what), flush=True)
+    say_json(what, flush=True)
 
 
 def main(url: str, name: str, traces: str) -> None:

@@ -8,7 +8,6 @@ for it, is a remark: only the pipeline needs them.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import resource
@@ -21,11 +20,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
 
-from rich.console import Console
-from rich.table import Table
-
 from antiphon._version import __version__
 from antiphon.errors import ResourceAllocationError
+from antiphon.output import say_json
+from antiphon.screen import Screen, Table, styled
 from antiphon.spark import java
 
 PYTHON = (3, 11)
@@ -50,7 +48,7 @@ class Finding(NamedTuple):
 def run(args: argparse.Namespace) -> int:
     findings = list(examine(Path(args.data)))
     if args.json:
-        print(json.dumps({"findings": [finding._asdict() for finding in findings]}))
+        say_json({"findings": [finding._asdict() for finding in findings]})
     else:
         _print(findings)
     return int(any(finding.verdict == "problem" for finding in findings))
@@ -134,7 +132,7 @@ def _print(findings: list[Finding]) -> None:
     table = Table("", "found", "", box=None, pad_edge=False)
     for finding in findings:
         colour = _COLOURS[finding.verdict]
-        table.add_row(finding.what, finding.found, f"[{colour}]{finding.verdict}[/]")
+        table.add_row(finding.what, finding.found, styled(finding.verdict, colour))
         if finding.fix:
-            table.add_row("", f"[{colour}]{finding.fix}[/]", "")
-    Console().print(table)
+            table.add_row("", styled(finding.fix, colour), "")
+    Screen().print(table)

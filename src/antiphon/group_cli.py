@@ -8,19 +8,14 @@ each look. Of several views within a second the last one is seen.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from typing import Any
-
-from rich.console import Console
-from rich.console import Group as Rows
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
 from antiphon.errors import ConnectionLostError, InvalidDestinationError
 from antiphon.formats import client_wire as cw
 from antiphon.io.cluster import known_groups, look
+from antiphon.output import say, say_json
+from antiphon.screen import Group, Screen, Table, live
 
 LOOK_EVERY_S = 1.0
 NEWS_SHOWN = 12
@@ -76,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         if args.json:
             _print_json(args, watch, group)
-        elif Console().is_terminal:
+        elif Screen().is_terminal:
             _show(args, watch, group)
         else:
             _print_news(args, watch, group)
@@ -107,7 +102,7 @@ def _print_json(args: argparse.Namespace, watch: Watch, group: cw.GroupStatus) -
     trouble = ""
     while True:
         watch.look(group, time.monotonic())
-        print(json.dumps(as_json(group, watch.per_s, trouble)), flush=True)
+        say_json(as_json(group, watch.per_s, trouble), flush=True)
         group, trouble = _next(args, group)
 
 
@@ -132,22 +127,22 @@ def _print_news(args: argparse.Namespace, watch: Watch, group: cw.GroupStatus) -
     said = ""
     while True:
         for line in watch.look(group, time.monotonic()):
-            print(line, flush=True)
+            say(line, flush=True)
         group, trouble = _next(args, group)
         if trouble and trouble != said:
-            print(trouble, flush=True)
+            say(trouble, flush=True)
         said = trouble
 
 
 def _show(args: argparse.Namespace, watch: Watch, group: cw.GroupStatus) -> None:
     news: list[str] = []
     trouble = ""
-    with Live(console=Console()) as live:
+    with live(Screen()) as shown:
         while True:
             clock = time.strftime("%H:%M:%S")
             news += [f"{clock}  {line}" for line in watch.look(group, time.monotonic())]
             del news[:-NEWS_SHOWN]
-            live.update(Rows(_table(group, watch.per_s), Text("\n".join(news)), Text(trouble)))
+            shown.update(Group(_table(group, watch.per_s), *news, trouble))
             group, trouble = _next(args, group)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import base64
-import json
 import signal
 import sys
 from collections import deque
@@ -19,6 +18,7 @@ from typing import Any
 
 import antiphon
 from antiphon.api.properties import DEAD_REASON
+from antiphon.output import say, say_json
 
 ACKNOWLEDGE_EVERY = 256
 """Messages shown; with nothing more to show, those shown so far are acknowledged at once."""
@@ -92,9 +92,9 @@ def _settle(waiting: deque[antiphon.SendFuture], sent: _Sent) -> None:
 def _report(args: argparse.Namespace, sent: int, error: str = "") -> None:
     if args.json:
         report = {"destination": args.destination, "sent": sent}
-        print(json.dumps(report | {"error": error} if error else report))
+        say_json(report | {"error": error} if error else report)
     else:
-        print(f"sent {sent} message{'' if sent == 1 else 's'} to {args.destination}")
+        say(f"sent {sent} message{'' if sent == 1 else 's'} to {args.destination}")
 
 
 # -- Subscribing -----------------------------------------------------------------------------------
@@ -162,7 +162,10 @@ def _acknowledge(ctx: antiphon.Context) -> None:
 
 
 def _show(message: antiphon.Message, args: argparse.Namespace) -> None:
-    print(_as_json(message) if args.json else _as_text(message))
+    if args.json:
+        say_json(_as_json(message), default=_plain)
+    else:
+        say(_as_text(message))
 
 
 def _as_text(message: antiphon.Message) -> str:
@@ -174,7 +177,7 @@ def _as_text(message: antiphon.Message) -> str:
     return "  ".join([body, *properties, *again, *dead])
 
 
-def _as_json(message: antiphon.Message) -> str:
+def _as_json(message: antiphon.Message) -> dict[str, object]:
     report = {
         "position": message.position,
         "id": message.id,
@@ -191,7 +194,7 @@ def _as_json(message: antiphon.Message) -> str:
         "dead_reason": message.get_string_property(DEAD_REASON),
     }
     report |= {name: value for name, value in optional.items() if value is not None}
-    return json.dumps(report, default=_plain, ensure_ascii=False)
+    return report
 
 
 def _plain(value: object) -> object:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from antiphon.formats.trace import TraceEvent, decode
+from antiphon.output import say
 
 # Shown in every line's fixed part, so not again among the further columns.
 _IN_PREFIX = {"run", "process", "incarnation", "seq", "kind"}
@@ -16,13 +16,13 @@ def run(args: argparse.Namespace) -> int:
     try:
         data = Path(args.file).read_bytes()
     except OSError as error:
-        print(f"cannot read {args.file}: {error.strerror}", file=sys.stderr)
+        say(f"cannot read {args.file}: {error.strerror}", error=True)
         return 2
     events, torn_bytes = decode(data)
     for event in events:
-        print(_line(event))
+        say(_line(event))
     if torn_bytes:
-        print(f"{torn_bytes} bytes of a torn tail were left out", file=sys.stderr)
+        say(f"{torn_bytes} bytes of a torn tail were left out", error=True)
     return 0
 
 

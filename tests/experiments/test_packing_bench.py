@@ -3,10 +3,10 @@
 import json
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from io import StringIO
 
 import pytest
-from rich.console import Console
 
 from antiphon import cli
 from antiphon.experiments import packing_bench
@@ -15,6 +15,7 @@ from antiphon.experiments.evaluation import Row
 from antiphon.experiments.packing_bench import Terminal, report
 from antiphon.experiments.packing_plan import BURSTS, MIXED, Plan
 from antiphon.experiments.packing_report import Over, summary, tables
+from antiphon.screen import Screen
 
 SOURCES = {"1000": (4, 16), MIXED: (8,), BURSTS: (8,), "5-20ms": (5,)}
 PLAN = Plan(SOURCES, rounds=2, seconds=0.1, climbing_s=0.8, step_s=0.1)
@@ -82,8 +83,8 @@ def test_a_long_curve_is_thinned_for_people_and_whole_in_json() -> None:
 
 
 def _told() -> str:
-    written = StringIO()
-    tables(ROWS, OVER, PLAN, Terminal(Console(file=written, width=140)))
+    with redirect_stdout(StringIO()) as written:
+        tables(ROWS, OVER, PLAN, Terminal(Screen()))
     return written.getvalue()
 
 

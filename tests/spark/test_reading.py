@@ -17,7 +17,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as fn
-from rich.console import Console
 
 import antiphon
 from antiphon.bench import spark as bench
@@ -242,9 +241,9 @@ def test_a_server_is_killed_in_the_middle_of_a_batch(
 def test_the_benchmark_reads_everything(spark: SparkSession, tmp_path: Path) -> None:
     with LocalCluster(1, tmp_path, "durable") as cluster:
         cluster.start()
-        bench.fill(cluster.url, 800, Console(quiet=True))
+        bench.fill(cluster.url, 800)
         server = cluster.servers[1]
         args = Namespace(messages=800, rounds=1)
         parquet = tmp_path / "parquet"
-        report = bench.measure(spark, server.url, server.data, parquet, args, Console(quiet=True))
+        report = bench.measure(spark, server.url, server.data, parquet, args)
         assert report["complete"]

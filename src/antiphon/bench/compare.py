@@ -16,7 +16,6 @@ of Antiphon's divided by the relay's, and `spread` the lowest and the highest of
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -24,13 +23,11 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, NamedTuple, Protocol
 
-from rich.console import Console
-from rich.progress import Progress, TaskID
-from rich.table import Table
-
 from antiphon.bench.crew import Flood, Job, Load, Paced, Shape, Slice
 from antiphon.bench.messaging import Messaging
 from antiphon.bench.relay import BareRelay
+from antiphon.output import say_json
+from antiphon.screen import Progress, Screen, Table
 
 RATE = 1000
 SLICE_S = 1.0
@@ -77,8 +74,8 @@ class Bench:
         )
         durable = args.storage == "durable"
         self._relay = BareRelay(stack, self._shape, folder if durable else None)
-        self._progress = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
-        self._bar: TaskID = self._progress.add_task("warming up", total=args.seconds)
+        self._progress = stack.enter_context(Progress())
+        self._bar = self._progress.add_task("warming up", total=args.seconds)
 
     def warm_up(self) -> int:
         """Run both for a moment; returns how many messages a pack of ours has."""
@@ -226,7 +223,7 @@ def _report(
         "times_bare_relay": times(ours, relays),
         "bare_relay": relays,
     }
-    print(json.dumps(report)) if args.json else show(title, report)
+    say_json(report) if args.json else show(title, report)
     return 0
 
 
@@ -240,7 +237,7 @@ def show(title: str, report: Figures) -> None:
     bare, quotients = ours.pop("bare_relay"), _flat(ours.pop("times_bare_relay"))
     for name in _flat(ours):
         table.add_row(name, _cell(name, ours), _cell(name, bare), _text(quotients.get(name)))
-    Console().print(table)
+    Screen().print(table)
 
 
 def _flat(figures: Figures) -> Figures:

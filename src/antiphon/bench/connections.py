@@ -8,7 +8,6 @@ more client waits for an answer. Fails (exit code 1) if a client was lost.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
 import subprocess
@@ -21,14 +20,13 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from antiphon.bench import idle
 from antiphon.errors import IllegalStateError, ResourceAllocationError
 from antiphon.io.client import LogClient
 from antiphon.io.local import LocalCluster, LocalServer
 from antiphon.io.transport import format_address
+from antiphon.output import say_json
+from antiphon.screen import Screen, Table
 
 CLIENTS_A_PROCESS = 2500
 ATTACH_S = 300.0
@@ -98,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
         cluster = stack.enter_context(LocalCluster(1, folder, args.storage))
         cluster.start()
         report = measure(cluster.servers[1], args.clients, args.seconds)
-    print(json.dumps(report)) if args.json else _show(report)
+    say_json(report) if args.json else _show(report)
     return 1 if report["lost"] else 0
 
 
@@ -170,4 +168,4 @@ def _show(report: dict[str, Any]) -> None:
     table = Table(title="idle connections", show_header=False)
     for name, value in report.items():
         table.add_row(name, str(value))
-    Console().print(table)
+    Screen().print(table)

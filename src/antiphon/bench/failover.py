@@ -21,7 +21,6 @@ otherwise it fails (exit code 1).
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import signal
 import struct
@@ -38,15 +37,13 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
-
 import antiphon
 from antiphon.bench.crew import PATIENCE_S, context, hear, start
 from antiphon.errors import IllegalStateError
 from antiphon.io.cluster import ClusterStatus, known_groups, look
 from antiphon.io.local import LocalCluster, LocalServer
+from antiphon.output import say_json
+from antiphon.screen import Screen, Table, track
 
 GROUP = "bench"
 SERVERS = 3
@@ -325,8 +322,7 @@ def run(args: argparse.Namespace) -> int:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory("-antiphon-bench")))
         stage = Stage(stack, folder, args.storage)
         turns = [fault for _ in range(args.rounds) for fault in FAULTS]
-        console = Console(stderr=True)
-        rounds = [stage.play(f) for f in track(turns, "servers fail", console=console)]
+        rounds = [stage.play(f) for f in track(turns, "servers fail")]
     report = {
         "servers": SERVERS,
         "storage": args.storage,
@@ -338,7 +334,7 @@ def run(args: argparse.Namespace) -> int:
             fault.name: figures([one for one in rounds if one.fault == fault]) for fault in FAULTS
         },
     }
-    print(json.dumps(report)) if args.json else _show(report)
+    say_json(report) if args.json else _show(report)
     return 1 if report["lost"] or report["doubled"] else 0
 
 
@@ -351,9 +347,9 @@ def _show(report: dict[str, Any]) -> None:
     table = Table("", *TIMES, title=title)
     for name, times in report["faults"].items():
         table.add_row(name, *(" / ".join(f"{ms:.0f}" for ms in t.values()) for t in times.values()))
-    console = Console()
-    console.print(table)
-    console.print(
+    screen = Screen()
+    screen.print(table)
+    screen.print(
         f"{report['messages']:,} messages, {report['lost']} lost, {report['doubled']} doubled",
         highlight=False,
     )

@@ -25,12 +25,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
-
 from antiphon.bench import growth_points as measures
 from antiphon.bench.growth_points import Effort, Row
+from antiphon.output import say_json
+from antiphon.screen import Progress, Screen, Table
 from antiphon.spark.charts import Decades, Line, Scale, line_chart
 
 FULL = Effort(seconds=2.0, rounds=5, light=200)
@@ -75,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     chosen = [args.dimension] if args.dimension else list(DIMENSIONS)
     effort = QUICK if args.quick else FULL
     report: dict[str, Any] = {"cores": os.cpu_count(), "size": measures.SIZE, "load": _load()}
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with Progress() as progress:
         points = {name: _points(name, args.quick) for name in chosen}
         bar = progress.add_task("", total=sum(map(len, points.values())))
         for name in chosen:
@@ -88,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None:
         write(Path(args.out), report)
     if args.json:
-        print(json.dumps(report))
+        say_json(report)
     else:
         for name in chosen:
             _show(name, report[name])
@@ -137,7 +135,7 @@ def _show(name: str, rows: Sequence[Row]) -> None:
         table.add_column(f"{row[name]:,}", justify="right")
     for key in list(rows[0])[1:]:
         table.add_row(key, *(_text(row[key]) for row in rows))
-    Console().print(table)
+    Screen().print(table)
 
 
 def _text(value: Any) -> str:

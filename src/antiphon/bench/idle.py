@@ -20,6 +20,7 @@ from antiphon.formats import wire
 from antiphon.formats.entry import ReplicaId
 from antiphon.io.frames import FrameReader
 from antiphon.io.transport import Address, parse_address
+from antiphon.output import say
 
 DIALLING_MAX = 16
 LEASE_MS = 30_000
@@ -94,7 +95,7 @@ async def _attach(address: Address, room: asyncio.Semaphore) -> IdleClient:
 
 
 def _tell(line: str) -> None:
-    print(line, flush=True)
+    say(line, flush=True)
 
 
 async def _stay(clients: list[IdleClient], ended: asyncio.Future[bytes]) -> None:

@@ -15,7 +15,6 @@ How the figures are to be read: `peers_report.py`.
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,9 +23,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import Progress
-
 from antiphon.bench import peers_common, peers_report
 from antiphon.bench.compare import RATE, Side
 from antiphon.bench.crew import Flood, Load, Paced, Shape
@@ -34,6 +30,8 @@ from antiphon.bench.messaging import Messaging
 from antiphon.bench.peers_common import MEMBERS, SERVERS, Contender
 from antiphon.bench.peers_report import DURABLE, MEMORY, OURS, Turns
 from antiphon.errors import ResourceAllocationError
+from antiphon.output import say_json
+from antiphon.screen import Progress
 
 WARM_S = 0.5
 PEERS = {
@@ -47,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     contenders = [_ours(MEMORY, "memory", "no"), _ours(DURABLE, "durable", "yes")]
     found, left_out = gather(args.fetch)
     contenders += found
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with Progress() as progress:
         turns = len(args.sizes) * (1 + args.rounds) * len(contenders)
         bar = progress.add_task("", total=turns)
 
@@ -63,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         "runs": runs,
         "losses": peers_report.losses(runs),
     }
-    print(json.dumps(report)) if args.json else peers_report.show(report)
+    say_json(report) if args.json else peers_report.show(report)
     return 0
 
 

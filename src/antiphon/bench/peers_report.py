@@ -13,11 +13,9 @@ from dataclasses import dataclass, field
 from statistics import median, quantiles
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from antiphon.bench.crew import Slice
 from antiphon.bench.peers_common import Contender
+from antiphon.screen import Screen, Table
 
 MEMORY, DURABLE = "Antiphon, memory", "Antiphon, durable"
 OURS = (MEMORY, DURABLE)
@@ -112,25 +110,26 @@ LEGEND = (
     "messages/s: at the slowest subscriber. first: from the publish call to the first subscriber, "
     "at 1000 messages/s. CPU: of all processes. Each figure is the median of the rounds; below it, "
     "the lowest and the highest. Antiphon: its messages/s as a multiple of these; durable for what "
-    "syncs before it acknowledges, in memory for the others.\n"
+    "syncs before it acknowledges, in memory for the others."
 )
 
 
 def show(report: dict[str, Any]) -> None:
-    console = Console()
-    console.print(_promises(report["promises"]))
+    screen = Screen()
+    screen.print(_promises(report["promises"]))
     for run in report["runs"]:
-        console.print(_table(run))
-    console.print(LEGEND)
+        screen.print(_table(run))
+    screen.print(LEGEND)
+    screen.print()
     for title, lines in (
         ("Left out", [f"{name}: {why}" for name, why in report["left_out"].items()]),
         ("Failed", [line for run in report["runs"] for line in _failures(run)]),
         ("Where Antiphon is the worse one", report["losses"] or ["nowhere in this run"]),
     ):
         if lines:
-            console.print(f"{title}:")
+            screen.print(f"{title}:")
             for line in lines:
-                console.print(f"- {line}", highlight=False, markup=False)
+                screen.print(f"- {line}")
 
 
 def _failures(run: dict[str, Any]) -> list[str]:

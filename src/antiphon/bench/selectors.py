@@ -13,7 +13,6 @@ one, and together as the server asks them.
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -23,15 +22,14 @@ from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.console import Console
-from rich.table import Table
-
 import antiphon
 from antiphon.bench.connections import cpu_s
 from antiphon.bench.crew import BLOCK_MAX, PATIENCE_S, hear, start
 from antiphon.core.selector_index import SelectorIndex
 from antiphon.core.selectors import Fields, Selector, parse
 from antiphon.io.local import LocalCluster, LocalServer
+from antiphon.output import say_json
+from antiphon.screen import Screen, Table
 
 TOPIC = "bench"
 COUNTS = (0, 1, 10, 100, 1000)
@@ -95,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
         seconds = args.seconds / len(COUNTS)
         rows = [measure(cluster.servers[1], count, seconds) for count in COUNTS]
     report = {"storage": args.storage, "seconds": args.seconds, "runs": rows}
-    print(json.dumps(report)) if args.json else _show(report)
+    say_json(report) if args.json else _show(report)
     return 0 if all(row["arrived"] == row["wanted"] for row in rows) else 1
 
 
@@ -194,4 +192,4 @@ def _show(report: dict[str, Any]) -> None:
         table.add_column(name, justify="right")
     for row in report["runs"]:
         table.add_row(*(f"{value:,}" for value in row.values()))
-    Console().print(table)
+    Screen().print(table)

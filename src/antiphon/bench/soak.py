@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import logging
 import tempfile
 import time
@@ -26,16 +25,14 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
-
 import antiphon
 from antiphon.bench.connections import peak_bytes
 from antiphon.bench.crew import PATIENCE_S, Crew, Flood, Load, context
 from antiphon.errors import IllegalStateError
 from antiphon.io.cluster import known_groups, look
 from antiphon.io.local import LocalCluster
+from antiphon.output import say_json
+from antiphon.screen import Progress, Screen, Table
 
 GROUP = "bench"
 SERVERS = 3
@@ -196,7 +193,7 @@ def run(args: argparse.Namespace) -> int:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory("-antiphon-bench")))
         soak = Soak(stack, folder, args.storage)
-        progress = stack.enter_context(Progress(console=Console(stderr=True)))
+        progress = stack.enter_context(Progress(transient=False))
         messages = _flood(soak, seconds, progress)
         incidents = soak.incidents()
         peak_mb = round(soak.peak_bytes() / 1e6)
@@ -212,7 +209,7 @@ def run(args: argparse.Namespace) -> int:
         "server_peak_mb": peak_mb,
         **incidents,
     }
-    print(json.dumps(report)) if args.json else _show(report)
+    say_json(report) if args.json else _show(report)
     return 1 if any(incidents.values()) else 0
 
 
@@ -231,4 +228,4 @@ def _show(report: dict[str, Any]) -> None:
     table = Table(title="full load", show_header=False)
     for name, value in report.items():
         table.add_row(name, f"{value:,}" if isinstance(value, int) else str(value))
-    Console().print(table)
+    Screen().print(table)

@@ -10,7 +10,6 @@ otherwise it fails (exit code 1).
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 import time
 from collections.abc import Callable
@@ -19,12 +18,10 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
-
 import antiphon
 from antiphon.io.local import LocalCluster
+from antiphon.output import say_json
+from antiphon.screen import Screen, Table, track
 from antiphon.spark import session
 
 if TYPE_CHECKING:
@@ -44,26 +41,25 @@ def run(args: argparse.Namespace) -> int:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory("-antiphon-bench")))
         cluster = stack.enter_context(LocalCluster(1, folder))
         cluster.start()
-        console = Console(stderr=True)
-        fill(cluster.url, args.messages, console)
-        with console.status("starting Spark"):
+        fill(cluster.url, args.messages)
+        with Screen(stderr=True).doing("starting Spark"):
             spark = session.start(
                 "antiphon bench spark", args.master, {"spark.driver.memory": "2g"}
             )
         stack.callback(spark.stop)
         server = cluster.servers[1]
-        report = measure(spark, server.url, server.data, folder / "parquet", args, console)
-    print(json.dumps(report)) if args.json else _show(report)
+        report = measure(spark, server.url, server.data, folder / "parquet", args)
+    say_json(report) if args.json else _show(report)
     return 0 if report["complete"] else 1
 
 
-def fill(url: str, messages: int, console: Console) -> None:
+def fill(url: str, messages: int) -> None:
     with antiphon.connect(url, client_id="bench") as ctx:
         topic = ctx.create_topic(TOPIC)
         ctx.create_durable_consumer(topic, "keep").close()  # so that all of them are kept
         producer = ctx.create_producer()
         last = None
-        for number in track(range(messages), "sending", console=console):
+        for number in track(range(messages), "sending"):
             sent = producer.send_async(topic, f"{number:012}{BODY}")
             if number % WINDOW == 0:
                 if last is not None:
@@ -78,7 +74,6 @@ def measure(
     journal: Path,
     parquet: Path,
     args: argparse.Namespace,
-    console: Console,
 ) -> dict[str, object]:
     from antiphon.bench.spark_tuples import TupleSource
 
@@ -99,7 +94,7 @@ def measure(
     }
     complete = all(make().count() == rows for rows, make in frames.values())
     seconds: dict[str, list[float]] = {name: [] for name in frames}
-    for _ in track(range(args.rounds + 1), "reading", console=console):
+    for _ in track(range(args.rounds + 1), "reading"):
         for name, (_, make) in frames.items():
             seconds[name].append(_timed(make()))
     rates = {name: round(rows / median(seconds[name][1:])) for name, (rows, _) in frames.items()}
@@ -136,9 +131,9 @@ def _show(report: dict[str, object]) -> None:
     assert isinstance(rates, dict)
     for name, rate in rates.items():
         table.add_row(name, f"{rate:,}")
-    console = Console()
-    console.print(table)
+    screen = Screen()
+    screen.print(table)
     for name in ("journal_to_parquet", "server_to_parquet", "journal_to_tuples"):
-        console.print(f"{name.replace('_', ' ')}: {report[name]}")
+        screen.print(f"{name.replace('_', ' ')}: {report[name]}")
     if not report["complete"]:
-        console.print("not all messages were read")
+        screen.print("not all messages were read")

@@ -14,7 +14,6 @@ Each is taken `--rounds` times: the median, the least and the most.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -26,14 +25,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
-
 import antiphon
 from antiphon.bench.connections import peak_bytes
 from antiphon.io.client import LogClient
 from antiphon.io.local import LocalCluster
+from antiphon.output import say_json
+from antiphon.screen import Screen, Table, track
 
 TOPIC = "bench"
 SIZE = 1000
@@ -62,17 +59,16 @@ class Recovery(NamedTuple):
 
 
 def run(args: argparse.Namespace) -> int:
-    console = Console(stderr=True)
     rounds = range(args.rounds)
     probe()  # leaves the byte code behind
-    probes = [probe() for _ in track(rounds, "programs start", console=console)]
-    clusters = [start_cluster() for _ in track(rounds, "clusters start", console=console)]
+    probes = [probe() for _ in track(rounds, "programs start")]
+    clusters = [start_cluster() for _ in track(rounds, "clusters start")]
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory("-antiphon-bench")))
         cluster = stack.enter_context(LocalCluster(1, folder))
         cluster.start()
-        fill(cluster.url, args.journal_mb * 1_000_000 // SIZE, console)
-        recoveries = [recover(cluster) for _ in track(rounds, "servers recover", console=console)]
+        fill(cluster.url, args.journal_mb * 1_000_000 // SIZE)
+        recoveries = [recover(cluster) for _ in track(rounds, "servers recover")]
         journal_bytes = sum(file.stat().st_size for file in cluster.servers[1].data.iterdir())
     report = {
         "rounds": args.rounds,
@@ -83,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         "recovery_ms": spread(1000 * one.seconds for one in recoveries),
         "recovery_peak_mb": spread(one.peak_bytes / 1e6 for one in recoveries),
     }
-    print(json.dumps(report)) if args.json else _show(report)
+    say_json(report) if args.json else _show(report)
     return 0
 
 
@@ -109,12 +105,12 @@ def start_cluster() -> float:
             return time.perf_counter() - began
 
 
-def fill(url: str, messages: int, console: Console) -> None:
+def fill(url: str, messages: int) -> None:
     with antiphon.connect(url, client_id="bench") as ctx:
         topic = ctx.create_topic(TOPIC)
         ctx.create_durable_consumer(topic, "keep").close()  # so that all of them are kept
         producer, body = ctx.create_producer(), bytes(SIZE)
-        for _ in track(range(messages), "filling the journal", console=console):
+        for _ in track(range(messages), "filling the journal"):
             last = producer.send_async(topic, body)
         last.result()  # answers come in order: with this one, all have
 
@@ -143,4 +139,4 @@ def _show(report: dict[str, Any]) -> None:
     for name, value in report.items():
         cells = value.values() if isinstance(value, dict) else (value,)
         table.add_row(name, *(f"{cell:,}" for cell in cells))
-    Console().print(table)
+    Screen().print(table)

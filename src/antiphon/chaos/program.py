@@ -23,6 +23,7 @@ import antiphon
 from antiphon.chaos.member import GroupMember, send_from_outside
 from antiphon.chaos.recorder import Recorder
 from antiphon.chaos.teller import Teller
+from antiphon.output import complain
 
 ACKNOWLEDGE_EVERY = 40
 PREFETCH = 100
@@ -70,7 +71,7 @@ class Program:
             try:
                 self._in_a_session(work)
             except antiphon.JMSError as error:
-                print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                complain(f"{type(error).__name__}: {error}")
                 self.stop.wait(RETRY_S)
 
     def _in_a_session(self, work: Callable[[antiphon.Context], None]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import heapq
-import json
 import secrets
 import shutil
 import tempfile
@@ -13,9 +12,6 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 from antiphon.chaos.crew import Programs, Servers
 from antiphon.chaos.faults import Saboteur, Undo
@@ -27,6 +23,8 @@ from antiphon.chaos.program import Spec
 from antiphon.chaos.teller import LEFT, RIGHT, find_coins
 from antiphon.errors import IllegalStateError
 from antiphon.io.transport import format_address
+from antiphon.output import say, say_json
+from antiphon.screen import Screen, Table
 
 TOPICS = ("topic:chaos.a", "topic:chaos.b")
 QUEUE = "queue:chaos"
@@ -44,25 +42,25 @@ def run(args: argparse.Namespace) -> int:
         servers = Servers(args.servers, folder, args.storage, args.contexts)
         report = Chaos(seed, args.seconds, servers, folder).run()
     except BaseException:
-        Console().print(f"logs and traces are in {folder}", highlight=False, soft_wrap=True)
+        say(f"logs and traces are in {folder}")
         raise
     if report["violations"]:
         report["folder"] = str(folder)
     elif not args.trace:
         shutil.rmtree(folder)
     if args.json:
-        print(json.dumps(report))
+        say_json(report)
     else:
         _print(report)
     return 1 if report["violations"] else 0
 
 
 def _print(report: dict[str, Any]) -> None:
-    console = Console()
+    screen = Screen()
     table = Table("injected", "times", title=f"seed {report['seed']}")
     for kind, times in report["faults"].items():
         table.add_row(kind, str(times))
-    console.print(table)
+    screen.print(table)
     group = report["group"]
     facts = (
         f"{report['acknowledged']} messages were acknowledged to their senders, "
@@ -71,17 +69,13 @@ def _print(report: dict[str, Any]) -> None:
         f"messages were delivered, {group['view']} views, {group['suspect']} suspicions. "
         f"{report['transfers']} transfers between accounts were committed"
     )
-    console.print(facts, highlight=False, soft_wrap=True)
+    say(facts)
     for violation in report["violations"][: 4 * SHOWN_MAX]:
-        console.print(f"VIOLATION: {violation}", highlight=False, markup=False, soft_wrap=True)
+        say(f"VIOLATION: {violation}")
     if report["violations"]:
-        console.print(
-            f"{len(report['violations'])} violations; logs and traces are in {report['folder']}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        say(f"{len(report['violations'])} violations; logs and traces are in {report['folder']}")
     else:
-        console.print("nothing was lost, nothing came twice unmarked, nothing out of order")
+        say("nothing was lost, nothing came twice unmarked, nothing out of order")
 
 
 class Chaos:
@@ -93,7 +87,6 @@ class Chaos:
         self._plan = draw_plan(seed, seconds, *shape)
         self._servers = servers
         self._complaints: list[str] = []
-        self._console = Console()
         self._began = time.monotonic()
 
     def run(self) -> dict[str, Any]:
@@ -170,7 +163,7 @@ class Chaos:
 
     def _say(self, what: str) -> None:
         line = f"{time.monotonic() - self._began:5.1f} s  {what}"
-        self._console.print(line, highlight=False, soft_wrap=True)
+        say(line, flush=True)
 
     # -- The course of a run ---------------------------------------------------------------------
 

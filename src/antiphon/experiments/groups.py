@@ -12,7 +12,6 @@ measured without waiting (`send_async`).
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import product
@@ -20,14 +19,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pyspark.sql import SparkSession
-from rich.console import Console
-from rich.progress import Progress
 
 from antiphon.experiments import published, raw
 from antiphon.experiments.crew import Crew, Done, Run
 from antiphon.experiments.evaluation import Row, with_losses
 from antiphon.experiments.output import Output
 from antiphon.experiments.sources import Source
+from antiphon.output import say, say_json
+from antiphon.screen import Progress
 from antiphon.spark import latency, session
 from antiphon.spark.charts import Line
 
@@ -59,7 +58,10 @@ def run(args: argparse.Namespace) -> int:
         rows = evaluate(spark, facts, output.raw)
     tell(rows, plan, output)
     path = output.finish(rows)
-    print(json.dumps({"report": str(path), "results": rows}) if args.json else f"report: {path}")
+    if args.json:
+        say_json({"report": str(path), "results": rows})
+    else:
+        say(f"report: {path}")
     return int(any(row["lost"] for row in rows))
 
 
@@ -69,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 def measure(plan: Plan, folder: Path) -> dict[str, Row]:
     """Returns what is known of each run besides its events, which are in the folder."""
     facts: dict[str, Row] = {}
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with Progress() as progress:
         bar = progress.add_task("starting", total=plan.steps)
         for servers, contexts in product(plan.servers, plan.contexts):
             with ExitStack() as stack:

@@ -9,7 +9,6 @@ and a ratio that of the ratios within each round.
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -21,6 +20,7 @@ from antiphon.experiments.output import Output
 from antiphon.experiments.packing_plan import QUICK, Plan
 from antiphon.experiments.packing_report import Over, medians, tell
 from antiphon.experiments.packing_runs import EVERY_S
+from antiphon.output import say, say_json
 from antiphon.spark import latency, session
 
 
@@ -32,7 +32,10 @@ def run(args: argparse.Namespace) -> int:
         rows, over = evaluate(spark, notes, output.raw)
     tell(rows, over, plan, output)
     path = output.finish(rows)
-    print(json.dumps({"report": str(path), "results": rows}) if args.json else f"report: {path}")
+    if args.json:
+        say_json({"report": str(path), "results": rows})
+    else:
+        say(f"report: {path}")
     return int(any(row["lost"] for row in rows))
 
 

@@ -8,11 +8,7 @@ is printed, what is drawn beside it stands in the tables. Exit code 1 if a messa
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable, Sequence
-
-from rich.console import Console
-from rich.table import Table
 
 from antiphon.experiments import evaluation, packing_runs
 from antiphon.experiments.crew import Done
@@ -27,6 +23,8 @@ from antiphon.experiments.packing_report import (
     summary,
     tables,
 )
+from antiphon.output import say_json
+from antiphon.screen import Screen, Table
 from antiphon.spark.report import Cell, cell
 
 POINTS_MAX = 12
@@ -39,9 +37,9 @@ def run(args: argparse.Namespace) -> int:
     packing_runs.measure(plan, found.take)
     rows = medians(found.rows)
     if args.json:
-        print(json.dumps(report(rows, found.over, plan)))
+        say_json(report(rows, found.over, plan))
     else:
-        terminal = Terminal(Console())
+        terminal = Terminal(Screen())
         terminal.text(setting(plan))
         tables(rows, found.over, plan, terminal)
     return int(any(row["lost"] for row in rows))
@@ -85,14 +83,15 @@ def _curves(over: Over) -> Row:
 class Terminal:
     """Where `packing_report.py` writes."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
 
     def heading(self, text: str) -> None:
-        self._console.print(f"\n[bold]{text}[/bold]")
+        self._screen.print()
+        self._screen.print(text, style="bold")
 
     def text(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False)
+        self._screen.print(text)
 
     def table(self, header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
         lines = [list(row) for row in rows]
@@ -103,7 +102,7 @@ class Terminal:
             table.add_column(name, justify="left" if words else "right", min_width=width)
         for line in lines:
             table.add_row(*map(cell, line))
-        self._console.print(table)
+        self._screen.print(table)
 
     def figure(self, figure: Figure) -> None:
         self.heading(figure.title)

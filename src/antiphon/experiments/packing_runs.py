@@ -15,12 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from rich.console import Console
-from rich.progress import Progress
-
 from antiphon.experiments.crew import Crew, Done, Run
 from antiphon.experiments.evaluation import Row
 from antiphon.experiments.packing_plan import MEMBERS, SERVERS, SOURCES, Plan
+from antiphon.screen import Progress
 
 WARM_S = 0.2
 EVERY_S = 0.25
@@ -32,7 +30,7 @@ Take = Callable[[str, str, Done], None]
 
 def measure(plan: Plan, take: Take) -> None:
     with (
-        Progress(console=Console(stderr=True), transient=True) as progress,
+        Progress() as progress,
         ExitStack() as stack,
     ):
         bar = progress.add_task("starting", total=len(plan.degrees))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -15,15 +13,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.console import Console
-from rich.table import Table
-
 from antiphon.core.quorum import majority
 from antiphon.errors import ConnectionLostError, FormatError, IllegalStateError, JMSError
 from antiphon.formats import client_wire as cw
 from antiphon.io.client import Connection, LogClient
 from antiphon.io.local import LocalCluster
 from antiphon.io.transport import Address, format_address, parse_address
+from antiphon.output import say, say_json
+from antiphon.screen import Screen, Table
 
 LOOK_S = 1.0
 CHANGE_S = 15.0
@@ -44,8 +41,8 @@ def up(args: argparse.Namespace) -> int:
             LocalCluster(args.servers, folder, args.storage, args.contexts)
         )
         cluster.start()
-        print(f"data and logs are in {folder}; Ctrl-C ends all servers")
-        print(cluster.url, flush=True)
+        say(f"data and logs are in {folder}; Ctrl-C ends all servers")
+        say(cluster.url, flush=True)
         return _watch(cluster, stop)
 
 
@@ -55,7 +52,7 @@ def _watch(cluster: LocalCluster, stop: threading.Event) -> int:
         for server in cluster.servers.values():
             if not server.running and server.node not in gone:
                 gone.add(server.node)
-                print(f"node {server.node} has ended; see {server.log}", file=sys.stderr)
+                say(f"node {server.node} has ended; see {server.log}", error=True)
         if len(gone) == len(cluster.servers):
             break
     return 1 if gone else 0
@@ -141,7 +138,7 @@ def status(args: argparse.Namespace) -> int:
     except ConnectionLostError as error:
         found = ClusterStatus(None, 0, {}, (), (str(error),))
     if args.json:
-        print(json.dumps(_as_json(found)))
+        say_json(_as_json(found))
     else:
         _show(found)
     return 0 if found.leader is not None else 1
@@ -209,14 +206,14 @@ def _show(found: ClusterStatus) -> None:
     for node in _as_json(found)["nodes"]:
         cells = (node.get(column) for column in ("node", "role", "committed", "position", "pid"))
         table.add_row(*("" if c is None else str(c) for c in cells), "; ".join(node["trouble"]))
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(table)
+    screen = Screen()
+    screen.print(table)
     if any(status.counts for status in found.answers.values()):
-        console.print(_counts_table(found.answers))
+        screen.print(_counts_table(found.answers))
     if groups := known_groups(found):
-        console.print(_groups_table(groups))
+        screen.print(_groups_table(groups))
     for line in found.trouble:
-        console.print(line)
+        screen.print(line)
 
 
 def _groups_table(groups: tuple[cw.GroupStatus, ...]) -> Table:
@@ -297,7 +294,7 @@ def _change_one(url: str, request: cw.Change, happened: Happened, success: str) 
         leading = look(url).leading
         if leading is not None and happened(leading):
             LogClient(url).barrier()  # what the leader shows may not be committed yet
-            print(success)
+            say(success)
             return
         if time.monotonic() > deadline:
             raise IllegalStateError(

@@ -8,21 +8,19 @@ damage.
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
 from antiphon.errors import JournalDamagedError
 from antiphon.formats import journal as f
 from antiphon.io import journal_recovery as recovery
 from antiphon.io.journal_disk import DIRECTORY, Disk
+from antiphon.output import say, say_json
+from antiphon.screen import Screen, Table
 
 
 class ReadOnlyDisk:
@@ -90,14 +88,13 @@ class Report(NamedTuple):
 def run(args: argparse.Namespace) -> int:
     folder = Path(args.dir)
     if not folder.is_dir():
-        print(f"there is no folder {args.dir}", file=sys.stderr)
+        say(f"there is no folder {args.dir}", error=True)
         return 2
     report = examine(ReadOnlyDisk(folder))
     if args.json:
-        print(json.dumps(_as_json(report)))
+        say_json(_as_json(report))
     else:
-        # Not cut to a terminal that is not there.
-        _show(report, Console(width=None if sys.stdout.isatty() else 160), args.dir)
+        _show(report, Screen(), args.dir)
     return 1 if report.damage else 0
 
 
@@ -224,23 +221,23 @@ def _place(error: JournalDamagedError) -> dict[str, Any]:
     return {"file": error.file, "offset": error.offset, "detail": error.detail}
 
 
-def _show(report: Report, console: Console, folder: str) -> None:
+def _show(report: Report, screen: Screen, folder: str) -> None:
     if report.manifest is None and not report.damage:
-        console.print(f"there is no journal in {folder}")
+        screen.print(f"there is no journal in {folder}")
     for title, facts in (("manifest", report.manifest), ("snapshot", report.snapshot)):
         if facts is not None:
-            console.print(_facts(title, facts))
+            screen.print(_facts(title, facts))
     if report.segments:
-        console.print(_segments_table(report))
+        screen.print(_segments_table(report))
     if report.set_aside:
-        console.print(f"set aside as damaged, earlier: {', '.join(report.set_aside)}")
+        screen.print(f"set aside as damaged, earlier: {', '.join(report.set_aside)}")
     if report.torn is not None:
         where = f"{report.torn.file} at offset {report.torn.offset}"
-        console.print(f"torn tail in {where}, which the next start cuts: {report.torn.detail}")
+        screen.print(f"torn tail in {where}, which the next start cuts: {report.torn.detail}")
     for error in report.damage:
-        console.print(f"DAMAGED: {error}", style="bold red")
+        screen.print(f"DAMAGED: {error}", style="bold red")
     if report.manifest is not None and not report.damage:
-        console.print("whole")
+        screen.print("whole")
 
 
 def _facts(title: str, facts: dict[str, Any]) -> Table:

@@ -24,16 +24,22 @@ from antiphon.io.memory import keep_freed_memory
 from antiphon.io.metrics import Metrics
 from antiphon.io.server import Server
 from antiphon.io.transport import Address, format_address
+from antiphon.output import harmless, say
 
 logger = logging.getLogger("antiphon.io.serve")
 
 
+class _Lines(logging.Formatter):
+    """Names of clients and what they sent come into the log, and must not write lines of it."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        return harmless(super().formatMessage(record))
+
+
 def run(options: ServeOptions) -> int:
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Lines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     _raise_file_limit()
     keep_freed_memory()
     disk = RamDisk() if options.storage == "memory" else FileDisk(options.data)
@@ -89,7 +95,7 @@ async def _until_ended(server: Server, stop: asyncio.Event, address: Address) ->
     try:
         await asyncio.wait({*ends, server.serves}, return_when=asyncio.FIRST_COMPLETED)
         if server.serves.done():
-            print(f"ready antiphon://{format_address(address)}", flush=True)
+            say(f"ready antiphon://{format_address(address)}", flush=True)
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         error = server.ended.exception() if server.ended.done() else None
         if error is None:

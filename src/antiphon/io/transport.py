@@ -454,9 +454,17 @@ def write_parts(transport: asyncio.Transport, parts: list[bytes], size: int) -> 
 def parse_address(text: str) -> Address:
     """`127.0.0.1:7470` or `[::1]:7470`; raises `FormatError`."""
     host, _, port = text.rpartition(":")
-    if not (host and port.isdecimal() and int(port) < 65536):
+    if not (host and _can_be_looked_up(host) and port.isdecimal() and int(port) < 65536):
         raise FormatError(f"{text!r} is not HOST:PORT")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _can_be_looked_up(host: str) -> bool:
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return True
 
 
 def format_address(address: Address) -> str:

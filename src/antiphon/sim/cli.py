@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import secrets
 import shutil
@@ -15,9 +14,9 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
-from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 
+from antiphon.output import complain, say, say_json
+from antiphon.screen import Progress
 from antiphon.sim.messaging import MessagingWorld
 from antiphon.sim.observer import TraceWriter
 from antiphon.sim.plan import draw_plan
@@ -36,19 +35,19 @@ def run(args: argparse.Namespace) -> int:
     else:
         first = args.first_seed if args.first_seed is not None else secrets.randbelow(1 << 40)
         seeds, count = range(first, first + args.seeds), args.seeds
-        print(f"seeds {first} to {first + count - 1}", file=sys.stderr)
+        say(f"seeds {first} to {first + count - 1}", error=True)
     started = time.monotonic()
     results = _run_all(seeds, count, args.processes, args.trace)
     summary = _summary(results, first, time.monotonic() - started)
     for result in results:
         if result.violation:
-            print(f"seed {result.seed}: {result.violation}", file=sys.stderr)
-            print(f"  replay: antiphon sim --seed {result.seed}", file=sys.stderr)
+            complain(f"seed {result.seed}: {result.violation}")
+            say(f"  replay: antiphon sim --seed {result.seed}", error=True)
     failing = next((r for r in results if r.violation), None)
     if failing is not None and args.shrink:
         _tell(failing)
     if args.json:
-        print(json.dumps(summary))
+        say_json(summary)
     else:
         _print(summary)
     return 1 if failing is not None else 0
@@ -78,9 +77,8 @@ def _traced(seed: int, directory: Path) -> Result:
 
 def _run_all(seeds: Iterable[int], count: int, processes: int, trace: str | None) -> list[Result]:
     check = partial(check_seed, trace=trace)
-    console = Console(stderr=True)
-    columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    bar = Progress(counted=True, transient=False, disable=not sys.stderr.isatty())
+    with bar as progress:
         task = progress.add_task("simulating", total=count)
         results = []
         for result in _map(check, seeds, count, processes):
@@ -127,23 +125,26 @@ def _summary(results: list[Result], first: int, seconds: float) -> dict[str, obj
 def _print(summary: dict[str, object]) -> None:
     for key, value in summary.items():
         if key == "faults" and isinstance(value, dict):
-            print("faults        " + ", ".join(f"{k} {n}" for k, n in value.items()))
+            say("faults        " + ", ".join(f"{k} {n}" for k, n in value.items()))
         elif key == "violations" and isinstance(value, list):
-            print(f"violations    {len(value)}")
+            say(f"violations    {len(value)}")
         else:
-            print(f"{key:13} {value}")
+            say(f"{key:13} {value}")
 
 
 def _tell(failing: Result) -> None:
     """Shrink a failure and print what is left of it as a story."""
-    print(f"shrinking seed {failing.seed} ...", file=sys.stderr)
+    say(f"shrinking seed {failing.seed} ...", error=True)
     plan = Shrinker(draw_plan(failing.seed), failing.violation).run()
     story: list[Event] = []
     result = run_plan(plan, story)
     servers = [n for n in plan.rates if any(server == n for _, server, _ in story)]
-    print(f"\nfaults that are needed: {len(plan.faults)}", file=sys.stderr)
+    say("", error=True)
+    say(f"faults that are needed: {len(plan.faults)}", error=True)
     for fault in plan.faults:
-        print("  " + msgspec.json.encode(fault).decode(), file=sys.stderr)
+        say("  " + msgspec.json.encode(fault).decode(), error=True)
     width = shutil.get_terminal_size((160, 40)).columns
-    print(table(story, servers, width), file=sys.stderr)
-    print(f"=> {result.violation}\n", file=sys.stderr)
+    for line in table(story, servers, width).splitlines():
+        say(line, error=True)
+    complain(f"=> {result.violation}")
+    say("", error=True)

@@ -10,16 +10,15 @@ again from its last manifest on. With nothing new, Spark does not start.
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from antiphon import LogSlice
 from antiphon.errors import IllegalStateError
+from antiphon.output import say, say_json
 from antiphon.spark import session
 from antiphon.spark.archive_files import ArchiveFiles, File, Manifest
 from antiphon.spark.journal_log import ALL_TOPICS, JournalLog
@@ -160,7 +159,7 @@ def _shares(slices: Sequence[LogSlice], tasks: int) -> list[list[LogSlice]]:
 
 def run(args: argparse.Namespace) -> int:
     if not Path(args.journal).is_dir():
-        print(f"there is no folder {args.journal}", file=sys.stderr)
+        say(f"there is no folder {args.journal}", error=True)
         return 2
     journal, folder = JournalLog(args.journal), Path(args.archive)
     report = archive(journal, folder, _LazySpark(args.master))
@@ -178,26 +177,25 @@ class _LazySpark:
     def __call__(
         self, journal: JournalLog, slices: Sequence[LogSlice], folder: Path, run: str
     ) -> list[File]:
-        from rich.console import Console
+        from antiphon.screen import Screen
 
-        with Console(stderr=True).status("starting Spark") as status:
+        with Screen(stderr=True).doing("starting Spark") as doing:
             if self._work is None:
                 self._work = on_spark(session.start("antiphon archive", self._master))
             messages = sum(piece.messages for piece in slices)
-            status.update(f"archiving {messages:,} messages")
+            doing(f"archiving {messages:,} messages")
             return self._work(journal, slices, folder, run)
 
 
 def _tell(report: Report, args: argparse.Namespace) -> None:
     for first, last in report.missing:
-        print(f"positions {first} to {last} are not in the journal any more", file=sys.stderr)
+        say(f"positions {first} to {last} are not in the journal any more", error=True)
     if args.json:
-        told: dict[str, Any] = report._asdict()
-        print(json.dumps(told))
+        say_json(report._asdict())
     elif report.manifests:
-        print(
+        say(
             f"archived {report.messages:,} messages, positions {report.first} to {report.last}, "
             f"in {report.files} files of {report.bytes:,} bytes"
         )
     else:
-        print("nothing new: what is not archived is in segments that are still written")
+        say("nothing new: what is not archived is in segments that are still written")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -12,10 +11,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from rich.console import Console
-from rich.table import Table
 
 from antiphon.errors import IllegalStateError
+from antiphon.output import say_json
+from antiphon.screen import Screen, Table
 from antiphon.spark import audit, session, trace_table
 from antiphon.spark.audit import Verdict
 from antiphon.spark.audit_findings import PROPERTIES, Finding
@@ -41,16 +40,16 @@ _SHOWN = ("process", "incarnation", "seq", "kind", "message", "position", "view_
 def run(args: argparse.Namespace) -> int:
     report = audit_trace(Path(args.trace), args.master)
     if args.json:
-        print(json.dumps(report))
+        say_json(report)
     else:
-        show(report, Console())
+        show(report, Screen())
     return 1 if broken(report) else 0
 
 
 def at_the_end(args: argparse.Namespace) -> int:
     """Of commands that have written traces. With `--json` their own object stays the last line."""
     report = audit_trace(Path(args.trace))
-    show(report, Console(stderr=args.json))
+    show(report, Screen(stderr=args.json))
     return 1 if broken(report) else 0
 
 
@@ -62,12 +61,12 @@ def audit_trace(path: Path, master: str | None = None) -> dict[str, Any]:
     """The report of `antiphon audit`, for a folder of traces or a Parquet table."""
     if not path.exists():
         raise IllegalStateError(f"there is no trace at {path}")
-    with Console(stderr=True).status("starting Spark") as status:
+    with Screen(stderr=True).doing("starting Spark") as doing:
         spark = session.start("antiphon audit", master, settings(path))
         try:
-            status.update("reading the trace")
+            doing("reading the trace")
             with _opened(spark, path) as trace:
-                status.update("auditing")
+                doing("auditing")
                 verdict = audit.judge(spark, trace)
                 return _report(verdict, trace)
         finally:
@@ -166,21 +165,21 @@ def _proves(row: dict[str, Any], finding: Finding) -> bool:
     return row.get("message", "") in finding.messages
 
 
-def show(report: dict[str, Any], console: Console) -> None:
+def show(report: dict[str, Any], screen: Screen) -> None:
     table = Table("property", "checked", "violations", title=_title(report))
     for name, told in report["properties"].items():
         violations = str(told["violations"]) if told["checked"] or told["violations"] else "-"
         table.add_row(name, str(told["checked"]), violations)
-    console.print(table)
+    screen.print(table)
     for name, told in report["properties"].items():
         for example in told["examples"]:
             where = f"(group {example['group']}, run {example['run']})"
-            _say(console, f"VIOLATION of {name}: {example['text']} {where}")
-            console.print(_rows_table(example["rows"]))
+            _say(screen, f"VIOLATION of {name}: {example['text']} {where}")
+            screen.print(_rows_table(example["rows"]))
         if told["violations"] > len(told["examples"]):
-            _say(console, f"{told['violations'] - len(told['examples'])} more of {name}")
+            _say(screen, f"{told['violations'] - len(told['examples'])} more of {name}")
     if not broken(report):
-        _say(console, "all promises were kept")
+        _say(screen, "all promises were kept")
 
 
 def _title(report: dict[str, Any]) -> str:
@@ -194,5 +193,5 @@ def _rows_table(rows: Iterable[dict[str, Any]]) -> Table:
     return table
 
 
-def _say(console: Console, text: str) -> None:
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
+def _say(screen: Screen, text: str) -> None:
+    screen.print(text, soft_wrap=True)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from html import escape
+from html import escape as escape_html
 from typing import NamedTuple
+
+from antiphon.output import harmless
 
 WIDTH, HEIGHT = 640, 340
 LEFT, RIGHT, TOP, BOTTOM = 70, 14, 34, 76
@@ -172,6 +174,11 @@ def _legend(lines: Sequence[Line]) -> Iterable[str]:
 def _text(x: float, y: float, text: str, anchor: str, kind: str = "") -> str:
     named = f' class="{kind}"' if kind else ""
     return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}"{named}>{escape(text)}</text>'
+
+
+def escape(text: str) -> str:
+    """No text from outside is a part of the page, or turns the direction of what follows it."""
+    return escape_html(harmless(text))
 
 
 def _number(value: float) -> str:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterable, Sequence
-from html import escape
 from importlib.metadata import version
 from pathlib import Path
 
 from antiphon import __version__
+from antiphon.spark.charts import escape
 
 _STYLE = """\
 :root{color-scheme:light dark}

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from rich.progress import track
 
 from antiphon.errors import FormatError, IllegalStateError
 from antiphon.formats.trace import Reading, TraceEvent
+from antiphon.output import say
+from antiphon.screen import track
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +61,7 @@ FILES_A_TASK = 64
 def run(args: argparse.Namespace) -> int:
     files = trace_files(Path(args.dir))
     rows = write(track(files, "reading traces", disable=not sys.stderr.isatty()), Path(args.out))
-    print(f"{rows} rows of {len(files)} files are in {args.out}")
+    say(f"{rows} rows of {len(files)} files are in {args.out}")
     return 0
 
 
