@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -302,6 +303,24 @@ def test_slices_are_asked_for_until_they_are_complete(monkeypatch: pytest.Monkey
         LogSlice("b", 1, 6, 5),
         LogSlice("b", 9, 9, 1),
     ]
+
+
+def test_a_reader_that_rests_stays_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    pinged = threading.Event()
+
+    def say(request: Any) -> list[cw.Answer]:
+        if isinstance(request, cw.Ping):
+            pinged.set()
+            return [cw.Pong()]
+        return [cw.Barrier(1, 7) if isinstance(request, cw.AskBarrier) else cw.LogBounds(3, 9, 5)]
+
+    monkeypatch.setattr(log_reader, "PING_S", 0.01)
+    log, _ = reader(monkeypatch, say, patience=10)
+    for _ in range(2):
+        assert log.bounds() == (3, 9)
+        pinged.clear()
+        assert pinged.wait(10)
+    log.close()
 
 
 def test_bounds_are_asked_for_behind_a_barrier(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from antiphon.broker.broker import Broker
 from antiphon.broker.home import Home
-from antiphon.broker.home_effects import Cut, Hold, Propose, Redirect, RelayTo, Store, Tell
+from antiphon.broker.home_effects import Admit, Cut, Hold, Propose, Redirect, RelayTo, Store, Tell
 from antiphon.broker.home_settings import HomeSettings
 from antiphon.broker.keeping import OwnJournal
 from antiphon.core.effects import Accepted
@@ -84,6 +84,7 @@ class Client:
         self.link = link
         self.heard: list[cw.Answer] = []
         self.cut: str | None = None
+        self.admitted = False
         self.held = False
         self.reads = True  # what it is told leaves at once
 
@@ -237,6 +238,8 @@ class House:
                 client.heard.append(effect.answer)
             elif isinstance(effect, Redirect):
                 client.heard.append(cw.Redirect(effect.node, f"node-{effect.node}"))
+            elif isinstance(effect, Admit):
+                client.admitted = True
             elif isinstance(effect, Hold):
                 client.held = effect.hold
             else:

@@ -293,6 +293,61 @@ def test_a_client_that_is_silent_is_cut_off_and_one_that_pings_is_not() -> None:
     run(main())
 
 
+def test_who_has_no_session_is_cut_off_when_it_is_silent() -> None:
+    async def main() -> None:
+        async with running(RamDisk(), home=HomeSettings(heartbeat_ms=100)) as (server, _):
+            address = server._transport._listener.sockets[0].getsockname()  # type: ignore[union-attr]
+            asker, talker = await connected(address), await connected(address)
+            asker.send(cw.AskStatus())
+            assert isinstance(await asker.receive(), cw.Status)
+            talker.send(cw.AskStatus())
+
+            async def talk() -> None:
+                while True:
+                    assert isinstance(await talker.receive(), cw.Status)
+                    await asyncio.sleep(0.02)
+                    talker.send(cw.AskStatus())
+
+            talking = asyncio.create_task(talk())
+            assert await asker.ended()
+            assert not talking.done()
+            talking.cancel()
+            for one in (asker, talker):
+                one.writer.close()
+
+    run(main())
+
+
+def test_a_large_message_that_is_on_its_way_is_no_silence() -> None:
+    large = wire.frame(cw.encode(publish(1, 1, bytes(1 << 20))))
+
+    async def main() -> None:
+        async with running(RamDisk(), home=HomeSettings(heartbeat_ms=200)) as (_, client):
+            for at in range(0, len(large), 50_000):
+                client.writer.write(large[at : at + 50_000])
+                await asyncio.sleep(0.05)
+            await client.published(1)
+
+    run(main())
+
+
+def test_nothing_large_is_taken_before_a_session_is_attached(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        async with running(RamDisk()) as (server, client):
+            address = server._transport._listener.sockets[0].getsockname()  # type: ignore[union-attr]
+            stranger = await connected(address)
+            stranger.writer.write(wire.PREFIX.pack(cw.CONTROL_MAX + 1, 0))
+            assert await stranger.ended()
+            stranger.writer.close()
+            assert f"the limit is {cw.CONTROL_MAX}" in caplog.text
+            client.send(publish(1, 1, bytes(cw.CONTROL_MAX + 1)))
+            await client.published(1)
+
+    run(main())
+
+
 def test_sessions_and_counts_are_in_the_status() -> None:
     async def main() -> None:
         async with running(RamDisk()) as (_, client):

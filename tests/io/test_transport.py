@@ -5,7 +5,7 @@ import logging
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -14,12 +14,13 @@ from antiphon.formats import client_wire as cw
 from antiphon.formats import pack, wire
 from antiphon.formats.entry import ANY, Entry, Kind, ReplicaId
 from antiphon.formats.messages import Append, Appended, Envelope, Relay, Vote
-from antiphon.io import transport
+from antiphon.io import strangers, transport
 from antiphon.io.transport import Address, Connection, Transport
 
 pytestmark = pytest.mark.process
 
 HOST = "127.0.0.1"
+ATTACH = b"attach"
 IDS = {node: ReplicaId(node, 100 + node) for node in range(1, 6)}
 
 
@@ -28,9 +29,15 @@ class Echo:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
+        self.more = 0  # was heard of messages that had not arrived whole
 
     def take(self, body: bytes) -> None:
         self.connection.send_body(body)
+        if body == ATTACH:
+            self.connection.attached(cw.REQUEST_MAX)
+
+    def begun(self) -> None:
+        self.more += 1
 
     def writable(self) -> None:
         pass
@@ -47,7 +54,7 @@ class Peer:
         self.received: list[Envelope] = []
         self.gone: list[int] = []
         self.transport = Transport(
-            self.id, self.received.append, Echo, self.gone.append, cw.REQUEST_MAX
+            self.id, self.received.append, Echo, self.gone.append, cw.CONTROL_MAX
         )
         self.address: Address = (HOST, 0)
 
@@ -274,7 +281,13 @@ ASTRAY = wire.frame(
         (hello(IDS[5]) + struct.pack("<II", wire.FRAME_MAX + 1, 0), "bytes announced"),
         (hello(IDS[5]) + FORGED, "sent a message from 3"),
         (hello(IDS[5]) + ASTRAY, "to 2"),
-        (hello(IDS[5], "client") + struct.pack("<II", cw.REQUEST_MAX + 1, 0), "the limit is"),
+        (hello(IDS[5], "client") + struct.pack("<II", cw.CONTROL_MAX + 1, 0), "the limit is"),
+        (
+            hello(IDS[5], "client")
+            + wire.frame(b"attach")
+            + struct.pack("<II", cw.REQUEST_MAX + 1, 0),
+            "the limit is",
+        ),
     ],
 )
 def test_garbage_ends_one_connection_with_a_reason(
@@ -319,41 +332,168 @@ def test_who_does_not_shake_hands_is_closed(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_of_too_many_strangers_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "UNIDENTIFIED_MAX", 4)
+    monkeypatch.setattr(strangers, "UNIDENTIFIED_MAX", 4)
 
     async def main() -> None:
         async with peers(1, 2) as (one, two):
-            strangers = [await asyncio.open_connection(*one.address) for _ in range(10)]
-            first, *_, last = strangers
+            many = [await asyncio.open_connection(*one.address) for _ in range(10)]
+            first, *_, last = many
             assert await first[0].read() == b""
-            assert len(one.transport._unidentified) == 4
+            assert len(one.transport.strangers.unidentified) == 4
             last[1].write(hello(ReplicaId(0, 0), "client") + wire.frame(b"echo"))
             await read_frame(last[0])
             assert await read_frame(last[0]) == b"echo"
             await still_works(two, one)
-            for _, writer in strangers:
+            for _, writer in many:
                 writer.close()
 
     run(main())
 
 
-def test_too_many_clients_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "CLIENTS_MAX", 2)
-    greeting = hello(ReplicaId(0, 0), "client")
+CLIENT = hello(ReplicaId(0, 0), "client")
+BEGUN = struct.pack("<II", 100_000, 0) + bytes(1000)  # a frame
+
+
+class Caller:
+    """A client that says what a test wants it to say."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def dial(cls, peer: Peer, *bodies: bytes, greeting: bytes = CLIENT) -> "Caller":
+        """Says these after the handshake, and gets them back."""
+        caller = cls(*await asyncio.open_connection(*peer.address))
+        caller.writer.write(greeting)
+        await read_frame(caller.reader)
+        for body in bodies:
+            assert await caller.echo(body) == body
+        return caller
+
+    async def echo(self, body: bytes) -> bytes:
+        self.writer.write(wire.frame(body))
+        return await read_frame(self.reader)
+
+    async def ended(self) -> None:
+        async with asyncio.timeout(10):
+            with suppress(ConnectionResetError):
+                assert await self.reader.read() == b""
+        self.writer.close()
+
+
+def test_of_too_many_clients_the_oldest_without_a_session_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transport, "CLIENTS_MAX", 3)
 
     async def main() -> None:
         one = Peer(1)
         await one.listen()
-        clients = [await asyncio.open_connection(*one.address) for _ in range(2)]
-        for reader, writer in clients:
-            writer.write(greeting)
-            await read_frame(reader)
-        await closes(one.address, greeting)
-        for reader, writer in clients:
-            writer.write(wire.frame(b"still here"))
-            assert await read_frame(reader) == b"still here"
-            writer.close()
+        members = [await Caller.dial(one, ATTACH) for _ in range(2)]
+        stranger = await Caller.dial(one, b"a question")
+        members.append(await Caller.dial(one, ATTACH))
+        await stranger.ended()
+        await closes(one.address, CLIENT)
+        for member in members:
+            assert await member.echo(b"still here") == b"still here"
+            member.writer.close()
         await one.transport.close()
+
+    run(main())
+
+
+def test_a_client_without_a_session_ends_what_it_begins_to_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        one = Peer(1)
+        await one.listen()
+        member = await Caller.dial(one, ATTACH)
+        asker = await Caller.dial(one, b"a question")
+        monkeypatch.setattr(transport, "HANDSHAKE_S", 0.05)
+        member.writer.write(BEGUN)
+        for said in ((), (b"a question",)):
+            stranger = await Caller.dial(one, *said)
+            stranger.writer.write(BEGUN)
+            await stranger.ended()
+        asker.writer.write(BEGUN)
+        await asker.ended()
+        connection = next(iter(one.transport._clients))
+        assert not connection.ended
+        assert connection.client.more > 0  # type: ignore[union-attr]
+        member.writer.close()
+        await one.transport.close()
+
+    run(main())
+
+
+def test_what_strangers_have_begun_is_bounded_for_all_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    room = 32 * 1008  # that a reader keeps for what has arrived of one
+    monkeypatch.setattr(strangers, "BEGUN_BYTES", 2 * room)
+
+    async def main() -> None:
+        async with peers(1, 2) as (one, two):
+            member = await Caller.dial(one, ATTACH)
+            begun = [await Caller.dial(one, b"a question")]
+            begun.append(await Caller.dial(one, greeting=hello(IDS[5])))
+            begun.append(await Caller.dial(one, b"a question"))
+            link = two.transport._links[1].connection
+            assert link is not None
+            link.send(BEGUN)  # a server that is listed
+            member.writer.write(BEGUN)
+            for at, stranger in enumerate(begun):
+                stranger.writer.write(BEGUN)
+                await eventually(
+                    lambda at=at: len(one.transport.strangers._begun) == min(at + 1, 2)
+                )
+            await begun[0].ended()
+            begun[1].writer.write(bytes(99_000))  # whole, and no message
+            await begun[1].ended()
+            assert one.transport.strangers._begun_bytes == room
+            assert not link.ended
+            begun[2].writer.close()
+            member.writer.close()
+
+    run(main())
+
+
+def test_a_server_that_is_not_listed_and_says_nothing_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transport, "SILENT_S", 0.05)
+
+    async def main() -> None:
+        async with peers(1, 2) as (one, two):
+            stranger = await Caller.dial(one, greeting=hello(IDS[5]))
+            ending = asyncio.create_task(stranger.ended())
+            while not ending.done():
+                one.transport.sweep()
+                await asyncio.sleep(0.01)
+            await ending
+            assert [*one.transport._came_in] == [2]
+            await still_works(two, one)
+
+    run(main())
+
+
+def test_of_too_many_servers_one_that_is_not_listed_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "SERVERS_MAX", 2)
+
+    async def main() -> None:
+        async with peers(1, 2, 3) as (one, two, three):
+            link = three.transport._links[1].connection
+            assert link is not None
+            link.abort()
+            await eventually(lambda: 3 not in one.transport._came_in)
+            three.transport.set_peers({})
+            first = await Caller.dial(one, greeting=hello(IDS[4]))
+            second = await Caller.dial(one, greeting=hello(IDS[5]))
+            await first.ended()
+            await still_works(two, one)
+            second.writer.close()
 
     run(main())
 

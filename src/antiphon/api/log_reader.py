@@ -45,6 +45,11 @@ PATIENCE_S, PATIENCE_MAX_S = 3.0, 15.0
 """A server that does not get on for so long is left for another one; the patience doubles each
 time, for perhaps all of them are slow."""
 
+PING_S = 2.0
+"""So often it says something, however long its program does nothing with it: servers end a
+connection that is silent for 9 seconds."""
+
+PONG = cw.encode(cw.Pong())
 REDIAL_S = 0.1
 MESSAGES_A_SLICE = 1_000_000
 
@@ -225,9 +230,11 @@ class Line:
         self.patience = patience  # seconds that each answer may take; `TimeoutError` says it did
         self._arrived: queue.SimpleQueue[Sequence[Body] | None] = queue.SimpleQueue()
         self._bodies: deque[Body] = deque()
+        self._closed = False
         self._link: ClientLink = _on_the_loop(
-            route.dial(self._arrived.put, lambda _: self._arrived.put(None)), patience
+            route.dial(self._on_bodies, lambda _: self._arrived.put(None)), patience
         )
+        background_loop().call_soon_threadsafe(self._ping_later)
 
     def ask(self, request: cw.Request, kind: type[Wanted]) -> Wanted:
         self._send(request)
@@ -249,7 +256,20 @@ class Line:
                 taken = 0
 
     def close(self) -> None:
+        self._closed = True
         background_loop().call_soon_threadsafe(self._link.close)
+
+    def _on_bodies(self, bodies: Sequence[Body]) -> None:
+        if answers := [body for body in bodies if body != PONG]:
+            self._arrived.put(answers)
+
+    def _ping_later(self) -> None:
+        background_loop().call_later(PING_S, self._ping)
+
+    def _ping(self) -> None:
+        if not self._closed:
+            self._link.send([cw.Ping()])
+            self._ping_later()
 
     def __enter__(self) -> Line:
         return self

@@ -30,7 +30,17 @@ from antiphon.broker import events as ev
 from antiphon.broker.acking import AckBatch, Acking
 from antiphon.broker.broker import Broker
 from antiphon.broker.dispatcher import Dispatcher, PackSource
-from antiphon.broker.home_effects import Cut, Effect, Hold, Propose, Redirect, RelayTo, Store, Tell
+from antiphon.broker.home_effects import (
+    Admit,
+    Cut,
+    Effect,
+    Hold,
+    Propose,
+    Redirect,
+    RelayTo,
+    Store,
+    Tell,
+)
 from antiphon.broker.home_settings import HomeSettings
 from antiphon.broker.keeping import Keeping, OwnJournal
 from antiphon.broker.links import Link, Links, Served
@@ -143,7 +153,14 @@ class Home:
 
     @property
     def has_let_go(self) -> bool:
-        return self._ending and not (self._links or self._detaching or self._unlogged)
+        if not self._ending or self._detaching or self._unlogged:
+            return False
+        return not any(link.session for link in self._links)
+
+    def heard(self, link: int, now_ms: int) -> None:
+        """Its client has said something that is not for this home, or begun to say something."""
+        if (known := self._links.get(link)) is not None:
+            known.heard_ms = now_ms
 
     def lost(self, link: int) -> None:
         """The connection is gone."""
@@ -284,6 +301,7 @@ class Home:
             return  # over already
         seen, served.link.seen = served.link.seen, ()
         served.publisher = Publisher(session.streams)
+        self._out.append(Admit(served.link.number))
         self._tell(
             served.link.number,
             cw.Attached(

@@ -17,6 +17,12 @@ class Tell(msgspec.Struct, frozen=True):
     answer: cw.Answer
 
 
+class Admit(msgspec.Struct, frozen=True):
+    """The session of this connection is attached: packs may come from it, and so large frames."""
+
+    link: int
+
+
 class Cut(msgspec.Struct, frozen=True):
     """End the connection after what was told has left; `lost` is not called for it any more."""
 
@@ -54,4 +60,4 @@ class Store(msgspec.Struct, frozen=True):
     batch: int
 
 
-Effect = Propose | Tell | Cut | Hold | RelayTo | Redirect | Store
+Effect = Propose | Tell | Admit | Cut | Hold | RelayTo | Redirect | Store

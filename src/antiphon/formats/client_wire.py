@@ -36,6 +36,10 @@ PACK_MAX = 65 << 20
 """A message of 64 MiB, its headers, and the pack's own."""
 
 REQUEST_MAX = PACK_MAX + 1024
+CONTROL_MAX = 1 << 20
+"""Bytes of a request that carries no pack, and of any request before a session is attached. An
+`Attach` may need many: it names every producer, and the ranges of messages that the client holds.
+"""
 
 # -- From a client: sessions, messages, acknowledgements ----------------------------------------
 

@@ -16,7 +16,16 @@ from typing import Any, ClassVar, Protocol
 
 from antiphon.broker.broker import Broker
 from antiphon.broker.home import Home
-from antiphon.broker.home_effects import Effect, Hold, Propose, Redirect, RelayTo, Store, Tell
+from antiphon.broker.home_effects import (
+    Admit,
+    Effect,
+    Hold,
+    Propose,
+    Redirect,
+    RelayTo,
+    Store,
+    Tell,
+)
 from antiphon.core.effects import ReadReady
 from antiphon.core.node import Node
 from antiphon.errors import FormatError, InvalidDestinationError, JMSError, MessagesGoneError
@@ -30,9 +39,6 @@ from antiphon.io.log_tasks import Progress, Task, task_for
 from antiphon.io.transport import parse_address
 
 logger = logging.getLogger("antiphon.io.clients")
-
-CONTROL_MAX = 1 << 20
-"""Bytes of a request that carries no pack."""
 
 DELIVERY_BYTES = 256 << 10
 """Packs handed to one reader of the log before the others have their turn."""
@@ -52,6 +58,7 @@ class Pipe(Protocol):
     @property
     def waiting_bytes(self) -> int: ...
     def send_body(self, *parts: bytes) -> None: ...
+    def attached(self, frame_max: int) -> None: ...
     def hold(self, hold: bool) -> None: ...
     def end(self, reason: str = "") -> None: ...
 
@@ -88,7 +95,6 @@ class Client:
         self.pipe = pipe
         self._clients = clients
         self._host = clients.host
-        self._at_home = False  # it has asked for a session
         self._next = 0  # the position to read next; 0: does not read the log
         self._credit = 0
         self._task: Task | None = None  # what it wants of a part of the log
@@ -99,18 +105,26 @@ class Client:
         """A message; raises `FormatError` on one that no honest client sends."""
         try:
             request = cw.decode_request(body)
-            if len(body) > CONTROL_MAX and not isinstance(request, cw.Publish):
-                raise FormatError(f"a request has at most {CONTROL_MAX} bytes, not {len(body)}")
-            handler = self._HANDLERS.get(type(request), Client._to_home)
-            handler(self, request)
+            if len(body) > cw.CONTROL_MAX and not isinstance(request, cw.Publish):
+                raise FormatError(f"a request has at most {cw.CONTROL_MAX} bytes, not {len(body)}")
+            handler = self._HANDLERS.get(type(request))
+            if handler is None:
+                self._to_home(request)
+            else:
+                self._host.home.heard(self.number, self._host.now_ms())
+                handler(self, request)
         except FormatError as error:
             # Told before the connection ends: otherwise it would be tried at the next server.
             self.answer(cw.Refused(str(error)))
             raise
 
+    def begun(self) -> None:
+        """A large message takes its time to arrive: so its client is not silent."""
+        self._host.home.heard(self.number, self._host.now_ms())
+
     def writable(self) -> None:
         """What was sent has left, or most of it."""
-        if self._at_home and self._host.home.drained(self.number, self.pipe.waiting_bytes):
+        if self._host.home.drained(self.number, self.pipe.waiting_bytes):
             self._host.settle_soon()
         if self._next:
             self.read_on()
@@ -123,9 +137,6 @@ class Client:
     # -- Sessions ------------------------------------------------------------------------------
 
     def _to_home(self, request: cw.Request) -> None:
-        if not self._at_home:
-            self._at_home = True
-            self._host.home.connected(self.number, self._host.now_ms())
         self._host.home.received(self.number, request, self._host.now_ms())
         self._clients.carry_out()
         self._host.settle_soon()
@@ -273,6 +284,7 @@ class Clients:
     def connect(self, pipe: Pipe) -> Client:
         self._last_number += 1
         client = self._clients[self._last_number] = Client(self, self._last_number, pipe)
+        self.host.home.connected(client.number, self.host.now_ms())
         return client
 
     def close(self) -> None:
@@ -325,6 +337,8 @@ class Clients:
             client.answer(effect.answer)
         elif isinstance(effect, Redirect):
             client.answer(cw.Redirect(effect.node, self.host.address_of(effect.node)))
+        elif isinstance(effect, Admit):
+            client.pipe.attached(cw.REQUEST_MAX)
         elif isinstance(effect, Hold):
             client.pipe.hold(effect.hold)
         else:

@@ -196,6 +196,9 @@ class FarEnd:
         self._outbox.append(body)
         self.waiting_bytes += len(body)
 
+    def attached(self, frame_max: int) -> None:
+        """A program is no stranger to itself."""
+
     def hold(self, hold: bool) -> None:
         self._held = hold
         if not hold:

@@ -45,6 +45,11 @@ class FrameReader:
             return memoryview(self._body)[self._there :]
         return _shared.buffer
 
+    @property
+    def room_kept(self) -> int:
+        """For a frame that has not arrived whole."""
+        return len(self._body)
+
     def arrived(self, count: int) -> Iterator[wire.Body]:
         """So many bytes are there: the bodies of the frames that are complete now. To be taken to
         the end, in the thread that read them and before it reads more."""

@@ -131,7 +131,7 @@ class Server:
             self._on_envelope,
             self.clients.connect,
             partial(self._soon, self._on_gone),
-            cw.REQUEST_MAX,
+            cw.CONTROL_MAX,
         )
         self._effects: deque[Effect] = deque()
         self._accepted: list[Accepted] = []  # not in the index yet
@@ -242,6 +242,7 @@ class Server:
     def _sweep(self) -> None:
         if not self.ended.done():
             self.clients.sweep()
+            self._transport.sweep()
             self._later(SWEEP_S, self._sweep)
 
     def _arm_timer(self) -> None:

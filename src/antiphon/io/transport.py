@@ -26,6 +26,7 @@ from antiphon.formats import wire
 from antiphon.formats.entry import ReplicaId
 from antiphon.formats.messages import Envelope, Message, Relay
 from antiphon.io.frames import FrameReader
+from antiphon.io.strangers import Strangers
 
 logger = logging.getLogger("antiphon.io.transport")
 
@@ -34,14 +35,19 @@ Outcome = TypeVar("Outcome")
 
 HELLO_MAX = 1024
 HANDSHAKE_S = 5.0
-"""Within this time a connection says who it is, or is closed."""
+"""Within this time a connection says who it is, and a client what it wants, or it is closed. As
+long has each later frame of a client without a session to arrive whole."""
 
-UNIDENTIFIED_MAX = 64
-"""Connections that have not said who they are; beyond that the oldest is closed: an honest one
-identifies itself at once."""
+SILENT_S = 9.0
+"""A server that is not listed and says nothing for so long is closed. (Of those that are listed
+each has one connection, on which it may have nothing to say.)"""
 
 CLIENTS_MAX = 20_000
+"""Beyond that the oldest without a session is closed; if all have one, no more are taken."""
+
 SERVERS_MAX = 64
+"""Beyond that the oldest that is not listed is closed."""
+
 QUEUE_BYTES = 96 << 20
 """What waits to be sent to one other process: above the largest frame, and above a full window of
 appends, so that replication drops nothing as long as a peer keeps up at all. At the limit the
@@ -69,6 +75,9 @@ class ClientHandler(Protocol):
     def take(self, body: wire.Body) -> None:
         """A message; raises `FormatError` on one that no honest client sends."""
 
+    def begun(self) -> None:
+        """More of a message has arrived, but not all of it."""
+
     def writable(self) -> None:
         """All that was sent has left."""
 
@@ -89,7 +98,10 @@ class Connection(asyncio.BufferedProtocol):
         self._queued_bytes = 0
         self._full = False  # the event loop holds enough; what comes now waits in the queue
         self._writing = False  # a joined write is due
-        self._handshake_timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None  # ends it
+        self._partial = False  # a frame has begun, and has not arrived whole
+        self.spoke = True  # something has arrived since this was set to False
+        self.silent_since_s = 0.0
         self.peer: wire.Hello | None = None
         self.version = 0
         self.client: ClientHandler | None = None
@@ -107,9 +119,7 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(WRITE_BUFFER_BYTES)
         _set_options(transport.get_extra_info("socket"), dialled=self.dialled is not None)
         self._hub.arrived(self)
-        self._handshake_timer = self._loop.call_later(
-            HANDSHAKE_S, self.end, f"no handshake within {HANDSHAKE_S:g} s"
-        )
+        self._end_later(f"it has not said what it wants within {HANDSHAKE_S:g} s")
         if self.dialled is not None:
             self.send(wire.frame(self._hub.hello))
 
@@ -117,6 +127,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._reader.room()
 
     def buffer_updated(self, nbytes: int) -> None:
+        self.spoke = True
         try:
             for body in self._reader.arrived(nbytes):
                 if self.ended:
@@ -124,6 +135,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._take(body)
         except FormatError as error:
             self.end(str(error))
+            return
+        if self._partial or self._reader.room_kept:
+            self._look_at_partial()
 
     def pause_writing(self) -> None:
         self._full = True
@@ -133,7 +147,7 @@ class Connection(asyncio.BufferedProtocol):
         self._write()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._stop_handshake_timer()
+        self._stop_timer()
         self._queue.clear()
         settle(self.identified, False)
         settle(self.lost, None)
@@ -213,6 +227,9 @@ class Connection(asyncio.BufferedProtocol):
         if self.peer is None:
             self._greet(wire.decode_hello(body))
         elif self.client is not None:
+            if self._timer is not None:
+                self._stop_timer()
+                self._hub.strangers.identified(self)
             self.client.take(body)
         else:
             envelope = wire.decode_envelope(body)
@@ -232,7 +249,6 @@ class Connection(asyncio.BufferedProtocol):
             )
         self.version = wire.agree(self._hub.own, hello)
         self.peer = hello
-        self._stop_handshake_timer()
         self._hub.greeted(self, hello)
         settle(self.identified, True)
 
@@ -240,13 +256,38 @@ class Connection(asyncio.BufferedProtocol):
         self.client = client
         self._reader.limit = frame_max
 
+    def attached(self, frame_max: int) -> None:
+        """This client has a session: it may send packs."""
+        self._reader.limit = frame_max
+        self._stop_timer()
+        self._hub.strangers.attached(self)
+
     def trust_as_server(self) -> None:
+        self._stop_timer()
+        self._hub.strangers.identified(self)
         self._reader.limit = wire.FRAME_MAX
 
-    def _stop_handshake_timer(self) -> None:
-        if self._handshake_timer is not None:
-            self._handshake_timer.cancel()
-            self._handshake_timer = None
+    def _look_at_partial(self) -> None:
+        """A frame has begun, or more of it has arrived, or it is whole now."""
+        size = self._reader.room_kept
+        self._partial = size > 0
+        if not self._partial:
+            self._hub.strangers.whole(self)
+            return
+        if self._hub.is_stranger(self):
+            self._hub.strangers.begun(self, size)
+            if self.client is not None and self._timer is None:
+                self._end_later(f"a message has not arrived whole within {HANDSHAKE_S:g} s")
+        if self.client is not None:
+            self.client.begun()
+
+    def _end_later(self, reason: str) -> None:
+        self._timer = self._loop.call_later(HANDSHAKE_S, self.end, reason)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 class Link:
@@ -314,19 +355,20 @@ class Transport:
         on_envelope: Callable[[Envelope], None],
         on_client: Callable[[Connection], ClientHandler],
         on_gone: Callable[[int], None],
-        client_frame_max: int,
+        first_frame_max: int,
     ) -> None:
-        """`on_gone`: nobody listens at the address of this node, its host says."""
+        """`on_gone`: nobody listens at the address of this node, its host says. `first_frame_max`:
+        bytes in a frame of a client, until it is `attached`."""
         self.own = wire.Hello(wire.MAGIC, wire.OLDEST, wire.NEWEST, "server", me)
         self.hello = wire.encode_hello(self.own)
         self.on_envelope = on_envelope
         self._on_client = on_client
         self.on_gone = on_gone
-        self._client_frame_max = client_frame_max
+        self._first_frame_max = first_frame_max
         self._me = me
         self._links: dict[int, Link] = {}
         self._came_in: dict[int, Connection] = {}  # the newest connection from each server
-        self._unidentified: dict[Connection, None] = {}
+        self.strangers = Strangers()
         self._clients: set[Connection] = set()
         self._listener: asyncio.Server | None = None
         self._encoded: tuple[Message | None, int, tuple[bytes, ...]] = (None, 0, ())  # the last
@@ -341,7 +383,7 @@ class Transport:
         if self._listener is not None:
             self._listener.close()
         self.set_peers({})
-        open_ = [*self._unidentified, *self._came_in.values(), *self._clients]
+        open_ = {*self.strangers.unidentified, *self._came_in.values(), *self._clients}
         for connection in open_:
             connection.end()
         await asyncio.gather(*(connection.lost for connection in open_))
@@ -382,10 +424,20 @@ class Transport:
         return {
             "clients": len(self._clients),
             "servers": len(links),
-            "unidentified": len(self._unidentified),
+            "unidentified": len(self.strangers.unidentified),
             "queued_bytes": sum(c.waiting_bytes for c in (*links, *self._clients)),
             "dropped": sum(c.dropped for c in links),
         }
+
+    def sweep(self) -> None:
+        """Now and then: servers that are not listed have something to say, or go."""
+        now = asyncio.get_running_loop().time()
+        for node, connection in list(self._came_in.items()):
+            if connection.spoke:
+                connection.spoke = False
+                connection.silent_since_s = now
+            elif node not in self._links and now - connection.silent_since_s > SILENT_S:
+                connection.end(f"it is not listed, and has said nothing for {SILENT_S:g} s")
 
     async def dial(self, node: int, address: Address) -> Connection:
         """A connection that has shaken hands; raises `OSError` or `FormatError`."""
@@ -403,42 +455,57 @@ class Transport:
     # -- Called by connections -----------------------------------------------------------------
 
     def arrived(self, connection: Connection) -> None:
-        if connection.dialled is not None:
-            return
-        self._unidentified[connection] = None
-        if len(self._unidentified) > UNIDENTIFIED_MAX:
-            oldest = next(iter(self._unidentified))
-            del self._unidentified[oldest]
-            oldest.end(f"more than {UNIDENTIFIED_MAX} connections have not said who they are")
+        if connection.dialled is None:
+            self.strangers.arrived(connection)
 
     def greeted(self, connection: Connection, hello: wire.Hello) -> None:
         if hello.role == "client":
-            if len(self._clients) >= CLIENTS_MAX:
-                raise FormatError(f"{CLIENTS_MAX} clients are connected, and no more are taken")
-            self._clients.add(connection)
-            connection.serve(self._on_client(connection), self._client_frame_max)
+            self._came_as_client(connection)
+            connection.serve(self._on_client(connection), self._first_frame_max)
         else:
             connection.trust_as_server()
             if connection.dialled is None:
                 self._came(connection, hello.sender.node)
-        self._unidentified.pop(connection, None)
+
+    def is_stranger(self, connection: Connection) -> bool:
+        """A client without a session, or a server that is not listed."""
+        if connection.client is None and connection.peer is not None:
+            return connection.peer.sender.node not in self._links
+        return connection in self.strangers.unattached
 
     def left(self, connection: Connection) -> None:
-        self._unidentified.pop(connection, None)
+        self.strangers.left(connection)
         self._clients.discard(connection)
         for node, newest in list(self._came_in.items()):
             if newest is connection:
                 del self._came_in[node]
+
+    def _came_as_client(self, connection: Connection) -> None:
+        if len(self._clients) >= CLIENTS_MAX:
+            full = f"{CLIENTS_MAX} clients are connected, and no more are taken"
+            if not self.strangers.end_oldest_client(f"{full}; it has no session"):
+                raise FormatError(full)
+        self._clients.add(connection)
+        self.strangers.unattached[connection] = None
 
     def _came(self, connection: Connection, node: int) -> None:
         older = self._came_in.get(node)
         if older is not None:
             older.abort()  # who dials anew has lost it
         elif len(self._came_in) >= SERVERS_MAX:
-            raise FormatError(f"{SERVERS_MAX} servers are connected, and no more are taken")
+            self._make_room_for_a_server()
         self._came_in[node] = connection
         if (link := self._links.get(node)) is not None:
             link.wake()
+
+    def _make_room_for_a_server(self) -> None:
+        full = f"{SERVERS_MAX} servers are connected, and no more are taken"
+        for node, connection in self._came_in.items():
+            if node not in self._links:
+                del self._came_in[node]
+                connection.end(f"{full}; it is not listed")
+                return
+        raise FormatError(full)
 
 
 def write_parts(transport: asyncio.Transport, parts: list[bytes], size: int) -> None:

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING
 from antiphon.broker import events as ev
 from antiphon.broker.broker import Broker
 from antiphon.broker.home import Home
-from antiphon.broker.home_effects import Cut, Effect, Hold, Propose, Redirect, RelayTo, Store, Tell
+from antiphon.broker.home_effects import (
+    Admit,
+    Cut,
+    Effect,
+    Hold,
+    Propose,
+    Redirect,
+    RelayTo,
+    Store,
+    Tell,
+)
 from antiphon.broker.keeping import OwnJournal
 from antiphon.core.effects import Accepted, Applied, LocalStored, Rejected
 from antiphon.formats import client_wire as cw
@@ -131,6 +141,8 @@ class SimHome(SimServer):
             link.to_client(effect.answer)
         elif isinstance(effect, Redirect):
             link.to_client(cw.Redirect(effect.node, self.world.address_of(effect.node)))
+        elif isinstance(effect, Admit):
+            link.admitted = True
         elif isinstance(effect, Hold):
             link.hold(effect.hold)
         elif isinstance(effect, Cut):

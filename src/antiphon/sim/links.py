@@ -32,6 +32,7 @@ class SimLink:
         self._open = True
         self._dead = False  # nothing gets through, and nobody notices
         self._held = False  # the server does not read
+        self.admitted = False  # packs may come from this program
         self._unread: deque[cw.Request] = deque()  # at the server
         self._untaken: deque[bytes] = deque()  # at the program
         self._arrival_us = [0, 0]  # of the last frame, each way
@@ -63,6 +64,7 @@ class SimLink:
 
     def _at_server(self, request: cw.Request) -> None:
         if self._open and not self._dead:
+            assert self.admitted or not isinstance(request, cw.Publish), "too large a first frame"
             self._unread.append(request)
             self._read()
 
