@@ -106,18 +106,31 @@ def test_what_is_recovered_comes_first_and_counts_again() -> None:
     assert take(inbox) == (3, 3)
 
 
-def test_closing_keeps_what_the_application_saw() -> None:
+def test_closing_keeps_what_the_application_has() -> None:
     inbox = filled(True, slice_of(1, 4), slice_of(7, 8))
     for _ in range(4):
         take(inbox)
     inbox.acknowledge(1)
-    inbox.recover()
-    take(inbox)
-    assert inbox.close() == [Kept(CONSUMER, 2, 2, 2), Kept(CONSUMER, 3, 4, 1)]
+    assert inbox.close() == []
     assert take(inbox) is None
+    assert inbox.kept() == [Kept(CONSUMER, 2, 4, 1)]
     assert inbox.acknowledge(3)
     assert inbox.give_up(but={2}) == [Kept(CONSUMER, 4, 4, 1)]
-    assert inbox.kept() == [Kept(CONSUMER, 2, 2, 2)]
+    assert inbox.kept() == [Kept(CONSUMER, 2, 2, 1)]
+
+
+@pytest.mark.parametrize("is_queue", [True, False])
+def test_closing_gives_back_what_was_to_come_again(is_queue: bool) -> None:
+    """What is acknowledged later is not among it."""
+    inbox = filled(is_queue, slice_of(1, 5))
+    for _ in range(4):
+        take(inbox)
+    inbox.recover()
+    take(inbox)
+    assert inbox.close() == [Kept(CONSUMER, 2, 4, 1)]
+    assert inbox.kept() == [Kept(CONSUMER, 1, 1, 2)]
+    inbox.acknowledge_all()
+    assert inbox.take_rows() == [AckRow(CONSUMER, 1, 1)]
 
 
 @pytest.mark.parametrize("is_queue", [True, False])
@@ -165,9 +178,13 @@ def test_against_a_model(seed: int, is_queue: bool) -> None:
                 assert not (is_queue and row.first == 0)
                 known |= {p for p in arrived if (row.first or 1) <= p <= row.last}
             assert known == acknowledged
-    kept = inbox.close()
-    seen = {p for p, _ in open_} | {p for p, count in waiting if count > 1}
-    assert {p for k in kept for p in range(k.first, k.last + 1)} == seen
+    back, kept = inbox.close(), inbox.kept()
+    assert covered(back) == {p for p, count in waiting if count > 1}
+    assert covered(kept) == {p for p, _ in open_}
+
+
+def covered(kept: list[Kept]) -> set[int]:
+    return {p for k in kept for p in range(k.first, k.last + 1)}
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -394,7 +411,8 @@ def test_only_messages_are_kept_of_a_closed_consumer() -> None:
     inbox = member_inbox()
     for _ in range(3):
         inbox.take()
-    assert inbox.close() == [Kept(CONSUMER, 5, 5, 1)]
+    assert inbox.close() == []
+    assert inbox.kept() == [Kept(CONSUMER, 5, 5, 1)]
 
 
 def test_a_loop_is_lent_an_event_by_itself() -> None:

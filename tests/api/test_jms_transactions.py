@@ -169,6 +169,27 @@ def test_closing_a_consumer_decides_nothing(connect: Connect, places: Places, ou
 
 
 @every_front
+@pytest.mark.parametrize("outcome", ["commit", "rollback", "close"])
+def test_what_was_rolled_back_is_of_no_transaction(
+    connect: Connect, places: Places, outcome: str
+) -> None:
+    """[22]: nor of the next one, though its consumer is closed before it has it again."""
+    send_numbers(places.outside, places.queue, 3)
+    context = connect(session_mode=TRANSACTED)
+    consumer = context.create_consumer(places.queue)
+    assert texts(consumer, 2) == ["0", "1"]
+    context.rollback()
+    assert texts(consumer, 1) == ["0"]
+    consumer.close()
+    other = places.outside.create_consumer(places.queue)
+    assert counted(other, 2) == [("1", 2), ("2", 1)]
+    other.close()
+    getattr(context, outcome)()
+    left = [] if outcome == "commit" else ["0"]
+    assert listed(places.outside, places.queue) == left
+
+
+@every_front
 def test_what_was_received_counts_with_what_was_sent(connect: Connect, places: Places) -> None:
     """[22]"""
     send_numbers(places.outside, places.queue, 4)

@@ -500,11 +500,12 @@ class BaseConsumer(ABC):
 
     def going(self, give_back: bool) -> Script[None]:
         """Tell the servers. What the application has can still be acknowledged, or goes back but
-        for what it is handling."""
+        for what it is handling. What it was to have again goes back at once: it is nobody's."""
         with self._lock:
             self.report_now()
-            self.inbox.close()
-            back = self.inbox.give_up(self.in_hand()) if give_back else []
+            back = self.inbox.close()
+            if give_back:
+                back += self.inbox.give_up(self.in_hand())
             self._context.gone(self)
             request = self._connection.do(lambda c: None if c.over else self._goodbye(c, back))
             if self._trace is not None and self.standing.name and not self.stays_member:

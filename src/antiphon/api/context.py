@@ -688,7 +688,8 @@ class BaseContext(ABC):
             for consumer in (*self._consumers, *self._gone):
                 consumer.report_now()
             self._trace_departures()
-            return [kept for consumer in self._consumers for kept in consumer.inbox.close()]
+            inboxes = [consumer.inbox for consumer in self._consumers]
+            return [kept for inbox in inboxes for kept in (*inbox.close(), *inbox.kept())]
 
     def _trace_departures(self) -> None:
         """With the session its members leave, or are away until they come back."""

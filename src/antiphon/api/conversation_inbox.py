@@ -447,15 +447,16 @@ class Inbox:
     # -- The end --------------------------------------------------------------------------------
 
     def close(self) -> list[Kept]:
-        """Nothing more is handed out. What the application saw and has not acknowledged stays
-        open, and is returned."""
-        seen = [slice_ for slice_ in self.ready if slice_.again]
+        """Nothing more is handed out. What the application has stays open (`kept`); what it was to
+        have again is returned: it goes back, and a later acknowledgement is none of it."""
+        again = [slice_ for slice_ in self.ready if slice_.again]
         self.ready.clear()
-        for slice_ in seen:
-            self._open.append(
-                Slice(slice_.columns, slice_.start, slice_.at, slice_.end, slice_.deliveries - 1)
-            )
-        return self.kept()
+        self._open += [slice_ for slice_ in again if slice_.first < 0]  # events do not go back
+        back = [
+            Kept(self.consumer, s.first, s.last, s.deliveries - 1) for s in again if s.first > 0
+        ]
+        self.divided = self.divided or bool(back)  # from now on exact ranges: not "up to here"
+        return back
 
     def kept(self) -> list[Kept]:
         return [

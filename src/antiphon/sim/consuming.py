@@ -343,12 +343,13 @@ class SimConsumer:
     def close(self) -> None:
         """What was handled and not acknowledged is acknowledged yet, or given back: with the
         consumer, or later."""
-        kept = self.shut()
+        back = self.shut()
+        kept = self._inbox.kept()
         later = self._program.transactor is not None or not kept or self._random.random() < 0.5
         if not later and kept[0].first % 2:  # not drawn: the seeds stay what they were
-            self._conversation.close_consumer(self.number, back=kept)
+            self._conversation.close_consumer(self.number, back=[*back, *kept])
             return
-        self._conversation.close_consumer(self.number, kept)
+        self._conversation.close_consumer(self.number, kept, back)
         if self._program.transactor is not None:
             self._program.transactor.closed(self)
         elif not later:
@@ -357,14 +358,15 @@ class SimConsumer:
             self.finish()
 
     def shut(self) -> list[cw.Kept]:
-        """Nothing more is handled; returns what the application has."""
+        """Nothing more is handled; returns what was to be handed to it again."""
         self.report()
         self._world.ledger.closes(self._reader)
         self.forget()
-        kept = self._inbox.close()
-        # Among them what was to be handed to it again.
-        self._open = [p for k in kept for p in range(k.first, k.last + 1)]
-        return kept
+        return self._inbox.close()
+
+    def last_words(self) -> list[cw.Kept]:
+        """The session closes; returns what the application has seen and not acknowledged."""
+        return [*self.shut(), *self._inbox.kept()]
 
     def forget(self) -> None:
         """The program is gone, or done with it."""

@@ -340,13 +340,18 @@ class SimMember:
 
     def close(self) -> None:
         """A durable one stays a member."""
-        self._conversation.close_consumer(self.number, self.shut())
+        back = self.shut()
+        self._conversation.close_consumer(self.number, self._inbox.kept(), back)
 
     def shut(self) -> list[cw.Kept]:
-        """Nothing more is handled; returns what the application has not acknowledged."""
+        """Nothing more is handled; returns what was to be handed to it again."""
         self.report()
         self.end()
         return self._inbox.close()
+
+    def last_words(self) -> list[cw.Kept]:
+        """The session closes; returns what the application has seen and not acknowledged."""
+        return [*self.shut(), *self._inbox.kept()]
 
     def leave(self) -> None:
         self.report()

@@ -531,7 +531,7 @@ class SimProgram:
         if conversation is None or conversation.over or self._closing:
             return
         self._closing = True
-        kept = [k for consumer in self._consumers.values() for k in consumer.shut()]
+        kept = [k for consumer in self._consumers.values() for k in consumer.last_words()]
         for member in self._members.values():
-            kept += member.shut()
+            kept += member.last_words()
         conversation.request(cw.CloseSession(tuple(kept)))
