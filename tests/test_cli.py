@@ -1,6 +1,7 @@
 """The command line: usage, help, and `trace show`."""
 
 import argparse
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,6 +27,15 @@ def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser
 PARSERS = {parser.prog: parser for parser in parsers(cli._build_parser())}
 
 
+def leaves() -> dict[str, argparse.ArgumentParser]:
+    """The commands that do something, by name."""
+    return {
+        prog: parser
+        for prog, parser in PARSERS.items()
+        if not any(isinstance(a, argparse._SubParsersAction) for a in parser._actions)
+    }
+
+
 @pytest.fixture
 def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, argparse.Namespace]]:
     """What the command line hands to which implementation, none of which runs."""
@@ -47,6 +57,26 @@ def test_each_help_ends_with_an_example_that_parses(command: str) -> None:
     example = PARSERS[command].format_help().splitlines()[-1].strip()
     assert example.startswith(command)
     cli._build_parser().parse_args(example.split()[1:])
+
+
+@pytest.mark.parametrize("command", leaves())
+def test_each_command_can_tell_programs_what_it_found(command: str) -> None:
+    assert "--json" in leaves()[command]._option_string_actions
+
+
+def test_help_loads_none_of_the_extras() -> None:
+    program = (
+        "import sys\n"
+        "from antiphon import cli\n"
+        "try: cli.main([*sys.argv[1:], '--help'])\n"
+        "finally: print(*(n for n in ('pyspark', 'pyarrow', 'pandas') if n in sys.modules))\n"
+    )
+    for command in ("audit", "archive", "trace to-parquet", "experiment groups", "bench spark"):
+        done = subprocess.run(
+            [sys.executable, "-c", program, *command.split()], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[-1] == "", command
 
 
 @pytest.mark.parametrize(
@@ -251,6 +281,23 @@ def test_trace_show_prints_a_line_an_event(capsys: pytest.CaptureFixture[str]) -
         "8812 replica-1/2      2 view        position=7 group='accounts' view_id=3"
         " members=('replica-1', 'Zoë') at=1.5"
     )
+
+
+def test_trace_show_prints_an_object_an_event(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["trace", "show", str(FIXTURES / "trace-v1.trace"), "--json"]) == 0
+    _, view, _ = map(json.loads, capsys.readouterr().out.splitlines())
+    assert view == {
+        "run": "8812",
+        "process": "replica-1",
+        "incarnation": 2,
+        "seq": 2,
+        "kind": "view",
+        "position": 7,
+        "group": "accounts",
+        "view_id": 3,
+        "members": ["replica-1", "Zoë"],
+        "at": 1.5,
+    }
 
 
 def test_trace_show_tells_of_a_torn_tail(

@@ -137,13 +137,14 @@ def _add_serve(commands: Commands) -> None:
         metavar="HOST:PORT",
         help="answer /metrics (Prometheus) and /ready over HTTP here",
     )
+    add_json(parser, lines=True)
     parser.set_defaults(handler=lambda args: _serve(parser, args))
 
 
 def _serve(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
     from antiphon.io.config import serve_options
 
-    names = ("listen", "node", "cluster", "data", "storage", "contexts", "metrics")
+    names = ("listen", "node", "cluster", "data", "storage", "contexts", "metrics", "json")
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     try:
         options = serve_options(given, args.config)
@@ -167,14 +168,18 @@ def _add_cluster(commands: Commands) -> None:
     up.add_argument("--data", metavar="DIR", help="keep the journals here (default: temporary)")
     add_storage(up)
     add_contexts(up)
+    add_json(up, lines=True)
     status = add_command(
         cluster,
         "status",
-        "leader, epoch and every node's role",
+        "leader, every node's role, groups; exit code 1 without a leader or with a server down",
         "antiphon cluster status antiphon://127.0.0.1:7470",
         implementation("antiphon.io.cluster", "status"),
     )
     _add_url(status)
+    status.add_argument(
+        "--counters", action="store_true", help="show what each part of each server has done, too"
+    )
     add_json(status)
     _add_change(
         cluster, "add", "add servers, one after the other", _node_address, "4=127.0.0.1:7474"
@@ -202,6 +207,7 @@ def _add_change(
     parser.add_argument(
         "nodes", type=node, nargs=nargs, metavar="NODE", help=f"for instance {sample}"
     )
+    add_json(parser)
     parser.set_defaults(change=change)
 
 
@@ -259,7 +265,7 @@ def _add_sub(commands: Commands) -> None:
         "--browse", action="store_true", help="show what is in the queue, and leave it there"
     )
     parser.add_argument("--client-id", metavar="ID", help="who this is, to the servers")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    add_json(parser, lines=True)
     subscribe = implementation("antiphon.pubsub_cli", "subscribe")
     parser.set_defaults(handler=lambda args: subscribe(_checked_sub(parser, args)))
 
@@ -294,17 +300,18 @@ def _add_watch_group(commands: Commands) -> None:
     )
     _add_url(parser)
     parser.add_argument("name", metavar="NAME", help="the group's")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line, every second")
+    add_json(parser, lines=True)
 
 
 def _add_demo(commands: Commands) -> None:
-    add_command(
+    parser = add_command(
         commands,
         "demo",
         "the main job, end to end",
         "antiphon demo",
         implementation("antiphon.demo", "run"),
     )
+    add_json(parser)
 
 
 def _add_sim(commands: Commands) -> None:
@@ -453,6 +460,7 @@ def _add_trace(commands: Commands) -> None:
         implementation("antiphon.trace_show", "run"),
     )
     show.add_argument("file", metavar="FILE", help="a file ending in .trace")
+    add_json(show, lines=True)
     to_parquet = add_command(
         trace,
         "to-parquet",
@@ -462,6 +470,7 @@ def _add_trace(commands: Commands) -> None:
     )
     to_parquet.add_argument("dir", metavar="DIR", help="a folder with files ending in .trace")
     to_parquet.add_argument("out", metavar="OUT", help="the file to write")
+    add_json(to_parquet)
 
 
 def _add_audit(commands: Commands) -> None:

@@ -114,8 +114,10 @@ def add_traces(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(handler=then_audit)
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="end with one JSON object on a line")
+def add_json(parser: argparse.ArgumentParser, *, lines: bool = False) -> None:
+    """Every command has it; `lines`: the command runs on, or has much to print."""
+    text = "one JSON object a line" if lines else "end with one JSON object on a line"
+    parser.add_argument("--json", action="store_true", help=text)
 
 
 def seconds(text: str) -> float:

@@ -31,7 +31,7 @@ from antiphon.demo_member import GROUP
 from antiphon.errors import IllegalStateError, JMSError, ResourceAllocationError
 from antiphon.io.cluster import ClusterStatus, look
 from antiphon.io.local import LocalCluster, undisturbed
-from antiphon.output import say
+from antiphon.output import say, say_json
 from antiphon.screen import Columns, Group, Screen, Table, live, styled
 from antiphon.spark import session
 from antiphon.spark.charts import Mark
@@ -276,12 +276,16 @@ class Stage:
 
 def run(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory("-antiphon-demo") as folder:
-        happened = _perform(Path(folder))
-        return 1 if happened is None else _report(Path(folder), happened)
+        found, happened = _perform(Path(folder))
+        if not found["violations"]:
+            found |= _report(Path(folder), happened)
+    if args.json:
+        say_json(found)
+    return int(bool(found["violations"]))
 
 
-def _perform(folder: Path) -> list[Mark] | None:
-    """What was done; None if something went wrong."""
+def _perform(folder: Path) -> tuple[dict[str, Any], list[Mark]]:
+    """What was found, as `--json` tells it; and what was done."""
     with LocalCluster(3, folder) as cluster, Members(cluster.url, folder) as members:
         cluster.start()
         writers = [Writer(cluster.url, writer, folder / TRACES) for writer in WRITERS]
@@ -291,8 +295,7 @@ def _perform(folder: Path) -> list[Mark] | None:
             server = _lose_the_leader(stage, cluster, writers)
             member = _lose_a_member(stage, members)
             _get_them_back(stage, cluster, members, server, member)
-            good = _end(stage, cluster.url, writers, folder)
-            return stage.happened if good else None
+            return _end(stage, cluster.url, writers, folder), stage.happened
 
 
 def _begin(stage: Stage, members: Members, writers: list[Writer]) -> None:
@@ -354,7 +357,7 @@ def _get_them_back(
     stage.pause(CALM_S)
 
 
-def _end(stage: Stage, url: str, writers: list[Writer], folder: Path) -> bool:
+def _end(stage: Stage, url: str, writers: list[Writer], folder: Path) -> dict[str, Any]:
     for writer in writers:
         writer.ask_to_stop()
     for writer in writers:
@@ -369,26 +372,33 @@ def _end(stage: Stage, url: str, writers: list[Writer], folder: Path) -> bool:
     wrong = [*what_is_wrong(writers, tables), *map(str, violations)]
     for complaint in wrong:
         stage.say(f"FAILED: {complaint}")
+    found = {
+        "writes": sum(writer.wrote for writer in writers),
+        "longest_write_ms": round(max(writer.longest_s for writer in writers) * 1000),
+        "events": len(events),
+        "violations": wrong,
+    }
     if wrong:
-        return False
+        return found
     processes = {event.process for event in events}
-    stage.say(f"{sum(w.wrote for w in writers)} writes, each answered as it must be")
+    stage.say(f"{found['writes']} writes, each answered as it must be")
     stage.say(f"the three replicas hold the same {len(json.loads(tables[MEMBERS[0]]))} pairs")
     stage.say(
         f"the traces of {len(processes)} programs, {len(events)} events, keep P1 to P5, views "
         "and suspicion"
     )
-    return True
+    return found
 
 
-def _report(folder: Path, happened: list[Mark]) -> int:
+def _report(folder: Path, happened: list[Mark]) -> dict[str, Any]:
+    """What Spark found; without it, nothing."""
     try:
         session.require("the demo's second judge")
         say("Spark audits the traces, and draws what happened", flush=True)
         spark = session.start("antiphon demo", settings=SPARK)
     except ResourceAllocationError as error:
         say(f"no audit and no report: {error}")
-        return 0
+        return {}
     from antiphon import demo_report  # needs the extra
 
     path = Path(tempfile.mkdtemp(prefix="antiphon-demo-"), "report.html")
@@ -401,7 +411,8 @@ def _report(folder: Path, happened: list[Mark]) -> int:
     found = f"{len(verdict.findings)} violations of {', '.join(checked)}"
     say(f"all traces, {verdict.rows} rows: {found}")
     say(f"report: {path}")
-    return int(bool(verdict.findings))
+    findings = [str(finding) for finding in verdict.findings]
+    return {"rows": verdict.rows, "violations": findings, "report": str(path)}
 
 
 def what_is_wrong(writers: list[Writer], tables: dict[str, str]) -> list[str]:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from antiphon.formats.trace import TraceEvent, decode
-from antiphon.output import say
+from antiphon.output import say, say_json
 
 # Shown in every line's fixed part, so not again among the further columns.
 _IN_PREFIX = {"run", "process", "incarnation", "seq", "kind"}
@@ -20,7 +20,10 @@ def run(args: argparse.Namespace) -> int:
         return 2
     events, torn_bytes = decode(data)
     for event in events:
-        say(_line(event))
+        if args.json:
+            say_json(_as_json(event))
+        else:
+            say(_line(event))
     if torn_bytes:
         say(f"{torn_bytes} bytes of a torn tail were left out", error=True)
     return 0
@@ -32,10 +35,15 @@ def _line(event: TraceEvent) -> str:
 
 
 def _further_columns(event: TraceEvent) -> str:
+    columns = _as_json(event).items()
+    return " ".join(f"{name}={value!r}" for name, value in columns if name not in _IN_PREFIX)
+
+
+def _as_json(event: TraceEvent) -> dict[str, object]:
     """The columns that this event has; one at its default has nothing to tell."""
     plain = TraceEvent(run="", process="", incarnation=0, seq=0, kind=event.kind)
-    return " ".join(
-        f"{name}={getattr(event, name)!r}"
+    return {
+        name: getattr(event, name)
         for name in event.__struct_fields__
-        if name not in _IN_PREFIX and getattr(event, name) != getattr(plain, name)
-    )
+        if name in _IN_PREFIX or getattr(event, name) != getattr(plain, name)
+    }

@@ -194,7 +194,9 @@ def test_membership_changes_by_the_command_line(
         address = newcomer.url.removeprefix("antiphon://")
         assert cli.main(["cluster", "add", url, f"4={address}"]) == 0
         cluster.wait_whole()
-        assert cli.main(["cluster", "transfer", url, "4"]) == 0
+        assert cli.main(["cluster", "transfer", url, "4", "--json"]) == 0
+        told = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert told == {"change": "transfer", "nodes": [4]}
         assert cli.main(["cluster", "remove", cluster.url, "1"]) == 0
         capsys.readouterr()
         assert cli.main(["cluster", "status", cluster.url, "--json"]) == 0
@@ -223,6 +225,25 @@ def test_status_without_a_leader_fails(
     assert "no majority" in status["trouble"][0]
     cluster.kill(3)
     assert cli.main(["cluster", "status", cluster.url, "--json"]) == 1
+
+
+def test_status_with_a_server_down_says_which_and_fails(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leader = cluster.leader()
+    cluster.wait_whole()
+    assert cli.main(["cluster", "status", cluster.url]) == 0
+    victim = cluster.follower()
+    cluster.kill(victim)
+    capsys.readouterr()
+    assert cli.main(["cluster", "status", cluster.url, "--json"]) == 1
+    status = json.loads(capsys.readouterr().out)
+    assert status["leader"] == leader
+    address = cluster.servers[victim].url.removeprefix("antiphon://")
+    assert status["trouble"] == [f"node {victim} is down: nobody answers at {address}"]
+    cluster.servers[victim].start(cluster.listed, cluster.storage)
+    cluster.wait_whole()
+    assert cli.main(["cluster", "status", cluster.url]) == 0
 
 
 def test_garbage_to_the_port_costs_nobody_anything(cluster: Cluster) -> None:

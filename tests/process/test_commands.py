@@ -1,5 +1,7 @@
 """The commands that start servers themselves."""
 
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -51,15 +53,33 @@ def test_cluster_up_keeps_its_data_though_ports_change(tmp_path: Path) -> None:
         assert cli.main(["cluster", "status", url, "--json"]) == 1
 
 
+def test_cluster_up_tells_programs_where_it_is_and_who_has_ended() -> None:
+    command = [*COMMAND, "cluster", "up", "1", "--storage", "memory", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            told = json.loads(process.stdout.readline())
+            assert told["nodes"] == [{"node": 1, "url": told["url"]}]
+            status = look(told["url"]).answers[1]
+            os.kill(status.pid, signal.SIGKILL)
+            assert json.loads(process.stdout.readline())["ended"] == 1
+            assert process.wait(20) == 1
+        finally:
+            process.kill()
+
+
 def test_the_demo_ends_well_and_in_time(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where the extra is not installed. (Its report: tests/spark.)"""
     monkeypatch.setitem(sys.modules, "pyspark", None)
     began = time.monotonic()
-    assert cli.main(["demo"]) == 0
+    assert cli.main(["demo", "--json"]) == 0
     assert time.monotonic() - began < 50
     told = capsys.readouterr().out
+    found = json.loads(told.splitlines()[-1])
+    assert found["violations"] == []
+    assert found["writes"] > 0
     assert "the leader" in told
     assert "replica-1 is suspected; the others remove it" in told
     assert "the three replicas hold the same 100 pairs" in told

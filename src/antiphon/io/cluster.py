@@ -7,7 +7,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -41,18 +41,24 @@ def up(args: argparse.Namespace) -> int:
             LocalCluster(args.servers, folder, args.storage, args.contexts)
         )
         cluster.start()
-        say(f"data and logs are in {folder}; Ctrl-C ends all servers")
-        say(cluster.url, flush=True)
-        return _watch(cluster, stop)
+        if args.json:
+            nodes = [{"node": s.node, "url": s.url} for s in cluster.servers.values()]
+            say_json({"url": cluster.url, "data": str(folder), "nodes": nodes}, flush=True)
+        else:
+            say(f"data and logs are in {folder}; Ctrl-C ends all servers")
+            say(cluster.url, flush=True)
+        return _watch(cluster, stop, args.json)
 
 
-def _watch(cluster: LocalCluster, stop: threading.Event) -> int:
+def _watch(cluster: LocalCluster, stop: threading.Event, as_json: bool) -> int:
     gone: set[int] = set()
     while not stop.wait(0.2):
         for server in cluster.servers.values():
             if not server.running and server.node not in gone:
                 gone.add(server.node)
                 say(f"node {server.node} has ended; see {server.log}", error=True)
+                if as_json:
+                    say_json({"ended": server.node, "log": str(server.log)}, flush=True)
         if len(gone) == len(cluster.servers):
             break
     return 1 if gone else 0
@@ -71,6 +77,20 @@ class ClusterStatus(NamedTuple):
     trouble: tuple[str, ...]
 
     @property
+    def down(self) -> tuple[str, ...]:
+        """Who belongs to the cluster and takes no part in it, in sentences."""
+        if not self.answers:
+            return ()
+        known = max(self.answers.values(), key=lambda status: status.applied)
+        members = {member.node: member.address for member in known.membership.members}
+        away = [
+            f"node {node} is down: nobody answers at {members[node]}"
+            for node in self.unreachable
+            if node in members
+        ]
+        return (*away, *_troubles(self.answers, members))
+
+    @property
     def leading(self) -> cw.Status | None:
         return self.answers[self.leader] if self.leader is not None else None
 
@@ -87,6 +107,12 @@ def look(url: str, timeout: float = LOOK_S) -> ClusterStatus:
     unreachable = tuple(node for node in sorted(found) if node not in answers)
     trouble = () if leaders else tuple(_why_no_leader(answers, unreachable))
     return ClusterStatus(leader, epoch, answers, unreachable, trouble)
+
+
+def _troubles(answers: dict[int, cw.Status], members: Collection[int]) -> Iterator[str]:
+    for node, status in answers.items():
+        if status.trouble and node in members:
+            yield f"node {node} is in trouble: {'; '.join(status.trouble)}"
 
 
 def _ask_all(addresses: dict[int, str]) -> dict[int, cw.Status | None]:
@@ -133,6 +159,8 @@ def _list(nodes: list[int]) -> str:
 
 
 def status(args: argparse.Namespace) -> int:
+    """1 if there is no leader, or a server is down or in trouble: a cluster that bears one failure
+    less than it should is not well."""
     try:
         found = look(args.url)
     except ConnectionLostError as error:
@@ -140,8 +168,8 @@ def status(args: argparse.Namespace) -> int:
     if args.json:
         say_json(_as_json(found))
     else:
-        _show(found)
-    return 0 if found.leader is not None else 1
+        _show(found, args.counters)
+    return 1 if found.leader is None or found.down else 0
 
 
 def _as_json(found: ClusterStatus) -> dict[str, Any]:
@@ -162,7 +190,7 @@ def _as_json(found: ClusterStatus) -> dict[str, Any]:
         "epoch": found.epoch,
         "nodes": sorted(nodes, key=lambda node: int(node["node"])),
         "groups": [_group_as_json(group) for group in known_groups(found)],
-        "trouble": list(found.trouble),
+        "trouble": [*found.trouble, *found.down],
     }
 
 
@@ -199,7 +227,7 @@ def _role(status: cw.Status) -> str:
     return "learner" if learner else status.role
 
 
-def _show(found: ClusterStatus) -> None:
+def _show(found: ClusterStatus, counters: bool) -> None:
     table = Table(title=f"leader {found.leader or 'none'}, epoch {found.epoch}")
     for column in ("node", "role", "committed", "position", "pid", "trouble"):
         table.add_column(column)
@@ -208,12 +236,12 @@ def _show(found: ClusterStatus) -> None:
         table.add_row(*("" if c is None else str(c) for c in cells), "; ".join(node["trouble"]))
     screen = Screen()
     screen.print(table)
-    if any(status.counts for status in found.answers.values()):
-        screen.print(_counts_table(found.answers))
     if groups := known_groups(found):
         screen.print(_groups_table(groups))
-    for line in found.trouble:
-        screen.print(line)
+    if counters and any(status.counts for status in found.answers.values()):
+        screen.print(_counts_table(found.answers))
+    for line in (*found.trouble, *found.down):
+        screen.print(line, soft_wrap=True)
 
 
 def _groups_table(groups: tuple[cw.GroupStatus, ...]) -> Table:
@@ -254,6 +282,9 @@ def change(args: argparse.Namespace) -> int:
     """One after the other, each awaited."""
     for node in args.nodes:
         _change_one(args.url, *_CHANGES[args.change](node))
+    if args.json:
+        numbers = [node if isinstance(node, int) else node[0] for node in args.nodes]
+        say_json({"change": args.change, "nodes": numbers})
     return 0
 
 

@@ -88,6 +88,7 @@ class ServeOptions(msgspec.Struct, frozen=True):
     storage: Storage = "durable"
     contexts: Contexts = "replicated"
     metrics: Address | None = None
+    json: bool = False  # what it prints is for programs
     limits: Limits = Limits()
 
     @property

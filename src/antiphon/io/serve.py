@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 from antiphon.broker.home_settings import HomeSettings
@@ -24,7 +25,7 @@ from antiphon.io.memory import keep_freed_memory
 from antiphon.io.metrics import Metrics
 from antiphon.io.server import Server
 from antiphon.io.transport import Address, format_address
-from antiphon.output import harmless, say
+from antiphon.output import harmless, say, say_json
 
 logger = logging.getLogger("antiphon.io.serve")
 
@@ -77,7 +78,7 @@ async def _serve(options: ServeOptions, disk: FileDisk | RamDisk) -> int:
             counted = await _listen(metrics.start, options.metrics)
             stack.callback(metrics.close)
             logger.info("metrics at http://%s/metrics", format_address(counted))
-        return await _until_ended(server, stop, address)
+        return await _until_ended(server, stop, partial(_say_ready, address, options.json))
 
 
 async def _listen(start: Callable[[Address], Awaitable[Address]], where: Address) -> Address:
@@ -89,13 +90,21 @@ async def _listen(start: Callable[[Address], Awaitable[Address]], where: Address
         ) from None
 
 
-async def _until_ended(server: Server, stop: asyncio.Event, address: Address) -> int:
+def _say_ready(address: Address, as_json: bool) -> None:
+    url = f"antiphon://{format_address(address)}"
+    if as_json:
+        say_json({"ready": url}, flush=True)
+    else:
+        say(f"ready {url}", flush=True)
+
+
+async def _until_ended(server: Server, stop: asyncio.Event, say_ready: Callable[[], None]) -> int:
     stopped = asyncio.ensure_future(stop.wait())
     ends: set[asyncio.Future[Any]] = {stopped, server.ended}
     try:
         await asyncio.wait({*ends, server.serves}, return_when=asyncio.FIRST_COMPLETED)
         if server.serves.done():
-            say(f"ready antiphon://{format_address(address)}", flush=True)
+            say_ready()
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         error = server.ended.exception() if server.ended.done() else None
         if error is None:

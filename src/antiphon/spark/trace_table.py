@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from antiphon.errors import FormatError, IllegalStateError
 from antiphon.formats.trace import Reading, TraceEvent
-from antiphon.output import say
+from antiphon.output import say, say_json
 from antiphon.screen import track
 
 if TYPE_CHECKING:
@@ -61,7 +61,10 @@ FILES_A_TASK = 64
 def run(args: argparse.Namespace) -> int:
     files = trace_files(Path(args.dir))
     rows = write(track(files, "reading traces", disable=not sys.stderr.isatty()), Path(args.out))
-    say(f"{rows} rows of {len(files)} files are in {args.out}")
+    if args.json:
+        say_json({"rows": rows, "files": len(files), "out": args.out})
+    else:
+        say(f"{rows} rows of {len(files)} files are in {args.out}")
     return 0
 
 
