@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,7 +43,10 @@ def test_example_runs(
     if on_spark(source):
         run_apart(page, source)
     else:
-        exec(compile(source, page, "exec"), {"__name__": "__main__"})
+        with warnings.catch_warnings():
+            # Another process could load a file, but not a part of a page.
+            warnings.filterwarnings("ignore", "simulate: ", UserWarning)
+            exec(compile(source, page, "exec"), {"__name__": "__main__"})
 
 
 def run_apart(page: str, source: str) -> None:

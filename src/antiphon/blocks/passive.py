@@ -165,7 +165,7 @@ class PassiveReplica:
         self._results = Results()
         self._undos: dict[str, tuple[Undo, Fate | None]] = {}
         self._ended: set[str] = set()  # that the target has acknowledged, and the group forgets
-        self._agreed = service.snapshot()  # the state that all replicas have
+        self.agreed = service.snapshot()  # the state that all replicas have
         self._running: _Running | None = None
         self._calls = 0
 
@@ -188,7 +188,9 @@ class PassiveReplica:
             self._abandon()
         self._ended.clear()  # who was told so may have been another primary
         self._undos = {u.id: (u, fate or Fate.UNDO) for u, fate in self._undos.values()}
+        # All services are in the state that was agreed on, so all come to the same by a view.
         self.service.viewed(members)
+        self.agreed = self.service.snapshot()
         return [*self._end_all(), *self._go_on()]
 
     def heard(self, data: bytes) -> Effects:
@@ -231,7 +233,7 @@ class PassiveReplica:
         undos = [(*undo, fate and fate.value) for undo, fate in self._undos.values()]
         requests = [tuple(request) for request in self._requests.values()]
         views = (self._view, self._members)
-        return values.encode((views, self._results.state(), requests, undos, self._agreed))
+        return values.encode((views, self._results.state(), requests, undos, self.agreed))
 
     def restore(self, data: bytes) -> None:
         match values.decode(data):
@@ -244,7 +246,7 @@ class PassiveReplica:
                 self._undos = {
                     fields[0]: (Undo(*fields), fate and Fate(fate)) for *fields, fate in undos
                 }
-                self._agreed = agreed
+                self.agreed = agreed
                 self.service.restore(agreed)
             case _:
                 raise FormatError("not the snapshot of a passive replica")
@@ -312,8 +314,8 @@ class PassiveReplica:
         except Exception as error:  # a result that cannot travel
             data, commits = Outcome(None, describe(error)).encode(), False
         if not commits:
-            self.service.restore(self._agreed)
-        state = self.service.snapshot() if commits else self._agreed
+            self.service.restore(self.agreed)
+        state = self.service.snapshot() if commits else self.agreed
         lasting = running.lasting if commits else []
         update = Update(self._view, *_key(running.request), data, state, commits, lasting)
         running.update = values.encode(("update", *update))
@@ -324,7 +326,7 @@ class PassiveReplica:
         running, self._running = self._running, None
         if running is not None and running.steps is not None:
             running.steps.close()
-        self.service.restore(self._agreed)
+        self.service.restore(self.agreed)
 
     # -- What the primary says to the others, itself included -----------------------------------
 
@@ -345,7 +347,7 @@ class PassiveReplica:
             return []  # void
         del self._requests[key]
         self._results.add(request, update.outcome)
-        self._agreed = update.state
+        self.agreed = update.state
         if self._running is not None and self._running.update == data:
             self._running = None  # and the service is in that state already
         else:

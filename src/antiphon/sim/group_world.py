@@ -1,7 +1,8 @@
 """A simulated group, its replicas and their clients, and what befalls them: without what they do.
 
 The group is as Antiphon promises it: all replicas get the same messages and views in the same
-order, each in its own time; a new one takes over the state of another at its place in that order.
+order, each in its own time. For a new one a single other, drawn by lot, is asked for its state, at
+its place in that order; if that one is gone before it has answered, another is asked, later on.
 Replicas crash, come back empty, pause, are cut off, and are taken for dead, rightly or not. Clients
 crash, are cut off, and submit again what nobody has answered. All of it follows from a plan, and
 every delay from its own stream of chance, so a smaller plan goes as the large one did.
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 from antiphon.blocks.service import ReplicatedService, Requests, decode_outcome
 from antiphon.sim.draws import stream
 from antiphon.sim.linearizability import Operation, Raised
+from antiphon.sim.states import difference, restored_difference
 
 RESUBMIT_S = 0.5
 SUSPECT_S = (0.2, 0.6)
@@ -57,6 +59,13 @@ class Plan(NamedTuple):
     probes: tuple[Any, ...]  # commands at the end, when all is well again
 
 
+class State(NamedTuple):
+    """What a service said in its snapshot."""
+
+    place: str
+    state: bytes
+
+
 class Violation(Exception):  # noqa: N818  (no error of the program)
     """Something that was promised does not hold."""
 
@@ -73,6 +82,13 @@ class View(NamedTuple):
     number: int
     members: tuple[str, ...]
     joined: str
+
+
+class Wish(NamedTuple):
+    """At this place of the order one replica hands out its state to another."""
+
+    whose: str
+    to: str
 
 
 class Said(NamedTuple):
@@ -123,7 +139,8 @@ class Client:
 
 
 class GroupWorld:
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, make: MakeService, plan: Plan) -> None:
+        self._make = make
         self.refused: list[str] = []  # what the guard has refused the service
         self._plan = plan
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
@@ -132,7 +149,8 @@ class GroupWorld:
         self.now = 0.0
         self.story: list[Line] = []
         self.history: list[Operation] = []
-        self._entries: list[View | Said] = []
+        self._entries: list[View | Wish | Said] = []
+        self._asked: dict[str, str] = {}  # who has no state yet: whose it is to get
         self._members: tuple[str, ...] = ()
         self._views = 0
         self._replicas = [Replica(n + 1) for n in range(plan.replicas)]
@@ -151,11 +169,12 @@ class GroupWorld:
         for op in self._plan.ops:
             self._at(op.at, partial(self._give, self._clients[op.client], op))
         for fault in self._plan.faults:
-            self._at(fault.at, partial(self._strike, fault))
+            self._schedule(fault)
         self._run_all()
         self._probe()
         self._run_all()
         self._check_answered()
+        self._check_states()
 
     def _run_all(self) -> None:
         while self._heap:
@@ -168,6 +187,9 @@ class GroupWorld:
         """Everybody is there and has everything: commands whose outcomes all must agree on."""
         for command in self._plan.probes:
             self._give(self._clients[-1], Op(self.now, len(self._clients) - 1, command))
+
+    def close(self) -> None:
+        """The run is over, and nobody looks at it any more."""
 
     def _check_answered(self) -> None:
         for client in self._clients:
@@ -201,7 +223,21 @@ class GroupWorld:
         self._views += 1
         self._append(View(self._views, members, joined))
 
-    def _append(self, entry: View | Said) -> None:
+        for name, whose in [*self._asked.items()]:
+            if name not in members:
+                del self._asked[name]
+            elif whose not in members:
+                self._ask(name)
+        if joined and len(members) > 1:
+            self._ask(joined)
+
+    def _ask(self, name: str) -> None:
+        """One of those who have the state, for a new replica."""
+        whose = [r.name for r in self._replicas if r.core is not None and r.name in self._members]
+        self._asked[name] = self._draw(f"whose state for {name}").choice(whose)
+        self._append(Wish(self._asked[name], name))
+
+    def _append(self, entry: View | Wish | Said) -> None:
         self._entries.append(entry)
         for replica in self._replicas:
             self._wake(replica)
@@ -235,6 +271,10 @@ class GroupWorld:
         raise NotImplementedError
 
     def _handle(self, replica: Replica, core: Any, said: Said) -> None:
+        raise NotImplementedError
+
+    def _check_states(self) -> None:
+        """All is over, everybody is there and has everything: raises `Violation`."""
         raise NotImplementedError
 
     # -- Replicas -------------------------------------------------------------------------------
@@ -271,6 +311,9 @@ class GroupWorld:
         replica.at += 1
         if isinstance(entry, View):
             self._view(replica, replica.core, entry)
+        elif isinstance(entry, Wish):
+            if entry.whose == replica.name:
+                self._provide(replica, replica.core, entry.to)
         else:
             self._handle(replica, replica.core, entry)
         self._wake(replica)
@@ -280,15 +323,14 @@ class GroupWorld:
             self._tell(replica.place, "finds itself removed, and begins anew")
             self._start(replica)
             return
-        if view.joined and view.joined != replica.name:
-            self._provide(replica, core, view.joined, replica.at - 1)
         with self._users_code(replica, "is told of a view"):
             self._handle_view(replica, core, view)
 
-    def _provide(self, replica: Replica, core: Any, name: str, at: int) -> None:
+    def _provide(self, replica: Replica, core: Any, name: str) -> None:
+        """With all that came before; the new replica goes on behind that."""
         with self._users_code(replica, "gives its state"):
             state = core.snapshot()
-        source = replica.place
+        source, at = replica.place, replica.at
         self._after(
             ON_THE_WAY_S, f"state {source}", lambda: self._take_over(name, state, source, at)
         )
@@ -297,6 +339,7 @@ class GroupWorld:
         for replica in self._replicas:
             if replica.name == name and replica.up and replica.core is None:
                 self._tell(replica.place, f"takes over the state of {source}")
+                self._asked.pop(name, None)
                 core = self._new_core(replica)
                 with self._users_code(replica, "takes over a state"):
                     core.restore(state)
@@ -370,6 +413,9 @@ class GroupWorld:
 
     # -- Faults ---------------------------------------------------------------------------------
 
+    def _schedule(self, fault: Fault) -> None:
+        self._at(fault.at, partial(self._strike, fault))
+
     def _strike(self, fault: Fault) -> None:
         everybody: list[Replica | Client] = [*self._replicas, *self._clients]
         whom = next(one for one in everybody if one.place == fault.whom)
@@ -431,6 +477,19 @@ class GroupWorld:
 
     # -- The user's code ------------------------------------------------------------------------
 
+    def states(self) -> list[State]:
+        """Of all services."""
+        states = []
+        for replica in self._replicas:
+            if replica.up and replica.core is not None:
+                with self._users_code(replica, "gives its state"):
+                    states.append(State(replica.place, replica.core.service.snapshot()))
+        return states
+
+    def state_difference(self, one: bytes, other: bytes) -> str:
+        with self._users_code(self._replicas[0], "takes over a state"):
+            return restored_difference(self._make, one, other)
+
     @contextmanager
     def _users_code(self, replica: Replica, what: str) -> Iterator[None]:
         try:
@@ -443,6 +502,11 @@ class GroupWorld:
         finally:
             if self.refused:  # also if the service took the error for its own
                 raise Violation(f"refused as {replica.place} {what}: {self.refused[0]}")
+
+
+def differ(one: bytes, other: bytes) -> bool:
+    """Outcomes; sets of equal elements may be other bytes."""
+    return one != other and bool(difference(result_of(one), result_of(other)))
 
 
 def result_of(outcome: bytes) -> Any:

@@ -1,10 +1,11 @@
 """While `guarded()` is in force, code of this thread cannot leave the simulation unnoticed.
 
-Whatever blocks, or brings threads, processes or the network into play, raises `NotSimulated` with
-a sentence that says what was called, why it is refused, and what to do instead. Clocks and chance
-are refused as well where all replicas must decide alike (`deterministic=True`); elsewhere they are
-simulated: the clock is the simulation's, and chance comes from its seed. Log records always carry
-simulated time, for nobody decides by them.
+Whatever blocks, writes to files, or brings threads, processes or the network into play, raises
+`NotSimulated` with a sentence that says what was called, why it is refused, and what to do instead.
+Clocks, chance, the environment, the process and hashes of text are refused as well where all
+replicas must decide alike (`deterministic=True`). Elsewhere clocks and chance are simulated: the
+clock is the simulation's, and chance comes from its seed. Log records always carry simulated time,
+for nobody decides by them.
 
 Stand-ins take the places of the functions while any thread has a guard. In a thread without one
 they call what they stand in for; so does a reference that was taken before. That is why the
@@ -12,7 +13,8 @@ modules of the guarded code are named: what they imported (`from time import tim
 them too, and so is `datetime`, whose clock cannot be reached in another way.
 
 Not seen are: references kept elsewhere (defaults of arguments, attributes), extension modules,
-files, locks that block, the order of sets of strings, and `id()`.
+files that are read, locks that block, the order of sets of strings, and `id()`. What differs
+between processes by any of these is found by `elsewhere.py`.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from random import Random
 from types import ModuleType
 from typing import Any
 
+from antiphon.sim import surroundings
 from antiphon.sim.refusal import Guard, here
 from antiphon.sim.refusal import NotSimulated as NotSimulated
 from antiphon.sim.stand_ins import IN_MODULES_ONLY, acts, full_name, stand_in_for
@@ -40,18 +43,18 @@ def guarded(
     """Guard this thread. `now` (seconds since the simulation began) and `random` are where clocks
     and chance come from if they are simulated; a guard inside another one takes over what it is
     not given. To enter one is cheap if there is one already, in whatever thread."""
-    outer = here.guard
-    if outer is None:
-        inner = Guard(now or (lambda: 0.0), random or Random(0), deterministic, [])
-    else:
-        inner = Guard(now or outer.now, random or outer.random, deterministic, outer.refused)
+    before = here.guard
+    outer = before or Guard(lambda: 0.0, Random(0), deterministic, [])
+    modules = tuple(modules)
+    names = outer.modules.union(module.__name__ for module in modules)
+    inner = Guard(now or outer.now, random or outer.random, deterministic, outer.refused, names)
     _patches.acquire()
     try:
         with _patches.in_modules(modules):
             here.guard = inner
             yield inner
     finally:
-        here.guard = outer
+        here.guard = before
         _patches.release()
 
 
@@ -85,7 +88,7 @@ class _Patches:
 
     def _put_in_place(self) -> None:
         self._stand_ins = {id(real): (real, other) for real, other in IN_MODULES_ONLY}
-        for owner, name, act in list(acts()):
+        for owner, name, act in [*acts(), *surroundings.acts()]:
             if not hasattr(owner, name):
                 continue
             original = getattr(owner, name)

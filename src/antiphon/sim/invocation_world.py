@@ -16,10 +16,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from antiphon.blocks.passive import (
-    Answer,
     Call,
-    Cast,
-    Effect,
     End,
     Fate,
     Invocation,
@@ -33,13 +30,13 @@ from antiphon.formats import values
 from antiphon.sim.group_world import (
     ON_THE_WAY_S,
     Fault,
-    GroupWorld,
     Plan,
     Replica,
     Said,
     View,
     Violation,
 )
+from antiphon.sim.passive_world import STEP, PassiveWorld
 
 LOST = 0.2
 """How many acknowledgements of targets do not arrive."""
@@ -161,18 +158,23 @@ class Strike(NamedTuple):
     lasts: float
 
 
-class InvocationWorld(GroupWorld):
+class InvocationWorld(PassiveWorld):
     def __init__(self, plan: Plan, strike: Strike | None = None) -> None:
-        super().__init__(plan)
+        if strike is not None:
+            fault = Fault(0.0, strike.kind, f"{STEP}{strike.step}", strike.lasts)
+            plan = plan._replace(faults=(*plan.faults, fault))
+        super().__init__(self._new_service, plan, KINDS)
         self.flights, self.hotel = Flights(), Hotel()
         self.targets: dict[str, Flights | Hotel] = {FLIGHTS: self.flights, HOTEL: self.hotel}
-        self.steps = 0
-        self._strike_at = strike
-        self._casts: dict[str, list[bytes]] = {}  # that have not left, by replica
+        self._services = 0
 
     def run(self) -> None:
         super().run()
         check(self)
+
+    def _new_service(self) -> Trips:
+        self._services += 1
+        return Trips(self._draw(f"service {self._services}"))
 
     def log(self) -> Iterator[tuple[int, Any]]:
         """What the replicas said in the group, each with the view that it was delivered in."""
@@ -180,66 +182,21 @@ class InvocationWorld(GroupWorld):
         for entry in self._entries:
             if isinstance(entry, View):
                 view = entry.number
-            elif entry.client < 0:
+            elif isinstance(entry, Said) and entry.client < 0:
                 yield view, values.decode(entry.data)
 
     def cores(self) -> list[tuple[str, PassiveReplica]]:
         return [(r.place, r.core) for r in self._replicas if r.up and r.core is not None]
 
-    # -- Replicas -------------------------------------------------------------------------------
+    # -- Targets --------------------------------------------------------------------------------
 
-    def _new_core(self, replica: Replica) -> PassiveReplica:
-        service = Trips(self._draw(f"service {replica.name}"))
-        return PassiveReplica(service, replica.name, KINDS)
-
-    def _handle_view(self, replica: Replica, core: Any, view: View) -> None:
-        self._carry_out(replica, core.viewed(view.number, view.members))
-
-    def _handle(self, replica: Replica, core: Any, said: Said) -> None:
-        self._carry_out(replica, core.heard(said.data))
-
-    def _carry_out(self, replica: Replica, effects: list[Effect]) -> None:
-        for effect in effects:
-            self._count_step(replica)
-            if not replica.up or replica.core is None:
-                return  # it crashed before it came to the rest
-            if isinstance(effect, Cast):
-                self._cast(replica, effect)
-            elif isinstance(effect, Call):
-                self._tell(replica.place, f"calls {effect.target} ({effect.id})")
-                self._leave(replica, partial(self._call, replica, replica.life, effect))
-            elif isinstance(effect, End):
-                self._tell(replica.place, f"ends {effect.id}: {effect.fate.value}")
-                self._leave(replica, partial(self._end, replica, replica.life, effect))
-            else:
-                self._answer(replica, effect)
-
-    def _count_step(self, replica: Replica) -> None:
-        self.steps += 1
-        strike = self._strike_at
-        if strike is not None and self.steps == strike.step:
-            self._strike(Fault(self.now, strike.kind, replica.place, strike.lasts))
-
-    def _leave(self, replica: Replica, call: Callable[[], None]) -> None:
-        """A message leaves: when its sender is not held, and if it has not crashed by then."""
-        life = replica.life
-
-        def leave() -> None:
-            if replica.life != life or not replica.up:
-                return
-            if self._is_held(replica):
-                self._at(replica.held_until, leave)
-            else:
-                call()
-
-        self._after(ON_THE_WAY_S, f"leaves {replica.place}", leave)
-
-    def _cast(self, replica: Replica, cast: Cast) -> None:
-        """A replica's messages keep their order, as a session's do."""
-        queue = self._casts.setdefault(replica.name, [])
-        queue.append(cast.data)
-        life = replica.life
-        self._leave(replica, lambda: self._append(Said(queue.pop(0), -1, life)))
+    def _at_target(self, replica: Replica, effect: Call | End) -> None:
+        if isinstance(effect, Call):
+            self._tell(replica.place, f"calls {effect.target} ({effect.id})")
+            self._leave(replica, partial(self._call, replica, replica.life, effect))
+        else:
+            self._tell(replica.place, f"ends {effect.id}: {effect.fate.value}")
+            self._leave(replica, partial(self._end, replica, replica.life, effect))
 
     def _call(self, replica: Replica, life: int, call: Call) -> None:
         def answer(reply: Any, error: Exception | None) -> None:
@@ -281,14 +238,6 @@ class InvocationWorld(GroupWorld):
                 self._at(replica.held_until, lambda: self._ended(replica, life, end))
                 return
             self._carry_out(replica, replica.core.ended(end.id))
-
-    def _answer(self, replica: Replica, answer: Answer) -> None:
-        name, number = answer.key
-        for index, client in enumerate(self._clients):
-            if client.name == name and answer.is_primary:
-                said = Said(b"", index, client.life)
-                life, outcome = replica.life, answer.outcome
-                self._reply(replica, life, said, number, outcome)
 
 
 # -- Properties 1 to 7 ----------------------------------------------------------------------------

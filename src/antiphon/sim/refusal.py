@@ -36,6 +36,22 @@ CHANCE = (
     "a replica that draws decides differently from the others: "
     "draw before, and put the result into the command"
 )
+ENVIRONMENT = (
+    "every replica runs in an environment of its own, and decides differently from the others: "
+    "read it before, and put what it says into the command"
+)
+PLACE = (
+    "it says where this replica runs, and each one runs somewhere else: "
+    "put what replicas have to know into the command"
+)
+FILES = (
+    "a file is no part of the state, which is all that another replica takes over: "
+    "keep it in the state, and write files where results arrive"
+)
+HASHES = (
+    "text has another hash in every process (PYTHONHASHSEED): use zlib.crc32, or hashlib, which "
+    "say the same everywhere"
+)
 
 
 class NotSimulated(RuntimeError):  # noqa: N818  (its sentence goes on: "... is not simulated")
@@ -51,10 +67,12 @@ class Guard:
         random: Random,
         deterministic: bool,
         refused: list[str],
+        modules: frozenset[str] = frozenset(),
     ) -> None:
         self.now = now
         self.random = random
         self.deterministic = deterministic
+        self.modules = modules  # where the guarded code is, by name
         self.refused = refused
         """Each sentence once: code may swallow the error, and the simulation still learns of it."""
 

@@ -1,13 +1,13 @@
 """One run of a replicated service: every replica applies every command.
 
 What is looked at: each request has one outcome, whichever replica tells it; every client gets its
-answer; and whatever the user's check says about the history.
+answer; and in the end all replicas have the same state.
 """
 
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, NamedTuple
 
 from antiphon.blocks.service import ActiveReplica, Outcome, attempt
 from antiphon.sim.group_world import (
@@ -19,16 +19,24 @@ from antiphon.sim.group_world import (
     Said,
     View,
     Violation,
+    differ,
     shown,
 )
 from antiphon.sim.loop import SimulatedLoop
 
 
+class Came(NamedTuple):
+    """What a command came to, at the first replica that carried it out."""
+
+    command: Any
+    outcome: bytes
+    place: str
+
+
 class World(GroupWorld):
     def __init__(self, make: MakeService, plan: Plan) -> None:
-        super().__init__(plan)
-        self._make = make
-        self._outcomes: dict[int, tuple[str, bytes]] = {}  # by entry: who said so first, what
+        super().__init__(make, plan)
+        self.outcomes: dict[int, Came] = {}  # by entry
         self._loops: dict[str, SimulatedLoop] = {}
 
     def _new_core(self, replica: Replica) -> ActiveReplica:
@@ -68,13 +76,22 @@ class World(GroupWorld):
         return attempt(apply, command)
 
     def _compare(self, replica: Replica, at: int, command: Any, outcome: bytes) -> None:
-        who, first = self._outcomes.setdefault(at, (replica.place, outcome))
+        first = self.outcomes.setdefault(at, Came(command, outcome, replica.place))
         self._tell(replica.place, f"{command!r} -> {shown(outcome)}")
-        if outcome != first:
+        if differ(first.outcome, outcome):
             raise Violation(
-                f"replicas differ: {command!r} came to {shown(first)} at {who}, and to "
-                f"{shown(outcome)} at {replica.place}"
+                f"replicas differ: {command!r} came to {shown(first.outcome)} at {first.place}, "
+                f"and to {shown(outcome)} at {replica.place}"
             )
+
+    def _check_states(self) -> None:
+        first, *others = self.states()
+        for other in others:
+            if told := self.state_difference(first.state, other.state):
+                raise Violation(
+                    f"states differ: {told}, in the state of {first.place} and in that of "
+                    f"{other.place}"
+                )
 
     def _loop_of(self, replica: Replica) -> SimulatedLoop:
         if replica.name not in self._loops:

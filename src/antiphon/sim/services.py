@@ -12,21 +12,32 @@ story, with as few commands and faults as could be found.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from random import Random
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from antiphon.sim import elsewhere
 from antiphon.sim.draws import stream
-from antiphon.sim.group_world import Fault, Line, MakeService, Op, Plan, Violation
-from antiphon.sim.guard import guarded
+from antiphon.sim.elsewhere import CannotLoad, Elsewhere
+from antiphon.sim.group_world import Fault, Line, MakeService, Op, Plan
 from antiphon.sim.linearizability import Operation
-from antiphon.sim.service_world import World
+from antiphon.sim.one_run import Ran, run
+from antiphon.sim.passive_world import STEP
 
 SPAN_S = 5.0
 """Of virtual time, in which clients begin commands and faults strike."""
 
 FAULTS_MAX = 8
+STRIKES_MAX = 3
+STEPS = 4
+"""Of the primary and the others, for a command, about: strikes fall on any of them."""
+
+ELSEWHERE = 10
+"""So many of the seeds run in other processes too."""
+
 PROBES = 5
 RUNS_MAX = 300
 """To make a failing plan smaller."""
@@ -49,23 +60,57 @@ def simulate(
     seeds: int | Iterable[int] = 500,
     check: Check | None = None,
     operations: int = 40,
+    passive: bool = False,
 ) -> None:
     """Run `replicas` of a service, and `clients` that submit `operations` commands in all, once for
     each seed, each time with other commands and faults.
 
     `service` is the class (or a function that makes one), `commands(rng)` draws a command. `check`
     gets what the clients saw, and returns an explanation if something is wrong with it
-    (`linearizable(Model)` makes one). Whatever it says, all replicas must agree on every result.
+    (`linearizable(Model)` makes one). Whatever it says, all replicas must agree on every result and
+    on the state, and other processes with them. `passive`: as with `Replica(passive=True)`, the
+    primary alone carries out commands, as it likes; the others must have the state it came to.
     Raises `AssertionError`, whose first line says how to replay the seed that failed.
     """
     _check_numbers(clients=clients, replicas=replicas, operations=operations)
-    run = _Runs(service, check, _modules_of(service, commands))
-    for seed in replayed or (range(seeds) if isinstance(seeds, int) else seeds):
-        plan = draw_plan(seed, commands, clients, replicas, operations)
-        found = run.once(plan)
-        if found.violation:
-            small = _Shrinker(run, plan, found.violation).run()
-            raise AssertionError(_told(plan, small, run.once(small)))
+    chosen = replayed or (range(seeds) if isinstance(seeds, int) else seeds)
+    modules = _modules_of(service, commands)
+    runs = _Runs(service, check, modules, passive)
+    plans: list[Plan] = []
+    for seed in chosen:
+        plan = draw_plan(seed, commands, clients, replicas, operations, passive)
+        _run(plan, runs.once)
+        if len(plans) < ELSEWHERE:
+            plans.append(plan)
+    if not passive:
+        _run_elsewhere(service, modules, runs, plans)
+
+
+def _run_elsewhere(
+    service: MakeService, modules: Sequence[ModuleType], runs: _Runs, plans: Sequence[Plan]
+) -> None:
+    try:
+        with Elsewhere(service, modules) as others:
+            for plan in plans:
+                _run(plan, partial(runs.compared, others))
+    except CannotLoad as why:
+        warnings.warn(
+            "simulate: what differs between processes (the order of a set of text, for one) is not "
+            f"looked for, as another process does not find the service: {why}. Define it at the "
+            'top of a module, or of a program with if __name__ == "__main__":',
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def _run(plan: Plan, once: Once) -> None:
+    found = once(plan)
+    if found.violation:
+        small = _Shrinker(once, plan, found.violation).run()
+        again = once(small)
+        if not again.violation:  # it depends on what no seed decides, an address for instance
+            small, again = plan, found
+        raise AssertionError(_told(plan, small, again))
 
 
 def _check_numbers(**numbers: int) -> None:
@@ -76,11 +121,19 @@ def _check_numbers(**numbers: int) -> None:
 
 def _modules_of(*things: object) -> list[ModuleType]:
     """Where the user's code is: what it imported is guarded there, too."""
-    names = {getattr(thing, "__module__", "") for thing in things}
+    whole = [thing.func if isinstance(thing, partial) else thing for thing in things]
+    names = {getattr(thing, "__module__", "") for thing in whole}
     return [sys.modules[name] for name in sorted(names) if name in sys.modules]
 
 
-def draw_plan(seed: int, commands: Commands, clients: int, replicas: int, operations: int) -> Plan:
+def draw_plan(
+    seed: int,
+    commands: Commands,
+    clients: int,
+    replicas: int,
+    operations: int,
+    passive: bool = False,
+) -> Plan:
     draw = stream(seed, "commands")
     ops = [
         Op(draw.uniform(0, SPAN_S), draw.randrange(clients), commands(draw))
@@ -88,6 +141,8 @@ def draw_plan(seed: int, commands: Commands, clients: int, replicas: int, operat
     ]
     probes = tuple(commands(draw) for _ in range(PROBES))
     faults = draw_faults(stream(seed, "faults"), clients, replicas)
+    if passive:
+        faults += draw_strikes(stream(seed, "strikes"), STEPS * operations)
     return Plan(seed, replicas, clients, tuple(sorted(ops, key=_time)), faults, probes)
 
 
@@ -106,6 +161,19 @@ def draw_faults(draw: Random, clients: int, replicas: int) -> tuple[Fault, ...]:
     return tuple(sorted(faults, key=_time))
 
 
+def draw_strikes(draw: Random, steps: int) -> tuple[Fault, ...]:
+    """What befalls a replica at a step of the run, whatever time it is."""
+    return tuple(
+        Fault(
+            0.0,
+            draw.choice(("crash", "pause", "cut")),
+            f"{STEP}{draw.randint(1, steps)}",
+            draw.uniform(0.05, 2.0),
+        )
+        for _ in range(draw.randint(0, STRIKES_MAX))
+    )
+
+
 def _time(one: Op | Fault) -> float:
     return one.at
 
@@ -115,25 +183,33 @@ class _Found(NamedTuple):
     story: list[Line]
 
 
+Once = Callable[[Plan], _Found]
+
+
 class _Runs:
     def __init__(
-        self, service: MakeService, check: Check | None, modules: Sequence[ModuleType]
+        self,
+        service: MakeService,
+        check: Check | None,
+        modules: Sequence[ModuleType],
+        passive: bool,
     ) -> None:
         self._service = service
         self._check = check
         self._modules = modules
+        self._passive = passive
 
     def once(self, plan: Plan) -> _Found:
-        world = World(self._service, plan)
-        try:
-            with guarded(lambda: world.now, modules=self._modules) as guard:
-                world.refused = guard.refused
-                world.run()
-        except Violation as violation:
-            return _Found(str(violation), world.story)
-        finally:
-            world.close()
-        return _Found(self._checked(world.history), world.story)
+        ran = self._run(plan)
+        return _Found(ran.violation or self._checked(ran.history), ran.story)
+
+    def compared(self, others: Elsewhere, plan: Plan) -> _Found:
+        """With what the same run comes to in other processes; here it has no violation."""
+        ran = self._run(plan)
+        return _Found(elsewhere.difference(self._service, others.run(plan)), ran.story)
+
+    def _run(self, plan: Plan) -> Ran:
+        return run(self._service, plan, self._modules, self._passive)
 
     def _checked(self, history: list[Operation]) -> str:
         if self._check is None:
@@ -147,8 +223,8 @@ class _Runs:
 class _Shrinker:
     """Leaves out faults and commands, as long as it fails in the same way."""
 
-    def __init__(self, runs: _Runs, plan: Plan, violation: str) -> None:
-        self._runs = runs
+    def __init__(self, once: Once, plan: Plan, violation: str) -> None:
+        self._once = once
         self._plan = plan
         self._kind = _kind(violation)
         self._left = RUNS_MAX
@@ -175,7 +251,7 @@ class _Shrinker:
 
     def _still_fails(self, smaller: Plan) -> bool:
         self._left -= 1
-        violation = self._runs.once(smaller).violation
+        violation = self._once(smaller).violation
         if not violation or _kind(violation) != self._kind:
             return False
         self._plan = smaller

@@ -1,6 +1,7 @@
 """What the functions that leave a simulation do while a guard is in force: refuse, or simulate.
 
-`acts` lists the functions; `guard.py` puts the stand-ins in their places.
+`acts` lists the functions, and that of `surroundings.py` lists others; `guard.py` puts the
+stand-ins in their places.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.process import BaseProcess
 from random import Random
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
 from antiphon.sim.refusal import (
@@ -84,16 +85,26 @@ def _clock(read: Callable[[Guard], float]) -> Act:
 
 
 def _check_clock(guard: Guard, called: str) -> None:
-    if guard.deterministic and not _is_logging():
+    if guard.deterministic and not is_logging():
         raise refusal(called, CLOCK)
 
 
-def _is_logging() -> bool:
-    """Whether the logging package is the one that called the stand-in."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__") == __name__:
+_STAND_INS = (__name__, "antiphon.sim.surroundings")
+
+
+def caller() -> FrameType | None:
+    """Who called the stand-in."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") in _STAND_INS:
         frame = frame.f_back
-    return str(frame.f_globals.get("__name__")).split(".")[0] == "logging"
+    return frame
+
+
+def is_logging() -> bool:
+    """Whether the logging package is the one that called the stand-in."""
+    frame = caller()
+    name = "" if frame is None else str(frame.f_globals.get("__name__"))
+    return name.split(".")[0] == "logging"
 
 
 def _calendar(call: Call, seconds: float | None = None) -> Any:
