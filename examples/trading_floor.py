@@ -3,8 +3,8 @@
 Each desk is a program with a connection of its own. A broker asks all desks for a quote, and takes
 the best (`RpcDispatcher`, `RpcClient`). How many shares each desk has stands in a book of which
 every desk has a copy (`ReplicatedTable`). An order looks at quotes and book and then changes the
-book, so one is filled at a time (`Lock`); who leaves with the lock in its hands loses it. The
-numbers of the orders are those of the lock's grants, and so grow whatever happens.
+book, so one is filled at a time (`Lock`); who leaves with the lock in its hands loses it. Orders
+are numbered (`Counter`).
 
     London quotes 103, Paris 101, Tokyo 102
     order 1: 60 shares from Paris at 101
@@ -12,7 +12,7 @@ numbers of the orders are those of the lock's grants, and so grow whatever happe
     order 2: 60 shares from Tokyo at 102
     London begins an order, and is switched off
     Paris quotes 101, Tokyo 102
-    order 4: 30 shares from Paris at 101
+    order 3: 30 shares from Paris at 101
     London is back, and has the book: London 100, Paris 10, Tokyo 40
 """
 
@@ -20,7 +20,7 @@ import sys
 from types import TracebackType
 
 import antiphon
-from antiphon.blocks import Lock, ReplicatedTable, RpcClient, RpcDispatcher
+from antiphon.blocks import Counter, Lock, ReplicatedTable, RpcClient, RpcDispatcher
 
 
 class Quotes:
@@ -43,6 +43,7 @@ class Desk:
         self._ctx = antiphon.connect(url)
         self.book = ReplicatedTable(self._ctx, "floor.book", name=name)
         self.order = Lock(self._ctx, "floor.order", name=name)
+        self.orders = Counter(self._ctx, "floor.orders", name=name)
         self.book.replace(name, None, 100)  # unless it was here before
         self._quotes = RpcDispatcher(
             self._ctx, "floor.quotes", Quotes(name, price, self.book), name=name
@@ -76,7 +77,8 @@ def ask(broker: RpcClient, shares: int) -> dict[str, int]:
 
 
 def fill(desk: Desk, broker: RpcClient, shares: int) -> None:
-    with desk.order.hold(timeout=10) as number:
+    with desk.order.hold(timeout=10):
+        number = desk.orders.add()
         prices = ask(broker, shares)
         best = min(prices, key=lambda name: prices[name])
         desk.book[best] = desk.book.get(best) - shares

@@ -135,6 +135,7 @@ def test_the_names_of_the_building_blocks_are_these() -> None:
         "ReplicatedTable",
         "RpcClient",
         "RpcDispatcher",
+        "Semaphore",
         "ServiceClient",
         "Target",
         "TooFewRepliesError",

@@ -3,6 +3,8 @@
 python member_program.py count URL NAME    a replica of a counter; in the end it says its value
 python member_program.py echo URL NAME     replies with what it is asked; asked for its own
                                            name, it never does
+python member_program.py lock URL NAME     takes a lock again and again, and writes into the file
+                                           `book` when it is in and out, and with which fence
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import threading
 from typing import Any
 
 import antiphon
-from antiphon.blocks import Counter, MessageDispatcher
+from antiphon.blocks import Counter, Lock, MessageDispatcher
 
 
 def say(what: str) -> None:
@@ -39,11 +41,20 @@ def echo(ctx: antiphon.Context, name: str, stop: threading.Event) -> None:
         stop.wait()
 
 
+def lock(ctx: antiphon.Context, name: str, stop: threading.Event) -> None:
+    say("joined")
+    with open("book", "a", buffering=1) as book:
+        while not stop.is_set():
+            with Lock(ctx, "lock") as one:
+                book.write(f"in {name} {one.fence}\n")
+                book.write(f"out {name} {one.fence}\n")
+
+
 def main(role: str, url: str, name: str) -> None:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     with antiphon.connect(url) as ctx:
-        {"count": count, "echo": echo}[role](ctx, name, stop)
+        {"count": count, "echo": echo, "lock": lock}[role](ctx, name, stop)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 
@@ -49,6 +50,7 @@ class Programs:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                cwd=self._folder,
             )
         self.wait_for(name, "joined", times + 1)
 
@@ -176,3 +178,49 @@ def test_a_call_to_all_returns_without_who_is_killed(cluster: Cluster, tmp_path:
             programs.wait_for(gone, "hangs")
             programs.kill(gone)
             assert heard(waiting, 1) == [dict.fromkeys(left, gone)]
+
+
+def lines_of(book: Path) -> list[list[str]]:
+    return [line.split() for line in book.read_text().splitlines()] if book.exists() else []
+
+
+@pytest.mark.timeout(180)
+def test_a_lock_has_one_holder_while_holders_and_servers_are_killed(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Each joins for its `with` block and leaves with it, so that the group is often empty."""
+    book = tmp_path / "book"
+
+    def goes_on(programs: Programs, times: int = 40) -> None:
+        goal = len(lines_of(book)) + times
+        said = [programs.said(name, "")[-5:] for name in NAMES]
+        cluster.wait_until(lambda: len(lines_of(book)) >= goal, f"{goal} lines; they say {said}")
+
+    with Programs(cluster, tmp_path, "lock") as programs:
+        for name in NAMES:
+            programs.start(name)
+        goes_on(programs)
+        for name in ("one", "two"):
+            programs.kill(name)
+            goes_on(programs)
+            programs.start(name)
+        leader = cluster.leader()
+        cluster.kill(leader)
+        goes_on(programs)
+        cluster.start(leader)
+        programs.kill("three")
+        goes_on(programs)
+        for name in ("one", "two"):
+            programs.end(name)
+
+    lines = lines_of(book)
+    fences = [int(fence) for what, _, fence in lines if what == "in"]
+    assert fences == sorted(set(fences))
+    overlapping = [
+        (before, after)
+        for before, after in pairwise(lines)
+        if before[0] == "in" and after != ["out", *before[1:]]
+    ]
+    assert len(overlapping) <= 3, overlapping  # those who were killed inside
+    outs = [line[1:] for line in lines if line[0] == "out"]
+    assert all(["in", *out] == lines[lines.index(["out", *out]) - 1] for out in outs)

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from antiphon import View
-from antiphon.blocks import Barrier, Counter, LeaderElection, Lock
+from antiphon.blocks import Barrier, Counter, LeaderElection, Lock, Semaphore
 from antiphon.blocks.coordinating import (
     BarrierService,
     CounterService,
     ElectionService,
     LockService,
+    SemaphoreService,
 )
 from antiphon.blocks.service import ReplicatedService
 from antiphon.blocks.serving import ServiceBlock
@@ -36,7 +37,9 @@ def start(connect: Connect) -> Iterator[Start]:
     with ExitStack() as stack:
 
         def start(kind: Any, name: str | None = None, *arguments: Any) -> Any:
-            return stack.enter_context(kind(connect(), GROUP, *arguments, name=name))
+            made = kind(connect(), GROUP, *arguments, name=name)
+            stack.callback(made.close)
+            return made
 
         yield start
 
@@ -85,10 +88,10 @@ def lock_of(*members: str) -> LockService:
 def test_a_lock_has_one_holder_and_is_granted_in_order() -> None:
     lock = lock_of("ann", "bob")
     for member, wish in (("ann", "1"), ("bob", "1"), ("ann", "2")):
-        lock.apply(("acquire", member, wish))
+        lock.apply(("acquire", member, wish, 0))
     fences = []
     for member, wish in (("ann", "1"), ("bob", "1"), ("ann", "2")):
-        holders = [one for one in lock.line if lock.holds(*one)]
+        holders = [one[:2] for one in lock.line if lock.holds(*one[:2])]
         assert holders == [(member, wish)]
         fences.append(lock.holds(member, wish))
         assert lock.apply(("release", member, wish)) is True
@@ -99,8 +102,8 @@ def test_a_lock_has_one_holder_and_is_granted_in_order() -> None:
 def test_a_wish_that_is_given_up_is_not_granted() -> None:
     lock = lock_of("ann", "bob", "cid")
     for member in ("ann", "bob", "cid"):
-        lock.apply(("acquire", member, "1"))
-    assert lock.apply(("release", "bob", "1")) is False  # the holder is still the same
+        lock.apply(("acquire", member, "1", 0))
+    assert lock.apply(("release", "bob", "1")) is False  # it was not the holder
     assert lock.holds("ann", "1") == lock.fence == 1
     lock.apply(("release", "ann", "1"))
     assert lock.holds("cid", "1") == 2
@@ -108,8 +111,8 @@ def test_a_wish_that_is_given_up_is_not_granted() -> None:
 
 def test_a_holder_that_has_left_makes_room_and_the_fence_grows() -> None:
     lock = lock_of("ann", "bob")
-    lock.apply(("acquire", "ann", "1"))
-    lock.apply(("acquire", "bob", "1"))
+    lock.apply(("acquire", "ann", "1", 0))
+    lock.apply(("acquire", "bob", "1", 0))
     lock.viewed(("bob",))
     assert lock.holds("bob", "1") == 2
     lock.viewed(("bob", "cid"))
@@ -118,19 +121,19 @@ def test_a_holder_that_has_left_makes_room_and_the_fence_grows() -> None:
 
 def test_a_wish_of_somebody_who_was_removed_before_it_came_is_not_granted() -> None:
     lock = lock_of("bob")
-    lock.apply(("acquire", "ann", "1"))
-    lock.apply(("acquire", "bob", "1"))
+    lock.apply(("acquire", "ann", "1", 0))
+    lock.apply(("acquire", "bob", "1", 0))
     assert lock.holds("bob", "1") == 1
 
 
 def test_a_new_replica_knows_the_line_and_the_fence() -> None:
     lock = lock_of("ann", "bob")
     for member in ("ann", "bob"):
-        lock.apply(("acquire", member, "1"))
+        lock.apply(("acquire", member, "1", 0))
     lock.apply(("release", "ann", "1"))
     other = copied(lock, LockService())
     for one in (lock, other):
-        one.apply(("acquire", "ann", "2"))
+        one.apply(("acquire", "ann", "2", 0))
         one.viewed(("ann",))
         assert one.holds("ann", "2") == 3
     assert other.snapshot() == lock.snapshot()
@@ -142,8 +145,8 @@ def test_a_new_replica_does_not_take_the_lock_from_who_came_after_it() -> None:
     for view in (View(1, ("ann",)), View(2, ("ann", "new")), View(3, ("ann", "new", "cid"))):
         list(old.viewed(view, 0.0))
     lock = old.replica.service
-    lock.apply(("acquire", "cid", "1"))
-    lock.apply(("acquire", "new", "1"))
+    lock.apply(("acquire", "cid", "1", 0))
+    lock.apply(("acquire", "new", "1", 0))
     new.restore(old.snapshot())
     list(new.viewed(View(2, ("ann", "new")), 0.0))
     service = new.replica.service
@@ -211,8 +214,8 @@ def test_who_leaves_or_is_removed_holds_nothing_any_more(start: Start, connect: 
     until(lambda: not bob.held)
     with pytest.raises(IllegalStateError, match="bob is no member of the group any more"):
         bob.release()
-    with pytest.raises(IllegalStateError, match="bob is no member of the group any more"):
-        bob.acquire()
+    cid.release()
+    assert bob.acquire(PATIENCE_S) > 3  # it has joined again
 
 
 def test_who_waits_and_is_closed_is_told(start: Start) -> None:
@@ -285,6 +288,167 @@ def test_who_comes_later_waits_for_the_holder(start: Start) -> None:
     assert bob.acquire(PATIENCE_S) > 1  # the wish that it gave up may have been granted in between
 
 
+# -- Lock: its own `with` block --------------------------------------------------------------------
+
+
+def test_a_with_block_holds_the_lock(connect: Connect) -> None:
+    """Made anew each time, as one object of several threads, and again and again."""
+    shared, contexts = Lock(connect(), GROUP), [connect(), connect()]
+    inside: list[int] = []
+    seen: list[tuple[int, int]] = []
+
+    def work(new_lock: Callable[[], Lock]) -> None:
+        for _ in range(3):
+            with new_lock() as lock:
+                inside.append(lock.fence)
+                seen.append((len(inside), lock.fence))
+                assert lock.held
+                inside.remove(lock.fence)
+
+    made: list[Callable[[], Lock]] = [lambda c=ctx: Lock(c, GROUP) for ctx in contexts]
+    working = [in_thread(lambda one=new: work(one)) for new in [*made, *[lambda: shared] * 2]]
+    assert [heard(done, 1) for done in working] == [[None]] * 4
+    assert {number for number, _ in seen} == {1}
+    fences = [fence for _, fence in seen]
+    assert fences == sorted(set(fences))  # though the group may have been empty in between
+    assert len(fences) == 12
+    assert not shared.is_member
+
+
+def test_a_with_block_waits_for_the_lock_and_leaves_the_group(start: Start) -> None:
+    ann, bob = start(Lock, "ann"), start(Lock, "bob")
+    ann.acquire()
+    entering = in_thread(bob.__enter__)
+    waits_in_line(ann, 2)
+    assert entering.empty()
+    ann.release()
+    assert heard(entering, 1) == [bob]
+    assert bob.held
+    bob.__exit__(None, None, None)
+    waits_in_line(ann, 0)
+    until(lambda: ann.view.members == ("ann",))
+
+
+def test_the_fence_grows_over_a_group_that_was_empty_in_between(connect: Connect) -> None:
+    ctx, fences = connect(), []
+
+    def wait_and_close(lock: Lock) -> None:
+        fences.append(lock.acquire())
+        lock.close()
+
+    for _ in range(3):
+        with Lock(ctx, GROUP) as first:
+            fences.append(first.fence)
+            waiting = [in_thread(lambda: wait_and_close(Lock(ctx, GROUP))) for _ in range(3)]
+            waits_in_line(first, 4)
+        assert [heard(done, 1) for done in waiting] == [[None]] * 3
+    assert fences == sorted(set(fences))
+    assert len(fences) == 12
+
+
+def test_who_loses_the_lock_in_its_with_block_is_told(start: Start, connect: Connect) -> None:
+    ann, outside = start(Lock, "ann"), connect()
+
+    def lose(then: Exception | None = None) -> None:
+        remove(outside, GROUP, "ann")
+        until(lambda: not ann.held)
+        if then is not None:
+            raise then
+
+    with pytest.raises(IllegalStateError, match="the Lock was lost before it was released"), ann:
+        lose()
+    with pytest.raises(ZeroDivisionError), ann:  # it joins again; and the block's error counts
+        lose(ZeroDivisionError())
+    with ann:
+        assert ann.held
+        ann.close()
+    with pytest.raises(IllegalStateError, match="the Lock was closed: make another one"), ann:
+        pass
+
+
+def test_who_is_interrupted_at_a_with_block_leaves(start: Start, connect: Connect) -> None:
+    ann = start(Lock, "ann")
+    ann.acquire()
+    ctx = connect()
+    bob = Lock(ctx, GROUP, name="bob")
+    entering = in_thread(bob.__enter__)
+    waits_in_line(ann, 2)
+    ctx.close()
+    (error,) = heard(entering, 1)
+    assert isinstance(error, IllegalStateError)
+    waits_in_line(ann, 1)
+    assert not bob._inside
+
+
+def test_a_lock_that_nobody_has_is_acquired_without_waiting(start: Start) -> None:
+    ann = start(Lock)
+    assert ann.acquire(timeout=0) == ann.fence == 1
+    ann.release()
+    assert ann.fence == 0
+
+
+def test_a_thread_releases_what_it_has_acquired_itself(start: Start) -> None:
+    semaphore = start(Semaphore, None, 2)
+    own = semaphore.acquire()
+    done = in_thread(semaphore.acquire)
+    assert heard(done, 1) == [own + 1]
+    assert semaphore.fence == own
+    semaphore.release()
+    assert semaphore.fence == own + 1  # that of the other thread is left, and any may release it
+    semaphore.release()
+    assert not semaphore.held
+
+
+# -- Semaphore -------------------------------------------------------------------------------------
+
+
+def test_a_semaphore_has_so_many_holders() -> None:
+    semaphore = SemaphoreService(2)
+    semaphore.viewed(("ann", "bob", "cid"))
+    for member in ("ann", "bob", "cid"):
+        semaphore.apply(("acquire", member, "1", 10))
+    other = copied(semaphore, SemaphoreService(2))
+    for one in (semaphore, other):
+        assert [one.holds(member, "1") for member in ("ann", "bob", "cid")] == [11, 12, 0]
+        assert one.apply(("release", "bob", "1")) is True
+        assert [one.holds(member, "1") for member in ("ann", "bob", "cid")] == [11, 0, 13]
+        one.viewed(("bob", "cid"))
+        one.apply(("acquire", "bob", "2", 20))
+        assert [one.holds("cid", "1"), one.holds("bob", "2")] == [13, 21]
+    with pytest.raises(ValueError, match="has 2 permits, not 1"):
+        copied(semaphore, LockService())
+    for permits in (0, -1, True, "2"):
+        with pytest.raises(ValueError, match="at least one permit"):
+            SemaphoreService(permits)  # type: ignore[arg-type]
+
+
+def test_a_semaphore_among_members(connect: Connect) -> None:
+    contexts = [connect() for _ in range(4)]
+    inside, seen, free = [0], [], threading.Lock()
+
+    def work(ctx: Any) -> None:
+        for _ in range(3):
+            with Semaphore(ctx, GROUP, 2) as semaphore:
+                with free:
+                    inside[0] += 1
+                    seen.append(inside[0])
+                assert semaphore.held
+                with free:
+                    inside[0] -= 1
+
+    for done in [in_thread(lambda one=ctx: work(one)) for ctx in contexts]:
+        assert heard(done, 1) == [None]
+    assert len(seen) == 12
+    assert set(seen) <= {1, 2}
+    third = Semaphore(contexts[2], GROUP, 2)
+    with (
+        Semaphore(contexts[0], GROUP, 2),
+        Semaphore(contexts[1], GROUP, 2),
+        pytest.raises(TimeoutError, match="not granted within 0 s: others hold it"),
+    ):
+        third.acquire(0)
+
+
 # -- Election --------------------------------------------------------------------------------------
 
 
@@ -340,6 +504,37 @@ def test_a_leader_that_resigns_lets_another_one_lead(start: Start) -> None:
     assert (cid.leader, cid.term) == ("bob", 2)
     with pytest.raises(TimeoutError):
         cid.wait_to_lead(0.05)
+
+
+def test_a_with_block_of_an_election_begins_when_this_one_leads(
+    connect: Connect,
+) -> None:
+    ann, bob = (LeaderElection(connect(), GROUP, name=name) for name in ("ann", "bob"))
+    for leader, other in ((ann, bob), (bob, ann)) * 2:
+        with leader:
+            assert leader.is_leader
+            entering = in_thread(other.__enter__)
+            until(lambda: len(leader.view.members) == 2)  # noqa: B023
+            assert entering.empty()
+        assert heard(entering, 1) == [other]
+        assert (other.is_leader, leader.is_member) == (True, False)
+        other.__exit__(None, None, None)
+
+
+def test_a_leader_that_is_removed_in_its_with_block_is_told(start: Start, connect: Connect) -> None:
+    ann, outside = start(LeaderElection, "ann"), connect()
+
+    def lose() -> None:
+        remove(outside, GROUP, "ann")
+        until(lambda: not ann.is_leader)
+
+    with pytest.raises(IllegalStateError, match="the LeaderElection was lost"), ann:
+        lose()
+    with ann:
+        assert ann.is_leader
+        ann.close()
+    with pytest.raises(IllegalStateError, match="was closed: make another one"), ann:
+        pass
 
 
 def test_a_leader_that_was_removed_does_not_lead(start: Start, connect: Connect) -> None:

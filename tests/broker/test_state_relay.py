@@ -113,8 +113,9 @@ def test_a_request_that_still_stands_is_told_again_as_it_is() -> None:
     """All was sent before the provider left, and nobody else can be asked."""
     h, a, b = house()
     a.say(publish(A, 4, 2, G))
-    a.say(cw.Control(2, cw.Leave(7)))
     before = expects(b)[-1]
+    a.say(cw.Ack(1, (cw.AckRow(7, 0, 0, event=before.serial),)))
+    a.say(cw.Control(2, cw.Leave(7)))
     b.lose()
     again = h.connect(3)
     again.attach(B, 2)

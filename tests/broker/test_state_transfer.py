@@ -275,12 +275,31 @@ def test_a_provider_that_never_comes_back_is_not_waited_for_longer_than_its_leas
     assert does_without(r, "b")
 
 
+def has_sent(r: Rig, provider: int) -> None:
+    """All that it was asked for so far."""
+    r.ack(provider, cw.AckRow(1, 0, 0, event=r.broker.groups[G].serial))
+
+
+@pytest.mark.parametrize("goodbye", [cw.Leave(1), cw.CloseConsumer(1), cw.CloseSession()])
+def test_a_state_that_the_last_provider_has_not_sent_when_it_leaves_is_lost_at_once(
+    goodbye: cw.Body,
+) -> None:
+    r = rig(A, B, C)
+    join(r, A, "a")
+    join(r, B, "b")
+    join(r, C, "c")
+    r.ask(A, goodbye)
+    assert does_without(r, "b")
+    assert requests(r)[-1] == (("b",), ("c",), 0)
+
+
 def test_what_was_sent_before_the_last_provider_left_may_still_arrive() -> None:
     r = rig(A, B)
     join(r, A, "a")
     join(r, B, "b")
     request = member(r, "b").request
     r.publish(A, G)
+    has_sent(r, A)
     r.close(A)
     assert member(r, "b").request == request
     assert r.subscription(B, 1).floor == 0
@@ -291,6 +310,7 @@ def test_what_does_not_arrive_after_the_last_provider_left_is_lost() -> None:
     r = rig(A, B)
     join(r, A, "a")
     join(r, B, "b")
+    has_sent(r, A)
     r.close(A)
     r.publish(B, G, 2)
     assert not does_without(r, "b")
@@ -304,6 +324,7 @@ def test_two_who_wait_for_one_that_is_gone_do_not_wait_for_each_other() -> None:
     join(r, A, "a")
     join(r, B, "b")
     join(r, C, "c")
+    has_sent(r, A)
     r.close(A)
     r.ask(B, cw.AskState(1, member(r, "b").request))  # c may yet have got it
     assert requests(r)[-1][0] == ("a",)
@@ -318,6 +339,7 @@ def test_who_joins_while_all_others_wait_does_not_pass_for_one_that_has_the_stat
     r = rig(A, B, C)
     join(r, A, "a")
     join(r, B, "b")
+    has_sent(r, A)
     r.close(A)
     assert join(r, C, "c")
     assert requests(r)[-1] == (("a",), ("b",), 0)

@@ -10,6 +10,7 @@ from antiphon.blocks.coordinating import (
     CounterService,
     ElectionService,
     LockService,
+    SemaphoreService,
 )
 from antiphon.blocks.table import TableService
 from antiphon.sim import linearizable, simulate
@@ -70,9 +71,11 @@ def test_a_counter() -> None:
 
 def test_a_lock_whose_holders_leave() -> None:
     def commands(draw: Random) -> Any:
-        return draw.choice(["acquire", "release"]), draw.choice(MEMBERS), draw.choice("12")
+        wish = draw.choice(MEMBERS), draw.choice("12")
+        return ("acquire", *wish, draw.randrange(9)) if draw.random() < 0.5 else ("release", *wish)
 
     simulate(LockService, commands=commands, seeds=SEEDS)
+    simulate(partial(SemaphoreService, 2), commands=commands, seeds=SEEDS)
 
 
 def test_an_election() -> None:

@@ -6,7 +6,7 @@ threads and one with asyncio; and little enough code to be read, and written ane
 
 from antiphon.blocks import aio
 from antiphon.blocks.calls import ALL, FIRST, MAJORITY, NONE
-from antiphon.blocks.coordinating import Barrier, Counter, LeaderElection, Lock
+from antiphon.blocks.coordinating import Barrier, Counter, LeaderElection, Lock, Semaphore
 from antiphon.blocks.dispatching import MessageDispatcher, RpcClient, RpcDispatcher
 from antiphon.blocks.errors import RemoteError, TooFewRepliesError
 from antiphon.blocks.hosting import GroupClient
@@ -39,6 +39,7 @@ __all__ = [
     "ReplicatedTable",
     "RpcClient",
     "RpcDispatcher",
+    "Semaphore",
     "ServiceClient",
     "Target",
     "TooFewRepliesError",

@@ -1,25 +1,39 @@
-"""Counter, lock, leader election and barrier, each a small replicated service.
+"""Counter, semaphore, lock, leader election and barrier, each a small replicated service.
 
 Those that belong to a member end with it: who leaves the group or is removed from it holds no lock,
 is not the leader, and does not stand at a barrier. A process that was only taken for dead finds out
 when it asks next; what a lock protects should look at its `fence`, which grows with every grant.
+
+It does so also when all have left between two grants, and the state of the group begins anew: each
+wish has a floor, how many messages the cluster had accepted when its member joined, and its fence
+is above that. Every grant is of a wish, which is a message too: so no fence is above the number of
+messages, and no later floor is below an earlier fence.
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
 import antiphon
 from antiphon.api.waiting import Deadline
 from antiphon.blocks.hosting import TIMEOUT_S
 from antiphon.blocks.service import ReplicatedService
-from antiphon.blocks.serving import Replica
-from antiphon.errors import JMSError
+from antiphon.blocks.serving import AnyService, Replica
+from antiphon.errors import IllegalStateError, JMSError, OutcomeUnknownError
 from antiphon.formats import values
+
+logger = logging.getLogger("antiphon.blocks")
+
+ASK_S = 1.0
+"""So long the group may take to say that something is not granted, however short the timeout."""
+
+REMOVED = "this member was removed from the group, and has joined it again"
 
 
 class CounterService(ReplicatedService):
@@ -64,75 +78,209 @@ class Counter(Replica[CounterService]):
         return self.add(0)
 
 
-class LockService(ReplicatedService):
-    """Who waits stands in a line; the first one holds the lock."""
+class SemaphoreService(ReplicatedService):
+    """Who waits stands in a line; the first ones in it hold a permit each."""
 
-    def __init__(self) -> None:
+    def __init__(self, permits: int) -> None:
+        if type(permits) is not int or permits < 1:
+            raise ValueError(f"a semaphore needs at least one permit, not {permits!r}")
+        self.permits = permits
         self.members: tuple[str, ...] = ()
-        self.line: list[tuple[str, str]] = []  # member, and which of its wishes
-        self.fence = 0  # how often it was granted
+        self.line: list[tuple[str, str, int]] = []  # member, which of its wishes, and its floor
+        self.fences: list[int] = []  # of the first ones in the line, who hold a permit
+        self.fence = 0  # the last one
 
     def apply(self, command: Any) -> bool:
         match command:
-            case ("acquire", str(member), str(wish)):
+            case ("acquire", str(member), str(wish), int(floor)):
                 if member not in self.members:  # it was on its way when its member was removed
                     return False
-                self.line.append((member, wish))
-                self.fence += len(self.line) == 1
+                self.line.append((member, wish, floor))
+                self._grant()
                 return True
             case ("release", str(member), str(wish)):
-                return self._without(lambda one: one != (member, wish))
+                held = self.holds(member, wish) > 0
+                self._without(lambda one: one[:2] != (member, wish))
+                return held
         raise ValueError(f"a lock does not know {command!r}")
 
     def viewed(self, members: tuple[str, ...]) -> None:
         self.members = members
         self._without(lambda one: one[0] in members)
 
-    def _without(self, stays: Callable[[tuple[str, str]], bool]) -> bool:
-        """Returns whether the lock has another holder now, or none."""
-        holder = self.line[:1]
+    def _without(self, stays: Callable[[tuple[str, str, int]], bool]) -> None:
+        granted = self.line[: len(self.fences)]
+        self.fences = [fence for one, fence in zip(granted, self.fences, strict=True) if stays(one)]
         self.line = [one for one in self.line if stays(one)]
-        changed = self.line[:1] != holder
-        self.fence += changed and bool(self.line)
-        return changed
+        self._grant()
+
+    def _grant(self) -> None:
+        for _, _, floor in self.line[len(self.fences) : self.permits]:
+            self.fence = max(self.fence, floor) + 1
+            self.fences.append(self.fence)
 
     def holds(self, member: str, wish: str) -> int:
-        """The fence, if this is who holds it; otherwise 0."""
-        return self.fence if self.line[:1] == [(member, wish)] else 0
+        """The fence, if this is one of those who hold a permit; otherwise 0."""
+        for one, fence in zip(self.line, self.fences, strict=False):
+            if one[:2] == (member, wish):
+                return fence
+        return 0
 
     def snapshot(self) -> bytes:
-        return values.encode((self.members, self.line, self.fence))
+        return values.encode((self.permits, self.members, self.line, self.fences, self.fence))
 
     def restore(self, data: bytes) -> None:
-        self.members, self.line, self.fence = values.decode(data)
+        permits, self.members, self.line, self.fences, self.fence = values.decode(data)
+        if permits != self.permits:
+            raise ValueError(
+                f"the semaphore of this group has {permits} permits, not {self.permits}: all who "
+                "use it must give the same number"
+            )
 
 
-class Lock(Replica[LockService]):
-    """Held by one at a time, of all processes and threads that have this lock; granted in the order
-    in which they asked."""
+class LockService(SemaphoreService):
+    """A semaphore with one permit."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+
+class Grant(NamedTuple):
+    """A permit that is held here."""
+
+    owner: Any  # the thread, or task, that asked for it
+    wish: str
+    fence: int
+
+
+def last_of(grants: list[Grant], owner: Any) -> Grant | None:
+    """That of a thread or task; if it has none, that of another one."""
+    own = [one for one in grants if one.owner == owner]
+    return (own or grants)[-1] if grants else None
+
+
+def not_granted(timeout: float | None) -> TimeoutError:
+    return TimeoutError(f"it was not granted within {timeout:g} s: others hold it")
+
+
+def lost(what: Any, why: object) -> IllegalStateError:
+    return IllegalStateError(
+        f"the {type(what).__name__} was lost before it was released, and others may have had it "
+        f"since: {why}"
+    )
+
+
+class Entered(Replica[AnyService]):
+    """A block that can be entered more than once: the `with` block that leaves it last leaves the
+    group, and who enters it then joins again. So the group may be empty at any time, and who joins
+    while the last one leaves begins anew."""
+
+    _begins_anew = True
 
     def __init__(
-        self, ctx: antiphon.Context, group: antiphon.Topic | str, *, name: str | None = None
+        self,
+        ctx: antiphon.Context,
+        group: antiphon.Topic | str,
+        new_service: Callable[[], AnyService],
+        *,
+        name: str | None,
     ) -> None:
-        super().__init__(ctx, group, LockService(), name=name)
-        self._held: list[str] = []
-        self._own = threading.Lock()
+        self._given = ctx, group, new_service, name
+        self._door = threading.Lock()  # who joins, leaves and is inside
+        self._inside = 0
+        self._closed = False
+        self._join()
+
+    def _join(self) -> None:
+        ctx, group, new_service, name = self._given
+        super().__init__(ctx, group, new_service(), name=name)
+
+    def _come_in(self) -> None:
+        with self._door:
+            if self._closed:
+                raise IllegalStateError(f"the {type(self).__name__} was closed: make another one")
+            if not self._inside and not self.is_member:
+                super().close()
+                self._join()
+            self._inside += 1
+
+    def _go_out(self) -> None:
+        with self._door:
+            self._inside -= 1
+
+    def _leave(self) -> None:
+        """At the end of a `with` block, unless others here are inside."""
+        with self._door:
+            if not self._inside:
+                super().close()
+
+    def close(self) -> None:
+        """Leave the group for good, and with it what is held here."""
+        with self._door:
+            self._closed = True
+            super().close()
+
+
+class Semaphore(Entered[SemaphoreService]):
+    """A number of permits for all processes and threads that have this semaphore; granted in the
+    order in which they asked."""
+
+    def __init__(
+        self,
+        ctx: antiphon.Context,
+        group: antiphon.Topic | str,
+        permits: int,
+        *,
+        name: str | None = None,
+    ) -> None:
+        self._grants: list[Grant] = []
+        self._own = threading.Lock()  # guards the grants
+        super().__init__(ctx, group, lambda: SemaphoreService(permits), name=name)
+
+    def __enter__(self) -> Self:
+        try:
+            self.acquire()
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if not self._closed:  # that has released it, too
+                self._release_after(error)
+        finally:
+            self._leave()
 
     def acquire(self, timeout: float | None = None) -> int:
-        """Returns the fence, which is greater than that of everybody who held it before;
-        `TimeoutError` if it was not granted in time."""
+        """Returns the fence, which is greater than that of everybody to whom it was granted
+        before; `TimeoutError` if it was not granted in time. With 0 it is asked for, and not
+        waited for."""
         deadline, wish = Deadline(timeout), secrets.token_hex(8)
+        self._come_in()
         try:
-            self.call(("acquire", self.name, wish), timeout)
-            fence = self.wait_until(lambda lock: lock.holds(self.name, wish), deadline.left())
+            fence = self._granted(wish, deadline)
         except BaseException as error:
             self._give_up(wish)
+            self._go_out()
             if isinstance(error, TimeoutError) and deadline.left() == 0:
-                raise TimeoutError(f"the lock was not granted within {timeout:g} s") from None
+                raise not_granted(timeout) from None
             raise
         with self._own:
-            self._held.append(wish)
-        return int(fence)
+            self._grants.append(Grant(threading.get_ident(), wish, fence))
+        return fence
+
+    def _granted(self, wish: str, deadline: Deadline) -> int:
+        left = deadline.left()
+        asking = None if left is None else max(left, ASK_S)
+        floor = self._host.joined_at(asking)
+        self.call(("acquire", self.name, wish, floor), asking)
+        return int(self.wait_until(lambda lock: lock.holds(self.name, wish), deadline.left()))
 
     def _give_up(self, wish: str) -> None:
         """A wish that nobody waits for must not be granted, whenever it gets to its place."""
@@ -140,30 +288,72 @@ class Lock(Replica[LockService]):
             self.post(("release", self.name, wish))
 
     def release(self) -> None:
-        """Any thread may do so. Raises `RuntimeError` if it is not held here, `IllegalStateError`
-        if it no longer is because this member was removed."""
+        """Release what this thread has acquired; if it has not, what another one here has. Raises
+        `RuntimeError` if nothing is held here, `IllegalStateError` if it was lost before."""
         with self._own:
-            if not self._held:
-                raise RuntimeError("the lock is not held here")
-            wish = self._held.pop()
-        self.call(("release", self.name, wish))
+            grant = last_of(self._grants, threading.get_ident())
+            if grant is None:
+                raise RuntimeError(f"the {type(self).__name__} is not held here")
+            self._grants.remove(grant)
+        try:
+            if not self.call(("release", self.name, grant.wish)):
+                raise lost(self, REMOVED)
+        except (IllegalStateError, OutcomeUnknownError) as error:
+            if self.is_member:
+                raise
+            raise lost(self, error) from None
+        finally:
+            self._go_out()
 
     @property
     def held(self) -> bool:
         """Whether it is still held here, as far as this replica knows."""
         with self._own:
-            wishes = list(self._held)
+            wishes = [one.wish for one in self._grants]
         held = self.look(lambda lock: any(lock.holds(self.name, wish) for wish in wishes))
         return bool(held) and self.is_member
 
+    @property
+    def fence(self) -> int:
+        """That with which this thread, or another one here, was granted it last and has not
+        released it; 0 if there is none."""
+        with self._own:
+            grant = last_of(self._grants, threading.get_ident())
+        return grant.fence if grant is not None else 0
+
     @contextmanager
     def hold(self, timeout: float | None = None) -> Iterator[int]:
-        """Hold it for a `with` block, which gets the fence."""
+        """Hold it for a `with` block, which gets the fence, and stay in the group afterwards."""
         fence = self.acquire(timeout)
         try:
             yield fence
-        finally:
+        except BaseException as error:
+            self._release_after(error)
+            raise
+        self._release_after(None)
+
+    def _release_after(self, error: BaseException | None) -> None:
+        """That it was lost is what the block raises, unless that has an error of its own."""
+        try:
             self.release()
+        except (JMSError, RuntimeError) as problem:
+            if error is None:
+                raise
+            logger.warning("%s", problem)
+
+
+class Lock(Semaphore):
+    """Held by one at a time, of all processes and threads that have this lock; granted in the order
+    in which they asked.
+
+        with Lock(ctx, "printer") as lock:     # waits until it is held
+            ...
+    """
+
+    def __init__(
+        self, ctx: antiphon.Context, group: antiphon.Topic | str, *, name: str | None = None
+    ) -> None:
+        super().__init__(ctx, group, 1, name=name)
 
 
 class ElectionService(ReplicatedService):
@@ -235,13 +425,41 @@ class Leading:
         return int(self.look(lambda election: election.terms))
 
 
-class LeaderElection(Replica[ElectionService], Leading):
-    """One of the members leads; when it goes, the next one does."""
+class LeaderElection(Entered[ElectionService], Leading):
+    """One of the members leads; when it goes, the next one does.
+
+        with LeaderElection(ctx, "boss") as election:     # waits until this one leads
+            ...
+
+    Who only wants to know who leads makes one, and looks at `leader`.
+    """
 
     def __init__(
         self, ctx: antiphon.Context, group: antiphon.Topic | str, *, name: str | None = None
     ) -> None:
-        super().__init__(ctx, group, ElectionService(), name=name)
+        super().__init__(ctx, group, ElectionService, name=name)
+
+    def __enter__(self) -> Self:
+        self._come_in()
+        try:
+            self.wait_to_lead()
+        except BaseException:
+            self._go_out()
+            self._leave()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        was_lost = not (self.is_member or self._closed)
+        self._go_out()
+        self._leave()
+        if was_lost and error is None:
+            raise lost(self, "this member was removed, or its context closed")
 
     def wait_to_lead(self, timeout: float | None = None) -> int:
         """Returns the term; `TimeoutError` if another one leads all the time."""

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import IO, Any, Generic, TypeVar
 
 import antiphon
 from antiphon.api.message import View
@@ -23,6 +23,7 @@ from antiphon.blocks.block import Block, Effects, Heard, Multicast, Remove, Repl
 from antiphon.blocks.calls import ALL, FIRST, NONE, Call, Replies, check_replies
 from antiphon.blocks.responding import PATIENCE, failed, take_reply
 from antiphon.errors import (
+    ConnectionLostError,
     IllegalStateError,
     JMSError,
     MessageFormatError,
@@ -98,14 +99,17 @@ class Host(Closing, Generic[AnyBlock]):
         name: str | None = None,
         durable: bool = False,
         told: Callable[[Any], object] = lambda _: None,
+        begins_anew: bool = False,
     ) -> None:
-        """`told` gets what the block has to tell, on the listener thread."""
+        """`told` gets what the block has to tell, on the listener thread. `begins_anew`: it is no
+        error that all who had the state have gone before they could hand it out."""
         self.block = block
         self._told = told
         self._changed = threading.Condition()  # the block; taken before the other one
         self._arrived = threading.Condition()  # the rest: it can be had while the block is at work
         self._settled: dict[Any, Any] = {}
         self._waiting: set[Any] = set()
+        self._joined_at: int | None = None  # the position of its first event, which is its view
         self._over = ""  # why nothing will happen here any more
         self.group = group_of(ctx, group)
         # Who has no state to give must not be waited for by who joins, and skips nothing itself.
@@ -115,12 +119,20 @@ class Host(Closing, Generic[AnyBlock]):
             self._producer = self._session.create_producer()
             self.member = self._session.join(self.group, name, durable, 1, provider)
             self.block.name = self.member.name
-            state = self.member.initial_state
+            state = self._initial_state(begins_anew)
             if state is not None:
                 self.block.restore(state.read())
             self.member.set_message_listener(self._on_event)
         except BaseException:
             self._session.close()
+            raise
+
+    def _initial_state(self, begins_anew: bool) -> IO[bytes] | None:
+        try:
+            return self.member.initial_state
+        except ConnectionLostError:
+            if begins_anew and not self._session.unusable:
+                return None
             raise
 
     @property
@@ -155,6 +167,12 @@ class Host(Closing, Generic[AnyBlock]):
                 return found
             self._check()
             raise TimeoutError(f"it has not come about in {timeout:g} s")
+
+    def joined_at(self, timeout: float | None = None) -> int:
+        """How many messages the cluster had accepted when this member joined."""
+        with self._changed:
+            self.wait_until(lambda block: self._joined_at is not None, timeout)
+            return self._joined_at or 0
 
     def submit(self, what: Any, body: Any, timeout: float | None) -> Any:
         """To all members; returns the value with which the block here settles this."""
@@ -196,6 +214,8 @@ class Host(Closing, Generic[AnyBlock]):
 
     def _on_event(self, event: antiphon.Message) -> None:
         with self._changed:
+            if self._joined_at is None:
+                self._joined_at = event.position
             later = self._carry_out(effects_of(self.block, event, time.monotonic()))
             if isinstance(event, antiphon.ViewMessage) and self.name not in event.view.members:
                 self._end("it was removed from the group")

@@ -121,6 +121,8 @@ class Replica(Hosted, Closing, Generic[AnyService]):
     (`docs/replicated-invocation.md`); all replicas must have the same.
     """
 
+    _begins_anew = False  # if all who had the state have gone
+
     def __init__(
         self,
         ctx: antiphon.Context,
@@ -147,7 +149,8 @@ class Replica(Hosted, Closing, Generic[AnyService]):
             block = PassiveBlock(service, {n: target.kind for n, target in self._targets.items()})
         else:
             block = ServiceBlock(service, ActiveCalls(self._targets, self._pause).apply)
-        self._host = Host(ctx, group, block, name=name, told=self._at_target)
+        anew = self._begins_anew
+        self._host = Host(ctx, group, block, name=name, told=self._at_target, begins_anew=anew)
 
     def call(self, command: Any, timeout: float | None = TIMEOUT_S) -> Any:
         """Have a command applied by all replicas, and return its result, or raise its exception."""

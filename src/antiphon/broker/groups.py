@@ -375,6 +375,7 @@ def _remove(b: State, group: Group, members: list[Member]) -> None:
             )
             _set_apart(b, group, member, consumer)
             del group.members[member.name]
+            transfers.left(group, member)
         else:
             _drop(b, group, member)
     _new_view(b, group, went=tuple(m.name for m in members))
@@ -481,6 +482,7 @@ def trim(b: State) -> None:
 def _drop(b: State, group: Group, member: Member) -> None:
     """Nothing is kept for this member any more."""
     del group.members[member.name]
+    transfers.left(group, member)
     _forget_consumer(b, member)
     b.topics.discard(key_of(group.destination, member.name))
     if member.shared:

@@ -157,6 +157,14 @@ def gone(b: State, group: Group, member: Member) -> None:
         member.late = member.acked
 
 
+def left(group: Group, provider: Member) -> None:
+    """It has left, or was removed, and sends nothing any more. What it was asked for and has not
+    acknowledged, it has not sent, or not all of it: nobody need wait for that."""
+    for taker in group.members.values():
+        if taker.provider == provider.name and taker.request > max(provider.acked, provider.late):
+            taker.request = 0
+
+
 def _member(b: State, session: Session, number: int) -> tuple[Group, Member]:
     consumer = session.consumers.get(number)
     group = b.groups.get(consumer.destination) if consumer is not None else None

@@ -13,7 +13,7 @@ it waits leaves nothing behind. Who waits is told when it is in vain: closed, re
 group, disconnected for good.
 """
 
-from antiphon.blocks.aio.coordinating import Barrier, Counter, LeaderElection, Lock
+from antiphon.blocks.aio.coordinating import Barrier, Counter, LeaderElection, Lock, Semaphore
 from antiphon.blocks.aio.dispatching import MessageDispatcher, RpcClient, RpcDispatcher
 from antiphon.blocks.aio.hosting import GroupClient
 from antiphon.blocks.aio.notifying import NotificationBus
@@ -32,5 +32,6 @@ __all__ = [
     "ReplicatedTable",
     "RpcClient",
     "RpcDispatcher",
+    "Semaphore",
     "ServiceClient",
 ]

@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any, Generic
+from typing import IO, Any, Generic
 
 import antiphon
 from antiphon import aio
@@ -19,6 +19,7 @@ from antiphon.blocks.errors import TooFewRepliesError
 from antiphon.blocks.hosting import TIMEOUT_S, AnyBlock, effects_of, forget, with_patience
 from antiphon.blocks.responding import failed, take_reply
 from antiphon.errors import (
+    ConnectionLostError,
     JMSError,
     MessageFormatError,
     OutcomeUnknownError,
@@ -51,13 +52,17 @@ class Host(Station, Generic[AnyBlock]):
         name: str | None = None,
         durable: bool = False,
         told: Callable[[Any], Awaitable[None]] = _tell_nobody,
+        begins_anew: bool = False,
     ) -> None:
-        """`told` gets what the block has to tell; what comes next waits for it."""
+        """`told` gets what the block has to tell; what comes next waits for it. `begins_anew`: it
+        is no error that all who had the state have gone before they could hand it out."""
         super().__init__(ctx)
         self.block = block
         self._joins = group, name, durable
         self._told = told
+        self._begins_anew = begins_anew
         self._changed = asyncio.Event()
+        self._joined_at: int | None = None  # the position of its first event, which is its view
         self._waiting: dict[Any, asyncio.Future[Any]] = {}
 
     async def _open(self) -> None:
@@ -69,10 +74,18 @@ class Host(Station, Generic[AnyBlock]):
         provider = None if self.block.snapshot() is None else self._provide
         self.member = await session.join(self.group, name, durable, 1, provider)
         self.block.name = self.member.name
-        state = await self.member.initial_state
+        state = await self._initial_state()
         if state is not None:
             self.block.restore(state.read())
         self._serve(self.member)
+
+    async def _initial_state(self) -> IO[bytes] | None:
+        try:
+            return await self.member.initial_state
+        except ConnectionLostError:
+            if self._begins_anew and not self._ctx.unusable:
+                return None
+            raise
 
     @property
     def name(self) -> str:
@@ -101,6 +114,11 @@ class Host(Station, Generic[AnyBlock]):
             return found
         raise TimeoutError(f"it has not come about in {timeout:g} s")
 
+    async def joined_at(self) -> int:
+        """How many messages the cluster had accepted when this member joined."""
+        await self.wait_until(lambda block: self._joined_at is not None)
+        return self._joined_at or 0
+
     async def settle(self, what: Any, body: Any, timeout: float | None) -> Any:
         """Send this to the group, and return the value with which the block settles `what`."""
         self._check()
@@ -126,6 +144,8 @@ class Host(Station, Generic[AnyBlock]):
     # -- In the task that handles everything -----------------------------------------------------
 
     async def _handle(self, message: antiphon.Message) -> None:
+        if self._joined_at is None:
+            self._joined_at = message.position
         effects = await self._effects(message)
         await self.feed(lambda block: effects)
 

@@ -48,8 +48,8 @@ logger = logging.getLogger("antiphon.blocks")
 class _ServiceHost(Host[ServiceBlock]):
     """Its service's `apply` may be `async def`, or call targets, which happens in a thread."""
 
-    def __init__(self, *args: Any, apply: Callable[[Request], Any], name: str | None) -> None:
-        super().__init__(*args, name=name)
+    def __init__(self, *args: Any, apply: Callable[[Request], Any], **options: Any) -> None:
+        super().__init__(*args, **options)
         self._apply = apply
 
     async def _effects(self, event: antiphon.Message) -> Effects:
@@ -80,6 +80,8 @@ class Replica(Hosted, Generic[AnyService]):
     """One of the replicas of a service: a member of the group of them. `passive` and `targets` are
     as with threads; targets are called in threads, too."""
 
+    _begins_anew = False  # if all who had the state have gone
+
     def __init__(
         self,
         ctx: aio.Context,
@@ -101,7 +103,8 @@ class Replica(Hosted, Generic[AnyService]):
             self._host: Host[Any] = Host(ctx, group, block, name=name, told=self._at_target)
         else:
             given = ctx, group, ServiceBlock(service)
-            self._host = _ServiceHost(*given, apply=self._apply, name=name)
+            anew = self._begins_anew
+            self._host = _ServiceHost(*given, apply=self._apply, name=name, begins_anew=anew)
 
     async def call(self, command: Any, timeout: float | None = TIMEOUT_S) -> Any:
         """Have a command applied by all replicas, and return its result, or raise its exception."""

@@ -67,9 +67,12 @@ class Opened:
         raise NotImplementedError
 
     def __await__(self) -> Generator[Any, Any, Self]:
-        return self.__aenter__().__await__()
+        return self._opened().__await__()
 
     async def __aenter__(self) -> Self:
+        return await self._opened()
+
+    async def _opened(self) -> Self:
         if not self._begun:
             self._begun = True
             try:
