@@ -239,7 +239,7 @@ def test_an_older_peer_is_sent_nothing_to_relay() -> None:
         one = Peer(1)
         await one.listen()
         reader, writer = await asyncio.open_connection(*one.address)
-        writer.write(hello(IDS[2], newest=wire.RELAYS - 1))
+        writer.write(hello(IDS[2], newest=2))
         await read_frame(reader)
         await eventually(lambda: 2 in one.transport._came_in)
         one.transport.send(ReplicaId(2, ANY), Relay(1, 1, b"?"))

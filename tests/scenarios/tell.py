@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from antiphon.formats import messages as m
-from antiphon.formats import pack
+from antiphon.formats import pack, wire
 from antiphon.formats.entry import ANY, Entry, Kind, Membership, ReplicaId, decode_membership
 from antiphon.formats.journal import Promise
 
@@ -71,6 +71,12 @@ def tell_span(entries: tuple[Entry, ...]) -> str:
     return f"{first}" if first == last else f"{first}..{last}"
 
 
+def _view(view: m.View) -> str:
+    """What somebody said of itself."""
+    seeks = " and seeks" if view.seeks else ""
+    return f"{view.node} hears {' '.join(map(str, view.hears)) or 'nobody'}{seeks}"
+
+
 def _round(number: int) -> str:
     return f", round {number}" if number else ""
 
@@ -113,4 +119,9 @@ def _content(message: m.Message) -> str:
             return f"to found {nonce} with {' '.join(map(str, listed))}"
         case m.Found(nonce, membership):
             return f"{nonce} with {tell_membership(membership)}"
+        case m.Hears(views):
+            return "; ".join(map(_view, views))
+        case m.Via(source, to, _, inner):
+            told = tell_message(wire.decode_message(inner))
+            return f"from {tell_id(source)} to {tell_id(to)}: {told}"
     raise AssertionError(message)

@@ -14,7 +14,7 @@ import msgspec
 
 from antiphon.formats.entry import Entry, ReplicaId, SnapshotMeta
 from antiphon.formats.journal import Promise
-from antiphon.formats.messages import Message
+from antiphon.formats.messages import Message, Relay
 
 
 class Send(msgspec.Struct, frozen=True):
@@ -143,6 +143,12 @@ class Rejected(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Relayed(msgspec.Struct, frozen=True):
+    """It came through another server, and is for a client that is attached here."""
+
+    message: Relay
+
+
 Effect = (
     Send
     | Persist
@@ -155,4 +161,5 @@ Effect = (
     | Applied
     | ReadReady
     | Rejected
+    | Relayed
 )

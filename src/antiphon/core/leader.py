@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -111,6 +111,10 @@ class Leadership:
     def end(self) -> None:
         for _, who, request, _ in self._reads:
             self._answer_read(who, request, -1)
+
+    def others(self) -> Iterable[ReplicaId]:
+        """Whom this leader leads, learners included."""
+        return self._progress
 
     # -- Time ----------------------------------------------------------------------------------
 

@@ -15,15 +15,17 @@ from antiphon.core.effects import (
     Effect,
     EntriesStored,
     ReadReady,
+    Send,
     TakeSnapshot,
     VoteStored,
 )
 from antiphon.core.machine import Machine
 from antiphon.core.recovered import Recovered
 from antiphon.core.replica import Replica
+from antiphon.core.routes import Routes
 from antiphon.core.settings import Settings
-from antiphon.formats.entry import Entry, Member, ReplicaId, SnapshotMeta
-from antiphon.formats.messages import Envelope
+from antiphon.formats.entry import ANY, Entry, Member, ReplicaId, SnapshotMeta
+from antiphon.formats.messages import Envelope, Hears, Relay, Via
 
 
 class Node:
@@ -39,6 +41,7 @@ class Node:
     ) -> None:
         """`machine` has been restored from the recovered snapshot, if there is one."""
         self.replica = Replica(node, listed, recovered, settings, random, now_ms)
+        self.routes = Routes(self.replica, listed, now_ms)
         self.machine = machine
         self.applied = self.replica.delivered
         self._settings = settings
@@ -52,13 +55,27 @@ class Node:
     # -- Doors ---------------------------------------------------------------------------------
 
     def receive(self, envelope: Envelope, now_ms: int) -> list[Effect]:
+        message = envelope.message
+        self.routes.heard[envelope.sender.node] = now_ms
+        if isinstance(message, Hears):
+            return self.routes.told(envelope.sender, message, now_ms)
+        if isinstance(message, Via):
+            mine, effects = self.routes.passed_on(message)
+            if mine is None:
+                return effects
+            envelope = mine
         return self._run(self.replica.receive(envelope, now_ms))
 
     def tick(self, now_ms: int) -> list[Effect]:
-        return self._run(self.replica.tick(now_ms))
+        effects = self.routes.tick(now_ms)
+        return effects + self._run(self.replica.tick(now_ms))
 
     def next_deadline_ms(self) -> int:
-        return self.replica.next_deadline_ms()
+        return min(self.replica.next_deadline_ms(), self.routes.next_deadline_ms)
+
+    def relay(self, node: int, message: Relay) -> list[Effect]:
+        """Say something to the home at another server."""
+        return [self.routes.on_its_way(Send(ReplicaId(node, ANY), message))]
 
     def set_wall_offset(self, offset_ms: int) -> None:
         """The wall clock minus the monotonic one, whenever the driver has looked."""
@@ -135,6 +152,8 @@ class Node:
         machine's state as it was after the last of these entries."""
         if not effects:
             return effects
+        if self.routes.detours:
+            effects = self.routes.around(effects)
         out: list[Effect] = []
         entries: list[Entry] = []
         place = 0  # of what the last of these leads to

@@ -118,6 +118,32 @@ class Relay(msgspec.Struct, frozen=True, array_like=True, tag=18, gc=False):
     body: bytes  # as in `client_wire.py`
 
 
+class View(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What one server said of itself."""
+
+    node: int
+    age_ms: int  # since it said so
+    seeks: bool  # it does not hear its leader, or a member that it leads
+    hears: tuple[int, ...]  # nodes, not through others
+
+
+class Hears(msgspec.Struct, frozen=True, array_like=True, tag=19, gc=False):
+    """Whom the sender hears, and what it was told of others (`core/routes.py`). Since wire
+    version 4."""
+
+    views: tuple[View, ...]
+
+
+class Via(msgspec.Struct, frozen=True, array_like=True, tag=20, gc=False):
+    """A message for a server that does not hear its source: to be passed on. Since wire
+    version 4."""
+
+    source: ReplicaId
+    to: ReplicaId
+    hops: int  # how often it was sent
+    body: bytes  # the message, which whoever passes it on does not look into
+
+
 Message = (
     RequestVote
     | Vote
@@ -137,6 +163,8 @@ Message = (
     | Promise
     | Found
     | Relay
+    | Hears
+    | Via
 )
 
 

@@ -13,7 +13,8 @@ go on with the newest that both know. Versions so far:
 
 1. the base;
 2. `Append.has`: what the leader itself holds, so that followers can count for themselves;
-3. `Relay`: what clients at different servers say to each other (state transfer).
+3. `Relay`: what clients at different servers say to each other (state transfer);
+4. `Hears` and `Via`: ways around links that do not work.
 
 Within a version, fields are only ever added at the end and have defaults, so an older reader skips
 what it does not know. Everything here raises `FormatError` on bytes that are not as drawn.
@@ -31,12 +32,13 @@ from crc32c import crc32c
 from antiphon.errors import FormatError
 from antiphon.formats.checksums import with_summed
 from antiphon.formats.entry import Entry, ReplicaId
-from antiphon.formats.messages import Append, Envelope, Message
+from antiphon.formats.messages import Append, Envelope, Hears, Message, Relay, Via
 
 OLDEST = 1
-NEWEST = 3
-RELAYS = 3
-"""Since this version servers relay."""
+NEWEST = 4
+
+_SINCE: dict[type, int] = {Relay: 3, Hears: 4, Via: 4}
+"""Messages that older versions do not know."""
 
 Body = bytes | bytearray
 """Of a frame: what is received may be either."""
@@ -77,9 +79,11 @@ class _AppendV1(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 AnyBody = TypeVar("AnyBody", bytes, bytearray)
+Value = TypeVar("Value")
 
 _encoder = msgspec.msgpack.Encoder()
 _envelope = msgspec.msgpack.Decoder(Envelope)
+_message: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 _hello = msgspec.msgpack.Decoder(Hello)
 
 
@@ -130,6 +134,11 @@ def agree(mine: Hello, theirs: Hello) -> int:
     return version
 
 
+def is_known(message: Message, version: int) -> bool:
+    """Whether who speaks this version would know what to do with it."""
+    return version >= NEWEST or version >= _SINCE.get(type(message), OLDEST)
+
+
 def encode_envelope(envelope: Envelope, version: int) -> bytes:
     head = envelope_head(envelope.sender, envelope.to)
     return head + encode_message(envelope.message, version)
@@ -172,7 +181,16 @@ def encode_message(message: Message, version: int) -> bytes:
 
 
 def decode_envelope(body: Body) -> Envelope:
+    return _decode(_envelope, body)
+
+
+def decode_message(body: Body) -> Message:
+    """What is passed on, without its envelope."""
+    return _decode(_message, body)
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[Value], body: Body) -> Value:
     try:
-        return _envelope.decode(body)
+        return decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError(f"not a message between servers: {error}") from None

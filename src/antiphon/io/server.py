@@ -49,6 +49,7 @@ from antiphon.core.effects import (
     ReadPart,
     ReadReady,
     Rejected,
+    Relayed,
     Send,
     StorePart,
     Tail,
@@ -58,9 +59,9 @@ from antiphon.core.node import Node
 from antiphon.core.settings import Settings
 from antiphon.errors import DiskFullError, FormatError, IllegalStateError
 from antiphon.formats import client_wire as cw
-from antiphon.formats.entry import ANY, Member, Membership, ReplicaId, SnapshotMeta
+from antiphon.formats.entry import Member, Membership, ReplicaId, SnapshotMeta
 from antiphon.formats.journal import Local
-from antiphon.formats.messages import Envelope, Relay
+from antiphon.formats.messages import Envelope, Hears, Relay
 from antiphon.io.clients import Clients
 from antiphon.io.journal import SyncJob
 from antiphon.io.journal_disk import Disk
@@ -276,7 +277,8 @@ class Server:
         replica = self.node.replica
         effects = self.node.receive(envelope, self.now_ms())
         # Otherwise it is one more acknowledgement of what is decided, and nothing is due earlier.
-        if effects or replica.leader_id is not self._leader or replica.newcomer is not None:
+        quiet = replica.leader_id is self._leader and replica.newcomer is None
+        if effects or not quiet or isinstance(envelope.message, Hears):
             self._carry_out(effects)
             self.settle_soon()
 
@@ -361,6 +363,9 @@ class Server:
     def _rejected(self, effect: Rejected) -> None:
         self.home.rejected(effect.packs, self.now_ms())
 
+    def _relayed(self, effect: Relayed) -> None:
+        self.clients.relayed(effect.message)
+
     _CARRY_OUT: ClassVar[dict[type, Callable[[Server, Any], None]]] = {
         Send: _send,
         Persist: _persist,
@@ -372,6 +377,7 @@ class Server:
         TakeSnapshot: _snapshot_later,
         ReadReady: _read_ready,
         Rejected: _rejected,
+        Relayed: _relayed,
     }
 
     # -- What clients ask for ------------------------------------------------------------------
@@ -380,7 +386,7 @@ class Server:
         self._carry_out(self.node.propose(payloads, self.now_ms()))
 
     def relay(self, node: int, message: Relay) -> None:
-        self._transport.send(ReplicaId(node, ANY), message)
+        self._carry_out(self.node.relay(node, message))
 
     def store(self, record: Local, batch: int) -> None:
         self.journal.append((record,), (LocalStored(batch),))

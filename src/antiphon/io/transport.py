@@ -24,7 +24,7 @@ from typing import Protocol, TypeVar, cast
 from antiphon.errors import FormatError
 from antiphon.formats import wire
 from antiphon.formats.entry import ReplicaId
-from antiphon.formats.messages import Envelope, Message, Relay
+from antiphon.formats.messages import Envelope, Message
 from antiphon.io.frames import FrameReader
 from antiphon.io.strangers import Strangers
 
@@ -405,8 +405,8 @@ class Transport:
             connection = self._came_in.get(to.node)
         if connection is None or connection.ended:
             return
-        if connection.version < wire.RELAYS and isinstance(message, Relay):
-            return  # it would not know what to do with it
+        if not wire.is_known(message, connection.version):
+            return
         head = wire.envelope_head(self._me, to)
         parts = self._encode(message, connection.version)
         connection.send(wire.frame_head(*parts, envelope=head), head, *parts)

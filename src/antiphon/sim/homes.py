@@ -24,6 +24,7 @@ from antiphon.core.effects import Accepted, Applied, LocalStored, Rejected
 from antiphon.formats import client_wire as cw
 from antiphon.formats import pack
 from antiphon.formats.entry import Entry
+from antiphon.formats.messages import Relay
 from antiphon.sim.disk import SimDisk
 from antiphon.sim.links import SimLink
 from antiphon.sim.server import SimServer
@@ -129,7 +130,7 @@ class SimHome(SimServer):
         if isinstance(effect, Propose):
             self.carry_out(self.node.propose(effect.payloads, self.now_ms()))
         elif isinstance(effect, RelayTo):
-            self.world.relay(self, effect)
+            self._relay(effect)
         elif isinstance(effect, Store):
             self.journal.append((effect.record,), (LocalStored(effect.batch),))
             self.node.wrote_besides(len(effect.record.data))
@@ -148,6 +149,17 @@ class SimHome(SimServer):
         elif isinstance(effect, Cut):
             del self.links[effect.link]
             link.closed_by_server()
+
+    def _relay(self, effect: RelayTo) -> None:
+        if effect.node in self.node.routes.detours:
+            message = Relay(effect.session, effect.attachment, effect.body)
+            self.carry_out(self.node.relay(effect.node, message))
+        else:
+            self.world.relay(self, effect)
+
+    def passed_on(self, message: Relay) -> None:
+        self.home.relayed(message.session, message.attachment, message.body)
+        self._carry_out_home()
 
     def _look_at(self, deliver: cw.Deliver) -> None:
         count = pack.read_header(deliver.pack).count

@@ -13,10 +13,12 @@ import msgspec
 from antiphon.broker.home_settings import HomeSettings
 from antiphon.core.settings import Settings
 from antiphon.formats.destination import DEAD_LETTERS
+from antiphon.formats.wire import NEWEST
 from antiphon.sim.draws import stream
 from antiphon.sim.members import Membership
 from antiphon.sim.programs import MAILBOX, Role
 from antiphon.sim.special import Flavour
+from antiphon.sim.topology import SHAPES
 from antiphon.sim.transacting import Transacting
 
 LEADER = 0
@@ -68,6 +70,7 @@ class Plan(msgspec.Struct, frozen=True):
     faults: tuple[Fault, ...]
     messaging: Messaging | None = None  # None: a log by itself
     local: bool = False  # servers keep acknowledgements of topics to themselves for a while
+    partial: str = ""  # which links of the core stay cut in the end (`topology.py`)
     all_return: bool = False  # in the end; otherwise those who stay away are removed, with `local`
 
 
@@ -108,6 +111,33 @@ PROGRAM_KINDS = {
 
 
 def draw_plan(seed: int) -> Plan:
+    return _with_partial_partitions(stream(seed, "partial"), _draw_plan(seed))
+
+
+def _with_partial_partitions(random: Random, plan: Plan) -> Plan:
+    """Not drawn with all other faults, so that the seeds stay what they were."""
+    if len(plan.listed) + plan.spares < 3 or min(plan.wire_versions.values()) < NEWEST:
+        return plan
+    if random.random() < 0.4:
+        plan = msgspec.structs.replace(plan, partial=random.choice(SHAPES))
+    if not plan.faults or random.random() < 0.6:
+        return plan
+    times = [random.randrange(plan.duration_us) for _ in range(random.choice((1, 3, 6)))]
+    partial = [
+        Fault(
+            at_us,
+            "partial",
+            LEADER if random.random() < 0.6 else random.choice(sorted(plan.rates)),
+            random.choice((700_000, 2_000_000, 6_000_000)),
+            random.getrandbits(30),
+        )
+        for at_us in times
+    ]
+    faults = tuple(sorted([*plan.faults, *partial], key=lambda f: f.at_us))
+    return msgspec.structs.replace(plan, faults=faults)
+
+
+def _draw_plan(seed: int) -> Plan:
     plan = _draw_log_plan(seed)
     random = stream(seed, "messaging")
     if random.random() < 0.5:
@@ -412,7 +442,7 @@ def _draw_log_plan(seed: int) -> Plan:
         straggle=random.choice((0.0, 0.0, 0.01, 0.05)),
         sync_us=random.choice(((100, 300), (500, 5_000), (5_000, 40_000))),
         rates={n: 1.0 + random.uniform(-drift, drift) for n in numbers},
-        wire_versions={n: random.choice((1, 2)) if mixed else 2 for n in numbers},
+        wire_versions={n: random.choice((1, NEWEST)) if mixed else NEWEST for n in numbers},
         encode=mixed or random.random() < 0.1,
         duration_us=duration_us,
         clients=random.choice((1, 2, 4)),

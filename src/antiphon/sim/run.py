@@ -15,7 +15,15 @@ from antiphon.sim.draws import stream
 from antiphon.sim.messaging import MessagingWorld
 from antiphon.sim.plan import LEADER, Fault, Plan, draw_plan
 from antiphon.sim.server import SimServer
+from antiphon.sim.topology import SHAPES, draw_cuts
 from antiphon.sim.world import FOREVER_US, LIVENESS_US, World
+
+PATIENT_MS = 400
+"""From this `election_ms` on, a message that is lost by chance is no election."""
+
+STEADY_US = 5_000_000
+STEADY_ELECTIONS = 2
+"""So many may be elected in that time: a leader outside of the core can still be cut off."""
 
 
 class Result(msgspec.Struct):
@@ -74,8 +82,22 @@ def _run(world: World) -> None:
         world.run_until(plan.duration_us + LIVENESS_US, world.live)
         if not world.live():
             raise ViolationError(f"the core is not live: {world.why_not_live()}")
+        _stay_calm(world)
         for server in world.core_members():
             world.oracle.nothing_lost(server, partial(world.needs, server))
+
+
+def _stay_calm(world: World) -> None:
+    """Once all is done, nobody is elected again and again, though some links are cut for good."""
+    if not world.plan.partial or world.plan.settings.election_ms < PATIENT_MS:
+        return
+    before = world.newest_epoch()
+    world.run_until(world.now_us + STEADY_US)
+    if world.newest_epoch() > before + STEADY_ELECTIONS:
+        raise ViolationError(
+            f"elections do not end: epoch {before}, and {world.newest_epoch()} "
+            f"{STEADY_US / 1e6:g} s later"
+        )
 
 
 # -- Faults ----------------------------------------------------------------------------------------
@@ -162,6 +184,16 @@ def _one_way(world: World, server: SimServer, fault: Fault) -> bool:
         for target in world.servers:
             if source != target and random.random() < 0.3:
                 _cut(world, {source}, {target}, fault)
+    return True
+
+
+def _partial(world: World, server: SimServer, fault: Fault) -> bool:
+    """Some servers do not hear each other, and all are reached through others."""
+    random = Random(fault.detail)
+    servers = list(world.servers)
+    shape = random.choice(SHAPES)
+    for source, target in sorted(draw_cuts(random, servers, shape, server.number)):
+        _cut(world, {source}, {target}, fault)
     return True
 
 
@@ -274,6 +306,7 @@ _FAULTS = {
     "isolate": _isolate,
     "partition": _partition,
     "one-way": _one_way,
+    "partial": _partial,
     "clog": _clog,
     "flip": _damage,
     "misdirect": _damage,
@@ -315,12 +348,24 @@ def _choose_core(world: World) -> bool:
             sum(v.node in core and v in intact for v in voters) >= majority(voters)
             for voters in memberships
         )
+        enough = enough and (len(core) > 2 or not world.plan.partial)
         if enough and not world.plan.all_return:
             break
         core.add(number)
     world.core = frozenset(core)
     _heal(world, random)
     return True
+
+
+def _cut_partially(world: World) -> None:
+    """For good, and in the core: it is to go on as if all its links worked."""
+    assert world.core is not None
+    core = sorted(world.core)
+    if world.plan.partial and len(core) > 2:
+        random = stream(world.seed, "partial core")
+        for link in sorted(draw_cuts(random, core, world.plan.partial, random.choice(core))):
+            world.blocked[link] = FOREVER_US
+        world.faults[f"core {world.plan.partial}"] += 1
 
 
 def _heal(world: World, random: Random) -> None:
@@ -336,6 +381,7 @@ def _heal(world: World, random: Random) -> None:
                 world.slow.pop((a, b), None)
             elif random.random() < 0.5:
                 world.blocked[a, b] = FOREVER_US
+    _cut_partially(world)
     world.calm()
     for number, server in world.servers.items():
         if number in core:

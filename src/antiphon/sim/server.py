@@ -21,6 +21,7 @@ from antiphon.core.effects import (
     ReadPart,
     ReadReady,
     Rejected,
+    Relayed,
     Send,
     StorePart,
     Tail,
@@ -29,7 +30,8 @@ from antiphon.core.effects import (
 from antiphon.core.node import Node
 from antiphon.errors import DiskFullError, JournalDamagedError, SyncFailedError
 from antiphon.formats.entry import Member, ReplicaId, SnapshotMeta
-from antiphon.formats.messages import Envelope
+from antiphon.formats.messages import Envelope, Relay
+from antiphon.formats.wire import NEWEST
 from antiphon.io.journal import Journal, SyncJob
 from antiphon.io.journal_opening import open_journal
 from antiphon.sim.disk import SimDisk, SyncToken
@@ -56,7 +58,7 @@ class SimServer:
         self.paused_until_us = 0
         self.clock_rate = 1.0
         self.wall_offset_ms = 0
-        self.wire_version = 2
+        self.wire_version = NEWEST
         self.crash_after_effects: int | None = None
         self.refuses_to_start = ""
         self.node: Node
@@ -161,6 +163,9 @@ class SimServer:
 
     def rejected(self, effect: Rejected) -> None:
         pass
+
+    def passed_on(self, message: Relay) -> None:
+        """Another home's message came through a third server."""
 
     def stored(self, tail: LocalStored) -> None:
         """What it keeps to itself is on its disk."""
@@ -269,6 +274,8 @@ class SimServer:
             self.world.read_ready(self, effect.request, effect.index)
         elif isinstance(effect, Rejected):
             self.rejected(effect)
+        elif isinstance(effect, Relayed):
+            self.passed_on(effect.message)
         return None
 
     def _index(self, effect: Applied) -> None:

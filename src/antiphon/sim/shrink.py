@@ -128,6 +128,7 @@ def _simplifications(plan: Plan) -> Iterator[dict[str, Any]]:
     yield {"duplication": 0.0}
     yield {"straggle": 0.0}
     yield {"encode": False}
+    yield {"partial": ""}
     yield {"rates": dict.fromkeys(plan.rates, 1.0)}
     yield {"delay_us": (calm, calm * 2)}
     yield {"clients": 1}

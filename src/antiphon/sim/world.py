@@ -22,7 +22,7 @@ from antiphon.core.recovered import Recovered
 from antiphon.core.replica import Replica
 from antiphon.formats import wire
 from antiphon.formats.entry import Entry, ReplicaId, SnapshotMeta, encode_meta
-from antiphon.formats.messages import Envelope, Message
+from antiphon.formats.messages import Envelope, Hears, Message
 from antiphon.sim.checks import Held, Oracle, ViolationError
 from antiphon.sim.clients import SimClient
 from antiphon.sim.disk import SimDisk
@@ -69,7 +69,7 @@ class World:
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._count = 0
         self._requests = 0
-        self._links: dict[tuple[int, int], Random] = {}
+        self._links: dict[tuple[str, int, int], Random] = {}
         self._random = stream(self.seed, "world")
         self._read_random = stream(self.seed, "reads")
         self.servers = {n: self._make_server(n) for n in plan.rates}
@@ -204,10 +204,15 @@ class World:
         receiver = self.servers.get(target)
         if receiver is None:
             return
+        version = min(server.wire_version, receiver.wire_version)
+        if not wire.is_known(message, version):
+            return
         link = (source, target)
-        random = self._links.get(link)
+        # Who says whom it hears does not shift what is drawn for all else.
+        name = "hears" if isinstance(message, Hears) else "link"
+        random = self._links.get((name, *link))
         if random is None:
-            random = self._links[link] = stream(self.seed, "link", source, target)
+            random = self._links[name, *link] = stream(self.seed, name, source, target)
         plan = self.plan
         draw = random.random()
         if link in self.blocked:
@@ -223,7 +228,6 @@ class World:
         delay = random.randrange(low, high)
         envelope: Envelope | bytes = Envelope(server.id, to, message)
         if plan.encode:
-            version = min(server.wire_version, receiver.wire_version)
             envelope = wire.encode_envelope(Envelope(server.id, to, message), version)
         if calm:
             delay = min(delay, CALM_US)
@@ -348,20 +352,26 @@ class World:
         return bool(members) and all(s.alive and s.node.applied >= last for s in members)
 
     def core_members(self) -> list[SimServer]:
-        """The servers of the core that belong to the cluster and that its leader can reach, which
-        may stand outside of the core and be half cut off."""
+        """The servers of the core that belong to the cluster. Its leader may stand outside of the
+        core and be half cut off; then those of old versions that it cannot reach, which know no
+        way around, are left out."""
         assert self.core is not None
         leader = self.leader()
         if leader is None:
             return []
         members = leader.node.replica.memberships.current
+        old = min(self.plan.wire_versions.values()) < wire.NEWEST
         return [
             self.servers[n]
             for n in sorted(self.core)
-            if members.member(n) is not None
-            and (leader.number, n) not in self.blocked
-            and (n, leader.number) not in self.blocked
+            if members.member(n) is not None and not (old and self._are_apart(leader.number, n))
         ]
+
+    def _are_apart(self, one: int, other: int) -> bool:
+        return (one, other) in self.blocked or (other, one) in self.blocked
+
+    def newest_epoch(self) -> int:
+        return max((s.node.replica.epoch for s in self.servers.values() if s.alive), default=0)
 
     def needs(self, server: SimServer, position: int) -> bool:
         """Of what is live at this server: whether anybody needs this message."""

@@ -1,0 +1,196 @@
+"""Ways around links that do not work: which servers hear each other, and who passes what on.
+
+A network can fail in part: a follower does not hear the leader, and others do; a leader is heard
+and does not hear; of five servers one is the only one that reaches all. An election helps in none
+of these cases, since each server that hears the leader keeps it, and it need not help in any, since
+there may be no server that reaches all, or none with a log that the others would vote for. So
+servers that cannot hear each other are connected through those that can: what is sent to one of
+them travels in a `Via`, by the shortest way that is known. To the log it is a network that delays a
+little more, which the log is made for: nothing that is decided depends on what is believed here.
+
+While all is well nothing is said. A server *seeks* when it has not heard its leader itself for half
+an `election_ms`; a leader when that is so of a member. As long as anybody seeks, all tell each
+other with each heartbeat whom they hear (`Hears`), with what they were told by others, so that
+it comes around, too. What was told ages, also from hand to hand, and is forgotten.
+
+Promises: as long as the links that work lead from each server of a majority to each other one,
+whatever the number of steps, these servers work as if all their links did. A server that nobody
+hears, or that hears nobody, is no worse off than without.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from antiphon.core.effects import Effect, Persist, Relayed, Send, StorePart, Tail
+from antiphon.core.replica import Replica
+from antiphon.formats import wire
+from antiphon.formats.entry import ANY, ReplicaId
+from antiphon.formats.messages import Envelope, Hears, Relay, Via, View
+
+logger = logging.getLogger("antiphon.core.routes")
+
+HOPS_MAX = 8
+"""What has been passed on so often is lost: those who passed it on know different ways."""
+
+KEPT_HEARTBEATS = 6
+"""What was told is believed for so many at least: it comes by several steps, each with a wait."""
+
+
+class Known(NamedTuple):
+    """What a server said of itself."""
+
+    at_ms: int  # by the clock here, less the time that it was under way
+    view: View
+
+
+class Routes:
+    def __init__(self, replica: Replica, listed: dict[int, str], now_ms: int) -> None:
+        settings = replica.settings
+        self.heard: dict[int, int] = {}  # node -> when it was last heard, and not through another
+        self.detours: dict[int, int] = {}  # node -> who passes on what is sent to it
+        self._r = replica
+        self._listed = frozenset(listed)
+        self._began_ms = now_ms
+        self._led_ms = now_ms  # when a leader was last heard
+        self._patience_ms = settings.election_ms // 2
+        self._period_ms = settings.heartbeat_ms
+        self._kept_ms = max(settings.election_ms, KEPT_HEARTBEATS * settings.heartbeat_ms)
+        self._known: dict[int, Known] = {}
+        self._said_ms = now_ms - self._period_ms
+        self.next_deadline_ms = now_ms + self._patience_ms
+
+    # -- Whom this server hears, and whether that is enough --------------------------------------
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        """Look whether anything is wrong; if so, tell the others whom this server hears."""
+        if now_ms < self.next_deadline_ms:
+            return []
+        self._forget_old(now_ms)
+        silent_ms = self._silence(now_ms)
+        seeks = silent_ms >= self._patience_ms
+        if not (seeks or any(known.view.seeks for known in self._known.values())):
+            self.next_deadline_ms = now_ms + self._patience_ms - silent_ms
+            self._know({})
+            return []
+        if now_ms < self._said_ms + self._period_ms:
+            self.next_deadline_ms = self._said_ms + self._period_ms
+            return []
+        self._said_ms = now_ms
+        self.next_deadline_ms = now_ms + self._period_ms
+        hears = tuple(n for n in self._peers() if now_ms - self._last(n) < self._patience_ms)
+        mine = View(self._r.id.node, 0, seeks, hears)
+        told = [
+            View(k.view.node, now_ms - k.at_ms, k.view.seeks, k.view.hears)
+            for k in self._known.values()
+        ]
+        message = Hears((mine, *told))
+        return [Send(ReplicaId(node, ANY), message) for node in self._peers()]
+
+    def _silence(self, now_ms: int) -> int:
+        """For how long this leader has not heard one of the others, or this follower its leader."""
+        if self._r.leading is not None:
+            self._led_ms = now_ms
+            waits = [now_ms - self._last(id.node) for id in self._r.leading.others()]
+            return max(waits, default=0)
+        if self._r.leader_id is not None:
+            self._led_ms = max(self._led_ms, self._last(self._r.leader_id.node))
+        return now_ms - self._led_ms
+
+    def _last(self, node: int) -> int:
+        return self.heard.get(node, self._began_ms)
+
+    def _peers(self) -> list[int]:
+        members = {member.node for member in self._r.memberships.current.members}
+        return sorted((members | self._listed) - {self._r.id.node})
+
+    # -- Whom the others hear ---------------------------------------------------------------------
+
+    def told(self, sender: ReplicaId, message: Hears, now_ms: int) -> list[Effect]:
+        """Learn from another server, and say as much if that has not been done for a while."""
+        peers = self._peers()
+        if sender.node not in peers:
+            return []
+        for view in message.views:
+            # A step costs half a heartbeat at least: so nothing goes around for ever.
+            at_ms = now_ms - max(0, view.age_ms) - (view.node != sender.node) * self._step_ms
+            known = self._known.get(view.node)
+            if view.node in peers and (known is None or known.at_ms < at_ms):
+                self._known[view.node] = Known(at_ms, view)
+        self._forget_old(now_ms)
+        self._know(self._find_detours())
+        self.next_deadline_ms = min(self.next_deadline_ms, self._said_ms + self._period_ms)
+        return self.tick(now_ms)
+
+    @property
+    def _step_ms(self) -> int:
+        return self._period_ms // 2 + 1
+
+    def _forget_old(self, now_ms: int) -> None:
+        old = [n for n, known in self._known.items() if now_ms - known.at_ms > self._kept_ms]
+        for node in old:
+            del self._known[node]
+        if old:
+            self._know(self._find_detours())
+
+    def _find_detours(self) -> dict[int, int]:
+        """The first step to each server that says it does not hear this one; the shortest way."""
+        me = self._r.id.node
+        first = {n: n for n, known in sorted(self._known.items()) if me in known.view.hears}
+        edge = list(first)
+        for node in edge:  # which grows: those that were reached before come first
+            for n, known in sorted(self._known.items()):
+                if n not in first and node in known.view.hears:
+                    first[n] = first[node]
+                    edge.append(n)
+        return {n: step for n, step in first.items() if n != step}
+
+    def _know(self, detours: dict[int, int]) -> None:
+        if detours != self.detours:
+            ways = ", ".join(f"{node} through {step}" for node, step in detours.items())
+            logger.info("%s reaches %s", self._r.id, ways or "everybody by itself")
+            self.detours = detours
+
+    # -- Passing on -------------------------------------------------------------------------------
+
+    def around(self, effects: list[Effect]) -> list[Effect]:
+        """The same, with what is sent to somebody who does not hear this server on its way."""
+        return [self._around(effect) for effect in effects]
+
+    def _around(self, effect: Effect) -> Effect:
+        if isinstance(effect, Send):
+            return self.on_its_way(effect)
+        if isinstance(effect, Persist) and effect.then:
+            tails: tuple[Tail, ...] = tuple(
+                self.on_its_way(tail) if isinstance(tail, Send) else tail for tail in effect.then
+            )
+            return Persist(effect.records, tails)
+        if isinstance(effect, StorePart):
+            sends = tuple(self.on_its_way(send) for send in effect.then)
+            return StorePart(effect.meta, effect.seq, effect.data, sends)
+        return effect
+
+    def on_its_way(self, send: Send) -> Send:
+        """To whom it is sent, or to who passes it on."""
+        step = self.detours.get(send.to.node)
+        if step is None or isinstance(send.message, Hears):
+            return send
+        body = wire.encode_message(send.message, wire.NEWEST)
+        return Send(ReplicaId(step, ANY), Via(self._r.id, send.to, 1, body))
+
+    def passed_on(self, via: Via) -> tuple[Envelope | None, list[Effect]]:
+        """What is in it, if it is for this server; otherwise what is to be done with it. Raises
+        `FormatError`."""
+        if via.to.node == self._r.id.node:
+            message = wire.decode_message(via.body)
+            if isinstance(message, Relay):
+                return None, [Relayed(message)]
+            if isinstance(message, Via | Hears):
+                return None, []  # nobody sends such a thing
+            return Envelope(via.source, via.to, message), []
+        if via.hops >= HOPS_MAX:
+            return None, []
+        step = self.detours.get(via.to.node, via.to.node)
+        onward = Via(via.source, via.to, via.hops + 1, via.body)
+        return None, [Send(ReplicaId(step, ANY), onward)]

@@ -1,0 +1,85 @@
+"""Partial partitions: which links are cut, so that each server is still reached from each other one
+through others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+Links = set[tuple[int, int]]
+
+SHAPES = ("apart", "one-way", "hub", "chain", "some")
+
+
+def draw_cuts(random: Random, servers: list[int], shape: str, first: int) -> Links:
+    """Return the directed links that are cut. `first` is the one that the shape is about."""
+    others = [n for n in servers if n != first]
+    random.shuffle(others)
+    return _SHAPES[shape](random, [first, *others])
+
+
+def _apart(random: Random, servers: list[int]) -> Links:
+    """Two servers, neither of which hears the other."""
+    one, other = servers[0], servers[-1]
+    return _if_connected(servers, {(one, other), (other, one)})
+
+
+def _one_way(random: Random, servers: list[int]) -> Links:
+    """Two servers, one of which does not hear the other."""
+    pair = random.sample((servers[0], servers[-1]), 2)
+    return _if_connected(servers, {(pair[0], pair[1])})
+
+
+def _hub(random: Random, servers: list[int]) -> Links:
+    """All reach one, and only that."""
+    return {(a, b) for a, b in _all_links(servers) if servers[0] not in (a, b)}
+
+
+def _chain(random: Random, servers: list[int]) -> Links:
+    """Each reaches the one before it and the one after it; the first one is somewhere."""
+    random.shuffle(servers)
+    return {(a, b) for a, b in _all_links(servers) if abs(servers.index(a) - servers.index(b)) > 1}
+
+
+def _some(random: Random, servers: list[int]) -> Links:
+    """Any links, each in one direction."""
+    cut: Links = set()
+    for link in random.sample(_all_links(servers), len(servers) * (len(servers) - 1)):
+        if random.random() < 0.5:
+            cut |= _if_connected(servers, cut | {link})
+    return cut
+
+
+def _if_connected(servers: list[int], cut: Links) -> Links:
+    return cut if is_connected(servers, cut) else set()
+
+
+def _all_links(servers: list[int]) -> list[tuple[int, int]]:
+    return [(a, b) for a in servers for b in servers if a != b]
+
+
+def is_connected(servers: list[int], cut: Links) -> bool:
+    """Whether each server is reached from each other one, perhaps through others."""
+    first = set(servers[:1])
+    forth = _reached(servers, first, lambda a, b: (a, b) not in cut)
+    back = _reached(servers, first, lambda a, b: (b, a) not in cut)
+    return len(forth) == len(back) == len(servers)
+
+
+def _reached(servers: list[int], known: set[int], leads: Callable[[int, int], bool]) -> set[int]:
+    edge = list(known)
+    for a in edge:  # which grows
+        for b in servers:
+            if b not in known and leads(a, b):
+                known = known | {b}
+                edge.append(b)
+    return known
+
+
+_SHAPES: dict[str, Callable[[Random, list[int]], Links]] = {
+    "apart": _apart,
+    "one-way": _one_way,
+    "hub": _hub,
+    "chain": _chain,
+    "some": _some,
+}
