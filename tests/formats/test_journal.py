@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.errors import FormatError, UnknownVersionError
+from antiphon.errors import FormatError, JournalDamagedError, UnknownVersionError
 from antiphon.formats import journal as f
 from antiphon.formats import pack
 from antiphon.formats.entry import (
@@ -37,7 +37,7 @@ locals_ = st.builds(f.Local, st.booleans(), st.binary(max_size=50))
 rows = st.builds(
     f.Row, u64, u64, st.integers(0, pack.COUNT_MAX), u64, u64, u64, st.text(max_size=20), u64
 )
-manifests = st.builds(f.Manifest, u64, u64, u64, u64, u64, st.booleans())
+manifests = st.builds(f.Manifest, u64, u64, u64, u64, u64, st.booleans(), st.booleans())
 records = st.lists(
     entries.map(f.encode_entry)
     | entries.map(lambda entry: f.encode_entry(entry, f.LIVE))
@@ -249,9 +249,9 @@ def test_live_packs_travel(pairs: list[tuple[f.Row, Entry]], cut: int) -> None:
 MEMBERSHIP = Membership(2**61, (Member(1, 5, True, "one:7000"), Member(2, 6, True, "zwei:7001")))
 
 
-def fixture_disk() -> RamDisk:
+def fixture_disk(folder: str = "journal-v1") -> RamDisk:
     disk = RamDisk()
-    for file in sorted((FIXTURES / "journal-v1").iterdir()):
+    for file in sorted((FIXTURES / folder).iterdir()):
         disk.write(file.name, 0, file.read_bytes())
     return disk
 
@@ -295,3 +295,29 @@ def test_version_1_decodes_for_ever_byte_by_byte() -> None:
     rows, good = f.decode_rows((folder / "seg-00000003.idx").read_bytes())
     assert [(row.index, row.count) for row, _ in rows] == [(3, 3), (4, 1), (4, 0), (5, 1)]
     assert good == (folder / "seg-00000003.idx").stat().st_size
+
+
+def test_a_note_of_version_1_counts_for_ever() -> None:
+    """Of a journal that was killed with a batch unsynced."""
+    disk = fixture_disk("journal-v1-reached")
+    notes = f.decode_reached(disk.read(f.REACHED, 0, f.REACHED_SIZE))
+    assert sorted(notes) == [f.Reached(4, 5, 1, 1, 0, 275, 2), f.Reached(5, 5, 1, 1, 0, 378, 3)]
+    assert f.decode_manifest(disk.read(f.MANIFEST, 0, 1000)).reached
+    journal, recovered = open_journal(disk, lambda: 0, alone=True)
+    assert (recovered.damage, recovered.incarnation, journal.last) == ("", 5, 4)
+    name = f.segment_name(1)
+    for size in range(378):
+        disk = fixture_disk("journal-v1-reached")
+        disk.truncate(name, size)
+        with pytest.raises(JournalDamagedError, match=name):
+            open_journal(disk, lambda: 0, alone=True)
+
+
+@given(st.builds(f.Reached, *[u64] * 7), bits)
+def test_a_note_is_read_and_a_flip_is_noticed(note: f.Reached, bit: int) -> None:
+    data = f.encode_reached(note)
+    for number in (0, 1):
+        pad = bytes(f.note_at(number))
+        assert f.decode_reached(pad + data) == [note]
+        assert f.decode_reached(pad + with_flipped_bit(data, bit)) == []
+        assert f.decode_reached(pad + data[: bit % len(data)]) == []

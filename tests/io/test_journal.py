@@ -241,18 +241,20 @@ class JournalMachine(RuleBasedStateMachine):
         self.syncing = None
         if token is not None:
             self.disk.finish_sync(token)
-        released = self.journal.end_sync(job)
+        del self.files[:sure]
+        try:
+            released = self.journal.end_sync(job)
+        except DiskFullError:
+            assert self.full
+            return
         assert released == self.tails[:tails], "those written before the sync began, and no others"
         del self.tails[: len(released)]
         self.written_tails -= len(released)
-        del self.files[:sure]
 
     @rule()
-    def mark(self) -> None:
-        try:
-            self.journal.mark()
-        except DiskFullError:
-            assert self.full
+    def sync_note(self) -> None:
+        for name in self.journal.begin_note_sync():
+            self.disk.sync(name)
 
     @rule(full=st.booleans())
     def change_room(self, full: bool) -> None:

@@ -84,7 +84,6 @@ def old_journal(seed: int = 0) -> tuple[SimDisk, Journal, list[Entry]]:
     for one in entries:
         write(journal, one)
         sync(journal, disk)
-    journal.mark()
     finish(iter([tuple(disk.names())]), disk)
     return disk, journal, entries
 
@@ -163,7 +162,6 @@ def test_a_tail_that_replaces_entries_before_it_is_recovered() -> None:
     journal, _ = opened(disk)
     write(journal, entry(1))
     sync(journal, disk)
-    journal.mark()
     write(journal, entry(2))
     write(journal, entry(1, "new", epoch=2))
     journal, recovered = opened(disk)
@@ -472,8 +470,7 @@ class Driver:
     def persist(self, *records: Entry | f.Promise) -> None:
         self.journal.append(records, (EntriesStored(0, 0),))
         self.again(self.journal.flush)
-        sync(self.journal, self.disk)
-        self.again(self.journal.mark)
+        self.again(lambda: sync(self.journal, self.disk))
 
     def deliver(self, *entries: Entry) -> None:
         for one in entries:

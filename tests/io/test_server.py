@@ -15,7 +15,9 @@ from antiphon.formats import client_wire as cw
 from antiphon.formats import columns, pack, wire
 from antiphon.formats.columns import Outgoing
 from antiphon.formats.entry import ReplicaId
+from antiphon.formats.journal import REACHED
 from antiphon.io.journal_disk import RamDisk
+from antiphon.io.journal_reached import notes_on
 from antiphon.io.server import Server
 
 pytestmark = pytest.mark.process
@@ -36,6 +38,7 @@ class Disk(RamDisk):
         self.may_sync = threading.Event()
         self.may_sync.set()
         self.syncing = threading.Event()
+        self.synced: set[str] = set()
 
     def write(self, name: str, offset: int, *data: bytes) -> None:
         if self.full:
@@ -47,6 +50,7 @@ class Disk(RamDisk):
         self.may_sync.wait(10)
         if self.sync_fails:
             raise SyncFailedError("not synced, says the test")
+        self.synced.add(name)
 
 
 class RawClient:
@@ -461,6 +465,40 @@ def test_a_failed_sync_ends_the_server_and_nothing_is_answered() -> None:
             client.send(publish(2))
         assert await client.ended()
         assert server.broker.position == 0
+
+    run(main())
+
+
+def test_how_far_the_journal_is_synced_is_noted_and_the_note_is_synced() -> None:
+    async def main() -> None:
+        disk = Disk()
+        async with running(disk) as (server, client):
+            client.send(publish(1))
+            await client.published(1)
+            assert max(notes_on(disk)).offset == server.journal._synced > 0
+            disk.synced.clear()
+            await eventually(lambda: REACHED in disk.synced)
+
+    run(main())
+
+
+def test_a_note_without_room_is_waited_for() -> None:
+    class NoRoomForNotes(Disk):
+        def write(self, name: str, offset: int, *data: bytes) -> None:
+            if name == REACHED and self.full:
+                raise DiskFullError("no room for notes, says the test")
+            RamDisk.write(self, name, offset, *data)
+
+    async def main() -> None:
+        disk = NoRoomForNotes()
+        async with running(disk) as (server, client):
+            disk.full = True
+            client.send(publish(1))
+            await eventually(lambda: bool(server.node.replica.impaired))
+            assert server.broker.position == 0
+            disk.full = False
+            await client.published(1)
+            assert server.status().trouble == ()
 
     run(main())
 

@@ -100,7 +100,6 @@ class Book:
         for name in job.names:
             self._disk.sync(name)
         self.journal.end_sync(job)
-        self.journal.mark()
 
     def snapshot(self, live: tuple[tuple[int, int], ...]) -> None:
         """With which segments go that have nothing live."""

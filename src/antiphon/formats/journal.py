@@ -31,6 +31,12 @@ by an empty one; the *manifest* (`MANIFEST`) is a single chunk::
     file      | magic "APSN" or "APMF" | version u32 | crc u32 | chunk ...
     chunk     | crc u32 | length u32 | bytes |
 
+`REACHED` says how far all of this is synced, for the end of a segment cannot tell that it is gone.
+It has places for two notes, `NOTE_APART` bytes apart, that are written in turn::
+
+    note      | magic "APRE" | version u32 | number u64 | incarnation u64 | opening u64 |
+              | segment u64 | base u64 | offset u64 | last u64 | crc u32 |
+
 Integers are little-endian, every crc is CRC32C.
 """
 
@@ -55,6 +61,7 @@ SEGMENT_MAGIC = b"APJL"
 BATCH_MAGIC = b"BTCH"
 SNAPSHOT_MAGIC = b"APSN"
 MANIFEST_MAGIC = b"APMF"
+REACHED_MAGIC = b"APRE"
 
 ENTRY, PROMISE, LIVE, LOCAL = 1, 2, 3, 4
 
@@ -71,6 +78,7 @@ _SOURCE = struct.Struct("<Q")
 _CHUNK = struct.Struct("<II")
 _FILE = struct.Struct("<4sI")
 _U32 = struct.Struct("<I")
+_NOTE = struct.Struct("<4sIQQQQQQQ")
 
 SEGMENT_SIZE = _SEGMENT.size + 4
 BATCH_SIZE = 8 + _BATCH_TAIL.size
@@ -82,6 +90,12 @@ CHUNK_SIZE = _CHUNK.size
 RECORD_MAX = 128 << 20
 
 MANIFEST = "MANIFEST"
+REACHED = "REACHED"
+
+NOTE_APART = 4096
+"""A write that is torn by a power failure spoils one note at most."""
+
+REACHED_SIZE = 2 * NOTE_APART
 
 Buffer: TypeAlias = "bytes | mmap"
 """What a segment is read from."""
@@ -101,10 +115,19 @@ def snapshot_name(index: int) -> str:
 
 def segment_numbers(names: Iterable[str]) -> list[int]:
     """Of the segments among the files of a folder."""
+    return _numbers(names, ".log")
+
+
+def index_numbers(names: Iterable[str]) -> list[int]:
+    """Of the segments whose indexes are among them."""
+    return _numbers(names, ".idx")
+
+
+def _numbers(names: Iterable[str], end: str) -> list[int]:
     return sorted(
         int(name[4:-4])
         for name in names
-        if name.startswith("seg-") and name.endswith(".log") and name[4:-4].isdigit()
+        if name.startswith("seg-") and name.endswith(end) and name[4:-4].isdigit()
     )
 
 
@@ -162,6 +185,19 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True):
     base_epoch: int
     snapshot: int  # index of the snapshot, 0 without one
     lost: bool = False  # something was stored here once and is gone: no ground to found upon
+    reached: bool = False  # there is a file that says how far this incarnation's journal is synced
+
+
+class Reached(NamedTuple):
+    """A note of how far a journal is synced."""
+
+    number: int  # of this note
+    incarnation: int
+    opening: int
+    segment: int  # the newest one that has something of it
+    base: int  # where that one begins
+    offset: int  # what is before it is on disk
+    last: int  # the last entry of the log then, for people
 
 
 def encode_segment_header(number: int, base: int, opening: int) -> bytes:
@@ -489,3 +525,27 @@ def decode_live(part: bytes) -> list[tuple[Row, Entry]]:
         return _live.decode(part[1:])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise FormatError(f"not live packs: {error}") from None
+
+
+def note_at(number: int) -> int:
+    """Where the note of this number has its place."""
+    return number % 2 * NOTE_APART
+
+
+def encode_reached(note: Reached) -> bytes:
+    head = _NOTE.pack(REACHED_MAGIC, VERSION, *note)
+    return head + _U32.pack(crc32c(head))
+
+
+def decode_reached(data: bytes) -> list[Reached]:
+    """Those of the two notes that are whole."""
+    notes = []
+    for at in (note_at(0), note_at(1)):
+        head = data[at : at + _NOTE.size]
+        if len(data) < at + _NOTE.size + 4 or head[:4] != REACHED_MAGIC:
+            continue
+        if _U32.unpack_from(data, at + _NOTE.size)[0] == crc32c(head):
+            _, version, *fields = _NOTE.unpack(head)
+            _check_version(REACHED_MAGIC, version)
+            notes.append(Reached(*fields))
+    return notes

@@ -19,6 +19,7 @@ from antiphon.errors import JournalDamagedError
 from antiphon.formats import journal as f
 from antiphon.io import journal_recovery as recovery
 from antiphon.io.journal_disk import DIRECTORY, Disk
+from antiphon.io.journal_reached import newest_note
 from antiphon.output import say, say_json
 from antiphon.screen import Screen, Table
 
@@ -106,15 +107,15 @@ def examine(disk: Disk) -> Report:
     try:
         manifest = recovery.read_manifest(disk)
         if manifest is None:
-            _check_that_nothing_is_orphaned(disk)
             return Report(set_aside=set_aside)
     except JournalDamagedError as error:
         return Report(damage=(error,), set_aside=set_aside)
-    scan = recovery.scan(disk, manifest.first_segment)
-    bad = scan.bad and JournalDamagedError(
-        f.segment_name(scan.bad.segment), scan.bad.at, scan.bad.reason
-    )
-    damage = [bad] if bad and scan.damaged else []
+    damage: list[JournalDamagedError] = []
+    note = _examine_note(disk, manifest, damage)
+    scan = recovery.scan(disk, manifest.first_segment, note)
+    bad = scan.trouble()
+    if bad is not None and scan.damaged:
+        damage.append(bad)
     snapshot = _examine_snapshot(disk, manifest.snapshot, damage)
     segments = tuple(_examine_segments(disk, scan, manifest.snapshot, damage))
     last = max([manifest.base_index, *(s.indexes[1] for s in segments if s.indexes)])
@@ -133,9 +134,15 @@ def examine(disk: Disk) -> Report:
     )
 
 
-def _check_that_nothing_is_orphaned(disk: Disk) -> None:
-    if any(name.startswith(("seg-", "snap-")) for name in disk.names()):
-        raise JournalDamagedError(f.MANIFEST, 0, "there are segments, but no manifest")
+def _examine_note(
+    disk: Disk, manifest: f.Manifest, damage: list[JournalDamagedError]
+) -> f.Reached | None:
+    """Before the segments, which only grow: so it says nothing that they do not have."""
+    try:
+        return newest_note(disk, manifest)
+    except JournalDamagedError as error:
+        damage.append(error)
+        return None
 
 
 def _examine_snapshot(

@@ -3,8 +3,9 @@
 Promises: what `end_sync` released is there after any crash; what a crash tears off was never
 released; a changed byte is noticed, and never taken for the end. Entries are read by index for
 servers that lag, and packs by position for readers. Formats: `formats/journal.py`. How a journal is
-read back: `journal_opening.py`; how damage is told from a torn tail: `journal_recovery.py`. This
-module does no IO by itself: a `Disk` is passed in.
+read back: `journal_opening.py`; how damage is told from a torn tail: `journal_recovery.py`, and
+`journal_reached.py` for what is missing at the end. This module does no IO by itself: a `Disk` is
+passed in.
 
 A driver calls `append` (collect), `flush` (one write), `begin_sync`, the disk's `sync` for each
 name of the job (wherever it likes, also in a thread), then `end_sync`, which returns the tails that
@@ -19,6 +20,7 @@ from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -36,6 +38,7 @@ from antiphon.formats.journal import MANIFEST, index_name, segment_name, snapsho
 from antiphon.formats.journal_index import SegmentIndex
 from antiphon.io import journal_recovery as recovery
 from antiphon.io.journal_disk import DIRECTORY, Disk
+from antiphon.io.journal_reached import ReachedFile
 from antiphon.io.journal_transfer import (
     INCOMING,
     Incoming,
@@ -83,6 +86,9 @@ class Segment:
 class SyncJob(NamedTuple):
     names: tuple[str, ...]
     upto: int
+    segment: int  # the newest
+    base: int  # of that one
+    last: int  # entry of the log
 
 
 class Journal:
@@ -108,8 +114,9 @@ class Journal:
         self._unplaced: list[Accepted] = []  # rows of entries that wait for room on the disk
         self._unsynced_tails: list[tuple[int, tuple[Tail, ...]]] = []
         self._dirty: dict[str, None] = {}  # names to sync; a dict keeps their order
+        self._checkpointed: dict[str, None] = {}  # indexes to sync before a snapshot counts
         self._synced = 0
-        self._marked = True  # the newest batch already states what is synced
+        self._reached = ReachedFile(disk)
         self._held = False  # an installation is changing files: writes wait
         self._cache: OrderedDict[int, bytes] = OrderedDict()
         self._cache_bytes = 0
@@ -150,23 +157,30 @@ class Journal:
         if not self._unsynced_tails or self._held:
             return None
         names, self._dirty = tuple(self._dirty), {}
-        return SyncJob(names, self._end)
+        newest = self._segments[-1]
+        return SyncJob(names, self._end, newest.number, newest.base, self.last)
 
     def end_sync(self, job: SyncJob) -> list[Tail]:
-        """The names of the job are synced."""
-        self._synced = max(self._synced, job.upto)
+        """The names of the job are synced: note it, and only then let go of what waited for it.
+        Raises `DiskFullError`: then nothing was released, and a later sync tries again."""
+        if job.upto > self._synced:
+            self._reached.note(self._opening, job.segment, job.base, job.upto, job.last)
+            self._synced = job.upto
         released: list[Tail] = []
         while self._unsynced_tails and self._unsynced_tails[0][0] <= job.upto:
             released += self._unsynced_tails.pop(0)[1]
         return released
 
-    def mark(self) -> None:
-        """With nothing else to write, note in the file that the last sync happened: until then, a
-        flip in what it covered would look like a torn tail. The mark itself needs no sync."""
-        idle = not self._pending and not self._unsynced_tails and not self._held
-        if idle and not self._marked and not self._disk.volatile:
-            self._write_batch([])
-            self._marked = True
+    def begin_note_sync(self) -> tuple[str, ...]:
+        """The names to sync so that the note of what is synced is, too; none if it is. To be asked
+        for now and then (`NOTE_SYNC_S`): only a power failure can take the note back."""
+        return self._reached.begin_sync()
+
+    def note_all(self) -> None:
+        """Everything is synced."""
+        newest = self._segments[-1]
+        self._synced = self._end
+        self._reached.note(self._opening, newest.number, newest.base, self._end, self.last)
 
     @property
     def unsynced(self) -> bool:
@@ -195,7 +209,6 @@ class Journal:
             at += size
         segment.size = at
         self._dirty[name] = None
-        self._marked = False
 
     def _start_segment(self, base: int) -> Segment:
         number = self._segments[-1].number + 1 if self._segments else self._manifest.first_segment
@@ -436,7 +449,8 @@ class Journal:
             # At once, so that no row of a later entry stands before the checkpoint: it may be
             # made again after a restart, and point elsewhere.
             self._checkpoint(segment, meta)
-        return self._store_snapshot(meta, chunks, live, parked, due)
+            self._checkpointed[index_name(segment.number)] = None
+        return self._store_snapshot(meta, chunks, live, parked)
 
     def _store_snapshot(
         self,
@@ -444,11 +458,10 @@ class Journal:
         chunks: Iterator[bytes],
         live: Spans,
         parked: tuple[int, ...],
-        due: list[Segment],
     ) -> Iterator[tuple[str, ...]]:
         # The index, and the packs it points to, are on disk before the snapshot stands for them:
         # what a majority holds may be committed while our own copy is still unsynced.
-        rows = (index_name(s.number) for s in due)
+        rows, self._checkpointed = tuple(self._checkpointed), {}
         unsynced = [s for s in self._segments if s.base + s.size > self._synced]
         yield (*rows, *(segment_name(s.number) for s in unsynced), DIRECTORY)
         for _ in write_snapshot(self._disk, OWN_SNAPSHOT, meta, chunks):
@@ -458,7 +471,14 @@ class Journal:
         yield (DIRECTORY,)
         base_index, base_epoch, first = self._retained(meta, live, parked)
         yield from self._replace_manifest(
-            f.Manifest(self._manifest.incarnation, first, base_index, base_epoch, meta.index)
+            msgspec.structs.replace(
+                self._manifest,
+                first_segment=first,
+                base_index=base_index,
+                base_epoch=base_epoch,
+                snapshot=meta.index,
+                lost=False,
+            )
         )
         while self._segments[0].number < first:
             self._remove_segment(self._segments.pop(0).number)
@@ -523,6 +543,7 @@ class Journal:
     def _remove_segment(self, number: int) -> None:
         for name in (segment_name(number), index_name(number)):
             self._dirty.pop(name, None)
+            self._checkpointed.pop(name, None)
             if name in self._disk.names():
                 self._disk.remove(name)
 
@@ -616,8 +637,13 @@ class Journal:
         # A number is left out, so that until the manifest names them nobody takes these segments
         # for a continuation of the old ones.
         first = old._segments[-1].number + 2
-        self._manifest = f.Manifest(
-            old._manifest.incarnation, first, meta.index, meta.epoch, meta.index
+        self._manifest = msgspec.structs.replace(
+            old._manifest,
+            first_segment=first,
+            base_index=meta.index,
+            base_epoch=meta.epoch,
+            snapshot=meta.index,
+            lost=False,
         )
         self._opening = old._opening
         self._synced = old._synced
@@ -637,8 +663,8 @@ class Journal:
         self._where = fresh._where
         self._parked = fresh._parked
         self._promise = fresh._promise
-        self._synced = self._end
-        self._marked = False
+        with suppress(DiskFullError):  # too late to go back: the next sync notes it
+            self.note_all()
         # Tails of the old log may leave: the snapshot stands for all that they acknowledge.
         self._unsynced_tails = [(self._end, then) for _, then in self._unsynced_tails]
         self._pending = [r for r in self._pending if not isinstance(r, Entry)]

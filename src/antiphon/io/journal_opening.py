@@ -1,15 +1,18 @@
 """Opening a journal: what is there is read back, and what a crash left half done is cleaned up.
 
-Promises: nothing that was released is lost, and nothing is lost silently. An empty journal begins
-one; a torn tail is cut; on damage this server becomes a new incarnation (`Recovered.damage`), keeps
-what stands before the damage, and counts for nothing until the others have brought it up to date.
-What no batch on the disk knows to be synced is written, and synced, again.
+Promises: nothing that was released is lost, and nothing is lost silently. An empty folder begins a
+journal; a torn tail is cut; on damage, of which a missing end is one kind, this server becomes a
+new incarnation (`Recovered.damage`), keeps what stands before the damage, and counts for nothing
+until the others have brought it up to date. What nothing on the disk knows to be synced is written,
+and synced, again.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+
+import msgspec
 
 from antiphon.core.recovered import Recovered
 from antiphon.errors import JournalDamagedError
@@ -32,11 +35,17 @@ from antiphon.io.journal import (
     parts_of,
 )
 from antiphon.io.journal_disk import DIRECTORY, Disk
+from antiphon.io.journal_reached import newest_note
 from antiphon.io.journal_transfer import INCOMING, INCOMING_LIVE
 
 logger = logging.getLogger("antiphon.io.journal")
 
 NEW_TAIL = "tail.new"
+
+ALONE = (
+    "This server runs alone, so nobody else has what is lost. It does not start, and nothing was "
+    "changed. Restore a backup of its folder"
+)
 
 
 def open_journal(
@@ -52,13 +61,12 @@ def open_journal(
     try:
         manifest = recovery.read_manifest(disk)
         if manifest is None:
-            if any(name.startswith(("seg-", "snap-")) for name in disk.names()):
-                raise JournalDamagedError(MANIFEST, 0, "there are segments, but no manifest")
             return _begin(disk, new_incarnation(), segment_bytes, "")
         return _Opening(disk, manifest, new_incarnation, alone, segment_bytes).run()
     except JournalDamagedError as damage:
         if alone:
-            raise
+            reason = f"{damage.detail}. {ALONE}"
+            raise JournalDamagedError(damage.file, damage.offset, reason) from None
         logger.error("starting over, without what was stored here: %s", damage)
         earlier = [int(name.split("-")[1]) for name in disk.names() if name.startswith("damaged-")]
         number = max(earlier, default=0) + 1
@@ -72,12 +80,13 @@ def open_journal(
 def _begin(
     disk: Disk, incarnation: int, segment_bytes: int, damage: str
 ) -> tuple[Journal, Recovered]:
-    manifest = f.Manifest(incarnation, 1, 0, 0, 0, bool(damage))
+    manifest = f.Manifest(incarnation, 1, 0, 0, 0, bool(damage), not disk.volatile)
     journal = Journal(disk, manifest, segment_bytes)
+    _sync_all(disk, journal._reached.begin(incarnation))
     _sync_all(disk, journal._replace_manifest(manifest))
     journal._start_segment(0)
     _sync_all(disk, iter([tuple(journal._dirty)]))
-    journal._synced = journal._end
+    journal.note_all()
     return journal, Recovered(incarnation, damage=damage)
 
 
@@ -116,26 +125,26 @@ class _Opening:
 
     def run(self) -> tuple[Journal, Recovered]:
         self._check_snapshot()
-        scan = recovery.scan(self._disk, self._manifest.first_segment)
-        if scan.damaged:
+        note = newest_note(self._disk, self._manifest)
+        scan = recovery.scan(self._disk, self._manifest.first_segment, note)
+        damage = scan.trouble() if scan.damaged else None
+        if damage is not None:
             assert scan.bad is not None
-            name = segment_name(scan.bad.segment)
-            error = JournalDamagedError(name, scan.bad.at, scan.bad.reason)
-            if self._alone:
-                raise error
-            if self._loses_packs(scan.bad):
-                raise error
-            self._damage = str(error)
-            logger.error("%s", error)
+            if self._alone or self._loses_packs(scan.bad):
+                raise damage
+            self._damage = str(damage)
+            logger.error("%s", damage)
         self._remove_leftovers()
         self._replay(scan)
         journal = self._journal
         if self._snapshot is not None and journal.last < self._snapshot.index:
             name = segment_name(self._manifest.first_segment)
-            raise JournalDamagedError(name, 0, "the log ends before its snapshot")
+            raise damage or JournalDamagedError(name, 0, "the log ends before its snapshot")
         self._load_index()
+        _sync_all(self._disk, journal._reached.go_on(self._manifest.incarnation))
         self._set_identity()
         self._write_tail(scan)
+        self._note_all()
         m = journal._manifest
         return journal, Recovered(
             m.incarnation,
@@ -153,9 +162,13 @@ class _Opening:
     def _loses_packs(self, bad: recovery.Bad) -> bool:
         """Whether the damage took packs that the snapshot stands for: the log can be had again
         from the others entry by entry, these only with a whole snapshot."""
-        for number in recovery.segment_numbers(self._disk):
+        names = self._disk.names()
+        gone = bad.at == 0 and index_name(bad.segment) not in names
+        if gone and self._manifest.snapshot:
+            return True  # a whole segment, and nothing says what was in it
+        for number in f.index_numbers(names):
             name = index_name(number)
-            if number < bad.segment or name not in self._disk.names():
+            if number < bad.segment:
                 continue
             rows, _ = f.decode_rows(self._disk.read(name, 0, self._disk.size(name)))
             for row, _ in rows:
@@ -255,13 +268,13 @@ class _Opening:
         if empty or self._damage:
             self._journal.found_local.clear()  # some of it may be among what is lost
             m = self._manifest
-            changed = f.Manifest(
-                self._new_incarnation(),
-                m.first_segment,
-                m.base_index,
-                m.base_epoch,
-                m.snapshot,
-                m.lost or bool(self._damage),
+            incarnation = self._new_incarnation()
+            _sync_all(self._disk, self._journal._reached.begin(incarnation))
+            changed = msgspec.structs.replace(
+                m,
+                incarnation=incarnation,
+                lost=m.lost or bool(self._damage),
+                reached=not self._disk.volatile,
             )
             _sync_all(self._disk, self._journal._replace_manifest(changed))
 
@@ -309,5 +322,12 @@ class _Opening:
                 journal._remove_segment(later)
         if index_name(number) in self._disk.names():
             self._disk.remove(index_name(number))
-        journal._synced = journal._end
-        journal._marked = False
+
+    def _note_all(self) -> None:
+        """From here on this journal has a note, also one of a version that made none."""
+        journal = self._journal
+        journal.note_all()
+        _sync_all(self._disk, iter([journal.begin_note_sync()]))
+        if not (journal._manifest.reached or self._disk.volatile):
+            manifest = msgspec.structs.replace(journal._manifest, reached=True)
+            _sync_all(self._disk, journal._replace_manifest(manifest))

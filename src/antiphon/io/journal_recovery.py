@@ -1,10 +1,9 @@
 """Reading a journal back: what is whole, what is torn, what is damaged.
 
-Every batch states up to where everything was synced when it was written. So a bad batch below the
-greatest such offset, found anywhere, was once good and is *damage*; above it, it may never have
-been written to the end, and is a *torn tail* which is cut: nobody was told of what it held.
-(A flip inside the last synced batch, before any later batch has recorded that sync, cannot be told
-from a torn write. The marker batch that follows a sync keeps that window short.)
+Every batch states up to where everything was synced when it was written, and so does the note
+beside the segments (`journal_reached.py`). What is bad, or missing, below the greatest such offset
+was once good, and is *damage*; above it, it may never have been written to the end, and is a *torn
+tail* which is cut: nobody was told of what it held.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from antiphon.formats import journal as f
 from antiphon.formats.entry import SnapshotMeta, decode_meta
 from antiphon.formats.journal import MANIFEST, segment_name, snapshot_name
 from antiphon.io.journal_disk import Disk
+from antiphon.io.journal_reached import notes_on
 
 
 def segment_numbers(disk: Disk) -> list[int]:
@@ -46,27 +46,44 @@ class Scan(NamedTuple):
     batches: list[Place]  # the whole ones, in order, up to the first bad place
     start: int  # offset of the first segment
     opening: int  # the newest opening that left a segment
-    synced: int  # the greatest offset that any batch states as synced
+    synced: int  # the greatest offset that any batch, or the note, states as synced
     bad: Bad | None
 
     @property
     def damaged(self) -> bool:
         return self.bad is not None and self.bad.offset < self.synced
 
+    def trouble(self) -> JournalDamagedError | None:
+        """The bad place, if there is one; if it is damage, with how much is in doubt."""
+        if self.bad is None:
+            return None
+        reason = self.bad.reason
+        if self.damaged:
+            reason += (
+                f". The {self.synced - self.bad.offset} bytes from there on, up to offset "
+                f"{self.synced} of the journal, were on disk once; what they held may have been "
+                "acknowledged"
+            )
+        return JournalDamagedError(segment_name(self.bad.segment), self.bad.at, reason)
 
-def scan(disk: Disk, first_segment: int) -> Scan:
+
+def scan(disk: Disk, first_segment: int, note: f.Reached | None) -> Scan:
     """Read all segments. Stops collecting at the first bad place, but looks on for what later
     batches know of it."""
     numbers, headers = _current_segments(disk, first_segment)
     bases = {n: header.base for n, header in headers.items()}
+    if note is not None:
+        note = _still_true(note, headers)
+        if note.segment >= first_segment:  # whatever stands there: the one before it ends there
+            bases[note.segment] = note.base
     batches: list[Place] = []
     bad: Bad | None = None
-    end, synced = bases.get(first_segment, 0), 0
+    end, synced = bases.get(first_segment, 0), note.offset if note is not None else 0
     expected = first_segment
     for number in numbers:
         data = disk.read(segment_name(number), 0, disk.size(segment_name(number)))
-        if bad is None and (number != expected or bases.get(number, end + 1) > end):
-            bad = Bad(end, expected, 0, "a segment is missing, or its header is damaged")
+        if bad is None:
+            bad = _bad_start(number, expected, end, headers, note)
         if bad is None:
             base, stop = bases[number], bases.get(number + 1)
             found, known, bad = _survey(data, number, base, stop)
@@ -80,9 +97,50 @@ def scan(disk: Disk, first_segment: int) -> Scan:
             synced = max([synced, *(batch.synced for batch in later)])
         expected = number + 1
     if not numbers:
-        bad = Bad(0, first_segment, 0, "there is no segment")
+        bad = Bad(end, first_segment, 0, "there is no segment")
+    if bad is None and note is not None and end < note.offset:
+        bad = _missing_end(end, numbers[-1], bases, note)
     opening = max((header.opening for header in headers.values()), default=0)
     return Scan(batches, bases.get(first_segment, 0), opening, synced, bad)
+
+
+def _still_true(note: f.Reached, headers: dict[int, f.SegmentHeader]) -> f.Reached:
+    """What a note says of these segments. If the journal was opened since, the new opening has cut
+    off what it did not know to be synced, and a version that makes no notes has written that anew,
+    and shorter: then the note counts up to there."""
+    later = [header.base for header in headers.values() if header.opening > note.opening]
+    if not later:
+        return note
+    return note._replace(segment=0, offset=min(note.offset, *later))
+
+
+def _bad_start(
+    number: int,
+    expected: int,
+    end: int,
+    headers: dict[int, f.SegmentHeader],
+    note: f.Reached | None,
+) -> Bad | None:
+    """Whether this segment is not the one that follows."""
+    header = headers.get(number)
+    before = headers.get(number - 1)
+    if number == expected and header is not None and before is not None and header.base > end:
+        return Bad(end, number - 1, end - before.base, "the file ends here, and is continued later")
+    if number != expected or header is None or header.base != end:
+        return Bad(end, expected, 0, "the segment is missing, or its header is damaged")
+    if note is not None and number == note.segment and header.opening < note.opening:
+        return Bad(end, number, 0, "an older file stands in the place of this segment")
+    return None
+
+
+def _missing_end(end: int, last: int, bases: dict[int, int], note: f.Reached) -> Bad:
+    """Where the journal ends before it should: in its last file, or in one that is gone."""
+    until = f"the log went on to entry {note.last}"
+    if note.segment > last:
+        return Bad(
+            end, last + 1, 0, f"the segment is missing, or an older file stands there; {until}"
+        )
+    return Bad(end, last, end - bases[last], f"the file ends here; {until}")
 
 
 def _base_by_first_batch(data: bytes, otherwise: int) -> int:
@@ -172,7 +230,13 @@ def _chunks(disk: Disk, name: str) -> Iterator[bytes]:
 
 
 def read_manifest(disk: Disk) -> f.Manifest | None:
-    if MANIFEST not in disk.names():
+    """None: nothing was ever stored here. Raises `JournalDamagedError`."""
+    names = disk.names()
+    if MANIFEST not in names:
+        if any(name.startswith(("seg-", "snap-")) for name in names):
+            raise JournalDamagedError(MANIFEST, 0, "there are segments, but no manifest")
+        if any(note.offset for note in notes_on(disk)):
+            raise JournalDamagedError(MANIFEST, 0, "a journal was here, and there is no manifest")
         return None
     try:
         return f.decode_manifest(disk.read(MANIFEST, 0, disk.size(MANIFEST)))

@@ -66,6 +66,7 @@ from antiphon.io.clients import Clients
 from antiphon.io.journal import SyncJob
 from antiphon.io.journal_disk import Disk
 from antiphon.io.journal_opening import open_journal
+from antiphon.io.journal_reached import NOTE_SYNC_S
 from antiphon.io.syncing import Syncing
 from antiphon.io.transport import Address, Transport, format_address, parse_address, settle
 
@@ -167,6 +168,7 @@ class Server:
         self._worker.add_done_callback(self._on_worker_done)
         self._look_at_the_clock()
         self._sweep()
+        self._sync_note()
         self.settle_soon()
         return address
 
@@ -188,6 +190,8 @@ class Server:
             self.ended.set_result(None)
         self.clients.close()
         await self._transport.close()
+        if names := self.journal.begin_note_sync():
+            self._sync_thread.begin(names, lambda _: None)
         await self._loop.run_in_executor(None, self._sync_thread.close)
 
     async def _let_go(self) -> None:
@@ -551,8 +555,8 @@ class Server:
             return
         job = self.journal.begin_sync()
         if job is None:
-            self._mark()
-        elif self._disk.volatile:
+            return
+        if self._disk.volatile:
             self._release(self.journal.end_sync(job))
         else:
             self._syncing = True
@@ -566,8 +570,25 @@ class Server:
         if error is not None:
             self._fail(error)
             return
-        self._release(self.journal.end_sync(job))
+        try:
+            tails = self.journal.end_sync(job)
+        except DiskFullError as full:
+            self._disk_full(full)
+            return
+        self._release(tails)
         self._start_sync()
+
+    def _sync_note(self) -> None:
+        """Of how far the journal is synced."""
+        if self.ended.done():
+            return
+        if names := self.journal.begin_note_sync():
+            self._sync_thread.begin(names, partial(self.guarded, self._note_synced))
+        self._later(NOTE_SYNC_S, self._sync_note)
+
+    def _note_synced(self, error: Exception | None) -> None:
+        if error is not None:
+            self._fail(error)
 
     def _release(self, tails: tuple[Tail, ...] | list[Tail]) -> None:
         """What these waited for is on disk."""
@@ -580,12 +601,6 @@ class Server:
                 self.settle_soon()  # more may have gathered meanwhile
             else:
                 self._carry_out(self.node.stored(tail, self.now_ms()))
-
-    def _mark(self) -> None:
-        try:
-            self.journal.mark()
-        except DiskFullError as error:
-            self._disk_full(error)
 
     # -- No room -------------------------------------------------------------------------------
 
@@ -600,7 +615,6 @@ class Server:
             return
         try:
             self.journal.flush()
-            self.journal.mark()
         except DiskFullError:
             self._later(RETRY_S, self._try_again)
         else:

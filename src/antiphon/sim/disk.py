@@ -4,7 +4,8 @@ Writes sit in a cache until they are synced. A process that is killed leaves the
 the power fails, an arbitrary subset of the unsynced sectors survives, and of the directory's
 unsynced changes a prefix (as in a journaling file system). A failed sync drops the writes but keeps
 showing them, until the power fails. Space can run out. Bits flip, and writes land in the wrong
-place, at rest: only below what a batch on this disk states as synced (`docs/formats.md` says why).
+place, at rest: only below what a batch on this disk states as synced. Ends of files are lost:
+`lost_end.py`.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class SimDisk:
         self.full = False
         self.fail_next_sync = False
         self.on_durable: Callable[[str, bytearray], None] = lambda name, data: None
+        self.copies: dict[str, bytes] = {}  # somebody made them at some time
 
     # -- What the journal sees -----------------------------------------------------------------
 
@@ -169,6 +171,26 @@ class SimDisk:
             self._directory_changes.append(dict(self._files))
 
     # -- Damage at rest ------------------------------------------------------------------------
+
+    def contents(self) -> dict[str, bytes]:
+        return {name: bytes(file.data) for name, file in self._files.items()}
+
+    def put(self, name: str, data: bytes | None) -> None:
+        """Have a file hold this, on the medium and for who reads it; None: have no such file."""
+        if data is None:
+            self._files.pop(name, None)
+        else:
+            file = self._files.setdefault(name, _File())
+            file.take_pending(file.synced + len(file.pending))
+            file.data, file.durable = bytearray(data), bytearray(data)
+        self._durable_files = dict(self._files)
+        self._changes_synced += len(self._directory_changes)
+        self._directory_changes = []
+
+    def put_all(self, files: dict[str, bytes]) -> None:
+        """Have these files, and no others."""
+        for name in {*self._files, *files}:
+            self.put(name, files.get(name))
 
     def flip_bit(self) -> str:
         """Flip a bit where a checksum must find it; returns where, or nothing if there is no such

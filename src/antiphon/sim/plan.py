@@ -87,6 +87,12 @@ KINDS = {
     "clog": 2,
     "flip": 2,
     "misdirect": 1,
+    "end-cut": 1,
+    "end-zeroed": 1,
+    "end-emptied": 1,
+    "end-deleted": 1,
+    "end-older": 1,
+    "end-torn": 1,
     "wipe": 1,
     "sync-failure": 1,
     "full": 2,
@@ -97,7 +103,10 @@ KINDS = {
     "add-unreachable": 2,
     "remove": 2,
 }
-_ON_DISK = {"power", "power-all", "flip", "misdirect", "wipe", "sync-failure", "slow-disk"}
+_ON_DISK = {
+    *("power", "power-all", "sync-failure", "slow-disk", "flip", "misdirect", "wipe"),
+    *("end-cut", "end-zeroed", "end-emptied", "end-deleted", "end-older", "end-torn"),
+}
 
 
 PROGRAM_KINDS = {

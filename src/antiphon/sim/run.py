@@ -12,6 +12,7 @@ from antiphon.core.quorum import majority
 from antiphon.formats.entry import Member
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.draws import stream
+from antiphon.sim.lost_end import lose_end, tear_end
 from antiphon.sim.messaging import MessagingWorld
 from antiphon.sim.plan import LEADER, Fault, Plan, draw_plan
 from antiphon.sim.server import SimServer
@@ -213,9 +214,58 @@ def _damage(world: World, server: SimServer, fault: Fault) -> bool:
     where = server.disk.flip_bit() if fault.kind == "flip" else server.disk.misdirect()
     if where:
         world.lost.add(server.id)
+        server.damaged = True
         world.note(server.number, f"damaged: {where}")
         server.crash(power=fault.detail % 2 == 0)
         world.at(fault.for_us, server.start)
+    return bool(where)
+
+
+def _lose_end(world: World, server: SimServer, fault: Fault) -> bool:
+    """Of what was synced. A power failure takes back what was noted last, and then it counts what
+    the disk still says."""
+    if len(world.plan.listed) == 1:
+        return _lose_end_alone(world, server, fault)
+    if not hasattr(server, "node") or server.id in world.lost:
+        return False
+    if not world.oracle.committed or not world.may_lose(server):
+        return False
+    server.crash(power=fault.detail % 2 == 0)
+    where = lose_end(server.disk, Random(fault.detail), fault.kind)
+    if where:
+        world.lost.add(server.id)
+        server.damaged, server.misses = True, where
+        world.note(server.number, f"damaged: {where}, {fault.kind}")
+    world.at(fault.for_us, server.start)
+    return bool(where)
+
+
+def _lose_end_alone(world: World, server: SimServer, fault: Fault) -> bool:
+    """It refuses to start, and leaves its files as they are, until a backup is restored."""
+    if server.number not in world.plan.listed or not hasattr(server, "node"):
+        return False
+    server.crash(power=fault.detail % 2 == 0)
+    backup = server.disk.contents()
+    where = lose_end(server.disk, Random(fault.detail), fault.kind)
+    if where:
+        bad = server.disk.contents()
+        server.damaged, server.misses = True, where
+        server.start()
+        if where not in server.refuses_to_start or server.disk.contents() != bad:
+            raise ViolationError(f"server {server.number} starts alone, and {where} is damaged")
+        server.disk.put_all(backup)
+        server.damaged, server.misses, server.refuses_to_start = False, "", ""
+    world.at(fault.for_us, server.start)
+    return bool(where)
+
+
+def _tear_end(world: World, server: SimServer, fault: Fault) -> bool:
+    """Above what was synced: a torn tail, also for one that runs alone."""
+    if not server.alive or server.node.replica.stored == 0:
+        return False
+    server.crash(power=False)
+    where = tear_end(server.disk, Random(fault.detail))
+    world.at(fault.for_us, server.start)
     return bool(where)
 
 
@@ -226,6 +276,7 @@ def _wipe(world: World, server: SimServer, fault: Fault) -> bool:
         return False  # with an empty disk and alone in its list, it is told to found a cluster
     server.crash(power=True)
     world.lost.add(server.id)
+    server.damaged, server.misses = True, ""
     server.disk.wipe()
     world.at(fault.for_us, server.start)
     return True
@@ -310,6 +361,12 @@ _FAULTS = {
     "clog": _clog,
     "flip": _damage,
     "misdirect": _damage,
+    "end-cut": _lose_end,
+    "end-zeroed": _lose_end,
+    "end-emptied": _lose_end,
+    "end-deleted": _lose_end,
+    "end-older": _lose_end,
+    "end-torn": _tear_end,
     "wipe": _wipe,
     "sync-failure": _sync_failure,
     "full": _full,

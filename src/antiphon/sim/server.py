@@ -34,6 +34,7 @@ from antiphon.formats.messages import Envelope, Relay
 from antiphon.formats.wire import NEWEST
 from antiphon.io.journal import Journal, SyncJob
 from antiphon.io.journal_opening import open_journal
+from antiphon.io.journal_reached import NOTE_SYNC_S
 from antiphon.sim.disk import SimDisk, SyncToken
 from antiphon.sim.draws import stream
 from antiphon.sim.machine import AlarmMachine
@@ -61,6 +62,8 @@ class SimServer:
         self.wire_version = NEWEST
         self.crash_after_effects: int | None = None
         self.refuses_to_start = ""
+        self.damaged = False  # its disk was, at some time
+        self.misses = ""  # the file whose end is gone, until that is found
         self.node: Node
         self.machine: AlarmMachine | Broker
         self.journal: Journal
@@ -88,6 +91,7 @@ class SimServer:
         self.lives += 1
         if plan.volatile:
             self.disk.wipe()
+        copies = self.disk.contents() if not plan.volatile else {}
         try:
             self.journal, recovered = open_journal(
                 self.disk,
@@ -100,8 +104,9 @@ class SimServer:
             return
         except JournalDamagedError as error:
             self.refuses_to_start = str(error)
-            world.note(self.number, f"refuses to start: {error}")
+            world.refused(self, str(error))
             return
+        self.disk.copies = copies
         self.machine = self.make_machine()
         if recovered.snapshot is not None:
             self.machine.restore(self.journal.read_snapshot()[1])
@@ -125,6 +130,8 @@ class SimServer:
         self.begin()
         world.started(self, recovered)
         self._set_timer()
+        if not self.disk.volatile:
+            self._note_later()
 
     def crash(self, power: bool) -> None:
         """Kill the process; with the power goes what was not synced."""
@@ -351,12 +358,28 @@ class SimServer:
     def _synced(self, job: SyncJob, token: SyncToken) -> None:
         self._syncing = False
         self.disk.finish_sync(token)
-        self._release(self.journal.end_sync(job))
-        self._flush()
         try:
-            self.journal.mark()
+            tails = self.journal.end_sync(job)
         except DiskFullError as error:
             self._full(error)
+            return
+        self._release(tails)
+        self._flush()
+
+    def _sync_note(self, token: SyncToken) -> None:
+        """Of how far the journal is synced: the last one is, and after a while the next."""
+        self.disk.finish_sync(token)
+        self._note_later()
+
+    def _note_later(self) -> None:
+        self.world.at(
+            int(NOTE_SYNC_S * 1e6), self.world.on_server, self, self.lives, self._begin_note_sync
+        )
+
+    def _begin_note_sync(self) -> None:
+        token = self.disk.begin_sync(self.journal.begin_note_sync())
+        latency_us = self.world.sync_latency_us(self)
+        self.world.at(latency_us, self.world.on_server, self, self.lives, self._sync_note, token)
 
     def _release(self, tails: list[Tail]) -> None:
         for tail in tails:

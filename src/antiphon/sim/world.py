@@ -142,6 +142,7 @@ class World:
 
     def started(self, server: SimServer, recovered: Recovered) -> None:
         replica = server.node.replica
+        self._check_damage(server, recovered.damage)
         self.replicas[replica.id] = replica
         # Opening a journal syncs whatever it found.
         newest = max(name for name in server.disk.names() if name.endswith(".log"))
@@ -153,6 +154,19 @@ class World:
         self.note(server.number, what + (f", {recovered.damage}" if recovered.damage else ""))
         if recovered.damage:
             self.faults["damage found"] += 1
+
+    def refused(self, server: SimServer, damage: str) -> None:
+        self.note(server.number, f"refuses to start: {damage}")
+        self._check_damage(server, damage)
+
+    def _check_damage(self, server: SimServer, found: str) -> None:
+        if server.misses not in found:
+            raise ViolationError(
+                f"server {server.number} misses the end of {server.misses}, and found {found!r}"
+            )
+        if found and not server.damaged:
+            raise ViolationError(f"server {server.number} takes whole files for damage: {found}")
+        server.misses = ""
 
     def crashed(self, server: SimServer) -> None:
         self.note(server.number, "dies")

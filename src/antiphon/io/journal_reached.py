@@ -1,0 +1,87 @@
+"""How far a journal is synced, noted outside of its segments.
+
+A segment that ends too early, or is gone, cannot tell: whatever knew of its end went with it. So
+after each sync, and before anybody hears of what it covered, a note of it is written to a small
+file. Two places are written in turn, so that a torn write spoils only one of them.
+
+Promises: a note never says more than is on disk, and after a `kill` it says all that was released.
+The note itself is synced when the journal is opened, when an incarnation begins, and now and then:
+a power failure takes back the notes of the last `NOTE_SYNC_S` at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from antiphon.errors import JournalDamagedError
+from antiphon.formats import journal as f
+from antiphon.formats.journal import REACHED
+from antiphon.io.journal_disk import DIRECTORY, Disk
+
+NOTE_SYNC_S = 1.0
+"""How often a driver syncs the newest note, if there is a new one."""
+
+
+def notes_on(disk: Disk) -> list[f.Reached]:
+    if REACHED not in disk.names():
+        return []
+    return f.decode_reached(disk.read(REACHED, 0, f.REACHED_SIZE))
+
+
+def newest_note(disk: Disk, manifest: f.Manifest) -> f.Reached | None:
+    """What this incarnation noted last; None: its journal is of a version that noted nothing.
+    Raises `JournalDamagedError`."""
+    notes = [note for note in notes_on(disk) if note.incarnation == manifest.incarnation]
+    if manifest.reached and not notes:
+        state = "damaged" if REACHED in disk.names() else "missing"
+        reason = f"it is {state}, and nothing else says how far this server has acknowledged"
+        raise JournalDamagedError(REACHED, 0, reason)
+    return max(notes, default=None)
+
+
+class ReachedFile:
+    """The writing side."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._incarnation = 0
+        self._number = 0
+        self._synced = 0  # the note that is synced
+
+    def go_on(self, incarnation: int) -> Iterator[tuple[str, ...]]:
+        """Be ready for notes of an incarnation that may have some. Yields names to sync."""
+        notes = notes_on(self._disk)
+        mine = [note for note in notes if note.incarnation == incarnation]
+        self._incarnation = incarnation
+        self._number = max(mine or notes, default=f.Reached(0, 0, 0, 0, 0, 0, 0)).number
+        self._synced = self._number
+        if self._disk.volatile:
+            return
+        size = self._disk.size(REACHED) if REACHED in self._disk.names() else 0
+        if size < f.REACHED_SIZE:  # all of it, so that notes need no room later
+            self._disk.write(REACHED, size, bytes(f.REACHED_SIZE - size))
+            yield (REACHED, DIRECTORY)
+
+    def begin(self, incarnation: int) -> Iterator[tuple[str, ...]]:
+        """Have a first note of a new incarnation, which has nothing yet. The newest one of the
+        incarnation before it stays: it counts until the manifest names the new one."""
+        yield from self.go_on(self._incarnation)
+        self._incarnation = incarnation
+        self.note(0, 0, 0, 0, 0)
+        yield self.begin_sync()
+
+    def note(self, opening: int, segment: int, base: int, offset: int, last: int) -> None:
+        """Everything before this offset is on disk. Raises `DiskFullError`."""
+        if self._disk.volatile:
+            return
+        number = self._number + 1
+        note = f.Reached(number, self._incarnation, opening, segment, base, offset, last)
+        self._disk.write(REACHED, f.note_at(number), f.encode_reached(note))
+        self._number = number
+
+    def begin_sync(self) -> tuple[str, ...]:
+        """The names to sync if there is a newer note than the last one that was synced."""
+        if self._synced == self._number:
+            return ()
+        self._synced = self._number
+        return (REACHED,)
