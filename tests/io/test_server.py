@@ -34,6 +34,7 @@ class Disk(RamDisk):
     def __init__(self) -> None:
         super().__init__()
         self.full = False
+        self.refused = 0  # writes
         self.sync_fails = False
         self.may_sync = threading.Event()
         self.may_sync.set()
@@ -42,6 +43,7 @@ class Disk(RamDisk):
 
     def write(self, name: str, offset: int, *data: bytes) -> None:
         if self.full:
+            self.refused += 1
             raise DiskFullError("no room, says the test")
         super().write(name, offset, *data)
 

@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from antiphon.sim.plan import KINDS, PROGRAM_KINDS
+from antiphon.sim.topology import SHAPES
 from tests.mutants.run import load_all, planted
 
 SEEDS = 1000
@@ -48,7 +49,8 @@ def test_no_seed_breaks_a_promise(first: int, faults: Counter[str]) -> None:
 def test_there_was_enough_of_every_kind_of_fault(faults: Counter[str]) -> None:
     if faults["seeds"] < SEEDS:
         pytest.skip("it takes the seeds of the tests before")
-    kinds = (*KINDS, *PROGRAM_KINDS, "link break", "frame repeated", "snapshot installed")
+    kinds = [*KINDS, *PROGRAM_KINDS, "link break", "frame repeated", "snapshot installed"]
+    kinds += ["partial", "full-at-start", *(f"core {shape}" for shape in SHAPES)]
     few = {kind: faults[kind] for kind in kinds if faults[kind] < ENOUGH}
     assert not few
 

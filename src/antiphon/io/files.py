@@ -85,10 +85,10 @@ class FileDisk:
     # -- Changing ------------------------------------------------------------------------------
 
     def write(self, name: str, offset: int, *data: bytes) -> None:
-        with self._lock:
-            descriptor = self._descriptor(name, create=True)
-            self._unsynced.add(name)
         try:
+            with self._lock:
+                descriptor = self._descriptor(name, create=True)
+                self._unsynced.add(name)
             _write(descriptor, offset, data)
         except OSError as error:
             size = sum(map(len, data))

@@ -10,20 +10,21 @@ import logging
 import resource
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any
 
 from antiphon.broker.home_settings import HomeSettings
-from antiphon.errors import IllegalStateError, JMSError
+from antiphon.errors import DiskFullError, IllegalStateError, JMSError
 from antiphon.io.config import ServeOptions
 from antiphon.io.files import FileDisk
 from antiphon.io.journal_disk import RamDisk
 from antiphon.io.loop import new_event_loop
 from antiphon.io.memory import keep_freed_memory
 from antiphon.io.metrics import Metrics
-from antiphon.io.server import Server
+from antiphon.io.server import RETRY_S, Server
 from antiphon.io.transport import Address, format_address
 from antiphon.output import harmless, say, say_json
 
@@ -62,14 +63,13 @@ def _raise_file_limit() -> None:
 
 
 async def _serve(options: ServeOptions, disk: FileDisk | RamDisk) -> int:
-    listed = options.cluster or {1: options.listen}
-    home = HomeSettings(deliveries_max=options.limits.deliveries)
-    server = Server(
-        options.node, listed, disk, options.settings, options.retain, home, options.contexts
-    )
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    server = await _open(options, disk, stop)
+    if server is None:
+        logger.info("ending, as told")
+        return 0
     address = await _listen(server.start, options.listen)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(server.close)
@@ -79,6 +79,34 @@ async def _serve(options: ServeOptions, disk: FileDisk | RamDisk) -> int:
             stack.callback(metrics.close)
             logger.info("metrics at http://%s/metrics", format_address(counted))
         return await _until_ended(server, stop, partial(_say_ready, address, options.json))
+
+
+async def _open(
+    options: ServeOptions, disk: FileDisk | RamDisk, stop: asyncio.Event
+) -> Server | None:
+    """The server, as soon as there is room for what a start writes; None: it was stopped before."""
+    listed = options.cluster or {1: options.listen}
+    home = HomeSettings(deliveries_max=options.limits.deliveries)
+    waited = False
+    while not stop.is_set():
+        began = time.monotonic()
+        try:
+            server = Server(
+                options.node, listed, disk, options.settings, options.retain, home, options.contexts
+            )
+        except DiskFullError as error:
+            # The journal was read for nothing: that may take a while, and is not all that is done.
+            pause_s = max(RETRY_S, time.monotonic() - began)
+            if not waited:
+                logger.error("no room to start: %s; trying again every %g s", error, pause_s)
+            waited = True
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), pause_s)
+            continue
+        if waited:
+            logger.info("there is room again")
+        return server
+    return None
 
 
 async def _listen(start: Callable[[Address], Awaitable[Address]], where: Address) -> Address:

@@ -120,7 +120,14 @@ PROGRAM_KINDS = {
 
 
 def draw_plan(seed: int) -> Plan:
-    return _with_partial_partitions(stream(seed, "partial"), _draw_plan(seed))
+    plan = _with_partial_partitions(stream(seed, "partial"), _draw_plan(seed))
+    return _with_starts_without_room(stream(seed, "full-at-start"), plan)
+
+
+def _with_starts_without_room(random: Random, plan: Plan) -> Plan:
+    if plan.volatile or not plan.faults or random.random() < 0.8:
+        return plan
+    return _with_more_faults(random, plan, "full-at-start", (100_000, 700_000, 2_000_000))
 
 
 def _with_partial_partitions(random: Random, plan: Plan) -> Plan:
@@ -131,18 +138,22 @@ def _with_partial_partitions(random: Random, plan: Plan) -> Plan:
         plan = msgspec.structs.replace(plan, partial=random.choice(SHAPES))
     if not plan.faults or random.random() < 0.6:
         return plan
+    return _with_more_faults(random, plan, "partial", (700_000, 2_000_000, 6_000_000))
+
+
+def _with_more_faults(random: Random, plan: Plan, kind: str, lasts_us: tuple[int, ...]) -> Plan:
     times = [random.randrange(plan.duration_us) for _ in range(random.choice((1, 3, 6)))]
-    partial = [
+    more = [
         Fault(
             at_us,
-            "partial",
+            kind,
             LEADER if random.random() < 0.6 else random.choice(sorted(plan.rates)),
-            random.choice((700_000, 2_000_000, 6_000_000)),
+            random.choice(lasts_us),
             random.getrandbits(30),
         )
         for at_us in times
     ]
-    faults = tuple(sorted([*plan.faults, *partial], key=lambda f: f.at_us))
+    faults = tuple(sorted([*plan.faults, *more], key=lambda f: f.at_us))
     return msgspec.structs.replace(plan, faults=faults)
 
 

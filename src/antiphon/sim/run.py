@@ -15,7 +15,7 @@ from antiphon.sim.draws import stream
 from antiphon.sim.lost_end import lose_end, tear_end
 from antiphon.sim.messaging import MessagingWorld
 from antiphon.sim.plan import LEADER, Fault, Plan, draw_plan
-from antiphon.sim.server import SimServer
+from antiphon.sim.server import RETRY_FULL_US, SimServer
 from antiphon.sim.topology import SHAPES, draw_cuts
 from antiphon.sim.world import FOREVER_US, LIVENESS_US, World
 
@@ -292,12 +292,27 @@ def _sync_failure(world: World, server: SimServer, fault: Fault) -> bool:
 
 def _full(world: World, server: SimServer, fault: Fault) -> bool:
     server.disk.full = True
-    world.at(fault.for_us, _room_again, server)
+    world.at(fault.for_us, _room_again, world, server)
     return True
 
 
-def _room_again(server: SimServer) -> None:
+def _full_at_start(world: World, server: SimServer, fault: Fault) -> bool:
+    """It dies, and there is no room any more when it is started."""
+    if world.plan.volatile or not server.alive:
+        return False
+    soon = msgspec.structs.replace(fault, for_us=fault.for_us // 3)
+    return _die(world, server, soon, power=fault.detail % 2 == 0) and _full(world, server, fault)
+
+
+def _room_again(world: World, server: SimServer) -> None:
     server.disk.full = False
+    world.at(2 * RETRY_FULL_US, _expect_start, server, server.lives)
+
+
+def _expect_start(server: SimServer, life: int) -> None:
+    """It has tried again since there was room, whatever came of it."""
+    if server.waits_for_room and server.lives == life:
+        raise ViolationError(f"{server.number} waits for room to start, and there is room")
 
 
 def _slow_disk(world: World, server: SimServer, fault: Fault) -> bool:
@@ -370,6 +385,7 @@ _FAULTS = {
     "wipe": _wipe,
     "sync-failure": _sync_failure,
     "full": _full,
+    "full-at-start": _full_at_start,
     "slow-disk": _slow_disk,
     "clock-jump": _clock_jump,
     "transfer": _transfer,

@@ -64,6 +64,7 @@ class SimServer:
         self.refuses_to_start = ""
         self.damaged = False  # its disk was, at some time
         self.misses = ""  # the file whose end is gone, until that is found
+        self.waits_for_room = False  # to start
         self.node: Node
         self.machine: AlarmMachine | Broker
         self.journal: Journal
@@ -89,6 +90,7 @@ class SimServer:
             return
         world, plan = self.world, self.world.plan
         self.lives += 1
+        self.waits_for_room = False
         if plan.volatile:
             self.disk.wipe()
         copies = self.disk.contents() if not plan.volatile else {}
@@ -99,8 +101,13 @@ class SimServer:
                 alone=len(plan.listed) == 1,
                 segment_bytes=plan.segment_bytes,
             )
-        except (DiskFullError, SyncFailedError) as error:
+        except SyncFailedError as error:
             world.note(self.number, f"cannot start: {error}")
+            return
+        except DiskFullError as error:
+            world.note(self.number, f"waits for room to start: {error}")
+            self.waits_for_room = True
+            world.at(RETRY_FULL_US, self._start_again, self.lives)
             return
         except JournalDamagedError as error:
             self.refuses_to_start = str(error)
@@ -132,6 +139,10 @@ class SimServer:
         self._set_timer()
         if not self.disk.volatile:
             self._note_later()
+
+    def _start_again(self, life: int) -> None:
+        if life == self.lives:  # otherwise somebody else has started it
+            self.start()
 
     def crash(self, power: bool) -> None:
         """Kill the process; with the power goes what was not synced."""
