@@ -13,12 +13,34 @@ SIMPLE = [
     and issubclass(cls, errors.JMSError)
     and cls is not errors.JournalDamagedError
 ]
-UNKNOWN = {errors.ConnectionLostError, errors.OutcomeUnknownError}
+REFUSALS = {
+    errors.ConfigurationError,
+    errors.IllegalStateError,
+    errors.InvalidClientIDError,
+    errors.InvalidDestinationError,
+    errors.InvalidSelectorError,
+    errors.MessageEOFError,
+    errors.MessageFormatError,
+    errors.MessageNotReadableError,
+    errors.MessageNotWriteableError,
+    errors.MessagesGoneError,
+    errors.ResourceAllocationError,
+    errors.SecurityError,
+    errors.TransactionInProgressError,
+    errors.TransactionRolledBackError,
+}
 
 
 @pytest.mark.parametrize("cls", SIMPLE)
 def test_each_class_has_its_default_for_happened(cls: type[errors.JMSError]) -> None:
-    assert cls("text").happened == ("unknown" if cls in UNKNOWN else "no")
+    assert cls("text").happened == ("no" if cls in REFUSALS else "unknown")
+
+
+def test_a_class_that_says_nothing_of_it_is_unknown() -> None:
+    class NewError(errors.JMSError):
+        pass
+
+    assert NewError("text").happened == "unknown"
 
 
 @pytest.mark.parametrize("cls", SIMPLE)

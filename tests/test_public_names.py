@@ -16,6 +16,7 @@ def test_the_public_names_are_these() -> None:
         "Browser",
         "BytesMessage",
         "CLIENT_ACKNOWLEDGE",
+        "ConfigurationError",
         "ConflictRelation",
         "Connection",
         "ConnectionFactory",

@@ -56,6 +56,7 @@ from antiphon.api.modes import (
 from antiphon.api.naming import lookup
 from antiphon.api.sync import Browser, Consumer, Context, Member, Producer, SendFuture, connect
 from antiphon.errors import (
+    ConfigurationError,
     ConnectionLostError,
     DiskFullError,
     FormatError,
@@ -88,6 +89,7 @@ __all__ = [
     "SESSION_TRANSACTED",
     "Browser",
     "BytesMessage",
+    "ConfigurationError",
     "ConflictRelation",
     "Connection",
     "ConnectionFactory",

@@ -35,7 +35,7 @@ from antiphon.cli_parts import (
     positive,
     seconds,
 )
-from antiphon.errors import FormatError, InvalidDestinationError, JMSError
+from antiphon.errors import ConfigurationError, InvalidDestinationError, JMSError
 from antiphon.output import complain
 
 Address = tuple[str, int]
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except JMSError as error:
         complain(f"{type(error).__name__}: {error}")
-        return 1
+        return 2 if isinstance(error, ConfigurationError) else 1
     except BrokenPipeError:
         # The reader, `head` perhaps, has seen enough. Without this the interpreter's own flush at
         # exit would complain.
@@ -148,7 +148,7 @@ def _serve(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     try:
         options = serve_options(given, args.config)
-    except FormatError as error:
+    except ConfigurationError as error:
         parser.error(str(error))
     return implementation("antiphon.io.serve", "run")(options)
 

@@ -14,18 +14,20 @@
     |-- SecurityError                  not known, or not allowed
     |-- TransactionInProgressError     not inside a transaction
     |-- TransactionRolledBackError     commit was asked for, rollback happened
+    |-- ConfigurationError             a URL, option or configuration file that makes no sense
     |-- ConnectionLostError            no server can be reached any more       happened: unknown
     |-- OutcomeUnknownError            no answer in time; also a TimeoutError  happened: unknown
-    |-- FormatError                    bytes that are not what they should be: wire, pack, file
-    `-- StorageError                   a server's own files
+    |-- FormatError                    bytes from a peer or a file             happened: unknown
+    `-- StorageError                   a server's own files                    happened: unknown
         |-- JournalDamagedError        a record that was synced no longer reads back
         |-- DiskFullError              no space left
         |-- SyncFailedError            the disk did not confirm a write
         `-- UnknownVersionError        a file of a program newer or older than this one
 
 `happened` is `"no"` (the request had no effect and never will) or `"unknown"` (it may have had
-one). It is a default of the class that the raiser may override by keyword. All errors pickle, with
-their attributes. Mistakes inside antiphon are assertions, not members of this family.
+one). It is a default of the class that the raiser may override by keyword: "unknown", unless the
+class is a refusal and says "no". All errors pickle, with their attributes. Mistakes inside antiphon
+are assertions, not members of this family.
 """
 
 from typing import Literal
@@ -36,7 +38,7 @@ Happened = Literal["no", "unknown"]
 class JMSError(Exception):
     """Whatever antiphon reports to its user."""
 
-    happened: Happened = "no"
+    happened: Happened = "unknown"
 
     # The arguments stay in `args` unchanged, since unpickling calls the class with them.
     def __init__(self, *args: object, happened: Happened | None = None) -> None:
@@ -48,65 +50,93 @@ class JMSError(Exception):
 class IllegalStateError(JMSError):
     """The call does not fit the present state: closed, taken, in conflict with what exists."""
 
+    happened = "no"
+
 
 class InvalidClientIDError(JMSError):
     """The client id is malformed, or a live session has it."""
+
+    happened = "no"
 
 
 class InvalidDestinationError(JMSError):
     """There is no such destination, or it is of another kind."""
 
+    happened = "no"
+
 
 class InvalidSelectorError(JMSError):
     """The selector cannot be parsed."""
+
+    happened = "no"
 
 
 class MessagesGoneError(JMSError):
     """Messages that were asked for by their positions are no longer kept."""
 
+    happened = "no"
+
 
 class MessageEOFError(JMSError):
     """A stream or bytes message was read past its end."""
+
+    happened = "no"
 
 
 class MessageFormatError(JMSError):
     """A body or property is of another type than the one asked for."""
 
+    happened = "no"
+
 
 class MessageNotReadableError(JMSError):
     """The message is still being written."""
+
+    happened = "no"
 
 
 class MessageNotWriteableError(JMSError):
     """The message was received, and is read-only until cleared."""
 
+    happened = "no"
+
 
 class ResourceAllocationError(JMSError):
     """The request would pass a stated limit."""
+
+    happened = "no"
 
 
 class SecurityError(JMSError):
     """The user is not known, or may not do this."""
 
+    happened = "no"
+
 
 class TransactionInProgressError(JMSError):
     """The call is not allowed inside a transaction."""
+
+    happened = "no"
 
 
 class TransactionRolledBackError(JMSError):
     """A commit ended as a rollback."""
 
+    happened = "no"
+
+
+class ConfigurationError(JMSError):
+    """A URL, an option or a configuration file makes no sense; nothing was begun."""
+
+    happened = "no"
+
 
 class ConnectionLostError(JMSError):
     """The connection is lost for good; what was on its way may have arrived."""
 
-    happened = "unknown"
-
 
 class OutcomeUnknownError(JMSError, TimeoutError):
     """No answer came in time; the request may have taken effect, or may still."""
-
-    happened = "unknown"
 
 
 class FormatError(JMSError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from queue import Queue as Results
@@ -14,8 +15,8 @@ import antiphon
 from antiphon.api import conversation
 from antiphon.api.connecting import default_url, look_up, route_to
 from antiphon.errors import (
+    ConfigurationError,
     ConnectionLostError,
-    FormatError,
     IllegalStateError,
     InvalidDestinationError,
     OutcomeUnknownError,
@@ -35,8 +36,28 @@ def front(request: pytest.FixtureRequest) -> Iterator[Any]:
     "url", ["", "http://x:1", "antiphon://", "antiphon://host", "antiphon://a:1,b", "embedded://x"]
 )
 def test_what_is_no_url(url: str) -> None:
-    with pytest.raises(FormatError):
+    with pytest.raises(ConfigurationError):
         route_to(url)
+
+
+def test_a_url_has_no_user() -> None:
+    with pytest.raises(ConfigurationError, match="no user and no password") as error:
+        route_to("antiphon://anna:secret@127.0.0.1:7470")
+    assert "secret" not in str(error.value)
+    assert error.value.happened == "no"
+
+
+@pytest.mark.parametrize("given", [{"user": "anna"}, {"password": "a"}])
+def test_users_and_passwords_are_refused_before_anything_is_sent(
+    front: Any, given: dict[str, str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nobody_asked:
+        nobody_asked.settimeout(0)
+        with pytest.raises(antiphon.SecurityError, match="keep no users") as error:
+            front.connect(f"antiphon://127.0.0.1:{nobody_asked.getsockname()[1]}", **given)
+        assert error.value.happened == "no"
+        with pytest.raises(BlockingIOError):
+            nobody_asked.accept()
 
 
 def test_the_url_comes_from_the_environment_or_the_file(
@@ -44,7 +65,7 @@ def test_the_url_comes_from_the_environment_or_the_file(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ANTIPHON_URL", raising=False)
-    with pytest.raises(FormatError, match="ANTIPHON_URL"):
+    with pytest.raises(ConfigurationError, match="ANTIPHON_URL"):
         default_url()
     (tmp_path / "antiphon.toml").write_text('url = "embedded:file"\n')
     assert default_url() == "embedded:file"

@@ -158,12 +158,12 @@ def published_packs(requests: list[cw.Request]) -> list[list[str]]:
 
 
 def test_it_dials_at_once_and_attaches() -> None:
-    talk = Talk(client_id="me", user="u", password="p", lease_ms=1234)
+    talk = Talk(client_id="me", lease_ms=1234)
     talk.step()
     assert talk.take(conv.Dial)
     assert talk.step() == []
     talk.c.connected(0)
-    assert talk.step() == [cw.Attach(SESSION, TOKEN, False, 1, "me", 1234, ((0, 1),), (), "u", "p")]
+    assert talk.step() == [cw.Attach(SESSION, TOKEN, False, 1, "me", 1234, ((0, 1),), ())]
     assert not talk.c.ready.done
     talk.answer(cw.Attached(SESSION, 1, (), (), HEARTBEAT_MS, cw.PACK_MAX))
     assert talk.c.ready.done
@@ -1000,8 +1000,10 @@ def test_each_message_is_accepted_once_and_told_the_truth(seed: int) -> None:
 def test_an_unknown_error_of_a_newer_server_is_an_error_all_the_same() -> None:
     for code in ("", "NewError", "print", "JMSError", "JournalDamagedError", "__name__"):
         error = conv.error_of(code, "text")
-        assert isinstance(error, JMSError)
-        assert str(error) == "text"
+        assert type(error) is JMSError
+        assert str(error) == (f"{code}: text" if code not in ("", "JMSError") else "text")
+        assert error.happened == "unknown"
+    assert conv.error_of("IllegalStateError", "text").happened == "no"
 
 
 # -- Groups ---------------------------------------------------------------------------------------

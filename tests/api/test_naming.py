@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import antiphon
-from antiphon.errors import FormatError, InvalidDestinationError
+from antiphon.errors import ConfigurationError, InvalidDestinationError
 from tests.api.fronts import PATIENCE_S
 
 FILE = """
@@ -23,8 +23,6 @@ work = "queue:work"
 url = "embedded:tower"
 domain = "topic"
 client_id = "porter"
-user = "anna"
-password = "secret"
 connect_timeout = 1
 send_timeout = 2.5
 close_timeout = 3
@@ -64,9 +62,9 @@ def test_a_factory_has_what_the_file_says(monkeypatch: pytest.MonkeyPatch) -> No
     antiphon.lookup("office").create_context()
     (tower_url, tower), (office_url, office) = calls
     assert (tower_url, office_url) == ("embedded:tower", "embedded:naming")
-    told = ("client_id", "user", "password", "connect_timeout", "send_timeout", "close_timeout")
-    assert [tower[name] for name in told] == ["porter", "anna", "secret", 1, 2.5, 3]
-    assert [office[name] for name in told] == [None, None, None, 10, None, 10]
+    told = ("client_id", "connect_timeout", "send_timeout", "close_timeout")
+    assert [tower[name] for name in told] == ["porter", 1, 2.5, 3]
+    assert [office[name] for name in told] == [None, 10, None, 10]
 
 
 @pytest.mark.usefixtures("file")
@@ -87,7 +85,7 @@ def test_the_file_may_be_anywhere(file: Path, monkeypatch: pytest.MonkeyPatch) -
         assert antiphon.lookup("alarms", path) == antiphon.Queue("other")
     with pytest.raises(InvalidDestinationError, match=r"names\.toml"):
         antiphon.lookup("work", config=other)
-    with pytest.raises(FormatError, match=r"nowhere\.toml cannot be read"):
+    with pytest.raises(ConfigurationError, match=r"nowhere\.toml cannot be read"):
         antiphon.lookup("alarms", "nowhere.toml")
 
 

@@ -61,6 +61,17 @@ def test_a_session_that_cannot_be_resumed_is_over() -> None:
     assert client.cut == ""
 
 
+@pytest.mark.parametrize("given", [{"user": "anna"}, {"password": "secret"}])
+def test_who_has_a_user_is_refused_since_nobody_checks_it(given: dict[str, str]) -> None:
+    house = House()
+    client = house.connect()
+    (ended,) = client.attach(A, **given)
+    assert isinstance(ended, cw.Ended)
+    assert (ended.code, client.cut) == ("SecurityError", "")
+    assert not house.log
+    assert isinstance(house.connect().attach(A)[0], cw.Attached)
+
+
 def test_another_token_opens_nothing() -> None:
     house = House()
     owner = house.attached(A)

@@ -1,11 +1,12 @@
 """Configuration files: what they say, what wins, and what is said about mistakes."""
 
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from antiphon.errors import FormatError
+from antiphon.errors import ConfigurationError
 from antiphon.io.config import ClientConfig, Limits, ServeOptions, client_config, serve_options
 
 WHOLE = """
@@ -105,7 +106,7 @@ def test_a_server_listens_where_the_cluster_says(file: Path) -> None:
 )
 def test_a_mistake_is_named_with_file_and_key(file: Path, text: str, complaint: str) -> None:
     file.write_text(text)
-    with pytest.raises(FormatError) as error:
+    with pytest.raises(ConfigurationError) as error:
         serve_options({}, str(file))
     assert complaint in str(error.value)
     assert str(file) in str(error.value)
@@ -122,15 +123,15 @@ def test_a_mistake_is_named_with_file_and_key(file: Path, text: str, complaint: 
 )
 def test_what_does_not_go_together_is_refused(file: Path, text: str, complaint: str) -> None:
     file.write_text(text)
-    with pytest.raises(FormatError, match=complaint):
+    with pytest.raises(ConfigurationError, match=complaint):
         serve_options({}, str(file))
 
 
 def test_a_file_that_cannot_be_read(file: Path) -> None:
-    with pytest.raises(FormatError, match="cannot be read: No such file"):
+    with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
         serve_options({}, str(file))
     file.write_bytes(b"data = '\xff'")
-    with pytest.raises(FormatError, match="is not TOML"):
+    with pytest.raises(ConfigurationError, match="is not TOML"):
         serve_options({}, str(file))
 
 
@@ -144,6 +145,23 @@ def test_a_programs_file(tmp_path: Path) -> None:
     config = client_config(tmp_path)
     assert config.url == "antiphon://a:1,b:2"
     assert config.destinations == {"alarms": "topic:Alarms", "work": "queue:w"}
+
+
+def test_a_server_and_programs_may_have_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "antiphon.toml"
+    path.write_text(
+        'url = "antiphon://a:1"\nnode = 1\nlisten = "127.0.0.1:0"\nstorage = "memory"\n'
+        '[cluster]\n1 = "a:1"\n[limits]\nretain = 5\n[destinations]\nalarms = "topic:Alarms"\n'
+    )
+    assert client_config(tmp_path) == ClientConfig("antiphon://a:1", {"alarms": "topic:Alarms"})
+    assert (serve_options({}, str(path)).storage, serve_options({}, str(path)).retain) == (
+        "memory",
+        5,
+    )
+    path.write_text("stroage = 'memory'\n")  # neither knows this
+    for read in (partial(client_config, tmp_path), partial(serve_options, {}, str(path))):
+        with pytest.raises(ConfigurationError, match="no key stroage"):
+            read()
 
 
 def test_it_is_looked_for_in_the_current_folder(
@@ -168,13 +186,18 @@ def test_it_is_looked_for_in_the_current_folder(
         ("[factories.office]\nurl = 1", "factories.office.url: expected a text in quotes"),
         ("[factories.office]\nsend_timeout = -1", "factories.office.send_timeout: expected"),
         ("[factories.office]\ndomain = 'x'", "factories.office.domain: no 'x'; it is one of topic"),
+        (
+            "[factories.office]\nuser = 'anna'",
+            "factories.office.user: servers of this version keep",
+        ),
+        ("[factories.office]\npassword = ''", "factories.office.password: servers of this"),
         ("[factories.office]\ndomain = 1", "factories.office.domain: expected"),
         ("[destinations]\na = 'queue:a'\n[factories.a]", "factories.a: a destination has that"),
     ],
 )
 def test_mistakes_in_a_programs_file(tmp_path: Path, text: str, complaint: str) -> None:
     (tmp_path / "antiphon.toml").write_text(text)
-    with pytest.raises(FormatError) as error:
+    with pytest.raises(ConfigurationError) as error:
         client_config(tmp_path)
     assert complaint in str(error.value)
     assert "antiphon.toml" in str(error.value)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.errors import FormatError, IllegalStateError
+from antiphon.errors import ConfigurationError, IllegalStateError
 from antiphon.formats import client_wire as cw
 from antiphon.formats import columns, pack
 from antiphon.formats.columns import Outgoing
@@ -137,7 +137,7 @@ def test_a_journal_outlives_its_server_and_has_one_opener(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("url", ["embedded:/path", "embedded://host/path", "antiphon://x:1", "x"])
 def test_what_is_no_embedded_server_is_said_so(url: str) -> None:
-    with pytest.raises(FormatError, match="embedded"):
+    with pytest.raises(ConfigurationError, match="embedded"):
         acquire(url)
 
 

@@ -127,7 +127,7 @@ def test_errors_say_what_is_wrong(url: str) -> None:
     assert failed["sent"] == 0
     assert "topic:a.*" in failed["error"]
     lost = antiphon("sub", "antiphon://", "queue:q")
-    assert lost.returncode == 1
+    assert lost.returncode == 2
     assert "Traceback" not in lost.stderr
 
 

@@ -30,7 +30,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import antiphon
 from antiphon import LogBounds, LogSlice
-from antiphon.errors import FormatError, IllegalStateError, MessagesGoneError
+from antiphon.errors import ConfigurationError, IllegalStateError, MessagesGoneError
 from antiphon.formats.destination import matcher
 from antiphon.spark import columns, filters, planning, reading
 from antiphon.spark.filters import Wanted
@@ -134,7 +134,7 @@ def test_an_archive_may_stand_alone_or_before_what_is_newer() -> None:
 
 
 def test_a_server_inside_a_process_is_refused() -> None:
-    with pytest.raises(FormatError, match=r"inside one process.* with the option journal"):
+    with pytest.raises(ConfigurationError, match=r"inside one process.* with the option journal"):
         ServerLog("embedded:///tmp/x")
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from antiphon.errors import SecurityError
+
 
 def text(what: str, value: object) -> str:
     if not isinstance(value, str):
@@ -40,6 +42,15 @@ def seconds(what: str, value: object) -> float:
     if not isinstance(value, int | float):
         raise TypeError(f"{what} is a number of seconds, not {value!r}")
     return value
+
+
+def check_credentials(user: object, password: object) -> None:
+    """Nobody would check them, and they would travel in clear."""
+    if user or password:
+        raise SecurityError(
+            "user and password are refused: servers of this version keep no users and let "
+            "everybody in, and what is sent to them is not encrypted. Connect without them"
+        )
 
 
 def check_listener(value: Callable[..., object] | None) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from antiphon._version import __version__
+from antiphon.api import arguments
 from antiphon.api.classic_ends import (
     Closing,
     MessageConsumer,
@@ -68,8 +69,7 @@ class ConnectionFactory:
     ) -> None:
         self.url = url
         self.client_id = client_id
-        self._user = user
-        self._password = password
+        arguments.check_credentials(user, password)
         self._options: dict[str, Any] = {
             "connect_timeout": connect_timeout,
             "send_timeout": send_timeout,
@@ -81,7 +81,7 @@ class ConnectionFactory:
         }
 
     def create_connection(self, user: str | None = None, password: str | None = None) -> Connection:
-        """A connection that is stopped. Without a user: as the factory has it."""
+        """A connection that is stopped. `user` and `password` are refused, as by `connect`."""
         return Connection(self, user, password)
 
     def create_context(
@@ -90,26 +90,16 @@ class ConnectionFactory:
         password: str | None = None,
         session_mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE,
     ) -> Context:
-        """As `connect` does, started."""
-        return self._connect(self.client_id, user, password, session_mode)
+        """As `connect` does, started. `user` and `password` are refused, as by `connect`."""
+        arguments.check_credentials(user, password)
+        return self._connect(self.client_id, session_mode)
 
     def _connect(
         self,
         client_id: str | None,
-        user: str | None,
-        password: str | None,
         session_mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE,
     ) -> Context:
-        if user is None:
-            user, password = self._user, self._password
-        return connect(
-            self.url,
-            client_id=client_id,
-            user=user,
-            password=password,
-            session_mode=session_mode,
-            **self._options,
-        )
+        return connect(self.url, client_id=client_id, session_mode=session_mode, **self._options)
 
 
 class ConnectionMetaData(NamedTuple):
@@ -140,9 +130,8 @@ class Connection(Closing):
         self, factory: ConnectionFactory, user: str | None = None, password: str | None = None
     ) -> None:
         self.ever_started = False
+        arguments.check_credentials(user, password)
         self._factory = factory
-        self._user = user
-        self._password = password
         self._client_id = factory.client_id
         self._listener: ExceptionListener | None = None
         self._lock = threading.Lock()
@@ -227,7 +216,7 @@ class Connection(Closing):
             raise IllegalStateError("the connection is closed")
 
     def _connected(self, client_id: str | None) -> Context:
-        context = self._factory._connect(client_id, self._user, self._password)
+        context = self._factory._connect(client_id)
         context.exception_listener = self._listener
         context.stop()
         return context

@@ -14,12 +14,11 @@ from typing import Protocol
 
 from antiphon.api import arguments
 from antiphon.api.destination import Destination
-from antiphon.errors import FormatError, InvalidDestinationError
+from antiphon.errors import ConfigurationError, FormatError, InvalidDestinationError
 from antiphon.io.config import CLIENT_FILE, client_config
 from antiphon.io.dialing import ClientLink, OnBodies, OnLost, dial
-from antiphon.io.transport import Address, format_address, parse_address
+from antiphon.io.transport import SCHEME, Address, format_address, parse_address, parse_url
 
-SCHEME = "antiphon://"
 EMBEDDED = "embedded:"
 ENVIRONMENT = "ANTIPHON_URL"
 
@@ -36,21 +35,21 @@ class Route(Protocol):
 
 
 def route_to(url: str) -> Route:
-    """Raises `FormatError` on what is no URL of ours."""
+    """Raises `ConfigurationError` on what is no URL of ours."""
     if arguments.text("a URL", url).startswith(EMBEDDED):
         return _Embedded(url)
     if not url.startswith(SCHEME):
-        raise FormatError(
+        raise ConfigurationError(
             f"{url!r} is no address of a server: write {SCHEME}HOST:PORT[,HOST:PORT...], or "
             f"{EMBEDDED} for one in this process"
         )
-    return _Servers([parse_address(part) for part in url.removeprefix(SCHEME).split(",")])
+    return _Servers(parse_url(url))
 
 
 def default_url() -> str:
     url = os.environ.get(ENVIRONMENT) or client_config().url
     if not url:
-        raise FormatError(
+        raise ConfigurationError(
             f"no server to connect to: pass a URL, or set {ENVIRONMENT}, or write url = ... in "
             f"{CLIENT_FILE}"
         )

@@ -722,14 +722,13 @@ def terms_of(
     tls: Any,
 ) -> Terms:
     SessionMode(session_mode)
+    arguments.check_credentials(user, password)
     if tls is not None:
         not_yet("TLS")
     if client_id == "":
         raise InvalidClientIDError("a client id is not empty: leave it out to have none")
     return Terms(
         arguments.optional_text("client_id", client_id),
-        arguments.optional_text("user", user),
-        arguments.optional_text("password", password),
         int(arguments.seconds("connect_timeout", connect_timeout) * 1000),
     )
 

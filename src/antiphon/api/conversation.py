@@ -76,8 +76,6 @@ class Terms(msgspec.Struct, frozen=True):
     """What the application asked for when it connected."""
 
     client_id: str = ""
-    user: str = ""
-    password: str = ""
     connect_ms: int = 10_000
     lease_ms: int = LEASE_MS
 
@@ -405,8 +403,6 @@ class Conversation:
             self._terms.lease_ms,
             self._outbox.sequences(),
             tuple(receipts.seen() for receipts in self._receipts.values()),
-            self._terms.user,
-            self._terms.password,
         )
         self._out = [attach]
 
@@ -759,14 +755,15 @@ _FIRST = (cw.Attached, cw.Ended, cw.Redirect, cw.Refused)
 
 
 def error_of(code: str, text: str) -> JMSError:
-    """The error of this name; servers newer than this client may know others."""
+    """The error of this name. Servers newer than this client may know others: of those nobody here
+    can say whether they are refusals."""
     kind = getattr(errors, code, None)
     if isinstance(kind, type) and issubclass(kind, JMSError) and kind is not JMSError:
         try:
             return kind(text)
         except TypeError:  # one that a server has no business with
             pass
-    return JMSError(text)
+    return JMSError(text if code in ("", "JMSError") else f"{code}: {text}")
 
 
 def _check_readable(body: cw.Body) -> None:

@@ -111,6 +111,8 @@ class StatementError(JMSError):
     """The database refuses a statement; nothing of the call is left. `__cause__` is the driver's
     own error."""
 
+    happened = "no"
+
 
 class PostgresTarget:
     def __init__(

@@ -75,6 +75,7 @@ ACK_ROW_BYTES = 32
 CLIENT_ID_MAX = 1024
 SEQUENCES_MAX = 10_000
 TOKEN_BYTES = 16
+NO_USERS = "this server keeps no users, and checks no password: connect without them"
 
 _OF_A_CONSUMER = (cw.OpenConsumer, cw.CloseConsumer, cw.Widen, cw.Join, cw.Leave)
 """Requests that change nothing for the session's other consumers. (What they change for other
@@ -251,6 +252,10 @@ class Home:
             raise FormatError(f"a session is a positive number with a token of {TOKEN_BYTES} bytes")
         if len(m.client_id) > CLIENT_ID_MAX or len(m.sequences) > SEQUENCES_MAX:
             raise FormatError("a client id or a list of producers that is too long")
+        if m.user or m.password:
+            self._tell(link.number, cw.Ended("SecurityError", NO_USERS))
+            self._cut(link, "")
+            return
         link.session, link.seen = m.session, m.seen
         self._proposals.want(
             ("attach", link.number),

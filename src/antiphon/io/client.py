@@ -32,9 +32,8 @@ from antiphon.formats import columns, pack, wire
 from antiphon.formats.columns import Columns, Outgoing
 from antiphon.formats.entry import ReplicaId
 from antiphon.io.frames import FrameReader
-from antiphon.io.transport import Address, format_address, parse_address
+from antiphon.io.transport import Address, format_address, parse_url
 
-SCHEME = "antiphon://"
 CONNECT_S = 2.0
 PATIENCE_S, PATIENCE_MAX_S = 3.0, 15.0
 """A server that does not answer for so long is left for another one; the patience doubles each
@@ -48,13 +47,6 @@ LEASE_MS = 10 * 60 * 1000
 CREDIT_BYTES = 4 << 20
 
 Wanted = TypeVar("Wanted", bound=cw.Answer)
-
-
-def parse_url(url: str) -> list[Address]:
-    """`antiphon://host:port[,host:port...]`"""
-    if not url.startswith(SCHEME):
-        raise FormatError(f"{url!r} is no address of a server; one looks like {SCHEME}HOST:PORT")
-    return [parse_address(part) for part in url.removeprefix(SCHEME).split(",")]
 
 
 def first_body(data: bytes) -> bytes:

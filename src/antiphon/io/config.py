@@ -29,13 +29,12 @@ A program's file::
     url = "antiphon://10.0.0.1:7470" # default: as above
     domain = "topic"                 # or "queue"; default: for both
     client_id = "porter"
-    user = "anna"
-    password = "secret"
     connect_timeout = 10.0           # seconds, like the next two: as in `connect`
     send_timeout = 5.0
     close_timeout = 10.0
 
-Whatever is wrong raises `FormatError` that names the file, the key, and what is allowed there.
+Both may be one file: each reads what is its own. Whatever is wrong raises `ConfigurationError` that
+names the file, the key, and what is allowed there.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 import msgspec
 
 from antiphon.core.settings import Settings
-from antiphon.errors import FormatError, InvalidDestinationError
+from antiphon.errors import ConfigurationError, FormatError, InvalidDestinationError
 from antiphon.formats import destination
 from antiphon.io.transport import Address, parse_address
 
@@ -123,8 +122,6 @@ class Factory(msgspec.Struct, frozen=True):
     url: str | msgspec.UnsetType = msgspec.UNSET
     domain: Domain | msgspec.UnsetType = msgspec.UNSET
     client_id: str | msgspec.UnsetType = msgspec.UNSET
-    user: str | msgspec.UnsetType = msgspec.UNSET
-    password: str | msgspec.UnsetType = msgspec.UNSET
     connect_timeout: Seconds | msgspec.UnsetType = msgspec.UNSET
     send_timeout: Seconds | msgspec.UnsetType = msgspec.UNSET
     close_timeout: Seconds | msgspec.UnsetType = msgspec.UNSET
@@ -162,9 +159,11 @@ def serve_options(given: Mapping[str, Any], file: str | None = None) -> ServeOpt
 def _check_together(chosen: Mapping[str, Any]) -> None:
     """What no single option can be blamed for."""
     if ("node" in chosen) != ("cluster" in chosen):
-        raise FormatError("--node and --cluster go together, on the command line or in the file")
+        raise ConfigurationError(
+            "--node and --cluster go together, on the command line or in the file"
+        )
     if "cluster" in chosen and chosen["node"] not in chosen["cluster"]:
-        raise FormatError(
+        raise ConfigurationError(
             f"--cluster lists no node {chosen['node']}, only {_listed(chosen['cluster'])}"
         )
     check_contexts(chosen.get("contexts", "replicated"), chosen.get("storage", "durable"))
@@ -172,7 +171,7 @@ def _check_together(chosen: Mapping[str, Any]) -> None:
 
 def check_contexts(contexts: str, storage: str) -> None:
     if contexts == "local" and storage == "memory":
-        raise FormatError(
+        raise ConfigurationError(
             "contexts = local needs storage = durable: what lives at one server only would be "
             "lost with its memory"
         )
@@ -195,7 +194,7 @@ def _read_server_file(file: str) -> dict[str, Any]:
 
 def _node(path: str, node: str, address: str) -> tuple[int, Address]:
     if not node.isdecimal() or int(node) == 0:
-        raise FormatError(f"{path}: cluster.{node}: servers have numbers, from 1 on")
+        raise ConfigurationError(f"{path}: cluster.{node}: servers have numbers, from 1 on")
     return int(node), _address(path, f"cluster.{node}", address)
 
 
@@ -203,7 +202,7 @@ def _address(path: str, key: str, text: str) -> Address:
     try:
         return parse_address(text)
     except FormatError as error:
-        raise FormatError(f"{path}: {key}: {error}") from None
+        raise ConfigurationError(f"{path}: {key}: {error}") from None
 
 
 # -- Programs --------------------------------------------------------------------------------------
@@ -225,7 +224,7 @@ def client_file(path: str) -> ClientConfig:
     )
     for name in config.factories:
         if name in config.destinations:
-            raise FormatError(f"{path}: factories.{name}: a destination has that name, too")
+            raise ConfigurationError(f"{path}: factories.{name}: a destination has that name, too")
     return config
 
 
@@ -235,13 +234,19 @@ def _destination(path: str, name: str, value: Any) -> str:
     try:
         destination.parse(text)
     except InvalidDestinationError as error:
-        raise FormatError(f"{path}: {key}: {error}") from None
+        raise ConfigurationError(f"{path}: {key}: {error}") from None
     return text
 
 
 def _factory(path: str, name: str, value: Any) -> Factory:
     key = f"factories.{name}"
     table = _converted(path, value, dict[str, Any], key)
+    for word in ("user", "password"):
+        if word in table:
+            raise ConfigurationError(
+                f"{path}: {key}.{word}: servers of this version keep no users, and would not check "
+                "it: leave it out"
+            )
     _check_keys(path, f"{key}.", table, _fields(Factory))
     _check_choice(path, f"{key}.domain", table.get("domain"), get_args(Domain))
     return _converted(path, table, Factory, key)
@@ -257,9 +262,11 @@ def _read(path: str, kind: type[Read]) -> Read:
         with open(path, "rb") as file:
             table = tomllib.load(file)
     except OSError as error:
-        raise FormatError(f"{path} cannot be read: {error.strerror}") from None
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FormatError(f"{path} is not TOML: {error}") from None
+        raise ConfigurationError(f"{path} is not TOML: {error}") from None
+    others = _fields(_ClientFile if kind is _ServerFile else _ServerFile)
+    table = {key: value for key, value in table.items() if key not in others}
     _check_keys(path, "", table, _fields(kind))
     if isinstance(limits := table.get("limits"), dict):
         _check_keys(path, "limits.", limits, _fields(Limits))
@@ -273,12 +280,12 @@ def _converted(path: str, value: Any, kind: type[Read], key: str = "") -> Read:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise FormatError(f"{path}: {_where(key, str(error))}") from None
+        raise ConfigurationError(f"{path}: {_where(key, str(error))}") from None
 
 
 def _check_choice(path: str, key: str, choice: Any, choices: tuple[str, ...]) -> None:
     if isinstance(choice, str) and choice not in choices:
-        raise FormatError(f"{path}: {key}: no {choice!r}; it is one of {_listed(choices)}")
+        raise ConfigurationError(f"{path}: {key}: no {choice!r}; it is one of {_listed(choices)}")
 
 
 def _fields(kind: type[Any]) -> tuple[str, ...]:
@@ -293,7 +300,9 @@ def _check_keys(path: str, table: str, found: Iterable[str], allowed: tuple[str,
         if key not in allowed:
             close = difflib.get_close_matches(key, allowed, 1)
             hint = f"did you mean {table}{close[0]}? " if close else ""
-            raise FormatError(f"{path}: no key {table}{key}; {hint}Allowed are {_listed(allowed)}")
+            raise ConfigurationError(
+                f"{path}: no key {table}{key}; {hint}Allowed are {_listed(allowed)}"
+            )
 
 
 _PLAIN_WORDS = {

@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from antiphon.core.settings import Settings
-from antiphon.errors import FormatError, IllegalStateError
+from antiphon.errors import ConfigurationError, FormatError, IllegalStateError
 from antiphon.formats import client_wire as cw
 from antiphon.io.dialing import OnBodies, OnLost
 from antiphon.io.files import FileDisk
@@ -39,10 +39,10 @@ _lock = threading.Lock()
 
 
 def acquire(url: str) -> Embedded:
-    """The server of this URL, which starts when somebody connects; raises `FormatError`."""
+    """The server of this URL, which starts when somebody connects; raises `ConfigurationError`."""
     name = url.removeprefix(SCHEME)
     if not url.startswith(SCHEME) or name.startswith("/") != name.startswith("///"):
-        raise FormatError(
+        raise ConfigurationError(
             f"{url!r} is no embedded server: write embedded:, embedded:NAME or embedded:///PATH"
         )
     path = name.removeprefix("//")

@@ -21,7 +21,7 @@ import socket
 from collections.abc import Callable
 from typing import Protocol, TypeVar, cast
 
-from antiphon.errors import FormatError
+from antiphon.errors import ConfigurationError, FormatError
 from antiphon.formats import wire
 from antiphon.formats.entry import ReplicaId
 from antiphon.formats.messages import Envelope, Message
@@ -33,6 +33,7 @@ logger = logging.getLogger("antiphon.io.transport")
 Address = tuple[str, int]
 Outcome = TypeVar("Outcome")
 
+SCHEME = "antiphon://"
 HELLO_MAX = 1024
 HANDSHAKE_S = 5.0
 """Within this time a connection says who it is, and a client what it wants, or it is closed. As
@@ -516,6 +517,23 @@ def write_parts(transport: asyncio.Transport, parts: list[bytes], size: int) -> 
         transport.writelines(parts)
     else:
         transport.write(b"".join(parts))
+
+
+def parse_url(url: str) -> list[Address]:
+    """`antiphon://host:port[,host:port...]`; raises `ConfigurationError`."""
+    if not url.startswith(SCHEME):
+        raise ConfigurationError(
+            f"{url!r} is no address of a server: write {SCHEME}HOST:PORT[,HOST:PORT...]"
+        )
+    if "@" in url:
+        raise ConfigurationError(
+            f"a URL has no user and no password: write {SCHEME}HOST:PORT, without what is before "
+            "the @. Servers of this version keep no users"
+        )
+    try:
+        return [parse_address(part) for part in url.removeprefix(SCHEME).split(",")]
+    except FormatError as error:
+        raise ConfigurationError(f"{url!r}: {error}") from None
 
 
 def parse_address(text: str) -> Address:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import antiphon
 from antiphon import LogBounds, LogSlice
-from antiphon.errors import FormatError, MessagesGoneError
+from antiphon.errors import ConfigurationError, MessagesGoneError
 from antiphon.spark import columns as arrow
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class ServerLog:
 
     def __init__(self, url: str) -> None:
         if url.startswith("embedded:"):
-            raise FormatError(
+            raise ConfigurationError(
                 f"{url!r} is a server inside one process, and tasks run in others: start a server, "
                 "or read the folder of embedded:///PATH with the option journal"
             )
