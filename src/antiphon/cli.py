@@ -137,6 +137,7 @@ def _add_serve(commands: Commands) -> None:
         metavar="HOST:PORT",
         help="answer /metrics (Prometheus) and /ready over HTTP here",
     )
+    _add_server_trace(parser)
     add_json(parser, lines=True)
     parser.set_defaults(handler=lambda args: _serve(parser, args))
 
@@ -144,7 +145,7 @@ def _add_serve(commands: Commands) -> None:
 def _serve(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
     from antiphon.io.config import serve_options
 
-    names = ("listen", "node", "cluster", "data", "storage", "contexts", "metrics", "json")
+    names = ("listen", "node", "cluster", "data", "storage", "contexts", "metrics", "trace", "json")
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     try:
         options = serve_options(given, args.config)
@@ -168,6 +169,7 @@ def _add_cluster(commands: Commands) -> None:
     up.add_argument("--data", metavar="DIR", help="keep the journals here (default: temporary)")
     add_storage(up)
     add_contexts(up)
+    _add_server_trace(up)
     add_json(up, lines=True)
     status = add_command(
         cluster,
@@ -186,6 +188,12 @@ def _add_cluster(commands: Commands) -> None:
     )
     _add_change(cluster, "remove", "remove servers, one after the other", int, "4")
     _add_change(cluster, "transfer", "hand the leadership to a server", int, "2", nargs=1)
+
+
+def _add_server_trace(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--trace", metavar="DIR", help="write down here what is accepted and handed out, for audits"
+    )
 
 
 def _add_change(

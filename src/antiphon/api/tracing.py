@@ -4,45 +4,35 @@ Promise: every event is handed to the kernel before the application sees what it
 `kill -9` loses none. Who reads the files of all programs can judge whether groups keep what they
 promise (`core/group_spec.py`).
 
-A file is one life of one process: `DIR/<run>-<process>-<incarnation>.trace`, where the run is the
-name of the folder and the process is the client id, or else the name of the first member that it
-joins as, or else the number of its session. While a file is locked its process lives; who comes
-with the same name meanwhile is another process, who comes later is its next incarnation.
+A file is one life of one process (`io/trace_file.py`), which is named by the client id, or else by
+the first member that it joins as, or else by the number of its session.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Iterable
-from itertools import count
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from antiphon.api.group_messages import SuspicionMessage, ViewMessage
 from antiphon.api.message import Message, View
 from antiphon.api.modes import DeliveryMode
 from antiphon.api.standing import Standing
 from antiphon.formats.client_wire import AckRow
-from antiphon.formats.trace import Kind, TraceEvent, encode_event, encode_header
-
-try:
-    import fcntl
-except ImportError:  # not everywhere; then every earlier life counts as over
-    fcntl = None  # type: ignore[assignment]
+from antiphon.formats.trace import Kind, TraceEvent, encode_event
+from antiphon.io.trace_file import TraceFile, run_of
 
 
 class Trace:
     def __init__(self, folder: str, client_id: str, session: int) -> None:
         self._folder = Path(folder)
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._run = self._folder.resolve().name
+        self._run = run_of(self._folder)
         self._process = client_id  # empty: not known yet
         self._session = f"{session:x}"
-        self._incarnation = 0
-        self._file: int | None = None
+        self._file: TraceFile | None = None
         self._closed = False
         self._seq = 0
         self._created: list[dict[str, Any]] = []  # groups
@@ -133,7 +123,7 @@ class Trace:
             if self._closed:
                 return
             if self._file is None:
-                self._open()
+                self._file = self._open()
             created, self._created = self._created, []
             for group in created:
                 self._write("group", group)
@@ -145,64 +135,26 @@ class Trace:
         event = TraceEvent(
             run=self._run,
             process=self._process,
-            incarnation=self._incarnation,
+            incarnation=self._file.incarnation,
             seq=self._seq,
             kind=kind,
             session=self._session,
             at=time.monotonic(),  # one clock for all processes of a machine
             **columns,
         )
-        os.write(self._file, encode_event(event))
+        self._file.write(encode_event(event))
 
-    # -- Files ----------------------------------------------------------------------------------
+    # -- The file ------------------------------------------------------------------------------
 
-    def _open(self) -> None:
-        self._process = self._process or self._session
-        if self._lives():
-            self._process = f"{self._process}.{self._session}"
-        for incarnation in count(1):
-            try:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
-                self._file = os.open(self._path(incarnation), flags, 0o644)
-            except FileExistsError:
-                continue
-            self._incarnation = incarnation
-            break
-        assert self._file is not None
-        if fcntl is not None:
-            fcntl.flock(self._file, fcntl.LOCK_EX)
-        os.write(self._file, encode_header())
-
-    def _path(self, incarnation: int) -> Path:
-        process = quote(self._process, safe="")
-        return self._folder / f"{self._run}-{process}-{incarnation}.trace"
-
-    def _lives(self) -> bool:
-        """Somebody else is this process now."""
-        for incarnation in count(1):
-            path = self._path(incarnation)
-            if not path.exists():
-                return False
-            if _is_locked(path):
-                return True
-        raise AssertionError
+    def _open(self) -> TraceFile:
+        process = self._process or self._session
+        file = TraceFile(self._folder, process, f"{process}.{self._session}")
+        self._process = file.process
+        return file
 
     def close(self) -> None:
         with self._lock:
             self._closed = True
             if self._file is not None:
-                os.close(self._file)
+                self._file.close()
                 self._file = None
-
-
-def _is_locked(path: Path) -> bool:
-    if fcntl is None:
-        return False
-    file = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(file)
-    return False

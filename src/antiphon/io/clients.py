@@ -36,6 +36,7 @@ from antiphon.formats.messages import Relay
 from antiphon.formats.wire import Body
 from antiphon.io.journal import Journal
 from antiphon.io.log_tasks import Progress, Task, task_for
+from antiphon.io.server_trace import ServerTrace
 from antiphon.io.transport import parse_address
 
 logger = logging.getLogger("antiphon.io.clients")
@@ -70,6 +71,7 @@ class Host(Protocol):
     broker: Broker
     journal: Journal
     home: Home
+    trace: ServerTrace | None
 
     def now_ms(self) -> int: ...
     def status(self) -> cw.Status: ...
@@ -137,6 +139,8 @@ class Client:
     # -- Sessions ------------------------------------------------------------------------------
 
     def _to_home(self, request: cw.Request) -> None:
+        if (trace := self._host.trace) is not None:
+            trace.asked(self.number, request)
         self._host.home.received(self.number, request, self._host.now_ms())
         self._clients.carry_out()
         self._host.settle_soon()
@@ -308,6 +312,8 @@ class Clients:
         self._readers.pop(client, None)
         self._workers.pop(client, None)
         self._barriers = {n: b for n, b in self._barriers.items() if b[0] is not client}
+        if self.host.trace is not None:
+            self.host.trace.lost(client.number)
         self.host.home.lost(client.number)
         self.carry_out()
         self.host.settle_soon()
@@ -334,6 +340,8 @@ class Clients:
         elif (client := self._clients.get(effect.link)) is None:
             return  # it has left meanwhile
         elif isinstance(effect, Tell):
+            if (trace := self.host.trace) is not None:
+                trace.told(effect.link, effect.answer)
             client.answer(effect.answer)
         elif isinstance(effect, Redirect):
             client.answer(cw.Redirect(effect.node, self.host.address_of(effect.node)))

@@ -38,7 +38,7 @@ def up(args: argparse.Namespace) -> int:
         folder = Path(args.data or stack.enter_context(tempfile.TemporaryDirectory("-antiphon")))
         folder.mkdir(parents=True, exist_ok=True)
         cluster = stack.enter_context(
-            LocalCluster(args.servers, folder, args.storage, args.contexts)
+            LocalCluster(args.servers, folder, args.storage, args.contexts, args.trace)
         )
         cluster.start()
         if args.json:

@@ -9,6 +9,7 @@ A server's file has the names of the command's options; an option wins over the 
     storage = "durable"              # or "memory"
     contexts = "replicated"          # or "local"
     metrics = "127.0.0.1:9470"       # default: none
+    trace = "/var/log/antiphon"      # default: none
 
     [cluster]                        # all servers, this one among them
     1 = "10.0.0.1:7470"
@@ -87,6 +88,7 @@ class ServeOptions(msgspec.Struct, frozen=True):
     storage: Storage = "durable"
     contexts: Contexts = "replicated"
     metrics: Address | None = None
+    trace: str | None = None
     json: bool = False  # what it prints is for programs
     limits: Limits = Limits()
 
@@ -112,6 +114,7 @@ class _ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     storage: Storage | msgspec.UnsetType = msgspec.UNSET
     contexts: Contexts | msgspec.UnsetType = msgspec.UNSET
     metrics: str | msgspec.UnsetType = msgspec.UNSET
+    trace: str | msgspec.UnsetType = msgspec.UNSET
     cluster: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
     limits: Limits = Limits()
 

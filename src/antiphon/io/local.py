@@ -148,12 +148,15 @@ class LocalCluster:
         folder: Path,
         storage: str = "durable",
         contexts: str = "replicated",
+        trace: str | None = None,
     ) -> None:
-        """Nothing runs yet. Data folders and logs are in `folder`, which must exist. Raises
-        `FormatError` if storage and contexts do not go together."""
+        """Nothing runs yet. Data folders and logs are in `folder`, which must exist; the servers'
+        traces go to the folder `trace`. Raises `FormatError` if storage and contexts do not go
+        together."""
         check_contexts(contexts, storage)
         self.storage = storage
         self.contexts = contexts
+        self._more = ["--contexts", contexts, *(["--trace", trace] if trace is not None else [])]
         ports: dict[int, int] = {}
         while len(ports) < servers:
             ports[free_port()] = len(ports) + 1
@@ -190,6 +193,6 @@ class LocalCluster:
         """Start these, or all."""
         chosen = [self.servers[node] for node in nodes or self.servers]
         for server in chosen:
-            server.start(self.listed, self.storage, "--contexts", self.contexts)
+            server.start(self.listed, self.storage, *self._more)
         for server in chosen if wait else []:
             server.wait_ready()

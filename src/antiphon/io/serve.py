@@ -92,7 +92,14 @@ async def _open(
         began = time.monotonic()
         try:
             server = Server(
-                options.node, listed, disk, options.settings, options.retain, home, options.contexts
+                options.node,
+                listed,
+                disk,
+                options.settings,
+                options.retain,
+                home,
+                options.contexts,
+                options.trace,
             )
         except DiskFullError as error:
             # The journal was read for nothing: that may take a while, and is not all that is done.

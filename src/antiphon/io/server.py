@@ -67,6 +67,7 @@ from antiphon.io.journal import SyncJob
 from antiphon.io.journal_disk import Disk
 from antiphon.io.journal_opening import open_journal
 from antiphon.io.journal_reached import NOTE_SYNC_S
+from antiphon.io.server_trace import ServerTrace
 from antiphon.io.syncing import Syncing
 from antiphon.io.transport import Address, Transport, format_address, parse_address, settle
 
@@ -95,8 +96,10 @@ class Server:
         retain: int | None = None,
         home_settings: HomeSettings | None = None,
         contexts: str = REPLICATED,
+        trace: str | None = None,
     ) -> None:
-        """Opens the journal, and raises what `open_journal` raises. `retain`: how many messages
+        """Opens the journal, and raises what `open_journal` raises. `trace`: a folder to write down
+        in what is accepted and handed out (`server_trace.py`). `retain`: how many messages
         stay readable although nobody must have them; None: all. `contexts`: where acknowledgements
         of topics are kept, REPLICATED or LOCAL, which needs a disk that is not volatile."""
         assert contexts == REPLICATED or not disk.volatile
@@ -127,6 +130,7 @@ class Server:
             own if contexts == LOCAL else None,
         )
         self.journal.local = self.home.kept
+        self.trace = ServerTrace(trace, node, self.broker) if trace is not None else None
         self.clients = Clients(self)
         self._transport = Transport(
             self.node.replica.id,
@@ -192,6 +196,8 @@ class Server:
         await self._transport.close()
         if names := self.journal.begin_note_sync():
             self._sync_thread.begin(names, lambda _: None)
+        if self.trace is not None:
+            self.trace.close()
         await self._loop.run_in_executor(None, self._sync_thread.close)
 
     async def _let_go(self) -> None:
@@ -312,6 +318,8 @@ class Server:
         for position, payload in effect.packs():
             self.journal.remember(position, payload)
         self._accepted += effect.accepted
+        if self.trace is not None:
+            self.trace.applied(effect)
         self.home.applied(effect.accepted, effect.events, self.now_ms())
         self.clients.carry_out()
 
@@ -641,6 +649,8 @@ class Server:
         self._accepted.clear()  # their rows came with the snapshot
         self.broker.restore(self.journal.read_snapshot()[1])
         logger.info("took over the state at entry %d from the leader", meta.index)
+        if self.trace is not None:
+            self.trace.restored()
         self.home.restored()
         self.clients.carry_out()
         self._carry_out(self.node.installed(meta, self.now_ms()))
