@@ -11,6 +11,7 @@ import pytest
 
 from antiphon import cli
 from antiphon.io.client import LogClient, first_body
+from antiphon.io.local import free_port
 from tests.process.cluster import DESTINATION, Cluster, Load, assert_is_another
 
 pytestmark = pytest.mark.process
@@ -206,6 +207,47 @@ def test_membership_changes_by_the_command_line(
         assert [node["node"] for node in status["nodes"]] == [1, 2, 3, 4]
         with LogClient(url) as client:
             client.publish(DESTINATION, b"still here")
+
+
+def test_a_server_is_not_removed_if_the_rest_could_not_go_on(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with cluster.client() as client:
+        client.publish(DESTINATION, b"before")
+    cluster.wait_whole()
+    cluster.kill(1)
+    assert cli.main(["cluster", "remove", cluster.url, "2"]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "node 2 is not removed" in said
+    assert "node 1 does not answer" in said
+    with cluster.client() as client:
+        client.publish(DESTINATION, b"after")
+    cluster.start(1)
+    cluster.wait_whole()
+    cluster.kill(1)
+    assert cli.main(["cluster", "remove", cluster.url, "1"]) == 0
+    with cluster.client() as client:
+        client.publish(DESTINATION, b"with two")
+
+
+def test_changes_that_make_no_sense_are_refused(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nobody = f"127.0.0.1:{free_port()}"
+    mistakes = {
+        ("remove", "7"): "node 7 is not a member",
+        ("add", f"2={nobody}"): "node 2 is a member at",
+        ("add", f"4={cluster.url.split('//')[1].split(',')[0]}"): "node 1 is a member at",
+        ("transfer", "7"): "it is not a member",
+    }
+    for (change, node), reason in mistakes.items():
+        assert cli.main(["cluster", change, cluster.url, node]) == 1
+        assert reason in " ".join(capsys.readouterr().err.split())
+    assert cli.main(["cluster", "add", cluster.url, f"4={nobody}"]) == 0
+    assert cli.main(["cluster", "add", cluster.url, f"4={nobody}"]) == 0
+    assert "had been added before" in capsys.readouterr().out
+    assert cli.main(["cluster", "remove", cluster.url, "4"]) == 0
+    cluster.wait_whole()
 
 
 def _trouble(cluster: Cluster, node: int) -> str:

@@ -18,6 +18,10 @@ from antiphon.sim.machine import AlarmMachine
 from tests.scenarios.tell import tell_id
 
 
+def address_of(number: int) -> str:
+    return f"host-{number}"
+
+
 class Draws(Random):
     """Chance without surprise: the least wait, the worst crash, and nonces that count up."""
 
@@ -43,7 +47,7 @@ class Server:
         self, number: int, listed: Iterable[int], settings: Settings, segment_bytes: int
     ) -> None:
         self.number = number
-        self.listed = dict.fromkeys(sorted({*listed, number}), "")
+        self.listed = {n: address_of(n) for n in sorted({*listed, number})}
         self.up = False
         self.disk = SimDisk(Draws(), settings.volatile)
         self.wall_offset_ms = 0
@@ -80,9 +84,11 @@ class Server:
 
     def write_founding(self, founders: list[Server]) -> None:
         """Be one of a cluster that was founded before the scenario begins."""
-        self.listed = {s.number: "" for s in founders}
+        self.listed = {s.number: address_of(s.number) for s in founders}
         self.journal, recovered = open_journal(self.disk, self.new_incarnation)
-        members = tuple(Member(s.number, recovered.incarnation, True) for s in founders)
+        members = tuple(
+            Member(s.number, recovered.incarnation, True, address_of(s.number)) for s in founders
+        )
         entry = Entry(
             1, FOUNDING_EPOCH, 0, Kind.MEMBERSHIP, encode_membership(Membership(1, members))
         )

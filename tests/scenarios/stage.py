@@ -15,6 +15,7 @@ from typing import Any
 from antiphon.core.effects import (
     Accepted,
     Applied,
+    Decided,
     Effect,
     Install,
     Persist,
@@ -39,7 +40,7 @@ from antiphon.formats.entry import (
 )
 from antiphon.formats.messages import Envelope, RequestVote, Vote
 from antiphon.sim.machine import ALARM
-from tests.scenarios.server import Draws, Server
+from tests.scenarios.server import Draws, Server, address_of
 from tests.scenarios.tell import (
     tell_entries,
     tell_id,
@@ -113,7 +114,7 @@ class Stage:
         for number in numbers:
             self.servers[number] = self._new_server(number)
         for number in numbers:
-            self.servers[number].listed = dict.fromkeys(numbers, "")
+            self.servers[number].listed = {n: address_of(n) for n in numbers}
             self._start(self.servers[number])
 
     def _configure(self, words: tuple[str, ...]) -> list[int]:
@@ -136,7 +137,7 @@ class Stage:
         """A new server with an empty disk; without a list it lists all servers there are."""
         server = self.servers[int(number)] = self._new_server(int(number))
         if listed:
-            server.listed = dict.fromkeys(map(int, listed), "")
+            server.listed = {int(n): address_of(int(n)) for n in listed}
         self._start(server)
 
     def _start(self, server: Server) -> None:
@@ -386,8 +387,10 @@ class Stage:
         server = self._server(number)
         self._enter(server, lambda: server.node.transfer(int(to), self.now_ms))
 
-    def _do_add(self, number: str, added: str) -> None:
-        server, member = self._server(number), Member(int(added), 0, False)
+    def _do_add(self, number: str, added: str, at: str = "") -> None:
+        """Another address than its own: that of server `at`."""
+        member = Member(int(added), 0, False, address_of(int(at or added)))
+        server = self._server(number)
         self._enter(server, lambda: server.node.change(member, self.now_ms))
 
     def _do_remove(self, number: str, removed: str) -> None:
@@ -509,6 +512,8 @@ class Stage:
             case ReadReady(request, index):
                 outcome = f"reflects {index}" if index >= 0 else "cannot be answered now"
                 self._tell(f"{server.name}: read {request} {outcome}")
+            case Decided(_, refused, waiting) if refused or waiting:
+                self._tell(f"{server.name}: {refused or waiting}")
             case Rejected(packs, reason):
                 self._tell(f"{server.name} rejects {tell_packs(packs)}: {reason}")
 

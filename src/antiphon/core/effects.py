@@ -136,6 +136,15 @@ class ReadReady(msgspec.Struct, frozen=True):
     index: int  # -1: no leader could be asked; try again
 
 
+class Decided(msgspec.Struct, frozen=True):
+    """What became of `Node.change` or `Node.transfer`. With neither text it is in the log, or was
+    so before; whether it is committed, `Status` shows."""
+
+    request: int
+    refused: str = ""  # why it would do harm, or makes no sense
+    waiting: str = ""  # why it cannot be done now: ask again
+
+
 class Rejected(msgspec.Struct, frozen=True):
     """These payloads were not taken, and are nowhere."""
 
@@ -160,6 +169,7 @@ Effect = (
     | TakeSnapshot
     | Applied
     | ReadReady
+    | Decided
     | Rejected
     | Relayed
 )

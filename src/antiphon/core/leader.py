@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
-from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from antiphon.core.effects import Read, ReadPart, ReadReady, Rejected, Send
+from antiphon.core.effects import Decided, Read, ReadPart, ReadReady, Rejected, Send
+from antiphon.core.memberships import named, no_majority, objection
+from antiphon.core.progress import Flow, Progress
 from antiphon.core.quorum import held_by_majority, majority, tell_each_other
 from antiphon.formats.entry import (
     ANY,
@@ -41,47 +42,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("antiphon.core.leader")
 
-
-class Flow(Enum):
-    PROBE = "probe"  # where its log agrees with ours is not known: one append at a time
-    REPLICATE = "replicate"  # it is known: appends follow each other without waiting
-    SNAPSHOT = "snapshot"  # what it lacks is gone from our log: the state itself is sent
+NO_LEADER = "this server does not lead any more"
 
 
-class Progress:
-    """How far one other server is. Invariant: `match < next`, and everything up to `match` is
-    held by it for good."""
+class Removal(NamedTuple):
+    """One that waits until a majority of the voters that it leaves has shown to be there and up
+    to date: begun after it was asked for, so what was heard before does not count."""
 
-    __slots__ = (
-        "attempt",
-        "back",
-        "flow",
-        "id",
-        "inflight",
-        "match",
-        "next",
-        "part",
-        "probed",
-        "reading",
-        "round",
-        "sending",
-        "told",
-    )
-
-    def __init__(self, id: ReplicaId, next_index: int) -> None:
-        self.id = id
-        self.match = 0
-        self.next = next_index
-        self.flow = Flow.PROBE
-        self.probed = False  # a probe is on its way
-        self.inflight: deque[int] = deque()  # last index of each append not yet answered
-        self.round = 0  # the newest round that it echoed
-        self.reading = False  # entries for it are being read back from the journal
-        self.attempt = 0  # to send it a snapshot
-        self.sending = 0  # the index of that snapshot
-        self.part = 0  # of which it needs this part next
-        self.back = -1  # the round in which it last turned out to lack what had been sent to it
-        self.told = 0  # up to here it knows that this leader holds its log, unless that was lost
+    request: int
+    node: int
+    round: int  # which they must have echoed
+    needed: int  # the entry up to which they must hold the log
+    until_ms: int
 
 
 class Leadership:
@@ -95,6 +67,7 @@ class Leadership:
         self._check_at_ms = replica.now_ms + replica.settings.election_ms
         self._commit_a_round_ago = 0
         self._handing_to: tuple[ReplicaId, int] | None = None  # and until when
+        self.removal: Removal | None = None
         self._challenges: dict[int, tuple[ReplicaId, int]] = {}  # by node: who, nonce
         self._uncommitted: deque[tuple[int, int]] = deque()  # index, bytes
         self._uncommitted_bytes = 0
@@ -111,6 +84,8 @@ class Leadership:
     def end(self) -> None:
         for _, who, request, _ in self._reads:
             self._answer_read(who, request, -1)
+        if self.removal is not None:
+            self._r.emit(Decided(self.removal.request, waiting=NO_LEADER))
 
     def others(self) -> Iterable[ReplicaId]:
         """Whom this leader leads, learners included."""
@@ -131,6 +106,7 @@ class Leadership:
             self._handing_to = None
         if now >= self._heartbeat_at_ms:
             self._beat()
+        self._decide_removal()
         self._append_due_tick()
 
     def next_deadline_ms(self) -> int:
@@ -306,6 +282,7 @@ class Leadership:
             self._confirm_reads()
             if p.next <= self._r.log.last:
                 self._replicate(p)
+            self._decide_removal()
             self._promote_learner(p)
             self._hand_over()
 
@@ -415,29 +392,88 @@ class Leadership:
 
     # -- Membership ----------------------------------------------------------------------------
 
-    def change(self, member: Member | int) -> None:
-        current = self._r.memberships.current
-        if isinstance(member, Member):
-            if current.member(member.node) is None:
-                self._change_to(
-                    current.with_member(Member(member.node, ANY, False, member.address))
-                )
-        elif current.member(member) is not None:
-            smaller = current.without(member)
-            if smaller.voters:
-                self._change_to(smaller)
-
-    def _change_to(self, membership: Membership) -> bool:
+    def change(self, member: Member | int, request: int) -> None:
+        """Add a server or remove one, unless that would do harm; the answer is `Decided`."""
         r = self._r
+        refused = objection(r.memberships.current, member)
+        waiting = self._obstacle()
+        if refused or waiting or self._is_expected(member):
+            self._r.emit(Decided(request, refused, "" if refused else waiting))
+        elif isinstance(member, Member):
+            learner = Member(member.node, ANY, False, member.address)
+            self._change_to(self._r.memberships.current.with_member(learner))
+            self._r.emit(Decided(request))
+        else:
+            self._ask_to_remove(member, request)
+
+    def _ask_to_remove(self, node: int, request: int) -> None:
+        r = self._r
+        smaller = r.memberships.current.without(node)
+        if smaller.voters == r.memberships.current.voters:
+            self._change_to(smaller)
+            r.emit(Decided(request))
+        else:
+            self._beat()
+            until_ms = r.now_ms + r.settings.election_max_ms
+            self.removal = Removal(request, node, self._round, r.commit, until_ms)
+            self._decide_removal()
+
+    def _is_expected(self, member: Member | int) -> bool:
+        """It was added before, at the same address."""
+        return (
+            isinstance(member, Member)
+            and self._r.memberships.current.member(member.node) is not None
+        )
+
+    def _obstacle(self) -> str:
+        """Why no change can begin at this moment."""
         # One change at a time, and the first only after an entry of this epoch is committed:
         # otherwise two leaders could each hold a change that the other has not seen, and their
         # majorities need not overlap (Ongaro, raft-dev, 2015).
-        if r.commit < self._first_own or r.memberships.index > r.commit:
-            return False
+        r = self._r
+        if r.commit < self._first_own:
+            return "the leader is new, and does not know yet what is agreed"
+        if r.memberships.index > r.commit or self.removal is not None:
+            return "another change of the cluster is under way"
         if self._handing_to is not None:
+            return "leadership is being handed over"
+        return ""
+
+    def _change_to(self, membership: Membership) -> bool:
+        if self._obstacle():
             return False
         self._append([(Kind.MEMBERSHIP, encode_membership(membership))])
         return True
+
+    def _decide_removal(self) -> None:
+        """Remove the server once a majority of the others has shown that it can go on without it;
+        refuse when it is clear that it cannot. Otherwise the removal might commit, with the last
+        help of the one that leaves, and the rest be stuck for ever."""
+        removal = self.removal
+        if removal is None:
+            return
+        r = self._r
+        smaller = r.memberships.current.without(removal.node)
+        missing = {v: why for v in smaller.voters if (why := self._missing(v, removal))}
+        enough = majority(smaller.voters) if smaller.voters else 1
+        hopeless = [v for v in missing if r.detector.opinion(v, r.now_ms) is not None]
+        if len(smaller.voters) - len(missing) >= enough:
+            self.removal = None
+            done = self._change_to(smaller)
+            r.emit(Decided(removal.request, waiting="" if done else self._obstacle()))
+        elif len(smaller.voters) - len(hopeless) < enough or r.now_ms >= removal.until_ms:
+            self.removal = None
+            r.emit(Decided(removal.request, no_majority(removal.node, smaller, missing)))
+
+    def _missing(self, voter: ReplicaId, removal: Removal) -> str:
+        """What keeps this voter from being counted on; empty: nothing."""
+        p = self._progress.get(voter)
+        match = self._r.stored if p is None else p.match
+        if p is not None and p.round < removal.round:
+            return f"node {voter.node} does not answer"
+        if match < removal.needed:
+            return f"node {voter.node} still lacks {removal.needed - match} entries of the log"
+        return ""
 
     def _follow_membership(self) -> None:
         r = self._r
@@ -490,13 +526,26 @@ class Leadership:
 
     # -- Handing over --------------------------------------------------------------------------
 
-    def transfer(self, node: int) -> None:
+    def transfer(self, node: int, request: int) -> None:
+        r = self._r
+        refused = self._transfer_objection(node)
+        r.emit(Decided(request, refused))
+        member = r.memberships.current.member(node)
+        if not refused and member is not None and member.id != r.id:
+            self._handing_to = (member.id, r.now_ms + r.settings.election_ms)
+            self._hand_over()
+
+    def _transfer_objection(self, node: int) -> str:
         r = self._r
         member = r.memberships.current.member(node)
-        if member is None or not member.voter or member.id == r.id:
-            return
-        self._handing_to = (member.id, r.now_ms + r.settings.election_ms)
-        self._hand_over()
+        if member is None:
+            members = named(r.memberships.current.members)
+            return f"node {node} cannot lead: it is not a member; the members are {members}"
+        if not member.voter:
+            return f"node {node} cannot lead before it runs and has caught up"
+        if member.id != r.id and r.detector.opinion(member.id, r.now_ms) is not None:
+            return f"node {node} cannot lead: it does not answer"
+        return ""
 
     def _hand_over(self) -> None:
         if self._handing_to is None:

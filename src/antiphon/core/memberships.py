@@ -8,7 +8,10 @@ back with it, and the history must remember the one before.
 
 from __future__ import annotations
 
-from antiphon.formats.entry import Membership
+from collections.abc import Mapping, Sequence
+
+from antiphon.core.quorum import majority
+from antiphon.formats.entry import Member, Membership, ReplicaId
 
 NOBODY = Membership(0, ())
 
@@ -44,3 +47,36 @@ class MembershipHistory:
             if start <= index:
                 return membership
         return self._history[0][1]
+
+
+def objection(current: Membership, member: Member | int) -> str:
+    """Why this server can never be added to these, or (a number) removed from them."""
+    if isinstance(member, Member):
+        for m in current.members:
+            if (m.node == member.node) != (m.address == member.address):
+                return (
+                    f"node {member.node} cannot be added at {member.address}: node {m.node} is a "
+                    f"member at {m.address}. Remove that one first, or give the new server a "
+                    "number and an address of its own"
+                )
+        return ""
+    if current.member(member) is None:
+        members = named(current.members)
+        return f"node {member} is not a member of the cluster; its members are {members}"
+    if not current.without(member).voters:
+        return f"node {member} is the only one that has the data; add another one first"
+    return ""
+
+
+def no_majority(node: int, smaller: Membership, missing: Mapping[ReplicaId, str]) -> str:
+    """Why `node` is not removed."""
+    voters = smaller.voters
+    return (
+        f"node {node} is not removed: without it {majority(voters)} of {named(voters)} must be "
+        f"there and up to date, but {', '.join(missing.values())}. Wait for that or bring it back, "
+        f"or remove it instead of node {node}"
+    )
+
+
+def named(members: Sequence[Member] | Sequence[ReplicaId]) -> str:
+    return ("nodes " if len(members) > 1 else "node ") + ", ".join(str(m.node) for m in members)

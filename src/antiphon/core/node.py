@@ -133,11 +133,11 @@ class Node:
     def read(self, request: int, now_ms: int) -> list[Effect]:
         return self._run(self.replica.read(request, now_ms))
 
-    def transfer(self, node: int, now_ms: int) -> list[Effect]:
-        return self._run(self.replica.transfer(node, now_ms))
+    def transfer(self, node: int, now_ms: int, request: int = 0) -> list[Effect]:
+        return self._run(self.replica.transfer(node, now_ms, request))
 
-    def change(self, member: Member | int, now_ms: int) -> list[Effect]:
-        return self._run(self.replica.change(member, now_ms))
+    def change(self, member: Member | int, now_ms: int, request: int = 0) -> list[Effect]:
+        return self._run(self.replica.change(member, now_ms, request))
 
     def gone(self, node: int, now_ms: int) -> list[Effect]:
         return self._run(self.replica.gone(node, now_ms))

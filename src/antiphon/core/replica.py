@@ -26,6 +26,7 @@ from typing import Any, ClassVar
 
 from antiphon.core.detector import Detector
 from antiphon.core.effects import (
+    Decided,
     Deliver,
     Effect,
     EntriesStored,
@@ -40,7 +41,7 @@ from antiphon.core.effects import (
     VoteStored,
 )
 from antiphon.core.founding import Newcomer
-from antiphon.core.leader import Leadership
+from antiphon.core.leader import NO_LEADER, Leadership
 from antiphon.core.log import Log
 from antiphon.core.memberships import MembershipHistory
 from antiphon.core.quorum import held_by_majority, majority, tell_each_other
@@ -280,18 +281,23 @@ class Replica:
             self._out.append(ReadReady(request, -1))
         return self._take()
 
-    def transfer(self, node: int, now_ms: int) -> list[Effect]:
-        """Hand leadership to another voter; nothing happens if it cannot take it."""
+    def transfer(self, node: int, now_ms: int, request: int = 0) -> list[Effect]:
+        """Hand leadership to another voter; the answer is `Decided`."""
         self.now_ms = now_ms
         if self.leading is not None:
-            self.leading.transfer(node)
+            self.leading.transfer(node, request)
+        else:
+            self._out.append(Decided(request, waiting=NO_LEADER))
         return self._take()
 
-    def change(self, member: Member | int, now_ms: int) -> list[Effect]:
-        """Add a server (a `Member`, which becomes a learner first) or remove one (its number)."""
+    def change(self, member: Member | int, now_ms: int, request: int = 0) -> list[Effect]:
+        """Add a server (a `Member`, which becomes a learner first) or remove one (its number).
+        The answer, which may take up to `election_max_ms`, is `Decided`."""
         self.now_ms = now_ms
         if self.leading is not None:
-            self.leading.change(member)
+            self.leading.change(member, request)
+        else:
+            self._out.append(Decided(request, waiting=NO_LEADER))
         return self._take()
 
     def gone(self, node: int, now_ms: int) -> list[Effect]:

@@ -622,7 +622,10 @@ class Barrier(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
 
 
 class Asked(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False):
-    """The leader has been told of the change; `Status` shows when it has happened."""
+    """The leader has taken the change; `Status` shows when it has happened. One that it never will
+    take is `Refused`."""
+
+    waiting: str = ""  # why it has not taken it yet: ask again
 
 
 class NotLeader(msgspec.Struct, frozen=True, array_like=True, tag=7, gc=False):

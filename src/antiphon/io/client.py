@@ -85,10 +85,7 @@ class Connection:
     def receive(self, deadline: float) -> cw.Answer | None:
         """The next answer; None: none has come by the deadline. Raises `OSError` when the server
         is gone, and a `JMSError` when it refuses what was asked."""
-        body = self._next_body(deadline)
-        if body is None:
-            return None
-        answer = cw.decode_answer(body)
+        answer = self.reply(deadline)
         if isinstance(answer, cw.Refused):
             raise IllegalStateError(f"{format_address(self.address)} refuses: {answer.reason}")
         if isinstance(answer, cw.Ended):
@@ -96,6 +93,11 @@ class Connection:
         if isinstance(answer, cw.NotPublished):
             raise InvalidDestinationError(answer.text)
         return answer
+
+    def reply(self, deadline: float) -> cw.Answer | None:
+        """The same with refusals as answers."""
+        body = self._next_body(deadline)
+        return None if body is None else cw.decode_answer(body)
 
     def expect(self, kind: type[Wanted], timeout: float = PATIENCE_S) -> Wanted:
         """The next answer of this kind; others are passed over."""

@@ -26,9 +26,15 @@ from antiphon.broker.home_effects import (
     Store,
     Tell,
 )
-from antiphon.core.effects import ReadReady
+from antiphon.core.effects import Decided, ReadReady
 from antiphon.core.node import Node
-from antiphon.errors import FormatError, InvalidDestinationError, JMSError, MessagesGoneError
+from antiphon.errors import (
+    FormatError,
+    IllegalStateError,
+    InvalidDestinationError,
+    JMSError,
+    MessagesGoneError,
+)
 from antiphon.formats import client_wire as cw
 from antiphon.formats.entry import ANY, Member
 from antiphon.formats.journal import Local, Row
@@ -80,8 +86,8 @@ class Host(Protocol):
     def relay(self, node: int, message: Relay) -> None: ...
     def store(self, record: Local, batch: int) -> None: ...
     def read(self, request: int) -> None: ...
-    def change(self, member: Member | int) -> None: ...
-    def transfer(self, node: int) -> None: ...
+    def change(self, member: Member | int, request: int) -> None: ...
+    def transfer(self, node: int, request: int) -> None: ...
     def write(self) -> bool:
         """Have the journal's rows complete; False: there is no room."""
 
@@ -244,12 +250,13 @@ class Client:
             if m.node < 1:
                 raise FormatError(f"a node's number is above 0, not {m.node}")
             parse_address(m.address)
-            self._host.change(Member(m.node, ANY, False, m.address))
-        elif isinstance(m, cw.Remove):
-            self._host.change(m.node)
+        self._clients.ask_change(self, m)
+
+    def decided(self, effect: Decided) -> None:
+        if effect.refused:
+            self._refuse(IllegalStateError(effect.refused))
         else:
-            self._host.transfer(m.node)
-        self.answer(cw.Asked())
+            self.answer(cw.Asked(effect.waiting))
 
     def answer(self, answer: cw.Answer) -> None:
         if not self.pipe.ended:
@@ -282,6 +289,8 @@ class Clients:
         self._effects: deque[Effect] = deque()
         self._carrying = False
         self._barriers: dict[int, tuple[Client, int, int]] = {}  # client, its request, asked when
+        self._changes: dict[int, Client] = {}  # who waits for what becomes of which change
+        self._last_change = 0
         # Not from 0: a late answer to a question of an earlier life must not answer this one's.
         self._barrier_number = secrets.randbits(48)
 
@@ -314,6 +323,7 @@ class Clients:
         self._barriers = {n: b for n, b in self._barriers.items() if b[0] is not client}
         if self.host.trace is not None:
             self.host.trace.lost(client.number)
+        self._changes = {n: c for n, c in self._changes.items() if c is not client}
         self.host.home.lost(client.number)
         self.carry_out()
         self.host.settle_soon()
@@ -409,6 +419,23 @@ class Clients:
             self._barriers[effect.request] = (client, request, 0)  # nobody to ask; soon again
         else:
             client.barrier_passed(request)
+
+    # -- Changes of the cluster ----------------------------------------------------------------
+
+    def ask_change(self, client: Client, m: cw.Change) -> None:
+        self._last_change += 1
+        self._changes[self._last_change] = client
+        if isinstance(m, cw.Add):
+            self.host.change(Member(m.node, ANY, False, m.address), self._last_change)
+        elif isinstance(m, cw.Remove):
+            self.host.change(m.node, self._last_change)
+        else:
+            self.host.transfer(m.node, self._last_change)
+
+    def decided(self, effect: Decided) -> None:
+        client = self._changes.pop(effect.request, None)
+        if client is not None:
+            client.decided(effect)
 
     # -- Time ----------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from antiphon.core.quorum import majority
 from antiphon.errors import ConnectionLostError, FormatError, IllegalStateError, JMSError
 from antiphon.formats import client_wire as cw
+from antiphon.formats.entry import ANY
 from antiphon.io.client import Connection, LogClient
 from antiphon.io.local import LocalCluster
 from antiphon.io.transport import Address, format_address, parse_address
@@ -24,6 +25,8 @@ from antiphon.screen import Screen, Table
 
 LOOK_S = 1.0
 CHANGE_S = 15.0
+ANSWER_S = 5.0
+"""More than `Settings.election_max_ms`, within which the leader decides about a removal."""
 
 
 # -- Up --------------------------------------------------------------------------------------------
@@ -172,15 +175,20 @@ def status(args: argparse.Namespace) -> int:
     return 1 if found.leader is None or found.down else 0
 
 
+_EXPECTED = "was added, and has not come yet; it does not count before it has caught up"
+
+
 def _as_json(found: ClusterStatus) -> dict[str, Any]:
     nodes = [_node_as_json(status) for status in found.answers.values()]
+    members = found.leading.membership.members if found.leading is not None else ()
+    expected = [m.node for m in members if m.incarnation == ANY]
     nodes += [
         {
             "node": node,
             "role": "unreachable",
             "committed": None,
             "pid": None,
-            "trouble": [],
+            "trouble": [_EXPECTED] if node in expected else [],
             "counts": {},
         }
         for node in found.unreachable
@@ -281,73 +289,100 @@ def _counts_table(answers: dict[int, cw.Status]) -> Table:
 def change(args: argparse.Namespace) -> int:
     """One after the other, each awaited."""
     for node in args.nodes:
-        _change_one(args.url, *_CHANGES[args.change](node))
+        say(_carry_out(args.url, _STEPS[args.change](node, args.url)))
     if args.json:
         numbers = [node if isinstance(node, int) else node[0] for node in args.nodes]
         say_json({"change": args.change, "nodes": numbers})
     return 0
 
 
-Happened = Callable[[cw.Status], bool]  # asked of the leader
+class Step(NamedTuple):
+    """One change of the cluster, and how to see it in what the leader shows."""
+
+    request: cw.Change
+    happened: Callable[[cw.Status], bool]
+    success: str
+    already: str = ""  # what to say if it had happened before; empty: then it is a mistake
 
 
-def _add(node_address: tuple[int, Address]) -> tuple[cw.Change, Happened, str]:
-    node, address = node_address
-    return (
-        cw.Add(node, format_address(address)),
-        lambda status: status.membership.member(node) is not None,
-        f"node {node} was added; it counts once it runs and has caught up",
+def _add(node_address: tuple[int, Address], url: str) -> Step:
+    node, address = node_address[0], format_address(node_address[1])
+
+    def happened(status: cw.Status) -> bool:
+        member = status.membership.member(node)
+        return member is not None and member.address == address
+
+    return Step(
+        cw.Add(node, address),
+        happened,
+        f"node {node} was added; it counts once it runs at {address} and has caught up. Until then "
+        f"`antiphon cluster remove {url} {node}` takes that back",
+        f"node {node} at {address} had been added before; nothing was changed",
     )
 
 
-def _remove(node: int) -> tuple[cw.Change, Happened, str]:
-    return (
+def _remove(node: int, _: str) -> Step:
+    return Step(
         cw.Remove(node),
         lambda status: status.membership.member(node) is None,
         f"node {node} was removed",
     )
 
 
-def _transfer(node: int) -> tuple[cw.Change, Happened, str]:
-    return cw.Transfer(node), lambda status: status.id.node == node, f"node {node} leads"
+def _transfer(node: int, _: str) -> Step:
+    success = f"node {node} leads"
+    return Step(cw.Transfer(node), lambda status: status.id.node == node, success, success)
 
 
-_CHANGES: dict[str, Callable[[Any], tuple[cw.Change, Happened, str]]] = {
+_STEPS: dict[str, Callable[[Any, str], Step]] = {
     "add": _add,
     "remove": _remove,
     "transfer": _transfer,
 }
 
 
-def _change_one(url: str, request: cw.Change, happened: Happened, success: str) -> None:
+def _carry_out(url: str, step: Step) -> str:
+    """Return what to say when it has happened. Raise `IllegalStateError` if the leader refuses, and
+    if it has not happened in time."""
     deadline = time.monotonic() + CHANGE_S
+    told, why = False, ""
     while True:
         leading = look(url).leading
-        if leading is not None and happened(leading):
+        if leading is not None and (told or step.already) and step.happened(leading):
             LogClient(url).barrier()  # what the leader shows may not be committed yet
-            say(success)
-            return
+            return step.success if told else step.already
         if time.monotonic() > deadline:
             raise IllegalStateError(
-                f"{request} has not happened within {CHANGE_S:g} s, but still may; is the server "
-                "known, running and up to date? See `antiphon cluster status`.",
-                happened="unknown",
+                f"{step.request} has not happened within {CHANGE_S:g} s"
+                f"{', but still may' if told else ''}: {why or 'no server leads'}. See `antiphon "
+                "cluster status`",
+                happened="unknown" if told else "no",
             )
         if leading is not None:
-            _tell(leading.addresses[leading.id.node], request)
+            answer = _tell(leading.addresses[leading.id.node], step.request)
+            if isinstance(answer, cw.Refused) and not (told and _has_happened(url, step)):
+                raise IllegalStateError(answer.reason)
+            told = told or answer in (None, cw.Asked())
+            why = getattr(answer, "waiting", "") or "the leader has not said that it is agreed"
         time.sleep(0.2)
 
 
-def _tell(address: str, request: cw.Change) -> None:
-    """Ask for a change; if this is not the leader after all, nothing happens."""
+def _has_happened(url: str, step: Step) -> bool:
+    leading = look(url).leading
+    return leading is not None and step.happened(leading)
+
+
+def _tell(address: str, request: cw.Change) -> cw.Answer | None:
+    """Ask for a change. If this is not the leader after all, nothing happens; None: the server may
+    have been told, and has not answered."""
     try:
         connection = Connection(parse_address(address))
-    except OSError:
-        return
+    except OSError as error:
+        return cw.Asked(f"the leader cannot be reached ({error})")
     try:
         connection.send(request)
-        connection.receive(time.monotonic() + 1.0)
+        return connection.reply(time.monotonic() + ANSWER_S)
     except OSError:
-        return
+        return None
     finally:
         connection.close()

@@ -41,6 +41,7 @@ from antiphon.broker.state import LOCAL, REPLICATED
 from antiphon.core.effects import (
     Accepted,
     Applied,
+    Decided,
     Effect,
     Install,
     LocalStored,
@@ -372,6 +373,9 @@ class Server:
     def _read_ready(self, effect: ReadReady) -> None:
         self.clients.read_ready(effect)
 
+    def _decided(self, effect: Decided) -> None:
+        self.clients.decided(effect)
+
     def _rejected(self, effect: Rejected) -> None:
         self.home.rejected(effect.packs, self.now_ms())
 
@@ -388,6 +392,7 @@ class Server:
         Install: _install_later,
         TakeSnapshot: _snapshot_later,
         ReadReady: _read_ready,
+        Decided: _decided,
         Rejected: _rejected,
         Relayed: _relayed,
     }
@@ -408,11 +413,11 @@ class Server:
     def read(self, request: int) -> None:
         self._carry_out(self.node.read(request, self.now_ms()))
 
-    def change(self, member: Member | int) -> None:
-        self._carry_out(self.node.change(member, self.now_ms()))
+    def change(self, member: Member | int, request: int) -> None:
+        self._carry_out(self.node.change(member, self.now_ms(), request))
 
-    def transfer(self, node: int) -> None:
-        self._carry_out(self.node.transfer(node, self.now_ms()))
+    def transfer(self, node: int, request: int) -> None:
+        self._carry_out(self.node.transfer(node, self.now_ms(), request))
 
     def address_of(self, node: int) -> str:
         address = self._addresses().get(node)

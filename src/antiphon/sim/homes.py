@@ -111,7 +111,8 @@ class SimHome(SimServer):
 
     def remove(self, node: int) -> None:
         """As an operator does with a server that does not come back."""
-        self.carry_out(self.node.change(node, self.now_ms()))
+        request = self.world.changes.asked(self, node)
+        self.carry_out(self.node.change(node, self.now_ms(), request))
 
     def link_lost(self, link: SimLink) -> None:
         if self.links.pop(link.number, None) is not None:

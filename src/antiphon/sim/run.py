@@ -350,17 +350,23 @@ def _add(world: World, server: SimServer, fault: Fault) -> bool:
 
 
 def _remove(world: World, server: SimServer, fault: Fault) -> bool:
+    """Servers may be down: it is for the leader to refuse what would leave no majority."""
     leader = world.leader()
     if leader is None:
         return False
-    membership = leader.node.replica.memberships.current
-    smaller = membership.without(server.number).voters
-    if membership.member(server.number) is None or len(smaller) < 2:
-        return False
-    if sum(v not in world.lost for v in smaller) < majority(smaller):
-        return False
-    world.on_server(leader, leader.lives, leader.change, server.number)
+    world.on_server(leader, leader.lives, _ask_to_remove, world, leader, server.number)
+    if fault.detail % 4 == 0:
+        # Another operator at the same moment, who may name somebody who is not there.
+        other = fault.detail % (len(world.servers) + 1) + 1
+        world.on_server(leader, leader.lives, _ask_to_remove, world, leader, other)
     return True
+
+
+def _ask_to_remove(world: World, leader: SimServer, node: int) -> None:
+    # Who is asked cannot know whose memory is lost: that is for the failure model.
+    smaller = leader.node.replica.memberships.current.without(node).voters
+    if len(smaller) > 1 and sum(v not in world.lost for v in smaller) >= majority(smaller):
+        leader.change(node)
 
 
 _FAULTS = {
@@ -437,7 +443,9 @@ def _cut_partially(world: World) -> None:
     if world.plan.partial and len(core) > 2:
         random = stream(world.seed, "partial core")
         for link in sorted(draw_cuts(random, core, world.plan.partial, random.choice(core))):
-            world.blocked[link] = FOREVER_US
+            # A server without a past gets in through one that it lists, and knows no other way.
+            if all(hasattr(s := world.servers[n], "node") and s.node.replica.stored for n in link):
+                world.blocked[link] = FOREVER_US
         world.faults[f"core {world.plan.partial}"] += 1
 
 

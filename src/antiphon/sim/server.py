@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from antiphon.broker.broker import Broker
 from antiphon.core.effects import (
     Applied,
+    Decided,
     Effect,
     Install,
     LocalStored,
@@ -218,7 +219,8 @@ class SimServer:
 
     def change(self, member: Member | int) -> None:
         if self.world.core is None:  # what an operator asked of a paused server came to nothing
-            self.carry_out(self.node.change(member, self.now_ms()))
+            request = self.world.changes.asked(self, member)
+            self.carry_out(self.node.change(member, self.now_ms(), request))
 
     def tick(self, due_us: int) -> None:
         if self._timer_us == due_us:
@@ -290,6 +292,8 @@ class SimServer:
             self._take_snapshot(effect)
         elif isinstance(effect, ReadReady):
             self.world.read_ready(self, effect.request, effect.index)
+        elif isinstance(effect, Decided):
+            self.world.changes.decided(self, effect)
         elif isinstance(effect, Rejected):
             self.rejected(effect)
         elif isinstance(effect, Relayed):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -23,6 +23,7 @@ from antiphon.core.replica import Replica
 from antiphon.formats import wire
 from antiphon.formats.entry import Entry, ReplicaId, SnapshotMeta, encode_meta
 from antiphon.formats.messages import Envelope, Hears, Message
+from antiphon.sim.changes import Changes
 from antiphon.sim.checks import Held, Oracle, ViolationError
 from antiphon.sim.clients import SimClient
 from antiphon.sim.disk import SimDisk
@@ -65,6 +66,7 @@ class World:
         self.lost: set[ReplicaId] = set()  # incarnations that will not come back
         self.parked: dict[int, bytes] = {}  # packs that are accepted later, by their entries
         self.observer = Observer()
+        self.changes = Changes(self)
         self._story = story
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._count = 0
@@ -170,6 +172,7 @@ class World:
 
     def crashed(self, server: SimServer) -> None:
         self.note(server.number, "dies")
+        self.changes.died_us[server.id] = self.now_us
         self.observer.crashed(server)
         if self.plan.volatile or server.node.replica.stored == 0:
             self.lost.add(server.id)
@@ -193,10 +196,11 @@ class World:
             return False  # it may be named by a founding that is on its way
         lost = self.lost | {server.id}
         for replica in self.replicas.values():
-            voters = replica.memberships.current.voters
-            intact = sum(v not in lost for v in voters)
-            if replica.id not in self.lost and voters and intact < majority(voters):
-                return False
+            if replica.id in self.lost:
+                continue
+            for voters in _counted(replica):
+                if voters and sum(v not in lost for v in voters) < majority(voters):
+                    return False
         return True
 
     def leader(self) -> SimServer | None:
@@ -430,3 +434,11 @@ def _short(message: Message) -> str:
             continue
         fields.append(f"{name}={value}")
     return f"{type(message).__name__}({', '.join(fields)})"
+
+
+def _counted(replica: Replica) -> Iterator[tuple[ReplicaId, ...]]:
+    """Who counts at this server, and will when it has carried out what it was asked for."""
+    current = replica.memberships.current
+    yield current.voters
+    if replica.leading is not None and replica.leading.removal is not None:
+        yield current.without(replica.leading.removal.node).voters

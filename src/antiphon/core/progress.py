@@ -1,0 +1,50 @@
+"""What a leader knows of each other server: what it holds of the log, and what was sent to it."""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+
+from antiphon.formats.entry import ReplicaId
+
+
+class Flow(Enum):
+    PROBE = "probe"  # where its log agrees with ours is not known: one append at a time
+    REPLICATE = "replicate"  # it is known: appends follow each other without waiting
+    SNAPSHOT = "snapshot"  # what it lacks is gone from our log: the state itself is sent
+
+
+class Progress:
+    """How far one other server is. Invariant: `match < next`, and everything up to `match` is
+    held by it for good."""
+
+    __slots__ = (
+        "attempt",
+        "back",
+        "flow",
+        "id",
+        "inflight",
+        "match",
+        "next",
+        "part",
+        "probed",
+        "reading",
+        "round",
+        "sending",
+        "told",
+    )
+
+    def __init__(self, id: ReplicaId, next_index: int) -> None:
+        self.id = id
+        self.match = 0
+        self.next = next_index
+        self.flow = Flow.PROBE
+        self.probed = False  # a probe is on its way
+        self.inflight: deque[int] = deque()  # last index of each append not yet answered
+        self.round = 0  # the newest round that it echoed
+        self.reading = False  # entries for it are being read back from the journal
+        self.attempt = 0  # to send it a snapshot
+        self.sending = 0  # the index of that snapshot
+        self.part = 0  # of which it needs this part next
+        self.back = -1  # the round in which it last turned out to lack what had been sent to it
+        self.told = 0  # up to here it knows that this leader holds its log, unless that was lost
