@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (as everybody calls it)
 
 from antiphon.demo_member import GROUP
-from antiphon.spark import audit, latency, trace_table
+from antiphon.spark import audit, latency, session, trace_table
 from antiphon.spark.audit import Verdict
 from antiphon.spark.audit_findings import PROPERTIES
 from antiphon.spark.charts import Line, Mark, line_chart
@@ -29,7 +29,7 @@ def write(
 ) -> Verdict:
     """`happened` is on the traces' clock; `table` is where their Parquet table may be put."""
     trace_table.write(trace_table.trace_files(traces), table)
-    trace = spark.read.parquet(str(table))
+    trace = session.parquet(spark, table)
     verdict = audit.judge(spark, trace)
     report = Report("Antiphon's demo")
     _audited(report, verdict)

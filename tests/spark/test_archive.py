@@ -196,6 +196,26 @@ def test_without_a_journal_nothing_is_made(folder: Path, tmp_path: Path) -> None
 # -- What the journal has let go of ---------------------------------------------------------------
 
 
+@pytest.mark.parametrize("place", ["", "archive", "deep/archive", "../journal", "..", "../link"])
+def test_an_archive_is_not_made_inside_the_journal_or_around_it(
+    book: Book, place: str, tmp_path: Path
+) -> None:
+    fill(book)
+    (tmp_path / "link").symlink_to(book.folder)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(IllegalStateError, match="are in each other: give the archive a folder"):
+        run(book, book.folder / place)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_archive_beside_the_journal_may_begin_like_it(book: Book, tmp_path: Path) -> None:
+    fill(book)
+    assert run(book, tmp_path / "journal-archive").messages
+    odd = tmp_path / "a [1]{b,c}*? 100%: d"
+    archived = run(book, odd).messages
+    assert told(ArchiveLog(odd)) == book.messages[:archived]
+
+
 def test_positions_that_are_gone_are_told(book: Book, folder: Path) -> None:
     fill(book)
     run(book, folder)

@@ -3,17 +3,20 @@
 All traces are runs of one table, so that they are audited in one go.
 """
 
+from functools import reduce
 from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from msgspec import convert
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from antiphon import cli
+from antiphon.errors import IllegalStateError
 from antiphon.formats.trace import TraceEvent
 from antiphon.spark import audit, audit_order, audit_report, session
 from tests.spark import scenes
@@ -140,14 +143,47 @@ def test_the_report_shows_the_rows_that_prove_it(
     """The command, in this process's Spark."""
     lost = planted(PLANTS[0], scenes.trace())
     assert lost is not None
-    write(tmp_path, lost)
+    folder = tmp_path / "run [1]{a,b}* of 100%: two"
+    folder.mkdir()
+    write(folder, lost)
     monkeypatch.setattr(session, "start", lambda *_: spark)
     monkeypatch.setattr(type(spark), "stop", lambda _: None)
-    assert cli.main(["audit", str(tmp_path)]) == 1
+    assert cli.main(["audit", str(folder)]) == 1
     said = capsys.readouterr().out
     assert "VIOLATION of P2" in said
     assert "deliver" in said
-    assert list(tmp_path.glob(".audit-*")) == []
+    assert list(folder.glob(".audit-*")) == []
+
+
+ODD = [
+    "a[1]", "a{b,c}", "a*b", "a?b", "a b", "a%20b", "a:b", "a,b", "a\\b", "a#b", "a^b", "a]b",
+    "a}b", "[a]: {b}", "a\\[b]", "a;b", "ä",
+]  # fmt: skip
+
+
+def test_folders_and_files_may_have_any_name(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is read alone, also where its name, taken for a pattern, would be that of others."""
+    monkeypatch.chdir(tmp_path)
+    for name in ODD:
+        Path(name).mkdir()
+        write_table([{"name": name}], Path(name, "table.parquet").absolute())
+    read = [session.parquet(spark, name) for name in ODD]
+    rows = reduce(DataFrame.union, read).collect()
+    assert [row.name for row in rows] == ODD
+    files = [Path(name, "table.parquet").rename(f"{name}.parquet") for name in ODD]
+    good = [file for file in files if ":" not in file.name]
+    rows = reduce(DataFrame.union, [session.parquet(spark, file) for file in good]).collect()
+    assert [f"{row.name}.parquet" for row in rows] == [file.name for file in good]
+    with pytest.raises(IllegalStateError, match=r"no file with a colon in its name: rename 'a:b\."):
+        session.parquet(spark, "a:b.parquet")
+    with pytest.raises(IllegalStateError, match="no file with a colon"):
+        audit_report.audit_trace(Path("a:b.parquet"))
+
+
+def write_table(rows: list[dict[str, str]], path: Path) -> None:
+    pq.write_table(pa.Table.from_pylist(rows), path)
 
 
 def test_a_path_without_a_trace_is_an_error(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 def test_groups(spark: SparkSession, tmp_path: Path) -> None:
     """One configuration; the figures are those that plain Python finds in the same events."""
     plan = groups.Plan((3,), ("replicated",), (2,), 0.3)
-    output = Output(str(tmp_path / "out"), "Groups")
+    output = Output(str(tmp_path / "out [1]{2}*"), "Groups")
     rows = groups.evaluate(spark, groups.measure(plan, output.raw), output.raw)
     assert [(row["call"], row["members"], row["lost"]) for row in rows] == [
         ("send", 2, 0),
@@ -48,7 +48,7 @@ def test_packing(spark: SparkSession, tmp_path: Path) -> None:
     """The figures are those that `antiphon bench packing` finds without Spark in the same runs."""
     sources = {"1000": (4,), MIXED: (4,), BURSTS: (8,), "5-20ms": (5,)}
     plan = Plan(sources, rounds=2, seconds=0.1, climbing_s=0.8, step_s=0.1)
-    output = Output(str(tmp_path / "out"), "Packing")
+    output = Output(str(tmp_path / "out [1]{2}*"), "Packing")
     notes, plainly = packing.Notes(output.raw), packing_bench.Found()
 
     def take(source: str, policy: str, done: Done) -> None:

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.spark import patterns
-from antiphon.spark.pattern_events import Event, Match, Pattern, milliseconds, moment
+from antiphon.spark.pattern_events import (
+    Event,
+    Match,
+    Pattern,
+    described,
+    milliseconds,
+    moment,
+)
 from antiphon.spark.pattern_timeline import Timeline
 from tests.spark import pattern_oracle as oracle
 from tests.spark.pattern_oracle import Happened
@@ -283,3 +290,50 @@ def test_times() -> None:
     assert milliseconds("x", "1 minute") == milliseconds("x", "60 seconds") == 60_000
     assert moment(1_500) == "1970-01-01T00:00:01.500Z"
     assert moment(-1) == "1969-12-31T23:59:59.999Z"
+
+
+def count(state: Any, event: Event) -> tuple[Any, list[Any]]:
+    return None, []
+
+
+class OfAUser(Pattern[Any]):
+    name, fields, state_type = "of a user", (), int
+
+    def __init__(self, key: str | None) -> None:
+        self.key = key
+
+    def on_event(self, state: Any, event: Event) -> tuple[Any, list[Match]]:
+        return None, []
+
+    def due(self, state: Any) -> int:
+        return 0
+
+    def on_time(self, state: Any, now: int) -> tuple[Any, list[Match]]:
+        return None, []
+
+
+def test_patterns_that_differ_are_described_otherwise() -> None:
+    def every() -> list[Pattern[Any]]:
+        a, b = patterns.event(kind="a"), patterns.event(kind="b")
+        rise = patterns.rises_by(0.2, value="level", within="1 hour")
+        return [
+            rise,
+            patterns.rises_by(0.3, value="level", within="1 hour"),
+            patterns.rises_by(0.2, value="other", within="1 hour"),
+            patterns.rises_by(0.2, value="level", within="2 hours"),
+            patterns.rises_by(0.2, value="level", within="1 hour", key="k"),
+            patterns.rise_and_fall("level", rise=0.2, fall=0.1, within="1 hour"),
+            patterns.at_least(3, of="place", where=rise, within="1 hour"),
+            patterns.at_least(4, of="place", where=rise, within="1 hour"),
+            patterns.absence(a, after=b, within="1 hour"),
+            patterns.absence(b, after=a, within="1 hour"),
+            patterns.stateful(count, fields={"a": str}, forget_after="1 day"),
+            patterns.stateful(count, fields={"a": float}, forget_after="1 day"),
+            OfAUser(None),
+            OfAUser("k"),
+        ]
+
+    told = [described(pattern) for pattern in every()]
+    assert len(set(told)) == len(told)
+    assert told == [described(pattern) for pattern in every()], "the same in every process"
+    assert not any(" at 0x" in text for text in told)

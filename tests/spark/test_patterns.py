@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import antiphon
@@ -224,6 +225,30 @@ def test_what_is_found_is_published_once(spark: SparkSession, url: str, tmp_path
     levels = {place: rise["high"]["value"] for place, rise in found["found"]["place"].items()}
     assert levels == {"bridge": 12.5, "ford": 12.5, "mill": 12.0}
     assert end.text == "all clear"
+
+
+def test_a_checkpoint_of_another_pattern_is_refused(
+    spark: SparkSession, url: str, tmp_path: Path
+) -> None:
+    rise = patterns.rises_by(0.2, value="level", within="1 hour", key="place")
+    steeper = patterns.rises_by(0.3, value="level", within="1 hour", key="place")
+    checkpoint = str(tmp_path / "of [1]{a,b}* and 100%: ?")
+    publish(url, "levels.eden", [(1000, "ford", 1.0)])
+
+    def run(pattern: Pattern[Any], topic: str) -> None:
+        query = patterns.run(
+            spark, url, topic=topic, pattern=pattern, to="alerts", time="at",
+            checkpoint=checkpoint, once=True,
+        )  # fmt: skip
+        query.awaitTermination()
+
+    run(rise, "levels.*")
+    with pytest.raises(StreamingQueryException, match=r"made for something else: for RisesBy\("):
+        run(steeper, "levels.*")
+    with pytest.raises(StreamingQueryException, match=r"and this is .* in levels\.eden by at"):
+        run(rise, "levels.eden")
+    publish(url, "levels.eden", [(2000, "ford", 2.0)])
+    run(rise, "levels.*")
 
 
 def forget_the_last_batch(checkpoint: Path) -> None:

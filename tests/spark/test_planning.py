@@ -98,6 +98,24 @@ def test_options_may_be_written_in_any_case() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("a,b", ("a", "b")),
+        (r"a\,b", ("a,b",)),
+        (r"a\,b , c\\,d,", ("a,b", "c\\", "d")),
+        (r"a\b", (r"a\b",)),
+        (r"a\\b", (r"a\b",)),
+        (r"\,", (",",)),
+        ("topic:a,topic:queue:q", ("a", "queue:q")),
+        ("other:q", ("other:q",)),
+        ('["a"', ('["a"',)),
+    ],
+)
+def test_any_topic_can_be_named(text: str, names: tuple[str, ...]) -> None:
+    assert parse(HERE | {"topic": text}, stream=False).topics == names
+
+
+@pytest.mark.parametrize(
     ("given", "complaint"),
     [
         ({"topic": "a"}, "where to read: option url, or journal .* or archive"),
@@ -105,7 +123,14 @@ def test_options_may_be_written_in_any_case() -> None:
         ({"url": "antiphon://h:1"}, "option topic is missing"),
         (HERE | {"topic": "a b"}, "option topic: 'a b' is no name"),
         (HERE | {"topic": " , "}, "option topic is missing"),
-        (HERE | {"position": "1"}, "option 'position' is not known; there are: url, journal"),
+        (HERE | {"position": "1"}, r"option 'position' is not known.*; there are: url, journal"),
+        (HERE | {"startPosition": "1"}, r"\(did you mean startingPosition\?\)"),
+        (HERE | {"path": "/x"}, "option 'path' is not known: no path is read"),
+        (HERE | {"topic": "queue:q"}, "'queue:q' cannot be read, since only topics are tables"),
+        (HERE | {"topic": "a,temp-queue:1.1"}, "'temp-queue:1.1' cannot be read"),
+        (HERE | {"topic": "topic:"}, "option topic: '' is no name"),
+        (HERE | {"archive": ""}, "option archive is empty"),
+        (HERE | {"purpose": "x"}, "option purpose is for readStream"),
         (HERE | {"startingPosition": "0"}, "option startingPosition is earliest, latest"),
         (HERE | {"startingPosition": "-1"}, "option startingPosition"),
         (HERE | {"startingPosition": "Earliest"}, "option startingPosition"),
@@ -388,6 +413,25 @@ def test_a_stream_begins_where_it_is_told_to(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_offsets_are_json() -> None:
     assert json.loads(json.dumps(offset(5))) == offset(5)
+
+
+def test_a_checkpoint_is_for_one_purpose(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = ListLog("a" * 10)
+    rises, falls = (stream(monkeypatch, log, purpose=text) for text in ("rises", "falls"))
+    begun = rises.initialOffset()
+    read = rises.latestOffset(begun, ReadAllAvailable())
+    assert read == {"position": 10, "purpose": "rises"} == json.loads(json.dumps(read))
+    assert len(rises.partitions(begun, read)) == 1
+    assert rises.latestOffset(read, ReadAllAvailable()) == read
+    for use in (
+        lambda: falls.latestOffset(read, ReadAllAvailable()),
+        lambda: falls.partitions(begun, read),
+    ):
+        with pytest.raises(IllegalStateError, match="something else: for rises, and this is falls"):
+            use()
+    older = {"position": 4}  # of version 0.1, or of a query without a purpose
+    assert falls.latestOffset(older, ReadAllAvailable()) == {"position": 10, "purpose": "falls"}
+    assert stream(monkeypatch, log).latestOffset(read, ReadAllAvailable()) == read
 
 
 def test_a_stream_does_not_go_back_where_a_server_is_behind(

@@ -15,6 +15,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as fn
 
@@ -109,6 +110,17 @@ def test_a_range_is_read_by_several_tasks_with_the_columns_that_are_named(
     assert frame.rdd.getNumPartitions() > 3
     found = sorted((row.position, row.text) for row in frame.collect())
     assert found == [(p, text) for p, _, text in filled.rows if first <= p <= last]
+
+
+def test_a_topic_of_any_name_is_read(spark: SparkSession, filled: Filled) -> None:
+    odd = ("odd.a,b", "odd.queue:q", "odd.[c]", "odd.d\\", "odd.topic:e")
+    with antiphon.connect(filled.url) as ctx:
+        for name in odd:
+            ctx.create_producer().send(ctx.create_topic(name), name)
+    named = r"odd.a\,b, topic:odd.queue:q, odd.[c], odd.d\\, odd.topic:e, odd.nobody"
+    assert sorted(row.text for row in read(spark, filled, topic=named).collect()) == sorted(odd)
+    with pytest.raises(PySparkException, match="'queue:orders' cannot be read, since only topics"):
+        read(spark, filled, topic="queue:orders").collect()
 
 
 def test_filters_are_carried_out_by_the_source(spark: SparkSession, filled: Filled) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -121,6 +122,45 @@ def test_headers_are_those_of_the_row() -> None:
     assert (none, other[3]) == (0, Extra())
 
 
+NUMBERS: list[tuple[t.DataType, pa.DataType]] = [
+    (t.ByteType(), pa.int8()),
+    (t.ShortType(), pa.int16()),
+    (t.IntegerType(), pa.int32()),
+    (t.LongType(), pa.int64()),
+    (t.FloatType(), pa.float32()),
+    (t.DoubleType(), pa.float64()),
+    (t.DecimalType(10, 2), pa.decimal128(10, 2)),
+    (t.DecimalType(38, 0), pa.decimal128(38, 0)),
+]
+
+
+@pytest.mark.parametrize(("sql", "arrow"), NUMBERS)
+def test_a_number_may_be_of_any_type_of_sql(sql: t.DataType, arrow: pa.DataType) -> None:
+    names = ("priority", "time_to_live", "delivery_delay")
+    rows.check_columns(t.StructType([t.StructField(name, sql) for name in names]), "t")
+    for name, value, found in (
+        ("priority", 7, Extra(priority=7)),
+        ("time_to_live", 5, Extra(time_to_live=5000)),
+        ("delivery_delay", 2, Extra(delivery_delay=2000)),
+    ):
+        given = Decimal(value) if pa.types.is_decimal(arrow) else value
+        numbers = pa.array([None, given, None], arrow)
+        table = pa.record_batch([numbers], names=[name])
+        extras = [extra for _, pack in _packs(table) for *_, extra in pack]
+        assert extras == [Extra(), found, Extra()]
+        nothing = pa.record_batch([pa.nulls(2, arrow)], names=[name])
+        assert [flags for flags, _ in _packs(nothing)] == [0]
+
+
+def test_a_part_of_a_second_may_be_a_decimal_and_a_priority_is_whole() -> None:
+    half = pa.array([Decimal("1.50")], pa.decimal128(10, 2))
+    ((_, [one]),) = _packs(pa.record_batch([half], names=["time_to_live"]))
+    assert one[3] == Extra(time_to_live=1500)
+    for wrong in (half, half.cast(pa.float64())):
+        with pytest.raises(MessageFormatError, match="column 'priority' is no whole number"):
+            _packs(pa.record_batch([wrong], names=["priority"]))
+
+
 @pytest.mark.parametrize(
     ("row", "special"),
     [
@@ -229,6 +269,7 @@ def test_packs_are_of_the_usual_size(given: list[dict[str, Any]], sizes: list[in
 def schema(text: str) -> t.StructType:
     names = {"string": t.StringType(), "binary": t.BinaryType(), "int": t.IntegerType()}
     names["map"] = t.MapType(t.StringType(), t.StringType())
+    names["date"] = t.DateType()
     names["wrong map"] = t.MapType(t.StringType(), t.IntegerType())
     fields = (field.split(": ") for field in text.split(", "))
     return t.StructType([t.StructField(name, names[kind]) for name, kind in fields])
@@ -253,6 +294,7 @@ def test_columns_that_reading_gives_can_be_written() -> None:
         ("body: string", "'body' is string, but must be binary"),
         ("text: binary", "'text' is binary, but must be string"),
         ("priority: string", "'priority' is string, but must be tinyint or smallint or int"),
+        ("time_to_live: date", "'time_to_live' is date, but must be .* or double or decimal"),
         ("properties: wrong map", "'properties' is map<string,int>, but must be map<string,str"),
     ],
 )

@@ -80,6 +80,40 @@ def test_a_write_with_a_token_happens_once(
     assert listed(context, "once") == ["0", "1", "2"]
 
 
+def test_a_misspelled_option_is_refused_before_the_job(
+    spark: SparkSession, server: Backend, context: antiphon.Context, tmp_path: Path
+) -> None:
+    table = spark.range(1).selectExpr("'x' AS text")
+    with pytest.raises(AnalysisException, match=r"'tokn' is not known \(did you mean token\?\)"):
+        save(table, server, topic="queue:misspelled", tokn="run 7")
+    stream = spark.readStream.format("rate").load().selectExpr("CAST(value AS STRING) AS text")
+    query = (
+        stream.writeStream.format("antiphon")
+        .queryName("misspelled")
+        .options(url=server.url, topik="queue:misspelled", checkpointLocation=str(tmp_path))
+        .start()
+    )
+    with pytest.raises(StreamingQueryException, match=r"'topik' is not known \(did you mean topic"):
+        query.awaitTermination(PATIENCE_S)
+    assert listed(context, "misspelled") == []
+
+
+def test_numbers_of_sql_are_decimals(
+    spark: SparkSession, server: Backend, context: antiphon.Context
+) -> None:
+    """As SQL writes them, and null where there is none."""
+    table = spark.sql(
+        "SELECT text, IF(text = 'b', NULL, 90.5) AS time_to_live, 7.0 AS priority FROM "
+        "VALUES ('a'), ('b') AS some(text)"
+    )
+    assert table.schema["time_to_live"].dataType.simpleString() == "decimal(3,1)"
+    save(table, server, topic="queue:decimals")
+    one, other = context.create_browser(context.create_queue("decimals"))
+    assert other.expiration == 0
+    assert 90.5 <= one.expiration - one.timestamp < 90.5 + PATIENCE_S  # from the commit on
+    assert one.priority == other.priority == 7
+
+
 def test_what_cannot_be_a_message_is_said_before_the_job(
     spark: SparkSession, server: Backend
 ) -> None:

@@ -71,6 +71,33 @@ def test_a_folder_without_traces_is_an_error(tmp_path: Path) -> None:
         trace_table.trace_files(tmp_path)
 
 
+def test_where_no_table_can_be_is_said_before_anything_is_read(tmp_path: Path) -> None:
+    write(tmp_path, scenes.trace())
+    files = trace_table.trace_files(tmp_path)
+    before = {file: file.read_bytes() for file in files}
+    for out, error in [
+        (tmp_path, "is a folder"),
+        (tmp_path / "nothing" / "out", "there is no folder"),
+        (files[0], "is one of the traces"),
+    ]:
+        with pytest.raises(IllegalStateError, match=error):
+            trace_table.check_place(files, out)
+        assert cli.main(["trace", "to-parquet", str(tmp_path), str(out)]) != 0
+    assert {file: file.read_bytes() for file in trace_table.trace_files(tmp_path)} == before
+
+
+@pytest.mark.parametrize("name", ["a[1]", "a:b", "a{b}*", "a%20 b"])
+def test_a_table_may_have_any_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).mkdir()
+    write(Path(name), scenes.trace())
+    out = Path(name, f"{name}.parquet")
+    assert cli.main(["trace", "to-parquet", name, str(out)]) == 0
+    assert pq.read_table(out.absolute()).num_rows == len(scenes.trace())
+
+
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, scenes.trace())
     out = tmp_path / "all.parquet"

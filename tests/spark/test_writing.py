@@ -243,20 +243,40 @@ def test_each_single_write_has_a_token_of_its_own() -> None:
         ({"url": "http://x"}, "no address of a server"),
         ({"topic": "a.*"}, "stands for many topics"),
         ({"topic": None}, "where do the rows go"),
+        ({"tokn": "run 7"}, "option 'tokn' is not known.*; there are: url, topic"),
+        ({"tpic": "x"}, r"option 'tpic' is not known \(did you mean topic\?\)"),
+        ({"path": "/tmp/x"}, "option 'path' is not known: no path is read or written"),
+        ({"journal": "/tmp/x"}, "option 'journal' is not known"),
+        ({"topic": ""}, "option topic is empty"),
+        ({"url": ""}, "option url is empty"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], error: str) -> None:
     every = {"url": "antiphon://127.0.0.1:1", "topic": "t", **options}
     given = {name: value for name, value in every.items() if value is not None}
     for make in (writing.batch_writer, writing.stream_writer):
-        with pytest.raises((IllegalStateError, FormatError, antiphon.JMSError), match=error):
+        with pytest.raises((ValueError, FormatError, antiphon.JMSError), match=error):
             make(given, TEXT, False)
+
+
+def test_options_come_in_any_case_and_with_those_of_spark_itself() -> None:
+    given = {"URL": "antiphon://127.0.0.1:1", "topic": "t"}
+    single = writing.batch_writer({**given, "tOkEn": "mine"}, TEXT, False)
+    assert single._token == "mine"
+    own = {"checkpointlocation": "/tmp/c", "queryname": "q"}
+    writing.stream_writer({**given, **own}, TEXT, False)
+    with pytest.raises(ValueError, match="option 'checkpointlocation' is not known"):
+        writing.batch_writer({**given, **own}, TEXT, False)
+    with pytest.raises(ValueError, match=r"option 'tokn' is not known \(did you mean token\?\)"):
+        writing.batch_writer({**given, "tokn": "run 7"}, TEXT, False)
+    with pytest.raises(ValueError, match="option token is empty"):
+        writing.batch_writer({**given, "token": ""}, TEXT, False)
 
 
 def test_a_stream_takes_no_token_and_nothing_is_overwritten() -> None:
     options = {"url": "antiphon://127.0.0.1:1", "topic": "t"}
-    with pytest.raises(IllegalStateError, match="for single writes"):
-        writing.stream_writer({**options, "token": "t"}, TEXT, False)
+    with pytest.raises(ValueError, match="for single writes"):
+        writing.stream_writer({**options, "Token": "t"}, TEXT, False)
     for make in (writing.batch_writer, writing.stream_writer):
         with pytest.raises(IllegalStateError, match="mode 'append'"):
             make(options, TEXT, True)

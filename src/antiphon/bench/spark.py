@@ -89,7 +89,7 @@ def measure(
     frames: dict[str, tuple[int, Callable[[], DataFrame]]] = {
         "journal": (args.messages, lambda: read(journal=journal)),
         "server": (args.messages, lambda: read(url=url)),
-        "parquet": (args.messages, lambda: spark.read.parquet(str(parquet))),
+        "parquet": (args.messages, lambda: session.parquet(spark, parquet)),
         "tuples": (few, lambda: read("antiphon_tuples", journal=journal, endingPosition=few)),
     }
     complete = all(make().count() == rows for rows, make in frames.values())

@@ -103,7 +103,7 @@ def _known(done: Done) -> Row:
 
 
 def evaluate(spark: SparkSession, facts: dict[str, Row], folder: Path) -> list[Row]:
-    found = latency.rows(latency.by_run(latency.messages(spark.read.parquet(str(folder)))))
+    found = latency.rows(latency.by_run(latency.messages(session.parquet(spark, folder))))
     by_name = {row["run"]: row for row in found}
     return [with_losses({**fact, **by_name[name]}) for name, fact in facts.items()]
 

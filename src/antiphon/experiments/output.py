@@ -23,7 +23,7 @@ from antiphon.spark.report import Report, machine
 
 class Output:
     def __init__(self, folder: str, title: str) -> None:
-        self.folder = Path(folder)
+        self.folder = Path(folder).absolute()  # a relative one may look like a URI
         self.raw = self.folder / "raw"
         if self.raw.exists():
             raise IllegalStateError(f"{self.raw} is there already: name another folder with --out")

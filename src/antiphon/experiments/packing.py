@@ -62,7 +62,7 @@ def measure(plan: Plan, folder: Path) -> Notes:
 
 def evaluate(spark: SparkSession, notes: Notes, folder: Path) -> tuple[list[Row], dict[str, Over]]:
     """The figures of each run, and how hill climbing did over time, by source."""
-    messages = latency.messages(spark.read.parquet(str(folder))).cache()
+    messages = latency.messages(session.parquet(spark, folder)).cache()
     found = {row["run"]: row for row in latency.rows(latency.by_run(messages))}
     over = {source: Over(looks, []) for source, looks in notes.looks.items()}
     climbing = messages.filter(messages["run"].endswith("-climbing"))

@@ -55,6 +55,7 @@ class Report(NamedTuple):
 
 def archive(journal: JournalLog, folder: Path, work: Work) -> Report:
     journal.bounds()  # raises, before anything is made, if there is no journal
+    _check_apart(Path(journal.folder), folder)
     store = ArchiveFiles(folder)
     done: list[Manifest] = []
     with store.run() as run:
@@ -69,6 +70,16 @@ def archive(journal: JournalLog, folder: Path, work: Work) -> Report:
             else:
                 _remove(store.folder, files)  # another run was faster
     return _report(done, store.manifests(), swept)
+
+
+def _check_apart(journal: Path, folder: Path) -> None:
+    """Raises `IllegalStateError`: a server's folder is its own."""
+    ours, theirs = folder.resolve(), journal.resolve()
+    if ours == theirs or ours in theirs.parents or theirs in ours.parents:
+        raise IllegalStateError(
+            f"the archive {str(folder)!r} and the journal {str(journal)!r} are in each other: "
+            "give the archive a folder of its own, beside the journal"
+        )
 
 
 def _next_step(

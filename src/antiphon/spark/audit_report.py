@@ -61,6 +61,7 @@ def audit_trace(path: Path, master: str | None = None) -> dict[str, Any]:
     """The report of `antiphon audit`, for a folder of traces or a Parquet table."""
     if not path.exists():
         raise IllegalStateError(f"there is no trace at {path}")
+    session.check_readable(path)
     with Screen(stderr=True).doing("starting Spark") as doing:
         spark = session.start("antiphon audit", master, settings(path))
         try:
@@ -92,12 +93,12 @@ def _opened(spark: SparkSession, path: Path) -> Iterator[DataFrame]:
     if path.is_file() or not any(path.glob("*.trace")):
         if not (path.is_file() or any(path.rglob("*.parquet"))):
             raise IllegalStateError(f"{path} has no files that end in .trace or .parquet")
-        yield spark.read.parquet(str(path))
+        yield session.parquet(spark, path)
         return
     # Where the trace is, so that workers on other machines find it there, too.
     with tempfile.TemporaryDirectory(prefix=".audit-", dir=path) as folder:
         trace_table.write_all(trace_table.trace_files(path), Path(folder), spark)
-        yield spark.read.parquet(folder)
+        yield session.parquet(spark, folder)
 
 
 def _report(verdict: Verdict, trace: DataFrame) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -94,6 +95,27 @@ class Pattern(ABC, Generic[State]):
     @abstractmethod
     def on_time(self, state: State, now: int) -> tuple[State | None, list[Match]]:
         """All events up to `now` have been seen; matches come in the order of their times."""
+
+
+def described(part: Any) -> str:
+    """A pattern, with all that it looks for: two that differ in anything are described otherwise,
+    but for what is inside of a user's function."""
+    if is_dataclass(part):
+        told = [f"{field.name}={described(getattr(part, field.name))}" for field in fields(part)]
+        return f"{type(part).__name__}({', '.join(told)})"
+    if isinstance(part, tuple):
+        return f"({', '.join(described(each) for each in part)})"
+    if callable(part):
+        return str(getattr(part, "__qualname__", type(part).__qualname__))
+    if isinstance(part, Pattern):
+        return f"{type(part).__qualname__}({part.name}, key={part.key!r}, {described(part.fields)})"
+    # Otherwise it would say its address, which is another one in each process.
+    return type(part).__qualname__ if _says_its_address(part) else repr(part)
+
+
+def _says_its_address(part: Any) -> bool:
+    by_address: Any = object.__repr__
+    return type(part).__repr__ is by_address
 
 
 def milliseconds(what: str, text: str) -> int:

@@ -41,6 +41,7 @@ from antiphon.spark.pattern_events import (
     Field,
     Match,
     Pattern,
+    described,
     milliseconds,
     moment,
     positive_milliseconds,
@@ -135,9 +136,11 @@ def run(
     once: bool = False,
 ) -> StreamingQuery:
     """Looks for the pattern in topics, from their beginning on, and publishes what it finds. With a
-    checkpoint it goes on where it was. `once`: it ends when it has seen what is there now."""
+    checkpoint it goes on where it was; one of another pattern, or of other topics, is refused.
+    `once`: it ends when it has seen what is there now."""
+    purpose = f"{described(pattern)} in {topic} by {time}"
     reader = spark.readStream.format("antiphon").schema(_looked_at(pattern, time))
-    reader = reader.option("maxMessagesPerTrigger", BATCH)
+    reader = reader.option("maxMessagesPerTrigger", BATCH).option("purpose", purpose)
     messages = reader.option("url", url).option("topic", topic).load()
     found = find(messages, pattern, time=time, lateness=lateness)
     writer = found.writeStream.format("antiphon").option("url", url).option("topic", to)

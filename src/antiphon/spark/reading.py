@@ -7,6 +7,7 @@ where its checkpoint is, never back, and its offset is the last position that it
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
@@ -20,6 +21,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from antiphon import LogSlice
+from antiphon.errors import IllegalStateError
 from antiphon.spark import columns as arrow
 from antiphon.spark import filters, planning
 from antiphon.spark.filters import Wanted
@@ -28,6 +30,8 @@ from antiphon.spark.reading_options import ReadingOptions, log_of, parse
 
 ROWS_A_BATCH = 8192
 """What Spark is handed at a time: a tenth faster than larger batches, which fit no cache."""
+
+Offset = dict[str, Any]
 
 
 def schema() -> StructType:
@@ -92,7 +96,8 @@ def batch_reader(options: Mapping[str, str], wanted_schema: StructType) -> Batch
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are `{"position": the last one that was read}`."""
+    """Offsets are `{"position": the last one that was read}`, and the `purpose` if there is one:
+    so a checkpoint says what it was made for."""
 
     def __init__(self, options: Mapping[str, str], wanted_schema: StructType) -> None:
         self._options = parse(options, stream=True)
@@ -100,9 +105,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = chosen_columns(wanted_schema)
         self._end: int | None = None  # where this run ends; None: never
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+    def initialOffset(self) -> Offset:  # noqa: N802
         bounds = self._log.bounds()
-        return {"position": planning.start(self._log, self._options.start, bounds) - 1}
+        return self._offset(planning.start(self._log, self._options.start, bounds) - 1)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         most = self._options.messages_per_trigger
@@ -111,8 +116,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._end = self._log.bounds().last
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        done, bounds = start["position"], self._log.bounds()
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        done, bounds = self._position(start), self._log.bounds()
         planning.check_kept(done + 1, bounds)
         last = bounds.last if self._end is None else min(self._end, bounds.last)
         if last <= done:
@@ -120,19 +125,34 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadMaxRows):
             topics = self._options.topics
             last = planning.limited(self._log, topics, done + 1, last, limit.max_rows)
-        return {"position": last}
+        return self._offset(last)
 
-    def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
-        return {"position": self._log.bounds().last}
+    def reportLatestOffset(self) -> Offset:  # noqa: N802
+        return self._offset(self._log.bounds().last)
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        first, last = start["position"] + 1, end["position"]
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        first, last = self._position(start) + 1, self._position(end)
         most = self._options.messages_per_task
         some = planning.tasks(self._log, self._options.topics, first, last, most)
         return [Piece(slices) for slices in some]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read(self._log, partition, self._columns, Wanted())
+
+    def _offset(self, position: int) -> Offset:
+        purpose = self._options.purpose
+        return {"position": position, **({"purpose": purpose} if purpose else {})}
+
+    def _position(self, offset: Offset) -> int:
+        """Raises `IllegalStateError` if it is from the checkpoint of another query. One without a
+        purpose is of a query that had none, or of version 0.1."""
+        purpose = self._options.purpose
+        if purpose and offset.get("purpose", purpose) != purpose:
+            raise IllegalStateError(
+                f"the checkpoint was made for something else: for {offset['purpose']}, and this "
+                f"is {purpose}. Give it a checkpoint of its own, an empty folder"
+            )
+        return int(offset["position"])
 
 
 def read(

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from antiphon.errors import InvalidDestinationError
-from antiphon.formats import destination as names
+from antiphon.spark import options
 from antiphon.spark.logs import Log
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -28,8 +27,10 @@ OPTIONS = (
     "maxMessagesPerTrigger",
     "messagesPerTask",
     "pushFilters",
+    "purpose",
 )
-STREAM_ONLY, BATCH_ONLY = ("maxMessagesPerTrigger",), ("endingPosition", "pushFilters")
+STREAM_ONLY = ("maxMessagesPerTrigger", "purpose")
+BATCH_ONLY = ("endingPosition", "pushFilters")
 
 Place = int | datetime | str
 """A position; a time; EARLIEST or LATEST."""
@@ -45,16 +46,12 @@ class ReadingOptions(NamedTuple):
     messages_per_trigger: int  # 0: no limit
     messages_per_task: int
     push_filters: bool
+    purpose: str  # of a stream: what a checkpoint must have been made for; empty: anything
 
 
 def parse(given: Mapping[str, str], *, stream: bool) -> ReadingOptions:
     """Raises `ValueError`, with the name of the option and what is allowed."""
-    known = {name.lower(): name for name in OPTIONS}
-    values = {}
-    for name, value in given.items():
-        if name.lower() not in known:
-            raise ValueError(f"option {name!r} is not known; there are: {', '.join(OPTIONS)}")
-        values[known[name.lower()]] = value
+    values = options.known(given, OPTIONS)
     for name in BATCH_ONLY if stream else STREAM_ONLY:
         if name in values:
             raise ValueError(f"option {name} is for {'read' if stream else 'readStream'}")
@@ -66,6 +63,7 @@ def parse(given: Mapping[str, str], *, stream: bool) -> ReadingOptions:
         _number(values, "maxMessagesPerTrigger", 0),
         _number(values, "messagesPerTask", MESSAGES_PER_TASK),
         _choice(values, "pushFilters"),
+        values.get("purpose", ""),
     )
 
 
@@ -80,14 +78,9 @@ def _where(values: Mapping[str, str]) -> tuple[str, str, str]:
 
 
 def _topics(text: str) -> tuple[str, ...]:
-    topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    topics = options.topics(text)
     if not topics:
         raise ValueError("option topic is missing: a topic, or several with commas between them")
-    for topic in topics:
-        try:
-            names.check_name(topic)
-        except InvalidDestinationError as error:
-            raise ValueError(f"option topic: {error}") from None
     return topics
 
 
@@ -124,24 +117,24 @@ def _choice(values: Mapping[str, str], name: str) -> bool:
     return text == "true"
 
 
-def log_of(options: ReadingOptions) -> Log:
+def log_of(given: ReadingOptions) -> Log:
     """Raises what is wrong with where it is said to be."""
-    if not options.archive:
-        return _newest(options)
+    if not given.archive:
+        return _newest(given)
     from antiphon.spark.archive_log import ArchiveLog, Joined
 
-    archive = ArchiveLog(options.archive)
-    return Joined(archive, _newest(options)) if options.url or options.journal else archive
+    archive = ArchiveLog(given.archive)
+    return Joined(archive, _newest(given)) if given.url or given.journal else archive
 
 
-def _newest(options: ReadingOptions) -> Log:
-    if options.url:
+def _newest(given: ReadingOptions) -> Log:
+    if given.url:
         from antiphon.spark.server_log import ServerLog
 
-        return ServerLog(options.url)
+        return ServerLog(given.url)
     from antiphon.spark.journal_log import JournalLog
 
-    return JournalLog(options.journal)
+    return JournalLog(given.journal)
 
 
 def stamp_at(time: datetime) -> int:

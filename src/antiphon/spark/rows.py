@@ -31,17 +31,16 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _TEXT = ("string",)
-_WHOLE = ("tinyint", "smallint", "int", "bigint")
-_SECONDS = (*_WHOLE, "float", "double")
+_NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 HEADERS = {
     "key": _TEXT,
     "tag": _TEXT,
     "type": _TEXT,
     "correlation_id": _TEXT,
     "reply_to": _TEXT,
-    "priority": _WHOLE,
-    "time_to_live": _SECONDS,
-    "delivery_delay": _SECONDS,
+    "priority": _NUMBERS,
+    "time_to_live": _NUMBERS,
+    "delivery_delay": _NUMBERS,
     "properties": ("map<string,string>",),
 }
 TYPES = {"topic": _TEXT, "body": ("binary",), "text": _TEXT, "kind": _TEXT, **HEADERS}
@@ -68,7 +67,7 @@ def check_columns(schema: StructType, topic: str | None) -> None:
                 f"column {field.name!r} has no meaning for a message. Columns: "
                 f"{', '.join(TYPES)}; ignored: {', '.join(IGNORED)}"
             )
-        if found not in TYPES[field.name]:
+        if found.partition("(")[0] not in TYPES[field.name]:  # decimal(10,2)
             wanted = " or ".join(TYPES[field.name])
             raise MessageFormatError(f"column {field.name!r} is {found}, but must be {wanted}")
     if topic is None and "topic" not in schema.fieldNames():
@@ -88,6 +87,7 @@ def packs(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[Destinatio
     """What is to be sent for these rows, in this order."""
     if not batch.num_rows:
         return
+    batch = _with_numbers(batch)
     kinds, contents = _contents(batch)
     body, extra = _Blobs.of(contents), _Blobs.of(_extras(batch))
     flags = pack.SPECIAL if _is_special(batch, extra) else 0
@@ -167,6 +167,28 @@ def _check_same(body: pa.Array, text: pa.Array, both: np.ndarray[Any, np.dtype[n
             raise MessageFormatError(
                 "a row has a body and another text: leave out the column that is not meant"
             )
+
+
+# -- Numbers ---------------------------------------------------------------------------------------
+
+_NUMBER_TYPES = {
+    "priority": pa.int64(),
+    "time_to_live": pa.float64(),
+    "delivery_delay": pa.float64(),
+}
+
+
+def _with_numbers(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Whatever types of SQL they have; a priority must be whole."""
+    for name, kind in _NUMBER_TYPES.items():
+        at = batch.schema.get_field_index(name)
+        if at >= 0:
+            try:
+                numbers = batch.column(at).cast(kind)
+            except pa.ArrowInvalid as error:
+                raise MessageFormatError(f"column {name!r} is no whole number: {error}") from None
+            batch = batch.set_column(at, name, numbers)
+    return batch
 
 
 # -- Headers ---------------------------------------------------------------------------------------

@@ -10,13 +10,14 @@ import os
 import sys
 from collections.abc import Mapping
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from antiphon.errors import ResourceAllocationError
+from antiphon.errors import IllegalStateError, ResourceAllocationError
 from antiphon.spark import java
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 LOCAL = "local[*]"
 
@@ -57,6 +58,26 @@ def start(
     for name, value in {**chosen, **(settings or {})}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def parquet(spark: SparkSession, path: str | Path) -> DataFrame:
+    """A file, or all files of a folder, whatever characters their names have: Spark would take
+    some for patterns. Raises `IllegalStateError`."""
+    check_readable(Path(path))
+    return spark.read.option(_PATTERNS, "false").parquet(str(Path(path).absolute()))
+
+
+_PATTERNS = "__globPaths__"
+"""Spark's own name of what it does with paths. To escape characters is not enough: where there is a
+pattern, Hadoop fails at a colon."""
+
+
+def check_readable(path: Path) -> None:
+    """Raises `IllegalStateError`. Folders may have colons in their names."""
+    if ":" in path.name and path.is_file():
+        raise IllegalStateError(
+            f"Spark opens no file with a colon in its name: rename {str(path)!r}, or link to it"
+        )
 
 
 def require(what: str) -> None:

@@ -60,6 +60,7 @@ FILES_A_TASK = 64
 
 def run(args: argparse.Namespace) -> int:
     files = trace_files(Path(args.dir))
+    check_place(files, Path(args.out))
     rows = write(track(files, "reading traces", disable=not sys.stderr.isatty()), Path(args.out))
     if args.json:
         say_json({"rows": rows, "files": len(files), "out": args.out})
@@ -75,9 +76,20 @@ def trace_files(folder: Path) -> list[Path]:
     return found
 
 
+def check_place(files: Iterable[Path], out: Path) -> None:
+    """Raises `IllegalStateError` if there can be no table at `out`, before anything is read."""
+    if out.is_dir():
+        raise IllegalStateError(f"{out} is a folder: name the file that the table is to be in")
+    if not out.absolute().parent.is_dir():
+        raise IllegalStateError(f"there is no folder {out.absolute().parent} for the table")
+    if out.resolve() in {file.resolve() for file in files}:
+        raise IllegalStateError(f"{out} is one of the traces: the table would replace it")
+
+
 def write(files: Iterable[Path], out: Path) -> int:
     """Returns the number of rows. What is at `out` is whole, or not there."""
     written = 0
+    out = out.absolute()  # a relative one may look like a URI
     unfinished = out.with_name(f".{out.name}.unfinished")
     with pq.ParquetWriter(unfinished, SCHEMA, compression="zstd", compression_level=1) as writer:
         for batch in batches(events(files)):

@@ -34,7 +34,7 @@ from antiphon.errors import (
     OutcomeUnknownError,
     TransactionRolledBackError,
 )
-from antiphon.spark import rows
+from antiphon.spark import options, rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,26 +96,26 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """As for a single write."""
 
 
-def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
-    target = _target(options, schema, overwrite)
-    return BatchWriter(target, options.get("token") or f"spark/{uuid.uuid4()}")
+def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
+    values = options.known(given, ("url", "topic", "token"))
+    target = _target(values, schema, overwrite)
+    return BatchWriter(target, values.get("token") or f"spark/{uuid.uuid4()}")
 
 
-def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
-    if "token" in options:
-        raise IllegalStateError(
-            "the option 'token' is for single writes: a stream has one for each batch"
-        )
-    return StreamWriter(_target(options, schema, overwrite))
+def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
+    if any(name.lower() == "token" for name in given):
+        raise ValueError("option token is for single writes: a stream has one for each batch")
+    values = options.known(given, ("url", "topic", *options.SPARKS_OWN))
+    return StreamWriter(_target(values, schema, overwrite))
 
 
-def _target(options: Mapping[str, str], schema: StructType, overwrite: bool) -> Target:
+def _target(values: Mapping[str, str], schema: StructType, overwrite: bool) -> Target:
     """Everything that can be known to be wrong before the job starts raises here."""
     if overwrite:
         raise IllegalStateError(
             "messages that were published cannot be replaced: write in mode 'append'"
         )
-    url, topic = options.get("url") or default_url(), options.get("topic")
+    url, topic = values.get("url") or default_url(), values.get("topic")
     if url.startswith(EMBEDDED):
         raise IllegalStateError(
             f"{url!r} is a server inside one program, and Spark's tasks are others: give the URL "
