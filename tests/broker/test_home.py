@@ -152,6 +152,36 @@ def test_a_server_that_the_others_do_not_hear_sends_its_clients_away() -> None:
     assert client.cut == "this server has lost touch with the others"
 
 
+def test_who_hears_no_leader_attaches_nobody_for_long() -> None:
+    house = House(2, heartbeat_ms=500)
+    house.new_leader(None)
+    early = house.connect()
+    early.attach(A)
+    house.wait(1000)
+    early.say(cw.Ping())
+    house.wait(750)
+    assert early.cut is None  # an election may take so long
+    house.wait(750)
+    assert early.cut == "this server hears no leader"
+    late = house.connect()
+    late.attach(B)
+    assert late.cut == "this server hears no leader"
+    house.new_leader(2)
+    again = house.connect()
+    assert isinstance(again.attach(B)[0], cw.Attached)
+
+
+def test_who_hears_its_leader_again_attaches_who_waits() -> None:
+    house = House(2, heartbeat_ms=500)
+    house.new_leader(None)
+    client = house.connect()
+    client.attach(A)
+    house.wait(1250)
+    house.new_leader(2)
+    house.wait(250)
+    assert client.told(cw.Attached)
+
+
 def test_a_client_that_was_taken_for_lost_meanwhile_comes_again() -> None:
     house = House(heartbeat_ms=10_000)
     client = house.attached(A)

@@ -65,12 +65,17 @@ LOOK_MS = 250
 ACK_GATHER_MS = 50
 """So long acknowledgements gather that nobody waits for: each batch is an entry of the log."""
 
+UNLED_MS = 2000
+"""A home that has heard no leader for so long attaches nobody: longer than an election takes, and
+much shorter than a client would wait for an answer."""
+
 PASS_OVER_MS = 1000
 """How often a home looks for messages that its clients are not sent (`Dispatcher.pass_over`)."""
 
 LOG_MS = 1000
 """So often a home with local contexts tells the log what only its journal has."""
 
+NO_LEADER = "this server hears no leader"
 ACK_ROW_BYTES = 32
 CLIENT_ID_MAX = 1024
 SEQUENCES_MAX = 10_000
@@ -122,6 +127,7 @@ class Home:
         self._detaching: dict[int, int] = {}  # session -> attachment whose connection is lost
         self._reign: tuple[int, int] | None = None  # the leader's node, and its epoch
         self._leads = False
+        self._led_ms = now_ms  # when there was a leader
         self._looked_ms = now_ms
         self._checked_ms = now_ms
         self._renewed_ms = now_ms
@@ -247,6 +253,9 @@ class Home:
             raise FormatError("a connection is attached once")
         if self._ending:
             self._cut(link, "this server ends")
+            return
+        if self._is_unled(link.heard_ms):
+            self._cut(link, NO_LEADER)
             return
         if not 0 < m.session < 1 << 63 or len(m.token) != TOKEN_BYTES:
             raise FormatError(f"a session is a positive number with a token of {TOKEN_BYTES} bytes")
@@ -692,6 +701,7 @@ class Home:
             self._store_acks(now_ms)
         if self._reign is None:
             return
+        self._led_ms = now_ms
         self._send_acks(now_ms)
         if not self._due and not self._proposals.due:
             return
@@ -779,13 +789,18 @@ class Home:
             if link.held:
                 # Its pings are not read; so that it does not take this server for dead:
                 self._tell(link.number, cw.Pong())
-            if link.served is not None and unknown:
+            if link.session and link.served is None and self._is_unled(now_ms):
+                self._cut(link, NO_LEADER)  # it waits to be attached
+            elif link.served is not None and unknown:
                 # The others have taken its client for lost by now, or will: it is better off there.
                 self._cut(link, "this server has lost touch with the others")
             elif link.served is not None and self._is_detached(link.served):
                 # This server was not heard for a while. The client is to come again, for its
                 # lease runs.
                 self._cut(link, "the other servers took it for lost")
+
+    def _is_unled(self, now_ms: int) -> bool:
+        return self._reign is None and now_ms - self._led_ms > UNLED_MS
 
     def _is_detached(self, served: Served) -> bool:
         session = self._broker.sessions.get(served.session)
