@@ -170,12 +170,33 @@ def test_it_dials_at_once_and_attaches() -> None:
     assert talk.c.attached
 
 
+def test_who_is_let_in_nowhere_is_told_what_became_of_each_server() -> None:
+    talk = Talk(connect_ms=12_000)
+    talk.step()
+    for at, reason in (("a:1", "Connection refused"), ("b:2", ""), ("c:3", conv.NO_ANSWER)):
+        while not talk.take(conv.Dial):
+            talk.run_to_deadline()
+        talk.c.dials(at)
+        if at == "a:1":
+            talk.c.lost(talk.now, reason)
+        elif at == "b:2":
+            talk.c.connected(talk.now)
+            talk.step(conv.ATTACH_MS)
+    talk.step(12_000 - talk.now)
+    assert isinstance(talk.c.ready.error, ConnectionLostError)
+    assert str(talk.c.ready.error) == (
+        "no server took the connection within 12 s: a:1: Connection refused; "
+        f"b:2: {conv.NOT_LET_IN}; c:3: it does not answer"
+    )
+    assert talk.c.ready.error.happened == "no"
+
+
 def test_a_server_that_does_not_answer_is_left_for_another() -> None:
     talk = Talk()
     first = talk.dial()
     assert talk.step(conv.ATTACH_MS - 1) == []
     talk.step(1)
-    assert [e.reason for e in talk.take(conv.HangUp)] == ["it does not answer"]
+    assert [e.reason for e in talk.take(conv.HangUp)] == [conv.NOT_LET_IN]
     second = talk.dial()
     assert (first.attempt, second.attempt) == (1, 2)
     assert not second.resume

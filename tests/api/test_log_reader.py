@@ -183,7 +183,10 @@ class ScriptedRoute:
         self._servers = list(servers)
         self.asked: list[Any] = []
 
-    async def dial(self, on_bodies: Any, on_lost: Any, at: str = "") -> Any:
+    def next(self) -> str:
+        return "scripted"
+
+    async def dial(self, at: str, on_bodies: Any, on_lost: Any) -> Any:
         say = self._servers.pop(0) if len(self._servers) > 1 else self._servers[0]
         return ScriptedLink(self, say, on_bodies, on_lost)
 

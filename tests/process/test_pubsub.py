@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from antiphon.io.local import COMMAND, LocalCluster
+from tests.process.cluster import Cluster
 
 pytestmark = pytest.mark.process
 
@@ -193,3 +194,18 @@ def test_a_shared_subscription_is_divided(url: str) -> None:
         assert one.stdout is not None
         assert two.stdout is not None
         assert one.stdout.read() == two.stdout.read() == "x\n"
+
+
+def test_without_a_majority_every_server_is_told_of(tmp_path: Path) -> None:
+    with Cluster(tmp_path) as cluster:
+        cluster.start()
+        left = cluster.leader()
+        gone = [node for node in cluster.servers if node != left]
+        for node in gone:
+            cluster.kill(node)
+        sent = antiphon("pub", cluster.url, "queue:q", "x")
+        assert sent.returncode == 1
+        assert "it hears of no leader (do most of the servers run" in sent.stderr
+        for node in gone:
+            host, port = cluster.servers[node].address
+            assert f"{host}:{port}: Connection refused" in sent.stderr

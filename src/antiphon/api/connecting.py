@@ -26,9 +26,12 @@ ENVIRONMENT = "ANTIPHON_URL"
 class Route(Protocol):
     """The way to the servers of one URL. Used on one event loop."""
 
-    async def dial(self, on_bodies: OnBodies, on_lost: OnLost, at: str = "") -> ClientLink:
-        """To the next server, or to the one at this address. Raises `OSError` if another attempt
-        may have more luck, and an error of the family if none will."""
+    def next(self) -> str:
+        """The address to try next; empty, if there are no addresses."""
+
+    async def dial(self, at: str, on_bodies: OnBodies, on_lost: OnLost) -> ClientLink:
+        """To the server at this address. Raises `OSError` if another attempt may have more luck,
+        and an error of the family if none will."""
 
     async def release(self) -> None:
         """It is no longer needed."""
@@ -80,14 +83,15 @@ class _Servers:
         self._addresses = addresses
         random.shuffle(self._addresses)  # so that clients spread over the servers
 
-    async def dial(self, on_bodies: OnBodies, on_lost: OnLost, at: str = "") -> ClientLink:
-        if not at:
-            at = format_address(self._addresses[0])
-            self._addresses.append(self._addresses.pop(0))
+    def next(self) -> str:
+        self._addresses.append(self._addresses.pop(0))
+        return format_address(self._addresses[-1])
+
+    async def dial(self, at: str, on_bodies: OnBodies, on_lost: OnLost) -> ClientLink:
         try:
             return await dial(parse_address(at), on_bodies, on_lost)
         except (OSError, FormatError) as error:
-            raise ConnectionError(f"{at}: {_why(error)}") from None
+            raise ConnectionError(_why(error)) from None
 
     async def release(self) -> None:
         pass
@@ -106,7 +110,10 @@ class _Embedded:
 
         self._embedded = acquire(url)
 
-    async def dial(self, on_bodies: OnBodies, on_lost: OnLost, at: str = "") -> ClientLink:
+    def next(self) -> str:
+        return ""
+
+    async def dial(self, at: str, on_bodies: OnBodies, on_lost: OnLost) -> ClientLink:
         return await self._embedded.connect(on_bodies, on_lost)
 
     async def release(self) -> None:

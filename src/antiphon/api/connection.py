@@ -209,8 +209,7 @@ class Connection:
             elif isinstance(event, AcksDue):
                 self._report()
             elif isinstance(event, Dial):
-                self._links += 1
-                self._dialling = self._loop.create_task(self._dial(self._links, event.address))
+                self._begin_to_dial(event.address or self._route.next())
             elif isinstance(event, HangUp):
                 self._hang_up(event.reason)
             elif isinstance(event, Over):
@@ -221,10 +220,16 @@ class Connection:
         for receiver in gathering:
             receiver.report()
 
+    def _begin_to_dial(self, address: str) -> None:
+        with self.lock:
+            self.conversation.dials(address)
+        self._links += 1
+        self._dialling = self._loop.create_task(self._dial(self._links, address))
+
     async def _dial(self, number: int, address: str) -> None:
         try:
             link = await self._route.dial(
-                partial(self._on_bodies, number), partial(self._on_lost, number), address
+                address, partial(self._on_bodies, number), partial(self._on_lost, number)
             )
         except OSError as error:
             self._on_lost(number, error)

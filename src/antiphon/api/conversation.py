@@ -64,6 +64,12 @@ DIAL_MS = 5_000
 ATTACH_MS = 5_000
 """A server that does not answer for so long is left for another one."""
 
+NO_ANSWER = "it does not answer"
+NOT_LET_IN = (
+    "it can be reached, but lets nobody in: it hears of no leader (do most of the servers run, and "
+    "reach each other?), or is overloaded"
+)
+
 REDIAL_MIN_MS, REDIAL_MAX_MS = 50, 1_000
 ACK_MS = 20
 """So long acknowledgements gather when nobody waits for them and the window is wide open."""
@@ -177,7 +183,8 @@ class Conversation:
         self._closing: Request | None = None
 
         self._failures = 0  # attempts in vain since it last worked for a while
-        self._complaint = "nobody was asked yet"
+        self._at = ""  # the server that it has to do with now
+        self._complaints: dict[str, str] = {}  # what became of it, by server
         self._address = ""  # where to connect next; empty: anywhere
         self._waits_for = ""  # a server that is to let go of the session
         self._due_ms = now_ms  # of the next step: dial, or give up on this server
@@ -406,6 +413,9 @@ class Conversation:
         )
         self._out = [attach]
 
+    def dials(self, address: str) -> None:
+        self._at = address
+
     def lost(self, now_ms: int, reason: str) -> None:
         """The connection, or the attempt at one, has failed."""
         if self._state is State.OVER:
@@ -414,7 +424,7 @@ class Conversation:
             self._give_up_ms = self._heard_ms + self._terms.lease_ms
             if now_ms - self._attached_ms > REDIAL_MAX_MS:
                 self._failures = 0  # it had worked for a while
-        self._complaint = f"{self._waits_for} ({reason})" if self._waits_for else reason
+        self._complain(f"{self._waits_for} ({reason})" if self._waits_for else reason)
         self._states.lost()
         self._state = State.PAUSING
         self._due_ms = now_ms + self._pause_ms()
@@ -508,7 +518,14 @@ class Conversation:
             self._events.append(Dial(self._address))
             self._address = ""
         else:
-            self._give_up_connection(now_ms, "it does not answer")
+            self._give_up_connection(now_ms, self._silence())
+
+    def _silence(self) -> str:
+        return NO_ANSWER if self._state is State.DIALLING else NOT_LET_IN
+
+    def _complain(self, reason: str) -> None:
+        self._complaints.pop(self._at, None)  # the last one told is the last one tried
+        self._complaints[self._at] = reason
 
     def _give_up_connection(self, now_ms: int, reason: str) -> None:
         self._hang_up(reason)
@@ -520,21 +537,26 @@ class Conversation:
         self._out = []
 
     def _give_up(self) -> None:
+        if self._state is not State.PAUSING and self._at not in self._complaints:
+            self._complain(self._silence())
         self._hang_up("given up")
+        reasons = [f"{at}: {why}" if at else why for at, why in self._complaints.items()]
+        told = "; ".join(reasons) or "none was asked yet"
         if self._was_attached:
             seconds = self._terms.lease_ms / 1000
-            text = f"no server could be reached for {seconds:g} s; the last one: {self._complaint}"
+            text = f"no server took the connection again within {seconds:g} s: {told}"
             self._end(ConnectionLostError(f"{text}. The session is lost; connect anew"))
         else:
             seconds = self._terms.connect_ms / 1000
-            text = f"no server took the connection within {seconds:g} s; the last one: "
-            self._end(ConnectionLostError(text + self._complaint, happened="no"))
+            text = f"no server took the connection within {seconds:g} s: {told}"
+            self._end(ConnectionLostError(text, happened="no"))
 
     def _on_attached(self, m: cw.Attached, now_ms: int) -> None:
         if m.session != self.session or m.heartbeat_ms <= 0:
             raise FormatError(f"attached to session {m.session:x}, heartbeat {m.heartbeat_ms} ms")
         self._state = State.ATTACHED
         self._waits_for = ""
+        self._complaints.clear()
         if not self._was_attached:
             self._was_attached = True
             self.ready.settle()

@@ -12,8 +12,8 @@ from antiphon.formats import client_wire as cw
 
 
 class Dial(msgspec.Struct, frozen=True):
-    """Connect to one server after the other, each time to the next; then call `connected`, or
-    `lost` if that fails."""
+    """Connect to one server after the other, each time to the next: call `dials` with its address,
+    if it has one, and then `connected`, or `lost` if that fails."""
 
     address: str = ""  # this time here
 

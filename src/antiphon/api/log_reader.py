@@ -231,9 +231,12 @@ class Line:
         self._arrived: queue.SimpleQueue[Sequence[Body] | None] = queue.SimpleQueue()
         self._bodies: deque[Body] = deque()
         self._closed = False
-        self._link: ClientLink = _on_the_loop(
-            route.dial(self._on_bodies, lambda _: self._arrived.put(None)), patience
-        )
+        at = route.next()
+        dialling = route.dial(at, self._on_bodies, lambda _: self._arrived.put(None))
+        try:
+            self._link: ClientLink = _on_the_loop(dialling, patience)
+        except ConnectionError as error:
+            raise ConnectionError(f"{at}: {error}") from None
         background_loop().call_soon_threadsafe(self._ping_later)
 
     def ask(self, request: cw.Request, kind: type[Wanted]) -> Wanted:

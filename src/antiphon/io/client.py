@@ -133,18 +133,18 @@ class Servers:
     def connect(self, deadline: float) -> Connection:
         """To any of them; raises `ConnectionLostError` when the deadline is over and each has been
         tried in vain."""
-        tried = 0
+        told: dict[Address, str] = {}
         while True:
-            tried += 1
             address = self._addresses.pop(0)
             self._addresses.append(address)
             try:
                 return Connection(address)
             except OSError as error:
-                if tried >= len(self._addresses) and time.monotonic() > deadline:
-                    names = ", ".join(map(format_address, self._addresses))
+                told[address] = error.strerror or str(error)
+                if len(told) == len(self._addresses) and time.monotonic() > deadline:
+                    reasons = [f"{format_address(at)}: {why}" for at, why in told.items()]
                     raise ConnectionLostError(
-                        f"none of {names} can be reached; the last one said: {error}"
+                        f"no server can be reached: {'; '.join(reasons)}"
                     ) from None
             time.sleep(REDIAL_S)
 
