@@ -77,6 +77,7 @@ def test_a_whole_journal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert (segment["rows"], segment["positions"]) == (20, [1, 40])
     assert segment["batches"] == 20
     assert report["synced"] == report["end"] == segment["bytes"]
+    assert (report["reached"]["offset"], report["reached"]["last"]) == (report["end"], 20)
     assert (report["snapshot"], report["torn"], report["damage"]) == (None, None, [])
 
 

@@ -339,6 +339,27 @@ def test_what_a_new_leader_replaces_is_no_lost_end() -> None:
     assert log_of(journal) == (*entries[:3], entry(4, "instead", epoch=2))
 
 
+def test_who_starts_over_founds_nothing_whenever_it_dies_meanwhile() -> None:
+    files = files_of(old_journal()[0])
+    lost = files | {MANIFEST: b""}
+    for point in range(40):
+        disk = Dying(lost, point)
+        try:
+            opened(disk)
+        except Dying.DiedError:
+            died = True
+        else:
+            died = False
+        disk.writes_left = -1
+        disk.power_failure()
+        for _ in range(2):
+            recovered = opened(disk)[1]
+            assert (bool(recovered.damage), recovered.fresh) == (True, False), point
+        if not died:
+            return
+    raise AssertionError("opening never ended")
+
+
 def test_who_lost_its_end_becomes_somebody_new_whenever_it_dies_meanwhile() -> None:
     """The note of who it was counts until it is somebody new, and not against that one."""
     files = files_of(old_journal()[0])

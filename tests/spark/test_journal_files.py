@@ -12,12 +12,16 @@ import tempfile
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import invariant
 
 from antiphon.core.effects import Accepted as Row
+from antiphon.errors import JournalDamagedError
+from antiphon.formats import journal as f
 from antiphon.spark.journal_files import Accepted, JournalFiles, Sight
 from tests.io.test_journal import EVERYTHING, JournalMachine, ParkingMachine
+from tests.spark.journals import Book
 
 
 class LookedAt(JournalMachine):
@@ -74,3 +78,54 @@ def accepted(sight: Sight) -> list[Accepted]:
 
 TestLookedAt = LookedAt.TestCase
 TestLookedAt.settings = settings(max_examples=100, stateful_step_count=40, derandomize=True)
+
+
+# -- Without its end -------------------------------------------------------------------------------
+
+
+def book(folder: Path) -> tuple[Book, int]:
+    """A journal of several segments, synced, and then a little more; how much of the newest
+    segment was synced."""
+    book = Book(folder)
+    for number in range(60):
+        book.send("orders", f"order {number} " + "x" * 50)
+    book.sync()
+    synced = newest(folder).stat().st_size
+    book.send("orders", "not synced")
+    assert len(list(folder.glob("seg-*.log"))) > 2
+    return book, synced
+
+
+def read(folder: Path) -> None:
+    """All of it."""
+    for one in accepted(JournalFiles(folder).look()):
+        one.read()
+
+
+def newest(folder: Path) -> Path:
+    return max(folder.glob("seg-*.log"))
+
+
+def test_a_journal_without_its_end_is_not_read_as_a_shorter_one(tmp_path: Path) -> None:
+    written, synced = book(tmp_path / "journal")
+    written.close()
+    files = {path.name: path.read_bytes() for path in written.folder.iterdir()}
+    path = newest(written.folder)
+    whole = JournalFiles(written.folder).look()
+    assert whole.last == written.position
+    data = files[path.name]
+    for at in range(f.SEGMENT_SIZE, len(data), 7):
+        for rest in (b"", bytes(len(data) - at)):
+            path.write_bytes(data[:at] + rest)
+            if at >= synced:
+                assert JournalFiles(written.folder).look().last >= written.position - 1
+            else:
+                with pytest.raises(JournalDamagedError, match=path.name):
+                    read(written.folder)
+    path.unlink()
+    with pytest.raises(JournalDamagedError, match=path.name):
+        JournalFiles(written.folder).look()
+    path.write_bytes(data)
+    (written.folder / f.REACHED).unlink()
+    with pytest.raises(JournalDamagedError, match=f.REACHED):
+        JournalFiles(written.folder).look()

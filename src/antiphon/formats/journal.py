@@ -549,3 +549,24 @@ def decode_reached(data: bytes) -> list[Reached]:
             _check_version(REACHED_MAGIC, version)
             notes.append(Reached(*fields))
     return notes
+
+
+def newest_note(notes: list[Reached], manifest: Manifest) -> Reached | None:
+    """What this incarnation noted last; None: its journal is of a version that noted nothing.
+    Raises `FormatError`."""
+    mine = [note for note in notes if note.incarnation == manifest.incarnation]
+    if manifest.reached and not mine:
+        raise FormatError(
+            "it is missing or damaged, and nothing else says how far this server has acknowledged"
+        )
+    return max(mine, default=None)
+
+
+def still_true(note: Reached, headers: Iterable[SegmentHeader]) -> Reached:
+    """What a note says of these segments. If the journal was opened since, the new opening has cut
+    off what it did not know to be synced, and a version that makes no notes has written that anew,
+    and shorter: then the note counts up to there."""
+    later = [header.base for header in headers if header.opening > note.opening]
+    if not later:
+        return note
+    return note._replace(segment=0, offset=min(note.offset, *later))

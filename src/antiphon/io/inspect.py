@@ -77,6 +77,7 @@ class SegmentReport(NamedTuple):
 
 class Report(NamedTuple):
     manifest: dict[str, Any] | None = None
+    reached: dict[str, Any] | None = None  # the note of how far all of it is synced
     snapshot: dict[str, Any] | None = None
     segments: tuple[SegmentReport, ...] = ()
     end: int = 0  # the offset behind the last whole batch
@@ -124,6 +125,7 @@ def examine(disk: Disk) -> Report:
         damage.append(JournalDamagedError(name, 0, "the log ends before its snapshot"))
     return Report(
         msgspec.structs.asdict(manifest),
+        note._asdict() if note is not None else None,
         snapshot,
         segments,
         max((place.offset + place.size for place in scan.batches), default=0),
@@ -231,7 +233,8 @@ def _place(error: JournalDamagedError) -> dict[str, Any]:
 def _show(report: Report, screen: Screen, folder: str) -> None:
     if report.manifest is None and not report.damage:
         screen.print(f"there is no journal in {folder}")
-    for title, facts in (("manifest", report.manifest), ("snapshot", report.snapshot)):
+    parts = {"manifest": report.manifest, "synced": report.reached, "snapshot": report.snapshot}
+    for title, facts in parts.items():
         if facts is not None:
             screen.print(_facts(title, facts))
     if report.segments:

@@ -42,6 +42,8 @@ logger = logging.getLogger("antiphon.io.journal")
 
 NEW_TAIL = "tail.new"
 
+EARLIER = "earlier damage"
+
 ALONE = (
     "This server runs alone, so nobody else has what is lost. It does not start, and nothing was "
     "changed. Restore a backup of its folder"
@@ -61,20 +63,26 @@ def open_journal(
     try:
         manifest = recovery.read_manifest(disk)
         if manifest is None:
-            return _begin(disk, new_incarnation(), segment_bytes, "")
+            aside = not alone and _set_aside(disk)  # and it ended before it had begun anew
+            earlier = EARLIER if aside else ""
+            return _begin(disk, new_incarnation(), segment_bytes, earlier)
         return _Opening(disk, manifest, new_incarnation, alone, segment_bytes).run()
     except JournalDamagedError as damage:
         if alone:
             reason = f"{damage.detail}. {ALONE}"
             raise JournalDamagedError(damage.file, damage.offset, reason) from None
         logger.error("starting over, without what was stored here: %s", damage)
-        earlier = [int(name.split("-")[1]) for name in disk.names() if name.startswith("damaged-")]
-        number = max(earlier, default=0) + 1
+        number = max(_set_aside(disk), default=0) + 1
         for name in disk.names():
             if not name.startswith("damaged-"):
                 disk.rename(name, f"damaged-{number}-{name}")
         disk.sync(DIRECTORY)
         return _begin(disk, new_incarnation(), segment_bytes, str(damage))
+
+
+def _set_aside(disk: Disk) -> list[int]:
+    """The numbers of earlier damages whose files are here."""
+    return [int(name.split("-")[1]) for name in disk.names() if name.startswith("damaged-")]
 
 
 def _begin(
@@ -156,7 +164,7 @@ class _Opening:
             journal.last,
             self._last_stamp,
             tuple(self._memberships),
-            self._damage or ("earlier damage" if m.lost and not journal.last else ""),
+            self._damage or (EARLIER if m.lost and not journal.last else ""),
         )
 
     def _loses_packs(self, bad: recovery.Bad) -> bool:

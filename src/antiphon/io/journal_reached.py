@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from antiphon.errors import JournalDamagedError
+from antiphon.errors import FormatError, JournalDamagedError
 from antiphon.formats import journal as f
 from antiphon.formats.journal import REACHED
 from antiphon.io.journal_disk import DIRECTORY, Disk
@@ -29,14 +29,11 @@ def notes_on(disk: Disk) -> list[f.Reached]:
 
 
 def newest_note(disk: Disk, manifest: f.Manifest) -> f.Reached | None:
-    """What this incarnation noted last; None: its journal is of a version that noted nothing.
-    Raises `JournalDamagedError`."""
-    notes = [note for note in notes_on(disk) if note.incarnation == manifest.incarnation]
-    if manifest.reached and not notes:
-        state = "damaged" if REACHED in disk.names() else "missing"
-        reason = f"it is {state}, and nothing else says how far this server has acknowledged"
-        raise JournalDamagedError(REACHED, 0, reason)
-    return max(notes, default=None)
+    """`formats/journal.py: newest_note`, of these files. Raises `JournalDamagedError`."""
+    try:
+        return f.newest_note(notes_on(disk), manifest)
+    except FormatError as error:
+        raise JournalDamagedError(REACHED, 0, str(error)) from None
 
 
 class ReachedFile:

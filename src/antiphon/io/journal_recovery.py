@@ -73,7 +73,7 @@ def scan(disk: Disk, first_segment: int, note: f.Reached | None) -> Scan:
     numbers, headers = _current_segments(disk, first_segment)
     bases = {n: header.base for n, header in headers.items()}
     if note is not None:
-        note = _still_true(note, headers)
+        note = f.still_true(note, headers.values())
         if note.segment >= first_segment:  # whatever stands there: the one before it ends there
             bases[note.segment] = note.base
     batches: list[Place] = []
@@ -102,16 +102,6 @@ def scan(disk: Disk, first_segment: int, note: f.Reached | None) -> Scan:
         bad = _missing_end(end, numbers[-1], bases, note)
     opening = max((header.opening for header in headers.values()), default=0)
     return Scan(batches, bases.get(first_segment, 0), opening, synced, bad)
-
-
-def _still_true(note: f.Reached, headers: dict[int, f.SegmentHeader]) -> f.Reached:
-    """What a note says of these segments. If the journal was opened since, the new opening has cut
-    off what it did not know to be synced, and a version that makes no notes has written that anew,
-    and shorter: then the note counts up to there."""
-    later = [header.base for header in headers.values() if header.opening > note.opening]
-    if not later:
-        return note
-    return note._replace(segment=0, offset=min(note.offset, *later))
 
 
 def _bad_start(

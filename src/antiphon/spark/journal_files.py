@@ -12,7 +12,8 @@ is what was accepted up to some moment, each pack once:
   so is the pack.
 
 Rows that cannot be read are damage (`JournalDamagedError`), unless one was just being written, or
-nothing is missing without them.
+nothing is missing without them. So are segments that end before the place up to which the server
+noted them as synced, and rows below it whose entries are gone.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class Segment:
         self.parked: dict[int, int] = {}  # packs that came with a snapshot, by entry: their places
         self.complete_to = 0  # the last checkpoint that a stored snapshot stands for
         self.unreadable: int | None = None  # where in the index's file rows cannot be read
+        self.absent: int | None = None  # where an entry should be that a row speaks of
 
     @cached_property
     def data(self) -> f.Buffer:
@@ -53,6 +55,9 @@ class Segment:
                 return mmap(file.fileno(), 0, access=ACCESS_READ)
             except ValueError:  # it is empty
                 return b""
+
+    def size(self) -> int:
+        return self._path.stat().st_size
 
     @property
     def stop(self) -> int:
@@ -73,8 +78,12 @@ class Segment:
             if self._stop is not None and row.offset >= self._stop:
                 continue  # from before a restart, which wrote its entry again elsewhere
             if row.count:
-                if row.position > self.index.last_position and (n < proven or self._has(row)):
+                if row.position <= self.index.last_position:
+                    continue
+                if n < proven or self._has(row):
                     self.index.load(row)
+                elif self.absent is None:
+                    self.absent = row.offset
             elif row.source:
                 self.parked[row.source] = row.offset
 
@@ -216,8 +225,12 @@ class JournalFiles:
         for _ in range(TRIES):
             try:
                 manifest = self._manifest()
-                sight = Sight(self._segments(manifest))
+                note = self._note(manifest)  # before the segments, which only grow
+                headers = self._headers(manifest.first_segment)
+                sight = Sight(self._segments(headers, manifest))
                 if self._manifest() == manifest:
+                    if note is not None:
+                        _check_reached(sight, f.still_true(note, headers))
                     return _checked(sight)
             except FileNotFoundError:
                 pass  # let go of between two looks
@@ -232,9 +245,18 @@ class JournalFiles:
         except FormatError as error:
             raise JournalDamagedError(MANIFEST, 0, str(error)) from None
 
-    def _segments(self, manifest: Manifest) -> list[Segment]:
+    def _note(self, manifest: Manifest) -> f.Reached | None:
+        path = self.folder / f.REACHED
+        try:
+            notes = f.decode_reached(path.read_bytes() if path.is_file() else b"")
+            return f.newest_note(notes, manifest)
+        except FormatError as error:
+            if self._manifest() != manifest:  # the server was just becoming another
+                raise FileNotFoundError(path) from None
+            raise JournalDamagedError(f.REACHED, 0, str(error)) from None
+
+    def _segments(self, headers: list[SegmentHeader], manifest: Manifest) -> list[Segment]:
         """In order; their indexes are read from the newest to the oldest."""
-        headers = self._headers(manifest.first_segment)
         segments = []
         newer: SegmentHeader | None = None
         for header in reversed(headers):
@@ -287,6 +309,21 @@ class JournalFiles:
             segment.load(path.read_bytes() if size else b"", snapshot)
             self._known[key] = segment
         return self._known[key]
+
+
+def _check_reached(sight: Sight, note: f.Reached) -> None:
+    """Refuses a journal that has lost what was on disk."""
+    last = sight.segments[-1]
+    size = last.size()
+    if last.base + size < note.offset:
+        gone = note.segment > last.number
+        name = f.segment_name(last.number + 1 if gone else last.number)
+        reason = f"the journal ends here, and was on disk up to entry {note.last}"
+        raise JournalDamagedError(name, 0 if gone else size, reason)
+    for segment in sight.segments:
+        if segment.absent is not None and segment.base + segment.absent < note.offset:
+            name = f.segment_name(segment.number)
+            raise JournalDamagedError(name, segment.absent, "an entry that was on disk is gone")
 
 
 def _checked(sight: Sight) -> Sight:
