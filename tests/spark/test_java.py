@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from antiphon import cli
 from antiphon.errors import ResourceAllocationError
 from antiphon.spark import java
 
@@ -94,17 +95,32 @@ def test_a_path_without_a_program_says_so(monkeypatch: pytest.MonkeyPatch, tmp_p
         java.choose()
 
 
+@pytest.mark.parametrize("name", ["groups", "packing"])
+def test_an_experiment_without_java_measures_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ANTIPHON_JAVA", str(tmp_path / "nowhere"))
+    assert cli.main(["experiment", name, "--out", str(tmp_path / "out")]) != 0
+    assert "cannot be run" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(180)
 def test_spark_runs_on_the_wheel(tmp_path: Path) -> None:
-    """In a process of its own: this one's Spark may have started on another Java."""
+    """In a process of its own: this one's Spark may have started on another Java. Antiphon may be
+    installed in a folder with blanks in its name."""
+    (blank := tmp_path / 'of "Jane Doe" [1]').mkdir()
     program = (
+        "import shutil, sys\n"
         "from antiphon.spark import session\n"
+        "settings = shutil.copy(session._log_settings(), sys.argv[1])\n"
+        "session._log_settings = lambda: settings\n"
         "spark = session.start('test', 'local[1]')\n"
         "print(spark.range(7).count(), spark._jvm.System.getProperty('java.home'))\n"
     )
     env = {**os.environ, "PATH": _without_java(tmp_path), "TMPDIR": str(tmp_path)}
-    command = [sys.executable, "-c", program]
+    command = [sys.executable, "-c", program, str(blank)]
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("7 ")

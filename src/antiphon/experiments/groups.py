@@ -30,6 +30,7 @@ from antiphon.screen import Progress
 from antiphon.spark import latency, session
 from antiphon.spark.charts import Line
 
+WHAT = "antiphon experiment groups"
 SIZES = (1, 2, 3, 5, 10, 15, 20, 25, 30)
 QUICK_SIZES = (1, 3)
 STORAGE = {"replicated": "memory", "local": "durable"}
@@ -52,9 +53,10 @@ class Plan(NamedTuple):
 
 def run(args: argparse.Namespace) -> int:
     plan = Plan(sizes=QUICK_SIZES, seconds=0.5) if args.quick else Plan()
+    session.check(WHAT)
     output = Output(args.out, "Groups: the thesis' figures 6.7 to 6.10")
     facts = measure(plan, output.raw)
-    with session.start("antiphon experiment groups", args.master, latency.SETTINGS) as spark:
+    with session.start(WHAT, args.master, latency.SETTINGS) as spark:
         rows = evaluate(spark, facts, output.raw)
     tell(rows, plan, output)
     path = output.finish(rows)

@@ -23,12 +23,15 @@ from antiphon.experiments.packing_runs import EVERY_S
 from antiphon.output import say, say_json
 from antiphon.spark import latency, session
 
+WHAT = "antiphon experiment packing"
+
 
 def run(args: argparse.Namespace) -> int:
     plan = QUICK if args.quick else Plan()
+    session.check(WHAT)
     output = Output(args.out, "Packing: JBora's tables 1 to 3, and figures 3, 5 and 6")
     notes = measure(plan, output.raw)
-    with session.start("antiphon experiment packing", args.master, latency.SETTINGS) as spark:
+    with session.start(WHAT, args.master, latency.SETTINGS) as spark:
         rows, over = evaluate(spark, notes, output.raw)
     tell(rows, over, plan, output)
     path = output.finish(rows)

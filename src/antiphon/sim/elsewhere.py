@@ -61,7 +61,7 @@ class Elsewhere:
         self._processes: list[subprocess.Popen[bytes]] = []
         try:
             for number in range(PROCESSES):
-                self._processes.append(_start(number))
+                self._processes.append(_started(number))
                 folder = os.path.abspath(os.sep) if number % 2 else os.getcwd()
                 _send(self._processes[-1], wanted._replace(folder=folder))
             for process in self._processes:
@@ -111,18 +111,21 @@ def _is_importable_program(file: str) -> bool:
     return bool(re.search(r"^if __name__ == ['\"]__main__['\"]", text, re.MULTILINE))
 
 
-def _start(number: int) -> subprocess.Popen[bytes]:
+def _started(number: int) -> subprocess.Popen[bytes]:
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     language = _LANGUAGES[number]
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": str(number + 1)}
     environment |= {"TZ": _ZONES[number], "LANG": language, "LC_ALL": language}
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "antiphon.sim.elsewhere"],
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "antiphon.sim.elsewhere"],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+    except OSError as error:  # a program that has Python in it, for one
+        raise CannotLoad(f"no other Python can be started: {error}") from error
 
 
 def _send(process: subprocess.Popen[bytes], what: Any) -> None:

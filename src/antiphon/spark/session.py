@@ -53,7 +53,9 @@ def start(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     master = master or LOCAL
     chosen = {**_SETTINGS, **(_LOCAL_SETTINGS if master.startswith("local") else {})}
-    chosen["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_log_settings()}"
+    chosen["spark.driver.extraJavaOptions"] = _quoted(
+        f"-Dlog4j2.configurationFile={_log_settings()}"
+    )
     builder = SparkSession.builder.master(master).appName(what)
     for name, value in {**chosen, **(settings or {})}.items():
         builder = builder.config(name, value)
@@ -80,6 +82,12 @@ def check_readable(path: Path) -> None:
         )
 
 
+def check(what: str) -> None:
+    """Raise what `start` would, for those who do much before they start Spark."""
+    require(what)
+    java.choose()
+
+
 def require(what: str) -> None:
     """Raises an error that says how to get Spark, if it is not installed."""
     try:
@@ -89,6 +97,11 @@ def require(what: str) -> None:
         raise ResourceAllocationError(
             f"{what} needs Spark: pip install 'antiphon[spark]'"
         ) from None
+
+
+def _quoted(option: str) -> str:
+    """One option of several, also if there are blanks in it."""
+    return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _log_settings() -> str:
