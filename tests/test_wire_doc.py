@@ -13,6 +13,7 @@ from antiphon.formats import client_wire as cw
 from antiphon.formats import columns, command, pack, wire
 from antiphon.formats.columns import Outgoing
 from antiphon.formats.entry import ReplicaId
+from antiphon.formats.redelivery import Redelivery
 
 DOCS = Path(__file__).parent.parent / "docs"
 SESSION = 0x1F2E3D4C5B6A7988
@@ -22,7 +23,7 @@ EXCHANGE: list[tuple[str, Any]] = [
     ("C", wire.Hello(wire.MAGIC, wire.OLDEST, wire.NEWEST, "client", ReplicaId(0, 0))),
     ("S", wire.Hello(wire.MAGIC, wire.OLDEST, wire.NEWEST, "server", ReplicaId(1, 77))),
     ("C", cw.Attach(SESSION, b"sixteen secrets!", False, 1, "", 30_000, ((0, 1),), ())),
-    ("S", cw.Attached(SESSION, 1, ((0, 0),), (), 3000, cw.PACK_MAX)),
+    ("S", cw.Attached(SESSION, 1, ((0, 0),), (), 3000, cw.PACK_MAX, redelivery=Redelivery())),
     ("C", cw.Control(1, cw.OpenConsumer(1, "queue:alarms", 100))),
     ("S", cw.Result(1)),
     ("C", cw.Publish(PACK)),
@@ -42,6 +43,7 @@ TABLES = {
         cw.Seen,
         cw.AckRow,
         cw.Kept,
+        Redelivery,
         cw.GroupEvent,
         cw.GroupStatus,
         cw.MemberStatus,

@@ -53,6 +53,20 @@ def one_server(home: HomeSettings | None = None) -> Iterator[Backend]:
 
 
 @contextmanager
+def connections(front: Any, backend: Backend) -> Iterator[Callable[..., Any]]:
+    """To this backend, closed in the end."""
+    contexts: list[Any] = []
+
+    def connect(**options: Any) -> Any:
+        contexts.append(front.connect(backend.url, **options))
+        return contexts[-1]
+
+    yield connect
+    for context in reversed(contexts):
+        context.close()
+
+
+@contextmanager
 def cluster(folder: Path) -> Iterator[Backend]:
     with LocalCluster(3, folder, storage="memory") as servers:
         servers.start()

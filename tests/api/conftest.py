@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from antiphon.broker.home_settings import HomeSettings
+from antiphon.formats.redelivery import Redelivery
 from tests.api import backends
 from tests.api.backends import Backend
 from tests.api.fronts import Aio, Sync
@@ -51,15 +53,22 @@ def front(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 @pytest.fixture
+def quick_backend() -> Iterator[Backend]:
+    """A server where redeliveries hardly wait, for tests that need many."""
+    with backends.one_server(HomeSettings(redelivery=Redelivery(delay_ms=5, most_ms=5))) as one:
+        yield one
+
+
+@pytest.fixture
+def quick(front: Any, quick_backend: Backend) -> Iterator[Callable[..., Any]]:
+    """Connections to it."""
+    with backends.connections(front, quick_backend) as connect:
+        yield connect
+
+
+@pytest.fixture
 def connect(front: Any, backend: Backend) -> Iterator[Callable[..., Any]]:
     """Connections to the backend, closed in the end. One more keeps a shared embedded server."""
-    contexts: list[Any] = []
-
-    def connect(**options: Any) -> Any:
-        contexts.append(front.connect(backend.url, **options))
-        return contexts[-1]
-
-    connect()
-    yield connect
-    for context in reversed(contexts):
-        context.close()
+    with backends.connections(front, backend) as connect:
+        connect()
+        yield connect

@@ -308,10 +308,10 @@ def test_the_exception_listener_is_told(connection: antiphon.Connection, connect
     connection.exception_listener = complaints.put
     assert connection.exception_listener is not None
     session = connection.create_session()
-    consumer = session.create_consumer(QUEUE)
-    consumer.set_message_listener(lambda message: 1 / 0)
+    queue = session.create_queue(QUEUE.name, redelivery_delay=0)
+    session.create_consumer(queue).set_message_listener(lambda message: 1 / 0)
     connection.start()
-    session.create_producer(QUEUE).send("Fire!")
+    session.create_producer(queue).send("Fire!")
     assert "ZeroDivisionError" in str(complaints.get(timeout=PATIENCE_S))
 
 

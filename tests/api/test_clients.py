@@ -231,7 +231,7 @@ def test_a_loop_acknowledges_a_message_when_the_next_is_asked_for(
     connect: Connect, backend: Backend
 ) -> None:
     context = connect()
-    queue = context.create_queue(backend.name())
+    queue = context.create_queue(backend.name(), redelivery_delay=0)
     send_numbers(context, queue, 5)
 
     def handle_some() -> None:
@@ -254,7 +254,7 @@ def test_a_message_whose_loop_raised_comes_again_on_the_same_context(
     connect: Connect, backend: Backend
 ) -> None:
     context = connect()
-    queue = context.create_queue(backend.name())
+    queue = context.create_queue(backend.name(), redelivery_delay=0)
     send_numbers(context, queue, 2)
 
     def handle_one() -> None:

@@ -637,11 +637,10 @@ def test_a_loop_that_fails_gets_the_event_again(connect: Connect, backend: Backe
 # -- Listeners that fail --------------------------------------------------------------------------
 
 
-def test_a_member_that_keeps_failing_on_a_message_stops_and_is_suspected(
-    connect: Connect, backend: Backend
-) -> None:
-    one, two = connect(), connect()
-    group = one.create_group(backend.name("g"), remove_after=None)
+@pytest.mark.process
+def test_a_member_that_keeps_failing_on_a_message_stops_and_is_suspected(quick: Connect) -> None:
+    one, two = quick(), quick()
+    group = one.create_group("g", remove_after=None)
     a, b = one.join(group, "a"), two.join(group, "b", durable=True)
     told(a, 2)
     complaints: Results[Exception] = Results()
@@ -664,7 +663,7 @@ def test_a_member_that_keeps_failing_on_a_message_stops_and_is_suspected(
     assert set(got) == {"good", "bad"}
     with pytest.raises(IllegalStateError, match="ZeroDivisionError"):
         b.receive(0)
-    back = connect().join(group, "b", durable=True)
+    back = quick().join(group, "b", durable=True)
     texts = [m for m in told(back, 3) if isinstance(m, str)]
     assert texts == ["bad", "never"]  # it is not skipped
 
@@ -771,11 +770,10 @@ def test_what_was_handled_behind_something_unfinished_is_not_acknowledged(
     crossing.let("2", "4")
 
 
-def test_workers_that_fail_get_it_again_and_then_the_member_stops(
-    connect: Connect, backend: Backend
-) -> None:
-    one, two = connect(), connect()
-    group = one.create_group(backend.name("g"), conflict=RW, remove_after=None)
+@pytest.mark.process
+def test_workers_that_fail_get_it_again_and_then_the_member_stops(quick: Connect) -> None:
+    one, two = quick(), quick()
+    group = one.create_group("g", conflict=RW, remove_after=None)
     a, b = one.join(group, "a"), two.join(group, "b", workers=2)
     told(a, 2)
     counts: Results[int] = Results()

@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from antiphon.api.conversation_inbox import Inbox, Slice
-from antiphon.api.conversation_receipts import Ranges
+from antiphon.api.conversation_receipts import QueueReceipts, Ranges
 from antiphon.formats import columns, pack
-from antiphon.formats.client_wire import DEAD, RELATION, VIEW, AckRow, GroupEvent, Kept
+from antiphon.formats.client_wire import DEAD, FAILED, RELATION, VIEW, AckRow, GroupEvent, Kept
 from antiphon.formats.columns import TEXT, Columns, Extra, Outgoing, encode_extra
 
 CONSUMER = 3
@@ -436,3 +436,60 @@ def test_another_relation_is_passed_when_it_is_next() -> None:
     assert taken(inbox, for_good=True) == [6]
     assert inbox.relation == "relation 1"
     assert inbox.take_rows() == [AckRow(CONSUMER, 0, 6, 1)]
+
+
+# -- What could not be handled --------------------------------------------------------------------
+
+
+def failed_row(first: int, last: int, deliveries: int) -> AckRow:
+    return AckRow(CONSUMER, first, last, kind=FAILED, deliveries=deliveries, wait=50)
+
+
+def test_what_failed_is_told_in_ranges() -> None:
+    inbox = filled(True, slice_of(1, 6))
+    for _ in range(6):
+        inbox.take()
+    for position in (1, 2, 4, 6):
+        inbox.fail(position, 50)
+    inbox.fail(9, 50)  # it is not here
+    assert inbox.take_rows() == [failed_row(1, 2, 1), failed_row(4, 4, 1), failed_row(6, 6, 1)]
+    assert [(k.first, k.last) for k in inbox.kept()] == [(3, 3), (5, 5)]
+
+
+def test_what_goes_back_waits_where_it_failed() -> None:
+    inbox = filled(True, slice_of(1, 5))
+    for _ in range(5):
+        inbox.take()
+    inbox.will_wait(3, 70)
+    assert [(k.first, k.last, k.wait) for k in inbox.kept()] == [(1, 2, 0), (3, 3, 70), (4, 5, 0)]
+
+
+def test_nothing_is_handed_out_in_a_pause() -> None:
+    inbox = filled(True, slice_of(1, 2))
+    inbox.pauses = 2
+    assert inbox.take() is inbox.take_for_good() is inbox.lend() is None
+    inbox.pauses = 1
+    assert inbox.take() is None
+    inbox.pauses = 0
+    assert inbox.take() is not None
+
+
+def test_a_message_may_come_again_before_the_answer_to_its_failure() -> None:
+    receipts = QueueReceipts(1)
+    assert receipts.new(1, 3, 1) == [(1, 3)]
+    receipts.failed(2, 2, 1)
+    assert receipts.seen().held == ((1, 1), (3, 3))  # the servers may have to send it
+    assert receipts.new(2, 2, 1) == []  # they had not heard of it
+    assert receipts.new(2, 2, 2) == [(2, 2)]
+    receipts.acknowledged(failed_row(2, 2, 1))
+    assert receipts.new(2, 2, 2) == []
+    assert receipts.seen().held == ((1, 3),)
+
+
+def test_the_answer_to_a_failure_lets_go_of_the_message() -> None:
+    receipts = QueueReceipts(1)
+    receipts.new(1, 3, 1)
+    receipts.failed(1, 2, 1)
+    receipts.acknowledged(failed_row(1, 2, 1))
+    assert receipts.seen().held == ((3, 3),)
+    assert receipts.new(1, 3, 2) == [(1, 2)]

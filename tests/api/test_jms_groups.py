@@ -148,16 +148,17 @@ def test_a_durable_consumer_of_a_group_needs_a_client_id(
 
 
 @every_front
+@pytest.mark.process
 @pytest.mark.parametrize("mode", [CLIENT, TRANSACTED], ids=lambda mode: mode.name)
 def test_a_message_of_a_group_is_no_dead_letter(
-    connect: Connect, backend: Backend, mode: SessionMode
+    quick: Connect, quick_backend: Backend, mode: SessionMode
 ) -> None:
     """[23]: not for one member, which would differ from the others."""
-    group = group_at(backend)
-    context = connect(session_mode=mode)
+    group = group_at(quick_backend)
+    context = quick(session_mode=mode)
     consumer = context.create_consumer(group)
     name = joined_as(consumer)
-    send(connect(), group, "hard")
+    send(quick(), group, "hard")
     for _ in range(DELIVERIES + 2):
         assert told(consumer, 1) == ["hard"]
         again = context.rollback if mode is TRANSACTED else context.recover
@@ -167,12 +168,15 @@ def test_a_message_of_a_group_is_no_dead_letter(
 
 
 @every_front
-def test_a_member_whose_listener_keeps_failing_stops(connect: Connect, backend: Backend) -> None:
+@pytest.mark.process
+def test_a_member_whose_listener_keeps_failing_stops(
+    quick: Connect, quick_backend: Backend
+) -> None:
     """[34]: and is suspected."""
-    group = group_at(backend)
-    watching = connect().create_consumer(group)
+    group = group_at(quick_backend)
+    watching = quick().create_consumer(group)
     joined_as(watching)
-    context = connect()
+    context = quick()
     complaints: Results[Exception] = Results()
     context.exception_listener = complaints.put
     consumer = context.create_consumer(group)
@@ -183,7 +187,7 @@ def test_a_member_whose_listener_keeps_failing_stops(connect: Connect, backend: 
             raise FailureError
 
     consumer.set_message_listener(listener)
-    send(connect(), group, "bad")
+    send(quick(), group, "bad")
     assert told(watching, 2) == ["bad", f"suspect {name}"]
     complaint = complaints.get(timeout=PATIENCE_S)
     assert "has stopped" in str(complaint)
@@ -222,11 +226,12 @@ def test_a_shared_subscription_of_a_group_is_one_member(
 
 
 @every_front
-def test_a_shared_member_skips_nothing(connect: Connect, backend: Backend) -> None:
+@pytest.mark.process
+def test_a_shared_member_skips_nothing(quick: Connect, quick_backend: Backend) -> None:
     """[23]: nothing is a dead letter, and nothing expires."""
-    group, name = group_at(backend), backend.name("us")
-    sender, context = connect(), connect(session_mode=TRANSACTED)
-    marks = sender.create_queue(backend.name())
+    group, name = group_at(quick_backend), quick_backend.name("us")
+    sender, context = quick(), quick(session_mode=TRANSACTED)
+    marks = sender.create_queue(quick_backend.name())
     context.create_shared_durable_consumer(group, name).close()
     for destination in (group, marks):
         sender.create_producer().send(destination, "brief", time_to_live=0.05)
@@ -236,7 +241,7 @@ def test_a_shared_member_skips_nothing(connect: Connect, backend: Backend) -> No
         assert counted(consumer, 1) == [("brief", count)]
         context.rollback()
     complaints: Results[Exception] = Results()
-    other = connect()
+    other = quick()
     other.exception_listener = complaints.put
     context.close()
 
@@ -247,7 +252,7 @@ def test_a_shared_member_skips_nothing(connect: Connect, backend: Backend) -> No
     failing.set_message_listener(listener)
     assert "left unacknowledged" in str(complaints.get(timeout=PATIENCE_S))
     failing.close()
-    assert told(connect().create_shared_durable_consumer(group, name), 1) == ["brief"]
+    assert told(quick().create_shared_durable_consumer(group, name), 1) == ["brief"]
 
 
 # -- Transactions ----------------------------------------------------------------------------------

@@ -233,7 +233,7 @@ def test_a_listener_that_raises_gets_the_message_again(connect: Connect, backend
     reader = connect()
     reader.create_consumer(queue).set_message_listener(listener)
     send_numbers(context, queue, 3)
-    assert heard(seen, 5) == [("0", 1), ("1", 1), ("1", 2), ("1", 3), ("2", 1)]
+    assert sorted(heard(seen, 5)) == [("0", 1), ("1", 1), ("1", 2), ("1", 3), ("2", 1)]
     reader.close()
     assert listed(context, queue) == []
 

@@ -9,6 +9,7 @@ from antiphon.formats import client_wire as cw
 from antiphon.formats import command, pack
 from antiphon.formats.columns import PLAIN, Extra
 from antiphon.formats.entry import Kind
+from antiphon.formats.redelivery import Redelivery
 from tests.broker.house import TOKEN, House, open_consumer, publish, publish_each
 
 A, B = 0xA, 0xB
@@ -21,7 +22,7 @@ def test_a_session_is_opened_and_the_secret_is_not_in_the_log() -> None:
     house = House()
     client = house.connect()
     heartbeat_ms = HomeSettings().heartbeat_ms
-    attached = cw.Attached(A, 1, ((0, 0),), (), heartbeat_ms, cw.PACK_MAX)
+    attached = cw.Attached(A, 1, ((0, 0),), (), heartbeat_ms, cw.PACK_MAX, redelivery=Redelivery())
     assert client.attach(A) == [attached]
     assert all(TOKEN not in entry.payload for entry in house.log)
 

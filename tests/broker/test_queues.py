@@ -57,6 +57,8 @@ def restored(queue: Queue) -> Queue:
     other = Queue.from_state(queue.state())
     for row in queue.waiting():
         other.restore_waiting(*row)
+    for until, first, last, deliveries in queue.held:
+        other.hold(until, (first, last, deliveries))
     for one, two, special in queue.special:
         other.restore_special(one, two, special)
     for one, two, reason in queue.reasons:
@@ -220,7 +222,7 @@ def test_of_too_many_groups_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPa
     for position, name in enumerate(("g", "h", "i"), 1):
         queue.put(position, position, group(name))
         given(queue)
-    owners = queue.state()[-1]
+    owners = queue.state()[5]
     assert [name for name, *_ in owners] == ["h", "i"]
     queue.put(4, 4, group("g"))
     assert given(queue) == [(B, (4, 4, 1))]  # it was `a`'s, which has no room
@@ -353,13 +355,15 @@ class Walk:
         self.special: dict[int, Special] = {}
         self.count: dict[int, int] = {}  # of messages that are here: deliveries
         self.holder: dict[int, Taker] = {}  # of those that somebody has
+        self.until: dict[int, int] = {}  # of those that are held
         self.owner: dict[str, Taker] = {}  # by group
         self.consumers = 0
 
     def step(self) -> None:
         steps = (self.put, self.put, self.open, self.acknowledge, self.acknowledge)
         more = (self.give_back, self.leave, self.pass_time, self.claim, self.skip, self.restore)
-        self.draw.choice(steps + more)()
+        self.draw.choice((*steps, *more, self.fail))()
+        self.release()
         self.assign()
         self.check()
 
@@ -415,6 +419,22 @@ class Walk:
                 self.count[position] += 1
                 del self.holder[position]
 
+    def fail(self) -> None:
+        """What it could not handle is held for a while."""
+        if (taker := self.some_taker()) is not None:
+            until = self.stamp + self.draw.randrange(1, 8)
+            for span in self.queue.takers[taker].assigned.take(*self.some_of(taker)):
+                self.queue.hold(until, span)
+                for position in positions([span]):
+                    self.until[position] = until
+                    del self.holder[position]
+
+    def release(self) -> None:
+        self.queue.release(self.stamp)
+        self.until = {p: until for p, until in self.until.items() if until > self.stamp}
+        assert self.queue.next_release == min(self.until.values(), default=None)
+        assert self.queue.held_count == len(self.until)
+
     def leave(self) -> None:
         if (taker := self.some_taker()) is not None:
             leave(self.queue, taker)
@@ -442,7 +462,7 @@ class Walk:
 
     def is_free(self, position: int, taker: Taker) -> bool:
         name = self.special[position].group
-        owners = {group: tuple(owner) for group, *owner, _ in self.queue.state()[-1]}
+        owners = {group: tuple(owner) for group, *owner, _ in self.queue.state()[5]}
         return owners.get(name, taker) == taker
 
     def skip(self) -> None:
@@ -490,7 +510,7 @@ class Walk:
         self.holder.pop(position, None)
 
     def drop_expired(self) -> None:
-        for position in [p for p in self.count if p not in self.holder]:
+        for position in [p for p in self.count if p not in self.holder | self.until]:
             if 0 < self.special[position].expires <= self.stamp:
                 self.is_gone(position)
 
@@ -508,6 +528,9 @@ class Walk:
             idle = consumer.credit > 0 and taker in self.entitled()
             assert not (idle and (consumer.reserved or (queue.count and not consumer.selective)))
         assert held == self.holder
+        assert sorted(p for _, *one in queue.held for p in range(one[0], one[1] + 1)) == sorted(
+            self.until
+        )
         assert queue.count == len(waiting(queue))
         assert {p: s for one, two, s in queue.special for p in range(one, two + 1)} == {
             p: self.special[p] for p in self.count if self.special[p] != PLAIN
@@ -540,6 +563,7 @@ def test_the_walk_meets_everything() -> None:
             walk.step()
             met |= {"reserved" for c in walk.queue.takers.values() if c.reserved}
             met |= {"exclusive" for c in walk.queue.takers.values() if c.exclusive}
+            met |= {"held" for _ in walk.until}
             met |= {"again" for count in walk.count.values() if count > 2}
             met |= {"waits" for row in walk.queue.waiting() if row[3] != PRIORITY}
-    assert met == {"reserved", "exclusive", "again", "waits"}
+    assert met == {"reserved", "exclusive", "held", "again", "waits"}

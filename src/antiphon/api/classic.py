@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar, Unpack
 
 from antiphon._version import __version__
 from antiphon.api import arguments
@@ -43,6 +43,7 @@ from antiphon.api.message import (
 )
 from antiphon.api.modes import SessionMode
 from antiphon.api.properties import DELIVERY_COUNT
+from antiphon.api.redelivery import Redeliveries
 from antiphon.api.sync import Browser, Context, connect
 from antiphon.errors import IllegalStateError
 
@@ -246,9 +247,9 @@ class Session(Closing):
         self._deal_with(Topic)
         return self._context.create_topic(name)
 
-    def create_queue(self, name: str) -> Queue:
+    def create_queue(self, name: str, **redelivery: Unpack[Redeliveries]) -> Queue:
         self._deal_with(Queue)
-        return self._context.create_queue(name)
+        return self._context.create_queue(name, **redelivery)
 
     def create_temporary_topic(self) -> TemporaryTopic:
         self._deal_with(Topic)

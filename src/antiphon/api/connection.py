@@ -149,6 +149,10 @@ class Connection:
         self._gathering[receiver] = None
         self.do(Conversation.acks_wait)
 
+    def after(self, ms: int, what: Callable[[], object]) -> None:
+        """Have it called on the loop, later."""
+        self._call(lambda: self._loop.call_later(ms / 1000, what))
+
     # -- On the loop ----------------------------------------------------------------------------
 
     def _pump(self) -> None:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 PREFETCH_MAX = 1 << 20
 """What a server gives at most."""
 
+GROUP_ID = "JMSXGroupID"
+
 LISTENER_TURN = 64
 """Messages that a listener gets before the other listeners of its context have their turn."""
 
@@ -51,6 +53,8 @@ class BaseConsumer(ABC):
         self.durable = False
         self.inbox = inbox  # under the context's lock, but for what arrives
         self.standing = Standing()  # if the destination is a group
+        self.exclusive = False  # of a queue
+        self.redelivery = context.connection.conversation.redelivery
         self.closed = False
         self.finished = False  # loops end: closed, or removed from the group
         self.unusable = False  # finished, or nothing comes any more
@@ -136,6 +140,7 @@ class BaseConsumer(ABC):
         `value` that several are a member of one together."""
         if self.inbox.divided and request.value:
             self.inbox.deliveries_max = 0
+        self._comes_again_as(request)
         if request.data:
             admitted = admission(request.value, request.data)
             self.standing.enter(admitted)
@@ -143,6 +148,59 @@ class BaseConsumer(ABC):
             self._connection.relations.setdefault(self.destination.text, admitted.relation)
             if self._trace is not None:
                 self._trace.joined(self.destination.text, admitted.name, self.durable)
+
+    # -- Again ----------------------------------------------------------------------------------
+
+    def _comes_again_as(self, request: Request) -> None:
+        """What the servers know of redeliveries."""
+        self.redelivery = request.redelivery.over(self.redelivery)
+        if self.inbox.deliveries_max:
+            self.inbox.deliveries_max = self.redelivery.deliveries or 0
+        if request.wait_ms:  # what comes first has failed with the consumer before
+            with self._lock:
+                self._pause(request.wait_ms)
+
+    def _pause(self, ms: int) -> None:
+        """What keeps its order waits here: nothing is handed out meanwhile. Under the lock."""
+        if ms:
+            self.inbox.pauses += 1
+            self._connection.after(ms, self._go_on)
+
+    def _go_on(self) -> None:
+        """A wait is over."""
+        with self._lock:
+            self.inbox.pauses -= 1
+        self.stir()
+
+    def _failed(self, message: Message, reason: str) -> bool:
+        """It could not be handled. False: it does not come again. Under the lock."""
+        position, deliveries = message._key(), message.delivery_count
+        wait_ms = self.redelivery.wait_ms(deliveries)
+        if self.inbox.is_hopeless(deliveries) and not self.inbox.is_letter(position):
+            self.inbox.bury(position, reason)
+            self.report_now()
+            return False
+        if self._never_skips and deliveries >= (self.redelivery.deliveries or 0):
+            return False
+        if self._keeps_order(message):
+            self.inbox.redeliver(position)
+            self._pause(wait_ms)
+        else:
+            self.inbox.fail(position, wait_ms)
+            self._acknowledged()
+        return True
+
+    @property
+    def _never_skips(self) -> bool:
+        """It is a member of a group, or one of several that are one together."""
+        return not self.inbox.deliveries_max and self.destination.text != DEAD_LETTERS
+
+    def _keeps_order(self, message: Message) -> bool:
+        """What comes after this one waits for it, too."""
+        holds = self._connection.conversation.holds
+        return (
+            not (holds and self.inbox.divided) or self.exclusive or GROUP_ID in message.properties
+        )
 
     # -- Handing out ----------------------------------------------------------------------------
 
@@ -300,11 +358,21 @@ class BaseConsumer(ABC):
             if self.inbox.acknowledge(position):
                 self._acknowledged()
 
-    def leave_loop_of(self, caller: object) -> None:
-        """A `with` block ends without an exception. A loop that somebody else is in goes on."""
+    def leave_loop_of(self, caller: object, failed: bool) -> None:
+        """A `with` block ends; `failed`: with an exception, and the message of the loop goes back.
+        A loop that somebody else is in goes on."""
         self.call_in()
-        if self._looper == caller:
+        if self._looper != caller:
+            return
+        if not failed:
             self._leave_loop()
+        elif self._looped is not None:
+            position, self._looped = self._looped, None
+            deliveries = self.inbox.deliveries(position)
+            if self.inbox.is_hopeless(deliveries) and not self.inbox.is_letter(position):
+                self.inbox.bury(position, f"delivered {deliveries} times, and not acknowledged")
+            else:
+                self.inbox.will_wait(position, self.redelivery.wait_ms(deliveries))
 
     def _acknowledged(self) -> None:
         """Something was, and nobody waits until that is certain."""
@@ -325,10 +393,12 @@ class BaseConsumer(ABC):
             self._gathering = True
             self._connection.acks_wait(self)
 
-    def recover(self) -> None:
+    def recover(self, waits: bool) -> None:
         self.call_in()
         self._looped = None
-        self.inbox.recover()
+        deliveries = self.inbox.recover()
+        if waits and deliveries:
+            self._pause(self.redelivery.wait_ms(deliveries))
         if self.inbox.has_dead:
             self.report_now()
 
@@ -405,8 +475,7 @@ class BaseConsumer(ABC):
 
     def handled(self, message: Message, error: BaseException | None) -> None:
         """The listener has returned, or raised."""
-        limit = self._connection.conversation.deliveries_max
-        again = message.delivery_count < limit
+        again = False
         with self._lock:
             self._running = None
             if not self._automatic:
@@ -416,13 +485,10 @@ class BaseConsumer(ABC):
                     self._acknowledged()
             elif self.closed:
                 self._context.give_back([self])
-            elif again:
-                self.inbox.redeliver(message._key())
-            elif self.inbox.deliveries_max:
-                self.inbox.bury(message._key(), f"its listener raised {error!r}")
-                self.report_now()
+            else:
+                again = self._failed(message, f"its listener raised {error!r}")
         if error is not None:
-            self._complain(message, error, again and self._automatic)
+            self._complain(message, error, again)
         self._context.rest()
 
     def _complain(self, message: Message, error: BaseException, again: bool) -> None:
@@ -438,7 +504,7 @@ class BaseConsumer(ABC):
         fate = (
             f"The member {self.standing.name!r} has stopped: it would differ from the others"
             if stops
-            else f"It went to the dead letters, {DEAD_LETTERS}"
+            else f"It went to the dead letters, {self.redelivery.dead_letters}"
             if self._automatic and self.inbox.deliveries_max
             else "The message is left unacknowledged"
         )
@@ -486,10 +552,9 @@ class BaseConsumer(ABC):
         """The `with` block ends; `failed`: with an exception."""
         with self._lock:
             self.call_in()
+            self.leave_loop_of(self._context.caller(), failed)
             if failed:
-                self._looped = None  # so it goes back
-            else:
-                self.leave_loop_of(self._context.caller())
+                self._looped = None  # whoever's loop it was: it goes back
         yield from self.closing()
 
     def shut(self) -> None:

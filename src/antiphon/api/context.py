@@ -10,7 +10,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from types import EllipsisType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, Unpack
 
 from antiphon.api import arguments
 from antiphon.api.connecting import look_up
@@ -44,6 +44,7 @@ from antiphon.api.message import (
     TextMessage,
 )
 from antiphon.api.modes import SessionMode
+from antiphon.api.redelivery import Redeliveries, said
 from antiphon.api.standing import Standing
 from antiphon.api.state import StateProvider
 from antiphon.api.waiting import Deadline, Pause, Script, ring
@@ -57,6 +58,7 @@ from antiphon.errors import (
 )
 from antiphon.formats import client_wire as cw
 from antiphon.formats.destination import DEAD_LETTERS
+from antiphon.formats.redelivery import Redelivery
 
 PREFETCH_TOPIC, PREFETCH_QUEUE = 65_536, 1000
 """Messages that a consumer has here and has not acknowledged: enough to keep it busy while the next
@@ -140,8 +142,11 @@ class BaseContext(ABC):
     def create_topic(self, name: str) -> Topic:
         return Topic(name)
 
-    def create_queue(self, name: str) -> Queue:
-        return Queue(name)
+    def create_queue(self, name: str, **redelivery: Unpack[Redeliveries]) -> Queue:
+        """What is said of redeliveries counts from when a consumer of this queue is opened, as long
+        as there are consumers or messages. What is left out is as others have said, or the default;
+        who says something else is refused (`create_consumer` raises `IllegalStateError`)."""
+        return Queue(name, said(name, **redelivery))
 
     def create_message(self) -> Message:
         return Message()
@@ -244,7 +249,7 @@ class BaseContext(ABC):
         if exclusive and not isinstance(destination, Queue):
             raise IllegalStateError("exclusive is for queues: of a topic everybody gets everything")
         consumer = self._new_consumer(kind, destination, prefetch, divided)
-        consumer.durable = bool(durable)
+        consumer.durable, consumer.exclusive = bool(durable), exclusive
         asked = cw.OpenConsumer(
             consumer.inbox.consumer,
             destination.text,
@@ -255,6 +260,7 @@ class BaseContext(ABC):
             "spill" if slow is None else slow,
             shared,
             exclusive=exclusive,
+            redelivery=asked_of(destination),
         )
         yield from self._granting(consumer, lambda c: c.open_consumer(asked))
         return consumer
@@ -323,7 +329,7 @@ class BaseContext(ABC):
             number = self.connection.conversation.next_consumer()
         inbox = Inbox(number, divided, prefetch, now_ms)
         if destination.text != DEAD_LETTERS:
-            inbox.deliveries_max = self.connection.conversation.deliveries_max
+            inbox.deliveries_max = self.connection.conversation.redelivery.deliveries or 0
         consumer = kind(self, destination, inbox)
         with self.lock:
             self.check()
@@ -459,12 +465,13 @@ class BaseContext(ABC):
         self.check()
         if self.transaction is not None:
             raise IllegalStateError("a transacted context is rolled back, not recovered")
-        yield from self._starting_over()
+        yield from self._starting_over(waits=False)
 
-    def _starting_over(self) -> Script[None]:
+    def _starting_over(self, waits: bool) -> Script[None]:
+        """`waits`: what this context had could not be handled, and comes again after a wait."""
         with self.lock:
             for consumer in self._consumers:
-                consumer.recover()
+                consumer.recover(waits)
             request = self.give_back(self._gone)
         for consumer in list(self._consumers):
             consumer.stir()
@@ -509,7 +516,7 @@ class BaseContext(ABC):
                 for consumer, remembered in before:
                     consumer.inbox.restore(remembered)
             if not self.unusable:
-                yield from self._starting_over()
+                yield from self._starting_over(waits=True)
             raise
         if fresh:
             transaction.committed.settle()
@@ -520,7 +527,7 @@ class BaseContext(ABC):
         transaction = self._take_transaction()
         if transaction:
             self.connection.do(lambda c: None if c.over else c.discard(transaction))
-        yield from self._starting_over()
+        yield from self._starting_over(waits=True)
 
     def staging(self) -> Script[str]:
         """Until what was sent is kept by the servers."""
@@ -621,11 +628,11 @@ class BaseContext(ABC):
 
     def leaving(self, failed: bool) -> Script[None]:
         """The `with` block ends; `failed`: with an exception."""
-        if not failed and not self.unusable:
+        if not self.unusable:
             for context in self._family() if self._owner else [self]:
                 with context.lock:
                     for consumer in context._consumers:
-                        consumer.leave_loop_of(self.caller())
+                        consumer.leave_loop_of(self.caller(), failed)
         yield from self.closing()
 
     def _not_inside_listener(self, what: str) -> None:
@@ -746,6 +753,13 @@ def check_consumable(destination: Destination, selector: str | None) -> None:
         from antiphon.core.selectors import parse
 
         parse(selector)
+
+
+def asked_of(destination: Destination) -> Redelivery | None:
+    """What its name says of redeliveries, if it is a queue's; None: nothing."""
+    if not isinstance(destination, Queue) or destination.redelivery == Redelivery():
+        return None
+    return destination.redelivery
 
 
 def check_subscription_name(name: str) -> None:

@@ -54,6 +54,7 @@ from antiphon.formats import client_wire as cw
 from antiphon.formats.columns import Columns, Outgoing
 from antiphon.formats.destination import is_queue
 from antiphon.formats.pack import SPECIAL
+from antiphon.formats.redelivery import DEFAULT, Redelivery
 from antiphon.formats.wire import Body
 
 LEASE_MS = 30_000
@@ -97,7 +98,16 @@ class State(Enum):
 class Request(Ticket):
     """A control request. Its value and data are those of the server's `Result`."""
 
-    __slots__ = ("after_ack", "body", "data", "number", "sent", "transaction")
+    __slots__ = (
+        "after_ack",
+        "body",
+        "data",
+        "number",
+        "redelivery",
+        "sent",
+        "transaction",
+        "wait_ms",
+    )
 
     def __init__(self, body: cw.Body, number: int, after_ack: int) -> None:
         super().__init__()
@@ -107,6 +117,8 @@ class Request(Ticket):
         self.transaction: Transaction | None = None  # not before all of it has left
         self.sent = False
         self.data = b""
+        self.redelivery = Redelivery()  # what its queue was asked for with
+        self.wait_ms = 0  # before the consumer that was asked for hands anything out
 
     @property
     def may_leave(self) -> bool:
@@ -154,7 +166,8 @@ class Conversation:
         self.idles = False
         """Messages that are sent now could leave: `flush` is worth while."""
 
-        self.deliveries_max = 0
+        self.redelivery = DEFAULT  # as this server has it
+        self.holds = False  # it knows what to do with `FAILED` messages
         """A message that was delivered so often is given up; the servers say so."""
 
         self._named: dict[str, Request] = {}  # openings of named producers
@@ -373,6 +386,9 @@ class Conversation:
             raise self.problem("unknown")
         self._ack_number += 1
         ack = Acknowledgement(self._ack_number, tuple(rows), patient)
+        for row in ack.rows:
+            if row.kind == cw.FAILED and (receipts := self._receipts.get(row.consumer)):
+                receipts.failed(row.first, row.last, row.deliveries)
         self._acks.append(ack)
         self._acks_to_send.append(ack)
         return ack
@@ -565,7 +581,9 @@ class Conversation:
         self._states.attached(now_ms)
         self._heartbeat_ms = m.heartbeat_ms
         self._outbox.pack_max = min(cw.PACK_MAX, m.pack_max)
-        self.deliveries_max = m.deliveries_max
+        self.holds = m.redelivery is not None
+        default = msgspec.structs.replace(DEFAULT, deliveries=m.deliveries_max)
+        self.redelivery = (m.redelivery or Redelivery()).over(default)
         for refused in m.refused:
             self._on_not_published(refused, now_ms)
         for producer, sequence in m.published:
@@ -601,6 +619,7 @@ class Conversation:
             request.settle(error_of(m.code, m.text))
         else:
             request.data = m.data
+            request.redelivery, request.wait_ms = m.redelivery or Redelivery(), m.wait
             request.settle(value=m.value)
         self._requested(request)
         self._events.append(Settled(request))
@@ -641,7 +660,7 @@ class Conversation:
         for row in rows:
             receipts = self._receipts.get(row.consumer)
             if receipts is not None:
-                receipts.acknowledged(row.first, row.last)
+                receipts.acknowledged(row)
 
     def _on_deliver(self, m: cw.Deliver, now_ms: int) -> None:
         receipts = self._receipts.get(m.consumer)
@@ -653,7 +672,8 @@ class Conversation:
         columns.stamp, columns.reason = m.stamp, m.reason
         if m.position <= 0 or m.deliveries <= 0:
             raise FormatError(f"a message at position {m.position}, delivery {m.deliveries}")
-        for first, last in receipts.new(m.position, m.position + columns.count - 1):
+        end = m.position + columns.count
+        for first, last in receipts.new(m.position, end - 1, m.deliveries):
             at, end = first - m.position, last + 1 - m.position
             slice_ = Slice(columns, m.position, at, end, m.deliveries)
             self._events.append(Arrived(m.consumer, slice_))

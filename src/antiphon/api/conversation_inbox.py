@@ -32,9 +32,11 @@ from collections.abc import Callable, Container, Iterator
 from itertools import groupby
 from typing import Any
 
+import msgspec
+
 from antiphon.api.conversation_events import Notice, PerishableColumns, key
 from antiphon.errors import FormatError
-from antiphon.formats.client_wire import DEAD, STATE, AckRow, GroupEvent, Kept
+from antiphon.formats.client_wire import DEAD, FAILED, STATE, AckRow, GroupEvent, Kept
 from antiphon.formats.columns import PRIORITY, Columns, decode_extra
 from antiphon.formats.pack import SPECIAL
 
@@ -123,12 +125,14 @@ class Inbox:
         self._told = 0  # and up to which `take_rows` has told
         self.relation = ""  # of a group: the last one that was passed, as JSON
         self.request: GroupEvent | None = None  # for this member's state; messages wait for it
-        self._waits = False  # for a state
+        self._lacks_state = False  # which a member that joins has to have first
         self._state = 0  # which is here, by the event with which it was asked for
         self._state_seen = False  # the application has asked for more since then
         self._state_done = False  # and has acknowledged something since then
         self.deliveries_max = 0  # a message that was handed out so often is given up; 0: none is
-        self._dead: list[AckRow] = []  # those that were
+        self._dead: list[AckRow] = []  # those that were, and those that failed
+        self._waits: dict[int, int] = {}  # by position: ms for which what failed is to wait
+        self.pauses = 0  # nothing is handed out while there are some
         self._clock = clock
         self._perishes = False  # there were messages that may expire
         self.expired = False  # some did, and count as acknowledged: for who asks, and clears it
@@ -216,7 +220,7 @@ class Inbox:
 
     def _may_hand_out(self) -> bool:
         """Whether the first of those that wait is next. To be asked when it is wanted."""
-        if self._waits:
+        if self._lacks_state or self.pauses:
             return False
         if self._state:
             self._state_seen = True
@@ -255,11 +259,11 @@ class Inbox:
 
     def wait_for_state(self) -> None:
         """A member that has joined has no state yet."""
-        self._waits = True
+        self._lacks_state = True
 
     def state_is_known(self, serial: int = 0) -> None:
         """It is here, asked for with this event; or there is none."""
-        self._waits = False
+        self._lacks_state = False
         self._state = serial
 
     def pass_request(self, serial: int) -> None:
@@ -387,8 +391,9 @@ class Inbox:
 
     # -- Again ----------------------------------------------------------------------------------
 
-    def recover(self) -> None:
-        """Whatever is open is handed out again, before all others."""
+    def recover(self) -> int:
+        """Whatever is open is handed out again, before all others. Returns how often that was
+        delivered, at most; 0: there is nothing."""
         slices, self._open = self._open, []
         self.request = None  # it is no longer the next
         for slice_ in reversed(slices):
@@ -396,6 +401,7 @@ class Inbox:
                 self._give_up(slice_, f"delivered {slice_.deliveries} times, and not acknowledged")
             else:
                 self.ready.appendleft(_again(slice_))
+        return max((s.deliveries for s in slices if not self.is_hopeless(s.deliveries)), default=0)
 
     def redeliver(self, position: int) -> None:
         """This one message is handed out again, next."""
@@ -403,6 +409,41 @@ class Inbox:
         if slice_ is not None:
             self.request = None
             self.ready.appendleft(_again(slice_))
+
+    def fail(self, position: int, wait_ms: int) -> None:
+        """This one message of a queue could not be handled. It goes back, and comes again after
+        the wait, to whomever."""
+        slice_ = self._remove(position)
+        if slice_ is None:
+            return
+        self._count += 1
+        deliveries = slice_.deliveries
+        row = AckRow(
+            self.consumer, position, position, kind=FAILED, deliveries=deliveries, wait=wait_ms
+        )
+        last = self._dead[-1] if self._dead else None
+        if last is not None and last.last + 1 == position:
+            joined = msgspec.structs.replace(row, first=last.first)
+            if joined == msgspec.structs.replace(last, last=position):
+                self._dead[-1] = joined
+                return
+        self._dead.append(row)
+
+    def deliveries(self, position: int) -> int:
+        """Of what is open; 0: it is not."""
+        return next((s.deliveries for s in self._open if s.first <= position <= s.last), 0)
+
+    def is_letter(self, position: int) -> bool:
+        """Of what is open: it is a dead letter, which stays one."""
+        return any(
+            isinstance(slice_.columns, Columns) and bool(slice_.columns.reason)
+            for slice_ in self._open
+            if slice_.at <= position - slice_.start < slice_.end
+        )
+
+    def will_wait(self, position: int, wait_ms: int) -> None:
+        """Handling this one, which is open, has failed: when it goes back, it is to wait."""
+        self._waits[position] = wait_ms
 
     def is_hopeless(self, deliveries: int) -> bool:
         return 0 < self.deliveries_max <= deliveries
@@ -459,9 +500,11 @@ class Inbox:
         return back
 
     def kept(self) -> list[Kept]:
-        return [
-            Kept(self.consumer, s.first, s.last, s.deliveries) for s in self._open if s.first > 0
-        ]
+        slices = [s for s in self._open if s.first > 0]
+        kept = [Kept(self.consumer, s.first, s.last, s.deliveries) for s in slices]
+        for position, wait in self._waits.items():
+            kept = [part for k in kept for part in _waiting(k, position, wait)]
+        return kept
 
     def give_up(self, but: Container[int] = ()) -> list[Kept]:
         """What is open goes back, but for messages that are still being handled."""
@@ -486,6 +529,15 @@ def _priority(columns: Columns | Notice, i: int) -> int:
         return decode_extra(columns.extra(i)).priority if isinstance(columns, Columns) else PRIORITY
     except FormatError:
         return PRIORITY
+
+
+def _waiting(k: Kept, position: int, wait: int) -> list[Kept]:
+    """The same, of which this message is to wait."""
+    if not k.first <= position <= k.last:
+        return [k]
+    parts = [(k.first, position - 1, k.wait), (position, position, wait)]
+    parts.append((position + 1, k.last, k.wait))
+    return [Kept(k.consumer, one, two, k.deliveries, ms) for one, two, ms in parts if one <= two]
 
 
 def _again(slice_: Slice) -> Slice:

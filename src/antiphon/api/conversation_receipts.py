@@ -3,14 +3,16 @@ connection a server can be told where to go on (`client_wire.Seen`).
 
 A topic's messages arrive in the order of their positions, and one number says what is here; so do
 the events of a group. Those of a queue come in any order; what is held is what arrived and is not
-known to be acknowledged.
+known to be acknowledged. What has failed may come again before the answer to that: a server is not
+told that it is held, and another delivery of it is known by its count.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 
-from antiphon.formats.client_wire import Seen
+from antiphon.formats.client_wire import FAILED, AckRow, Seen
 
 Range = tuple[int, int]
 
@@ -18,8 +20,8 @@ Range = tuple[int, int]
 class Ranges:
     """Sorted, disjoint ranges of positions."""
 
-    def __init__(self) -> None:
-        self._ranges: list[Range] = []
+    def __init__(self, ranges: Iterable[Range] = ()) -> None:
+        self._ranges = list(ranges)
 
     def as_tuple(self) -> tuple[Range, ...]:
         return tuple(self._ranges)
@@ -78,13 +80,16 @@ class TopicReceipts:
         self._event = max(self._event, serial)
         return is_new
 
-    def new(self, first: int, last: int) -> list[Range]:
+    def new(self, first: int, last: int, deliveries: int) -> list[Range]:
         """What of these messages was not here; from now on it is."""
         first = max(first, self._position + 1)
         self._position = max(self._position, last)
         return [(first, last)] if first <= last else []
 
-    def acknowledged(self, first: int, last: int) -> None:
+    def failed(self, first: int, last: int, deliveries: int) -> None:
+        pass  # only a queue's
+
+    def acknowledged(self, row: AckRow) -> None:
         pass  # what was here once does not come again
 
     def seen(self) -> Seen:
@@ -95,17 +100,38 @@ class QueueReceipts:
     def __init__(self, consumer: int) -> None:
         self._consumer = consumer
         self._held = Ranges()
+        self._failed: dict[int, int] = {}  # of what is held -> which delivery it was
 
-    def new(self, first: int, last: int) -> list[Range]:
+    def new(self, first: int, last: int, deliveries: int) -> list[Range]:
+        if self._failed and deliveries > 1:
+            for position in range(first, last + 1):
+                if self._failed.get(position, deliveries) < deliveries:
+                    self._let_go(position)
         found = self._held.missing(first, last)
         self._held.add(first, last)
         return found
 
-    def acknowledged(self, first: int, last: int) -> None:
-        self._held.remove(first, last)
+    def failed(self, first: int, last: int, deliveries: int) -> None:
+        """The servers are told so."""
+        self._failed.update((position, deliveries) for position in range(first, last + 1))
+
+    def acknowledged(self, row: AckRow) -> None:
+        if row.kind != FAILED:
+            self._held.remove(row.first, row.last)
+            return
+        for position in range(row.first, row.last + 1):
+            if self._failed.get(position) == row.deliveries:  # it has not come again meanwhile
+                self._let_go(position)
+
+    def _let_go(self, position: int) -> None:
+        del self._failed[position]
+        self._held.remove(position, position)
 
     def seen(self) -> Seen:
-        return Seen(self._consumer, 0, self._held.as_tuple())
+        held = Ranges(self._held.as_tuple())
+        for position in self._failed:
+            held.remove(position, position)
+        return Seen(self._consumer, 0, held.as_tuple())
 
 
 Receipts = TopicReceipts | QueueReceipts

@@ -11,6 +11,9 @@ from typing import Any, ClassVar, Protocol
 
 from antiphon.errors import IllegalStateError, InvalidDestinationError
 from antiphon.formats import destination as names
+from antiphon.formats.redelivery import Redelivery
+
+NOTHING_SAID = Redelivery()
 
 
 class Owner(Protocol):
@@ -22,7 +25,7 @@ class Owner(Protocol):
 class Destination:
     """Somewhere to send to: a `Topic` or a `Queue`."""
 
-    __slots__ = ("name", "text")
+    __slots__ = ("name", "redelivery", "text")  # of a queue; a class with two bases can have none
     KIND: ClassVar[str] = ""
     name: str
     text: str
@@ -62,7 +65,7 @@ class Destination:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
-    def __reduce__(self) -> tuple[type[Destination], tuple[str]]:
+    def __reduce__(self) -> tuple[type[Destination], tuple[Any, ...]]:
         return type(self), (self.name,)
 
 
@@ -80,10 +83,20 @@ class Group(Topic):
 
 
 class Queue(Destination):
-    """Every message goes to one of the consumers."""
+    """Every message goes to one of the consumers. It may say how messages come again that could not
+    be handled; that counts from when a consumer of it is opened."""
 
     __slots__ = ()
     KIND = names.QUEUE
+    redelivery: Redelivery
+
+    def __init__(self, name: str, redelivery: Redelivery = NOTHING_SAID) -> None:
+        super().__init__(name)
+        object.__setattr__(self, "redelivery", redelivery)
+
+    def __reduce__(self) -> tuple[type[Destination], tuple[Any, ...]]:
+        said = () if self.redelivery == NOTHING_SAID else (self.redelivery,)
+        return type(self), (self.name, *said)
 
 
 class Temporary(Destination):

@@ -6,6 +6,7 @@ in plain JMS (thesis, tables 4.2 and 6.5); `producing.py` knows them by these.
 
 from __future__ import annotations
 
+from functools import partial
 from types import EllipsisType
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -253,7 +254,7 @@ class BaseMember(BaseConsumer):
 
     def worked(self, item: Item, message: Message, error: BaseException | None) -> None:
         """The listener has returned, or raised, on one of the crew."""
-        limit = self._connection.conversation.deliveries_max
+        limit = self.redelivery.deliveries or 0
         again = error is not None and message.delivery_count < limit
         with self._lock:
             del self._jobs[message._key()]
@@ -264,7 +265,8 @@ class BaseMember(BaseConsumer):
             elif self.closed:
                 self._context.give_back([self])
             elif again:
-                self._schedule_of.again(item)
+                wait_ms = self.redelivery.wait_ms(message.delivery_count)
+                self._connection.after(wait_ms, partial(self._once_more, item))
         if error is not None:
             self._complain(message, error, again)
         self._context.rested()
@@ -272,10 +274,16 @@ class BaseMember(BaseConsumer):
         if self.must_provide:
             self._schedule()
 
-    def recover(self) -> None:
+    def _once_more(self, item: Item) -> None:
+        """The wait of what was handled in vain is over; what conflicts with it has waited, too."""
+        with self._lock:
+            self._schedule_of.again(item)
+        self._begin_jobs()
+
+    def recover(self, waits: bool) -> None:
         """With workers there is nothing that the application has, but what it is handling."""
         if self._workers == 1:
-            super().recover()
+            super().recover(waits)
 
     def going(self, give_back: bool) -> Script[None]:
         with self._lock:

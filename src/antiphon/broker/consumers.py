@@ -5,8 +5,10 @@ A closed consumer stays known while something that its application saw may yet b
 
 from __future__ import annotations
 
+import msgspec
+
 from antiphon.broker import events as ev
-from antiphon.broker import groups, shared_members
+from antiphon.broker import groups, redelivery, shared_members
 from antiphon.broker.queues import Queue, QueueConsumer, Taker
 from antiphon.broker.sessions import Consumer, Session
 from antiphon.broker.spans import Span, Spans
@@ -20,8 +22,7 @@ from antiphon.errors import (
 )
 from antiphon.formats import client_wire as cw
 from antiphon.formats import destination as names
-
-DELIVERIES_MAX = 1 << 31
+from antiphon.formats.redelivery import DELIVERIES_MAX
 
 PREFETCH_MAX = 1 << 20
 
@@ -107,7 +108,10 @@ def leave(b: State, session: Session, m: cw.Leave) -> int:
 def _open_queue_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int:
     if m.durable or m.shared:
         raise InvalidDestinationError(f"{m.destination!r} is a queue: it needs no subscription")
-    _consume(b, session, m, b.queue(m.destination))
+    wanted = redelivery.agreed(b, m)
+    queue = b.queue(m.destination)
+    _consume(b, session, m, queue)
+    queue.redelivery = wanted
     return 0
 
 
@@ -271,6 +275,8 @@ def close_consumer(b: State, session: Session, m: cw.CloseConsumer) -> int:
 def shut(b: State, session: Session, consumer: Consumer, kept: list[cw.Kept]) -> None:
     """Nothing more is for this consumer; what it has not seen goes back as it was."""
     subscription = b.subscription(consumer)
+    if subscription is not None:
+        redelivery.postpone(b, subscription, kept)
     if consumer.destination in b.groups:
         groups.closed(b, session, consumer, list(_valid(b, kept)))
         return
@@ -338,8 +344,8 @@ def acknowledge(b: State, session: Session, row: cw.AckRow) -> None:
     key = (session.number, consumer.number)
     if subscription is not None and subscription.consumer not in (None, key):
         return  # somebody else is served from this cursor now
-    if row.kind == cw.DEAD and not buries(b, consumer):
-        _give_back(b, session, consumer, cw.Kept(row.consumer, row.first, row.last, 1))
+    if row.kind == cw.FAILED or (row.kind == cw.DEAD and not buries(b, consumer, row.first)):
+        _fail(b, session, consumer, row)
         return
     if row.kind == cw.DEAD:
         _bury(b, consumer, subscription, row)
@@ -381,16 +387,29 @@ def _acknowledge_queue(b: State, queue: Queue, taker: Taker, row: cw.AckRow) -> 
         b.assign(queue)
 
 
-def buries(b: State, consumer: Consumer) -> bool:
-    """What this consumer cannot handle goes to the dead letters, unless it comes from there. A
-    member of a group skips nothing, nor do those who are one together."""
+def _fail(b: State, session: Session, consumer: Consumer, row: cw.AckRow) -> None:
+    """It could not handle these, and they come again. The row may be in the log twice: what was
+    delivered again since then is not meant."""
+    k = cw.Kept(row.consumer, row.first, row.last, row.deliveries, row.wait)
+    for first, last, deliveries in b.assigned(consumer):
+        first, last = max(first, k.first), min(last, k.last)
+        if first <= last and deliveries <= (k.deliveries or DELIVERIES_MAX):
+            _give_back(b, session, consumer, msgspec.structs.replace(k, first=first, last=last))
+
+
+def buries(b: State, consumer: Consumer, position: int) -> bool:
+    """What this consumer cannot handle goes to the dead letters, unless it is one of them. A member
+    of a group skips nothing, nor do those who are one together."""
     queue = b.queues.get(consumer.destination)
+    if queue is not None and queue.reasons.of(position) is not None:
+        return False
     source = queue.pattern if queue is not None and queue.pattern else consumer.destination
     return source != names.DEAD_LETTERS and source not in b.groups
 
 
 def _bury(b: State, consumer: Consumer, subscription: Subscription | None, row: cw.AckRow) -> None:
     """Only what it has not acknowledged, and the journal has."""
+    queue = None
     if subscription is None:
         queue = b.queues.get(consumer.destination)
         taker = queue.takers.get((consumer.session, consumer.number)) if queue else None
@@ -399,7 +418,7 @@ def _bury(b: State, consumer: Consumer, subscription: Subscription | None, row: 
         upto = min(row.last, b.topics.last_for(subscription))
         spans = subscription.runs(row.first, upto, 0) if row.first else []
     if spans:
-        dead = b.queue(names.DEAD_LETTERS)
+        dead = b.queue(redelivery.dead_letters(queue))
         dead.put_dead(spans, row.reason[:REASON_MAX])
         b.assign(dead)
 
@@ -419,7 +438,7 @@ def _give_back(b: State, session: Session, consumer: Consumer, k: cw.Kept) -> No
     elif (queue := b.queues.get(consumer.destination)) is not None:
         taker = queue.takers.get((session.number, consumer.number))
         if taker is not None:
-            queue.give_back(_counted(k, taker.assigned))
+            redelivery.hold(b, queue, _counted(k, taker.assigned), k.wait)
             b.assign(queue)
     _drop_if_done(b, session, consumer)
 

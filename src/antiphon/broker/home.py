@@ -326,6 +326,7 @@ class Home:
                 self.settings.heartbeat_ms,
                 cw.PACK_MAX,
                 self.settings.deliveries_max,
+                self.settings.redelivery,
             ),
         )
         self.dispatcher.open(served.session, served.link.number, seen)
@@ -464,7 +465,7 @@ class Home:
         for row in m.rows:
             if not 0 <= row.first <= row.last:
                 raise FormatError(f"{row} is no range of positions")
-            if row.kind not in (cw.ACK, cw.DEAD):
+            if row.kind in (cw.CLAIM, cw.SKIP):
                 raise FormatError("only servers choose messages for a consumer")
         self._add_own_rows(link.heard_ms)
         # All of them are handed on, whatever the first ones say.

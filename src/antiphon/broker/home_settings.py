@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from antiphon.formats.redelivery import Redelivery
+
 
 class HomeSettings(msgspec.Struct, frozen=True):
     heartbeat_ms: int = 3000
@@ -28,3 +30,6 @@ class HomeSettings(msgspec.Struct, frozen=True):
 
     deliveries_max: int = 10
     """After so many deliveries in vain a message goes to the dead letters."""
+
+    redelivery: Redelivery = Redelivery()
+    """When it comes again before that, unless its queue was asked for with something else."""

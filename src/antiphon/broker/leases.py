@@ -11,7 +11,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
-from antiphon.broker import consumers, groups, local_contexts, shared_members, transactions
+from antiphon.broker import (
+    consumers,
+    groups,
+    local_contexts,
+    redelivery,
+    shared_members,
+    transactions,
+)
 from antiphon.broker import events as ev
 from antiphon.broker.sessions import Life, Serving, Session
 from antiphon.broker.state import (
@@ -19,6 +26,7 @@ from antiphon.broker.state import (
     EXPIRY,
     GRACE_MS,
     GROUP,
+    HELD,
     LOCAL,
     PRODUCER,
     SERVING,
@@ -231,6 +239,7 @@ _EXPIRE: dict[int, Callable[[State, int | str], None]] = {
     GROUP: lambda b, key: groups.due(b, str(key)),
     EXPIRY: _expire_messages,
     DELAYED: lambda b, index: transactions.due(b, int(index)),
+    HELD: lambda b, name: redelivery.due(b, str(name)),
     STAGED: lambda b, handle: transactions.expire(b, str(handle)),
     PRODUCER: _expire_producer,
 }
@@ -247,6 +256,7 @@ def _close_consumers(b: State, session: Session, kept: tuple[cw.Kept, ...]) -> N
     for consumer in list(session.consumers.values()):
         if not consumer.closed:
             consumers.shut(b, session, consumer, [k for k in kept if k.consumer == consumer.number])
+    consumers.return_kept(b, session, cw.Return(tuple(k for k in kept if k.wait)))
     for consumer in list(session.consumers.values()):
         consumers.let_go(b, session, consumer)
 

@@ -134,8 +134,9 @@ class QueueReading:
         reason, upto = _reason(queue, first, upto)
         if queue is not None and queue.special:
             upto = min(upto, queue.special.run(first)[1] or upto)
-        hopeless = deliveries > self._deliveries_max and not reader.buried
-        if hopeless and buries(self._broker, reader.consumer):
+        limit = queue.redelivery.deliveries if queue is not None else None
+        hopeless = deliveries > (limit or self._deliveries_max) and not reader.buried
+        if hopeless and buries(self._broker, reader.consumer, first):
             upto = first
             self._bury(reader, first, deliveries)
         elif queue is not None and self._has_expired(queue, first):

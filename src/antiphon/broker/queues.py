@@ -11,6 +11,9 @@ is dropped. An exclusive consumer gets everything while it is open. One with a s
 its server claims for it (`claim`), for only servers look into messages; it has no groups, since
 nobody here knows which of their messages it wants, but leaves those alone that another one has.
 
+What could not be handled is *held*: nobody gets it until its time has come (`redelivery.py`), and
+then it waits as what came back does.
+
 A shared subscription is a queue too, filled by a topic (`pattern`).
 """
 
@@ -26,6 +29,7 @@ import msgspec
 
 from antiphon.broker.spans import Range, Ranges, Span, Spans
 from antiphon.formats.columns import PRIORITY
+from antiphon.formats.redelivery import Redelivery
 
 Taker = tuple[int, int]  # session and consumer
 
@@ -144,6 +148,8 @@ class Queue:
         self.pattern = ""
         self.selector = ""
         self.durable = False
+        self.redelivery = Redelivery()  # what its consumers have asked for
+        self.held: list[tuple[int, int, int, int]] = []  # a heap: until when, and a span
         self.special: Ranges[Special] = Ranges()  # of messages that are not plain
         self.reasons: Ranges[str] = Ranges()  # of dead letters
         self._plain = Lane()
@@ -155,11 +161,11 @@ class Queue:
 
     @property
     def idle(self) -> bool:
-        return not (self.takers or self.count or self.durable)
+        return not (self.takers or self.count or self.held or self.durable)
 
     @property
     def count(self) -> int:
-        """Of messages that nobody has."""
+        """Of messages that somebody may have, and nobody has."""
         return sum(lane.count for lane in self._lanes.values())
 
     def _lane(self, priority: int) -> Lane:
@@ -203,6 +209,24 @@ class Queue:
             self.returned += 1
             for one, two, special in self._runs(first, last):
                 self._wait(one, two, deliveries, special)
+
+    def hold(self, until: int, span: Span) -> None:
+        """Nobody gets these before this stamp."""
+        heapq.heappush(self.held, (until, *span))
+
+    def release(self, stamp: int) -> None:
+        """What was held until now waits for a consumer again."""
+        while self.held and self.held[0][0] <= stamp:
+            _, *span = heapq.heappop(self.held)
+            self.give_back([(span[0], span[1], span[2])])
+
+    @property
+    def held_count(self) -> int:
+        return sum(last - first + 1 for _, first, last, _ in self.held)
+
+    @property
+    def next_release(self) -> int | None:
+        return self.held[0][0] if self.held else None
 
     def _runs(self, first: int, last: int) -> Iterator[tuple[int, int, Special]]:
         """This range, in parts of which the same is true."""
@@ -384,6 +408,7 @@ class Queue:
         for consumer in self.takers.values():
             yield from consumer.assigned
             yield from consumer.reserved
+        yield from ((first, last, deliveries) for _, first, last, deliveries in self.held)
 
     def live(self) -> Iterator[Range]:
         return ((first, last) for first, last, _ in self.spans())
@@ -407,7 +432,7 @@ class Queue:
         self._note_expiry(first, last, special)
 
     def state(self) -> tuple[Any, ...]:
-        """Without what waits and what is special about it, which may be long."""
+        """Without what waits or is held and what is special about it, which may be long."""
         takers = [
             (
                 *taker,
@@ -423,14 +448,16 @@ class Queue:
         ]
         owners = [(group, *taker, since) for group, (taker, since) in self._owners.items()]
         shared = (self.pattern, self.selector, self.durable)
-        return self.name, self.opened, self.last, shared, takers, owners
+        return self.name, self.opened, self.last, shared, takers, owners, self.redelivery
 
     @classmethod
     def from_state(cls, state: Any) -> Queue:
-        name, opened, last, shared, takers, owners = state
+        name, opened, last, shared, takers, owners, *later = state
         one = cls(name)
         one.opened, one.last = opened, last
         one.pattern, one.selector, one.durable = shared
+        if later:  # not in a snapshot of 0.1
+            one.redelivery = msgspec.convert(later[0], Redelivery)
         for session, number, prefetch, selective, exclusive, opened, closed, *spans in takers:
             taker = one.takers[session, number] = QueueConsumer(prefetch, selective, exclusive)
             taker.opened, taker.closed = opened, closed

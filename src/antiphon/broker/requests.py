@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from antiphon.broker import consumers, groups, leases, transactions, transfers
+from antiphon.broker import consumers, groups, leases, redelivery, transactions, transfers
 from antiphon.broker.sessions import Producer, Session
 from antiphon.broker.state import State
 from antiphon.errors import (
@@ -33,7 +33,7 @@ def answer(b: State, session: Session, m: command.Request) -> cw.Result:
     except JMSError as error:
         return cw.Result(m.number, type(error).__name__, str(error))
     value, data = granted if isinstance(granted, tuple) else (granted, b"")
-    return cw.Result(m.number, value=value, data=data)
+    return redelivery.with_terms(b, session, m.body, cw.Result(m.number, value=value, data=data))
 
 
 def _create_temporary(b: State, session: Session, m: cw.CreateTemporary) -> int:

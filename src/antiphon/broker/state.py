@@ -32,7 +32,7 @@ GRACE_MS = 3000
 ROWS_A_CHUNK = 1024
 
 # What a deadline is about.
-SESSION, SERVING, PRODUCER, GROUP, EXPIRY, DELAYED, STAGED = range(7)
+SESSION, SERVING, PRODUCER, GROUP, EXPIRY, DELAYED, STAGED, HELD = range(8)
 
 MATCHES_MAX = 65536
 
@@ -102,6 +102,9 @@ class State:
         if kind == EXPIRY:
             queue = self.queues.get(str(key))
             return queue.next_expiry() if queue is not None else None
+        if kind == HELD:
+            queue = self.queues.get(str(key))
+            return queue.next_release if queue is not None else None
         if kind == DELAYED:
             return self.delayed[int(key)][0] if key in self.delayed else None
         if kind == STAGED:
@@ -240,6 +243,7 @@ class State:
             ("last value", self.last_values.rows()),
             ("queue", (q.state() for q in self.queues.values())),
             ("waiting", ((q.name, *one) for q in self.queues.values() for one in q.waiting())),
+            ("held", ((q.name, *one) for q in self.queues.values() for one in sorted(q.held))),
             ("special", ((q.name, *one) for q in self.queues.values() for one in q.special)),
             ("reason", ((q.name, *one) for q in self.queues.values() for one in q.reasons)),
             ("delayed", iter(self.delayed.values())),
@@ -269,6 +273,11 @@ class State:
             *((p.expires, PRODUCER, p.name) for p in self.producers.values() if not p.session),
             *((due, DELAYED, index) for index, (due, _) in self.delayed.items()),
             *((some.expires, STAGED, handle) for handle, some in self.staged.items()),
+            *(
+                (due, HELD, queue.name)
+                for queue in self.queues.values()
+                if (due := queue.next_release) is not None
+            ),
             *(
                 (due, GROUP, f"{g.destination} {name}")
                 for g in self.groups.values()
@@ -311,6 +320,10 @@ class State:
     def _restore_waiting(self, rows: list[Any]) -> None:
         for name, *waiting in rows:
             self.queues[name].restore_waiting(*waiting)
+
+    def _restore_held(self, rows: list[Any]) -> None:
+        for name, until, first, last, deliveries in rows:
+            self.queues[name].hold(until, (first, last, deliveries))
 
     def _restore_special(self, rows: list[Any]) -> None:
         for name, first, last, special in rows:
@@ -370,6 +383,7 @@ class State:
         "last value": _restore_last_values,
         "queue": _restore_queues,
         "waiting": _restore_waiting,
+        "held": _restore_held,
         "special": _restore_special,
         "reason": _restore_reasons,
         "delayed": _restore_delayed,

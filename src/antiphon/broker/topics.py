@@ -51,6 +51,8 @@ class Subscription:
         self.ends: int | None = None  # of a member that was removed: the last that is for it
         # Of a member that has taken over a state and not acknowledged it: the floor before that.
         self.base: int | None = None
+        # A stamp: handling what comes first has failed, and who goes on is to wait until then.
+        self.waits = 0
 
     def acknowledge(self, first: int, last: int) -> None:
         """`first` 0: everything up to `last`."""
@@ -176,6 +178,7 @@ class Subscription:
             self.ends,
             self.base,
             self.no_local,
+            self.waits,
         )
 
     @classmethod
@@ -187,6 +190,7 @@ class Subscription:
         one.lost = tuple(lost)
         one.consumer = tuple(consumer) if consumer is not None else None
         one.ends, one.base = state[9:11]
+        one.waits = state[12] if len(state) > 12 else 0  # not in a snapshot of 0.1
         return one
 
 

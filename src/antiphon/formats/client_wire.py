@@ -31,6 +31,7 @@ import msgspec
 from antiphon.errors import FormatError
 from antiphon.formats import wire
 from antiphon.formats.entry import Membership, ReplicaId
+from antiphon.formats.redelivery import Redelivery
 
 PACK_MAX = 65 << 20
 """A message of 64 MiB, its headers, and the pack's own."""
@@ -70,10 +71,11 @@ class Publish(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
     pack: bytes
 
 
-ACK, DEAD, CLAIM, SKIP = range(4)
+ACK, DEAD, CLAIM, SKIP, FAILED = range(5)
 """What is said of messages: they are done with; they cannot be handled, and go to the dead letters;
 this consumer of a queue, which has a selector, wants them; no consumer of this shared subscription
-does. The last two are said by servers."""
+does; they could not be handled this time, and come again after a wait. `CLAIM` and `SKIP` are said
+by servers, `FAILED` of a queue's messages only, and only if `Attached.redelivery` is there."""
 
 
 class AckRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -87,6 +89,8 @@ class AckRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     state: int = 0  # and the state that was asked for with this one
     kind: int = ACK
     reason: str = ""  # DEAD: why
+    deliveries: int = 0  # FAILED: which delivery it was; a later one of the message is not meant
+    wait: int = 0  # FAILED: ms of the log's time, until it is there for anybody
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
@@ -113,6 +117,7 @@ class OpenConsumer(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False
     shared: str = ""  # the name of the shared subscription; if it is durable, `durable` is the same
     browse: bool = False  # look at the messages of a queue, and leave them there
     exclusive: bool = False  # of a queue: the only one to get messages while it is open
+    redelivery: Redelivery | None = None  # of a queue: what is asked for it; None: nothing
 
 
 class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -122,6 +127,7 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
     first: int
     last: int
     deliveries: int  # how often each was handed to the application
+    wait: int = 0  # ms until they come again, if they go back because handling them failed
 
 
 class CloseConsumer(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
@@ -482,6 +488,7 @@ class Attached(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
     heartbeat_ms: int  # who says nothing for three of these is gone
     pack_max: int
     deliveries_max: int = 10  # after so many a message goes to the dead letters
+    redelivery: Redelivery | None = None  # the defaults; None: this server is of 0.1
 
 
 class Result(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
@@ -492,6 +499,8 @@ class Result(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
     text: str = ""
     value: int = 0
     data: bytes = b""
+    redelivery: Redelivery | None = None  # `OpenConsumer` of a queue: what was asked for it
+    wait: int = 0  # `OpenConsumer`, `Join`: ms for which nothing is to be handed out
 
 
 class Acked(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):

@@ -49,6 +49,7 @@ import msgspec
 from antiphon.core.settings import Settings
 from antiphon.errors import ConfigurationError, FormatError, InvalidDestinationError
 from antiphon.formats import destination
+from antiphon.formats.redelivery import FACTOR_MAX, WAIT_MAX_MS, Redelivery, in_ms
 from antiphon.io.transport import Address, parse_address
 
 CLIENT_FILE = "antiphon.toml"
@@ -61,6 +62,8 @@ Contexts = Literal["replicated", "local"]
 Domain = Literal["topic", "queue"]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
+Wait = Annotated[float, msgspec.Meta(ge=0, le=WAIT_MAX_MS / 1000)]
+Factor = Annotated[float, msgspec.Meta(ge=1, le=FACTOR_MAX)]
 Read = TypeVar("Read")
 
 
@@ -71,6 +74,16 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     deliveries: Positive = 10
     """After so many deliveries in vain a message goes to the dead letters."""
+
+    redelivery_delay: Wait | None = None
+    """Seconds from the first of them to the next; None, here and below: as in
+    `formats/redelivery.py`."""
+
+    redelivery_factor: Factor | None = None
+    """By which each wait is longer than the one before."""
+
+    redelivery_most: Wait | None = None
+    """The longest wait, in seconds."""
 
     uncommitted_max_bytes: Positive = _DEFAULTS.uncommitted_max_bytes
     cache_max_bytes: Positive = _DEFAULTS.cache_max_bytes
@@ -101,8 +114,15 @@ class ServeOptions(msgspec.Struct, frozen=True):
     @property
     def settings(self) -> Settings:
         chosen = msgspec.structs.asdict(self.limits)
-        del chosen["retain"], chosen["deliveries"]
-        return Settings(volatile=self.storage == "memory", **chosen)
+        own = {name: chosen[name] for name in Settings.__struct_fields__ if name in chosen}
+        return Settings(volatile=self.storage == "memory", **own)
+
+    @property
+    def redelivery(self) -> Redelivery:
+        limits = self.limits
+        return Redelivery(
+            in_ms(limits.redelivery_delay), limits.redelivery_factor, in_ms(limits.redelivery_most)
+        )
 
 
 class _ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -86,7 +86,7 @@ async def _open(
 ) -> Server | None:
     """The server, as soon as there is room for what a start writes; None: it was stopped before."""
     listed = options.cluster or {1: options.listen}
-    home = HomeSettings(deliveries_max=options.limits.deliveries)
+    home = HomeSettings(deliveries_max=options.limits.deliveries, redelivery=options.redelivery)
     waited = False
     while not stop.is_set():
         began = time.monotonic()

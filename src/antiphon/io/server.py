@@ -459,6 +459,7 @@ class Server:
                 "subscriptions": len(self.broker.topics.subscriptions),
                 "queues": len(self.broker.queues),
                 "queued": sum(queue.count for queue in self.broker.queues.values()),
+                "waiting_again": sum(queue.held_count for queue in self.broker.queues.values()),
             },
             "dispatcher": self.home.dispatcher.counts(),
         }

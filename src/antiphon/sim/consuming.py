@@ -54,7 +54,7 @@ class SimConsumer:
         divided = queue or self._shared
         self._inbox = Inbox(self.number, divided, role.prefetch, self._now_ms)
         if destination != DEAD_LETTERS:
-            self._inbox.deliveries_max = conversation.deliveries_max
+            self._inbox.deliveries_max = conversation.redelivery.deliveries or 0
         self._window = Window(role.prefetch)
         self._open: list[int] = []  # handled and not acknowledged, as they were handed out
         self._again: deque[int] = deque()  # to be handed out before all others
@@ -199,12 +199,26 @@ class SimConsumer:
 
     def _raises(self, position: int, deliveries: int) -> None:
         """As a listener does."""
-        if not self._inbox.is_hopeless(deliveries):
+        assert self.reading is not None
+        hopeless = self._inbox.is_hopeless(deliveries)
+        if not hopeless and not self._keeps_order(position):
+            wait_ms = self._conversation.redelivery.wait_ms(deliveries)
+            self._inbox.fail(position, wait_ms)
+            self.reading.failed(position)
+            self._acknowledged_something()
+        elif not hopeless:
             self._inbox.redeliver(position)
             self._again.appendleft(position)
         else:
             self._inbox.bury(position, "its listener raised")
             self.report()
+
+    def _keeps_order(self, position: int) -> bool:
+        """What comes later waits, too: here it is just handed out again."""
+        exclusive = self._role.exclusive and is_queue(self.destination)
+        return (
+            not self._inbox.divided or exclusive or bool(self._world.ledger.traits(position).group)
+        )
 
     def _now_and_then(self, probability: float) -> bool:
         return self._world.core is None and self._random.random() < probability
@@ -286,7 +300,8 @@ class SimConsumer:
         if self._reader[0] in self._world.ledger.forgotten:
             return  # its server has not heard that it is none any more
         for row in ack.rows:
-            reading.acknowledged(row.first, row.last)
+            if row.kind != cw.FAILED:
+                reading.acknowledged(row.first, row.last)
 
     def finish(self) -> None:
         """Leave nothing unacknowledged."""

@@ -31,6 +31,7 @@ from antiphon.formats.pack import DELAYED, EXTRAS, NON_PERSISTENT, STAGED
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.deals import Deals
 from antiphon.sim.division import Division
+from antiphon.sim.failures import Failures
 from antiphon.sim.special import PLAIN, Traits, traits_of
 
 Reader = tuple[int, int]
@@ -149,6 +150,10 @@ class Reading:
         if deliveries == 1 and position < last and not came_back:
             raise ViolationError(f"{self.name} got {position} after {last}")
 
+    def failed(self, position: int) -> None:
+        """An application could not handle it, and lets go of it."""
+        self._held.pop(position, None)
+
     def done(self, position: int) -> None:
         """An application acknowledges; its word may be lost with its session."""
         self._done.add(position)
@@ -196,6 +201,7 @@ class Ledger:
         self.buried: dict[str, set[int]] = defaultdict(set)  # dead letters, by reading
         self.deals = Deals()
         self.division = Division(self.traits, self.has_let_go)
+        self.failures = Failures(lambda reader: self._opened[reader], self.has_let_go)
         self.dead_letters = DeadLetters(self)
         self.positions: list[int] = []  # of all accepted messages
         self.destinations: dict[int, str] = {}

@@ -240,6 +240,10 @@ class MessagingWorld(World):
         for event in events:
             if isinstance(event, ev.Assigned):
                 ledger.division.assigned(event, entry.stamp)
+                ledger.failures.assigned(event, entry.stamp)
+        for name, queue in broker.queues.items():
+            if queue.next_release is not None:
+                ledger.failures.is_held(name, queue.next_release, entry.stamp)
         letters = broker.queues.get(DEAD_LETTERS)
         self._letters = tuple(letters.live()) if letters is not None else ()
 
@@ -251,6 +255,9 @@ class MessagingWorld(World):
             for session, rows in one.rows if isinstance(one, command.Acks) else ():
                 for row in rows if session in broker.sessions else ():
                     self._look_for_letters((session, row.consumer), row, known)
+                    if row.kind == cw.FAILED:
+                        self.faults["handling fails"] += 1
+                        self.ledger.failures.failed((session, row.consumer), row, broker.stamp)
 
     def _look_for_letters(self, reader: Reader, row: cw.AckRow, known: set[int]) -> None:
         positions = range(row.first, row.last + 1)

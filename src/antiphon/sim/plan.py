@@ -13,6 +13,7 @@ import msgspec
 from antiphon.broker.home_settings import HomeSettings
 from antiphon.core.settings import Settings
 from antiphon.formats.destination import DEAD_LETTERS
+from antiphon.formats.redelivery import Redelivery
 from antiphon.formats.wire import NEWEST
 from antiphon.sim.draws import stream
 from antiphon.sim.members import Membership
@@ -284,7 +285,9 @@ def _with_kinds(random: Random, m: Messaging) -> Messaging:
     roles += _draw_rivals(random, flavour)
     home = m.home
     if random.random() < 0.4:
-        home = msgspec.structs.replace(home, deliveries_max=random.choice((1, 2, 3)))
+        times = random.choice((1, 2, 3))
+        quick = Redelivery(delay_ms=30 * times, factor=3.0, most_ms=1000)
+        home = msgspec.structs.replace(home, deliveries_max=times, redelivery=quick)
         undertaker = _draw_role(random, publishes=False)
         roles.append(msgspec.structs.replace(undertaker, consumes=(DEAD_LETTERS,)))
     return msgspec.structs.replace(m, roles=tuple(roles), home=home)

@@ -1,0 +1,54 @@
+"""How often, and when, a message comes again that could not be handled.
+
+A part of it is asked for with a queue (`OpenConsumer`), a server has defaults for all of it
+(`Attached`), and what nobody has said is as here: ten deliveries, spread over two minutes.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from antiphon.formats.destination import DEAD_LETTERS
+
+WAIT_MAX_MS = 24 * 3600 * 1000
+FACTOR_MAX = 1000.0
+DELIVERIES_MAX = 1 << 31
+
+STEPS_MAX = 64
+"""A wait grows so often at most: with any factor that deserves the name it is the longest by
+then."""
+
+
+class Redelivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """None: nobody has said, and the default counts."""
+
+    delay_ms: int | None = None  # before the first redelivery
+    factor: float | None = None  # by which each wait is longer than the one before
+    most_ms: int | None = None  # that it grows to
+    deliveries: int | None = None  # after so many a message goes to the dead letters
+    dead_letters: str | None = None  # the destination that these are in
+
+    def over(self, default: Redelivery) -> Redelivery:
+        """With the default where nobody has said."""
+        own = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(default), strict=True)
+        return Redelivery(*(theirs if mine is None else mine for mine, theirs in own))
+
+    def wait_ms(self, deliveries: int) -> int:
+        """Of a complete one: from the failure of this delivery to the next one."""
+        delay, factor, most = self.delay_ms, self.factor, self.most_ms
+        assert delay is not None
+        assert factor is not None
+        assert most is not None
+        wait = float(delay)
+        for _ in range(min(deliveries - 1, STEPS_MAX)):
+            if wait >= most:
+                break
+            wait *= factor
+        return int(min(wait, most))
+
+
+def in_ms(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)
+
+
+DEFAULT = Redelivery(250, 2.0, 60_000, 10, DEAD_LETTERS)
