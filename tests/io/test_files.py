@@ -3,7 +3,8 @@
 import errno
 import os
 import resource
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -208,3 +209,102 @@ def test_open_files_are_bounded_but_unsynced_ones_stay_open(disk: FileDisk) -> N
     assert len(disk._open) <= files.OPEN_MAX + 1
     assert all(disk.read(name, 0, 9) == name.encode() for name in names)
     assert len(disk._open) <= files.OPEN_MAX
+
+
+# -- Large writes ----------------------------------------------------------------------------------
+
+LARGE = bytes(range(256)) * 8192  # above `LATE_BYTES`
+
+
+@pytest.fixture
+def writes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Offset, and number of the thread, of each that is made."""
+    made: list[tuple[int, int]] = []
+    write = os.pwritev
+
+    def pwritev(descriptor: int, parts: tuple[bytes, ...], offset: int) -> int:
+        made.append((offset, threading.get_ident()))
+        return write(descriptor, parts, offset)
+
+    monkeypatch.setattr(os, "pwritev", pwritev)
+    return made
+
+
+def test_a_large_write_is_made_by_who_syncs_it(
+    disk: FileDisk, writes: list[tuple[int, int]]
+) -> None:
+    disk.write("seg", 0, b"head", LARGE)
+    disk.write("seg", 4 + len(LARGE), b"tail")
+    disk.write("other", 0, b"small")
+    here = threading.get_ident()
+    assert writes == [(4 + len(LARGE), here), (0, here)]
+    syncing = threading.Thread(target=disk.sync, args=("seg",))
+    syncing.start()
+    syncing.join()
+    assert [offset for offset, thread in writes if thread != here] == [0]
+    assert disk.read("seg", 0, 9 + len(LARGE)) == b"head" + LARGE + b"tail"
+
+
+def test_a_large_write_is_read_before_it_is_synced(
+    disk: FileDisk, writes: list[tuple[int, int]]
+) -> None:
+    disk.write("seg", 0, b"begin")
+    disk.write("seg", 5, LARGE)
+    assert disk.size("seg") == 5 + len(LARGE)
+    assert disk.read("seg", 0, 5) == b"begin"
+    assert len(writes) == 1
+    assert disk.read("seg", 3, 10) == b"in" + LARGE[:8]
+    assert len(writes) == 2
+
+
+def test_what_is_written_over_a_large_write_stays(disk: FileDisk) -> None:
+    disk.write("seg", 0, LARGE)
+    disk.write("seg", 10, b"new")
+    disk.sync("seg")
+    assert disk.read("seg", 8, 7) == LARGE[8:10] + b"new" + LARGE[13:15]
+
+
+def test_a_large_write_goes_with_its_file(disk: FileDisk, writes: list[tuple[int, int]]) -> None:
+    disk.write("a", 0, LARGE)
+    disk.write("b", 0, LARGE)
+    disk.rename("a", "c")
+    disk.remove("b")
+    disk.sync("b")
+    disk.sync("c")
+    assert disk.read("c", 0, len(LARGE)) == LARGE
+    assert len(writes) == 1
+
+
+def test_closing_makes_large_writes(tmp_path: Path) -> None:
+    disk = FileDisk(tmp_path / "folder")
+    disk.write("a", 0, LARGE)
+    disk.close()
+    assert (tmp_path / "folder" / "a").read_bytes() == LARGE
+
+
+def test_no_room_for_a_large_write_is_told_at_once(disk: FileDisk) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+    try:
+        with pytest.raises(DiskFullError):
+            disk.write("seg", 0, LARGE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    disk.write("seg", 0, LARGE)
+    disk.sync("seg")
+    assert disk.read("seg", 0, len(LARGE)) == LARGE
+
+
+def test_where_no_room_can_be_reserved_large_writes_are_made_at_once(
+    disk: FileDisk, writes: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "posix_fallocate", raising(errno.EOPNOTSUPP))
+    disk.write("seg", 0, LARGE)
+    assert len(writes) == 1
+
+
+def raising(number: int) -> Callable[..., None]:
+    def call(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return call

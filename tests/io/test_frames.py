@@ -90,3 +90,22 @@ def test_a_body_stays_as_it_is_when_more_is_read() -> None:
     bodies = list(feed(reader, wire.frame(small) + wire.frame(large)))
     list(feed(reader, wire.frame(b"other words" * SHARED_BYTES)))
     assert bodies == [small, large]
+
+
+@pytest.mark.parametrize("at", [1, wire.PREFIX_SIZE + 1, SHARED_BYTES])
+def test_a_large_frame_arrives_in_pieces_and_another_behind_it(at: int) -> None:
+    large, small = bytes(range(251)) * (wire.LARGE_FRAME // 250), b"small"
+    stream = wire.frame(large) + wire.frame(small)
+    reader = FrameReader(wire.FRAME_MAX)
+    bodies = list(feed(reader, stream[:at]))
+    assert reader.room_kept <= 32 * at
+    assert bodies == []
+    found = [bytes(body) for body in feed(reader, stream[at:])]
+    assert found == [large, small]
+    assert (reader.room_kept, reader.announced) == (0, 0)
+
+
+def test_who_only_announces_a_large_frame_costs_what_has_arrived() -> None:
+    reader = FrameReader(wire.FRAME_MAX)
+    assert list(feed(reader, wire.PREFIX.pack(wire.FRAME_MAX, 0) + bytes(1000))) == []
+    assert (reader.room_kept, reader.announced) == (1000, wire.FRAME_MAX)

@@ -26,6 +26,8 @@ Everything here raises `FormatError` on bytes that are not such a message.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import msgspec
 
 from antiphon.errors import FormatError
@@ -675,6 +677,15 @@ Answer = (
 
 _encoder = msgspec.msgpack.Encoder()
 _WITH_PACKS = (Publish, Deliver, Delivered)
+
+
+class _PublishView(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
+    """A `Publish` with a view of the frame that it came in."""
+
+    pack: memoryview
+
+
+_publish_view = msgspec.msgpack.Decoder(_PublishView)
 _request: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 _answer: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 
@@ -696,6 +707,9 @@ def encode_parts(message: Request | Answer) -> tuple[bytes, ...]:
 
 def decode_request(body: wire.Body) -> Request:
     try:
+        if len(body) > wire.LARGE_FRAME:
+            with suppress(msgspec.ValidationError):  # otherwise it is another kind of request
+                return Publish(wire.kept(_publish_view.decode(body).pack))
         return _request.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError(f"not a client's request: {error}") from None

@@ -101,7 +101,7 @@ def read_header(pack: bytes) -> PackHeader:
     if not 0 < count <= COUNT_MAX or _HEADER.size + length > len(pack):
         raise FormatError(f"pack header out of bounds: count {count}, destination of {length}")
     try:
-        destination = pack[_HEADER.size : _HEADER.size + length].decode()
+        destination = str(pack[_HEADER.size : _HEADER.size + length], "utf-8")
     except UnicodeDecodeError:
         raise FormatError("a pack's destination is not UTF-8") from None
     return PackHeader(destination, count, session, sequence, producer, flags)

@@ -23,8 +23,9 @@ what it does not know. Everything here raises `FormatError` on bytes that are no
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from functools import lru_cache
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, cast
 
 import msgspec
 from crc32c import crc32c
@@ -32,7 +33,7 @@ from crc32c import crc32c
 from antiphon.errors import FormatError
 from antiphon.formats.checksums import with_summed
 from antiphon.formats.entry import Entry, ReplicaId
-from antiphon.formats.messages import Append, Envelope, Hears, Message, Relay, Via
+from antiphon.formats.messages import Append, Envelope, Forward, Hears, Message, Relay, Via
 
 OLDEST = 1
 NEWEST = 4
@@ -40,8 +41,8 @@ NEWEST = 4
 _SINCE: dict[type, int] = {Relay: 3, Hears: 4, Via: 4}
 """Messages that older versions do not know."""
 
-Body = bytes | bytearray
-"""Of a frame: what is received may be either."""
+Body = bytes | bytearray | memoryview
+"""Of a frame: what is received may be any of these, large ones are the last."""
 
 MAGIC = "antiphon"
 FRAME_MAX = 80 << 20
@@ -49,6 +50,11 @@ FRAME_MAX = 80 << 20
 
 LARGE_BYTES = 0xFFFF
 """Above that, a pack is sent as a part of its own, and not copied."""
+
+LARGE_FRAME = 4 << 20
+"""A frame above that is never copied as a whole, nor is a pack of such a size that a server gets:
+others would have to wait for it. The pack is a view of the frame then, and not `bytes`: it can be
+sliced, sent, written, summed and decoded all the same."""
 
 _ARRAY_OF_3 = b"\x93"  # in msgpack, as these
 _EMPTY_ARRAY = b"\x90"
@@ -78,11 +84,42 @@ class _AppendV1(msgspec.Struct, frozen=True, array_like=True, tag=3):
     round: int
 
 
-AnyBody = TypeVar("AnyBody", bytes, bytearray)
+class _EntryView(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An `Entry` with a view of the frame that it came in."""
+
+    index: int
+    epoch: int
+    stamp: int
+    kind: int
+    payload: memoryview
+
+
+class _AppendView(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
+    epoch: int
+    prev_index: int
+    prev_epoch: int
+    entries: tuple[_EntryView, ...]
+    commit: int
+    round: int
+    has: int = 0
+
+
+class _ForwardView(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
+    packs: tuple[memoryview, ...]
+
+
+class _EnvelopeView(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    sender: ReplicaId
+    to: ReplicaId
+    message: _AppendView | _ForwardView
+
+
+AnyBody = TypeVar("AnyBody", bound=Body)
 Value = TypeVar("Value")
 
 _encoder = msgspec.msgpack.Encoder()
 _envelope = msgspec.msgpack.Decoder(Envelope)
+_envelope_view = msgspec.msgpack.Decoder(_EnvelopeView)
 _message: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 _hello = msgspec.msgpack.Decoder(Hello)
 
@@ -152,6 +189,8 @@ def envelope_head(sender: ReplicaId, to: ReplicaId) -> bytes:
 
 def message_parts(message: Message, version: int) -> tuple[bytes, ...]:
     """As `encode_message`, in parts, of which large packs are each one: so they are not copied."""
+    if isinstance(message, Forward):
+        return _forward_parts(message)
     if not isinstance(message, Append) or version < 2:
         return (encode_message(message, version),)
     if max([len(entry.payload) for entry in message.entries], default=0) <= LARGE_BYTES:
@@ -168,6 +207,31 @@ def message_parts(message: Message, version: int) -> tuple[bytes, ...]:
     return tuple(parts)
 
 
+def _of_views(e: _EnvelopeView) -> Envelope:
+    m = e.message
+    if isinstance(m, _ForwardView):
+        return Envelope(e.sender, e.to, Forward(tuple([kept(pack) for pack in m.packs])))
+    entries = [Entry(v.index, v.epoch, v.stamp, v.kind, kept(v.payload)) for v in m.entries]
+    append = Append(m.epoch, m.prev_index, m.prev_epoch, tuple(entries), m.commit, m.round, m.has)
+    return Envelope(e.sender, e.to, append)
+
+
+def kept(view: memoryview) -> bytes:
+    """A large one as it is; a small one copied: who keeps it would keep the whole frame."""
+    return cast(bytes, view) if len(view) > LARGE_FRAME else bytes(view)
+
+
+def _forward_parts(message: Forward) -> tuple[bytes, ...]:
+    if max(map(len, message.packs), default=0) <= LARGE_BYTES:
+        return (_encoder.encode(message),)
+    head = _encoder.encode(Forward(())).removesuffix(_EMPTY_ARRAY)
+    parts = [head + _WITH_SIZE.pack(_ARRAY_32, len(message.packs))]
+    for pack in message.packs:
+        parts[-1] += _WITH_SIZE.pack(_BYTES_32, len(pack))
+        parts += (pack, b"")
+    return tuple(parts)
+
+
 def before_bytes(bare: bytes, data: bytes, tail: bytes = b"") -> bytes:
     """What goes before `data` in msgpack; `bare` has no bytes in that place, and then the tail."""
     return bare.removesuffix(_NO_BYTES + tail) + _WITH_SIZE.pack(_BYTES_32, len(data))
@@ -181,6 +245,9 @@ def encode_message(message: Message, version: int) -> bytes:
 
 
 def decode_envelope(body: Body) -> Envelope:
+    if len(body) > LARGE_FRAME:
+        with suppress(msgspec.MsgspecError):  # otherwise it is another kind of message
+            return _of_views(_envelope_view.decode(body))
     return _decode(_envelope, body)
 
 

@@ -4,6 +4,10 @@ Promises: `sync` returns only when the system says that the bytes are on the med
 `DiskFullError`, after which the same write may be tried again; anything else that goes wrong with a
 write or a sync is `SyncFailedError`, after which nothing unsynced may be relied upon. `sync` may be
 called from another thread than the rest.
+
+What is large is written by who syncs it, that is in the other thread: a system takes its time to
+take in many megabytes, and a server has others to serve meanwhile. The room for it is reserved at
+once, so that want of room is told of as ever.
 """
 
 from __future__ import annotations
@@ -11,10 +15,11 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
+from typing import NamedTuple
 
 from antiphon.errors import (
     DiskFullError,
@@ -30,11 +35,23 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 PARTS_MAX = 1024
 """To be written at once: the system's limit."""
 
+LATE_BYTES = 1 << 20
+"""Of a write: above that it waits for the sync."""
+
 OPEN_MAX = 64
 """Files kept open. Those with unsynced bytes stay open beyond that: a failed write-back is told to
 the descriptors that are open when it happens, so closing one could lose the news."""
 
 _sync_data = getattr(os, "fdatasync", os.fsync)  # not every system has the cheaper one
+
+
+class LateWrite(NamedTuple):
+    offset: int
+    size: int
+    data: tuple[bytes, ...]
+
+    def touches(self, offset: int, size: int) -> bool:
+        return offset < self.offset + self.size and self.offset < offset + size
 
 
 class FileDisk:
@@ -56,9 +73,14 @@ class FileDisk:
             ) from None
         self._open: OrderedDict[str, int] = OrderedDict()
         self._unsynced: set[str] = set()
-        self._lock = Lock()  # guards the two above: syncs come from another thread
+        self._late: dict[str, deque[LateWrite]] = {}
+        self._lock = Lock()  # guards these: syncs come from another thread
+        self._writing = Lock()  # held while late writes are made, in order
 
     def close(self) -> None:
+        for name in list(self._late):
+            with suppress(OSError):  # nobody was told that it is there
+                self._write_late(name)
         with self._lock:
             for descriptor in self._open.values():
                 os.close(descriptor)
@@ -77,7 +99,10 @@ class FileDisk:
     def read(self, name: str, offset: int, size: int) -> bytes:
         with self._lock:
             descriptor = self._descriptor(name)
+            late = any(w.touches(offset, size) for w in self._late.get(name, ()))
         try:
+            if late:
+                self._write_late(name)
             return _read(descriptor, offset, size)
         except OSError as error:
             raise JournalDamagedError(name, offset, f"cannot be read: {error.strerror}") from None
@@ -85,22 +110,31 @@ class FileDisk:
     # -- Changing ------------------------------------------------------------------------------
 
     def write(self, name: str, offset: int, *data: bytes) -> None:
+        size = sum(map(len, data))
         try:
             with self._lock:
                 descriptor = self._descriptor(name, create=True)
                 self._unsynced.add(name)
-            _write(descriptor, offset, data)
+                late = any(w.touches(offset, size) for w in self._late.get(name, ()))
+            if late:
+                self._write_late(name)
+            if size > LATE_BYTES and _reserve(descriptor, offset, size):
+                with self._lock:
+                    self._late.setdefault(name, deque()).append(LateWrite(offset, size, data))
+            else:
+                _write(descriptor, offset, data)
         except OSError as error:
-            size = sum(map(len, data))
             raise self._explained(error, f"cannot write {size} bytes to", name) from None
 
     def truncate(self, name: str, size: int) -> None:
+        self._write_late(name)
         with self._lock:
             descriptor = self._descriptor(name)
             self._unsynced.add(name)
         os.ftruncate(descriptor, size)
 
     def rename(self, old: str, new: str) -> None:
+        self._write_late(old)
         with self._lock:
             self._forget(new)
             os.rename(self._path / old, self._path / new)
@@ -134,6 +168,7 @@ class FileDisk:
             ) from None
 
     def _sync_file(self, name: str) -> None:
+        self._write_late(name)
         with self._lock:
             try:
                 # A second descriptor of the same open file: the first may be closed meanwhile.
@@ -145,6 +180,27 @@ class FileDisk:
             _sync_data(descriptor)
         finally:
             os.close(descriptor)
+
+    def _write_late(self, name: str) -> None:
+        """What waits to be written to a file, in order; by whoever needs it first."""
+        if name not in self._late:
+            return
+        with self._writing:
+            while True:
+                with self._lock:
+                    late = self._late.get(name)
+                    if not late:
+                        self._late.pop(name, None)
+                        return
+                    descriptor = os.dup(self._descriptor(name))
+                    write = late[0]  # stays until it is made: who reads must wait for it
+                try:
+                    _write(descriptor, write.offset, write.data)
+                finally:
+                    os.close(descriptor)
+                with self._lock:
+                    if late:  # otherwise the file was removed
+                        late.popleft()
 
     # -- Open files ----------------------------------------------------------------------------
 
@@ -166,6 +222,7 @@ class FileDisk:
 
     def _forget(self, name: str) -> None:
         self._unsynced.discard(name)
+        self._late.pop(name, deque()).clear()
         if (descriptor := self._open.pop(name, None)) is not None:
             os.close(descriptor)
 
@@ -192,6 +249,19 @@ def _write(descriptor: int, offset: int, parts: tuple[bytes, ...]) -> None:
         data = b"".join(parts)
         while written < len(data):
             written += os.pwrite(descriptor, memoryview(data)[written:], offset + written)
+
+
+def _reserve(descriptor: int, offset: int, size: int) -> bool:
+    """Have room for a later write; False: there is no way to."""
+    if not hasattr(os, "posix_fallocate"):
+        return False
+    try:
+        os.posix_fallocate(descriptor, offset, size)
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            raise
+        return False
+    return True
 
 
 def _sync_directory(path: Path) -> None:

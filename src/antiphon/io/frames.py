@@ -5,11 +5,14 @@ limit, or does not match its checksum, raises `FormatError` before anything is k
 
 Who reads asks where the bytes go (`room`) and then says how many came (`arrived`). Small frames
 come by way of a buffer that all connections of a thread share, so that an idle one has none; the
-rest of a large frame goes straight to where it stays.
+rest of a larger frame goes straight to where it stays. For a large one that is memory which the
+system hands out page by page as it is written to: nowhere is a step that clears, moves or copies
+all of it, for which others would have to wait.
 """
 
 from __future__ import annotations
 
+import mmap
 import threading
 from collections.abc import Iterator
 
@@ -34,7 +37,8 @@ class FrameReader:
     def __init__(self, limit: int) -> None:
         self.limit = limit  # of a frame's body; may change between two frames
         self._start = b""  # of a frame whose length is not known yet
-        self._body = bytearray()  # of a frame that has not arrived whole, with room for more of it
+        # Of a frame that has not arrived whole, with room for more of it.
+        self._body: bytearray | memoryview = bytearray()
         self._there = 0  # bytes of it
         self._length = 0  # 0: there is none
         self._crc = 0
@@ -46,9 +50,14 @@ class FrameReader:
         return _shared.buffer
 
     @property
+    def announced(self) -> int:
+        """The size of a frame that has not arrived whole."""
+        return self._length
+
+    @property
     def room_kept(self) -> int:
         """For a frame that has not arrived whole."""
-        return len(self._body)
+        return len(self._body) if self._length <= wire.LARGE_FRAME else self._there
 
     def arrived(self, count: int) -> Iterator[wire.Body]:
         """So many bytes are there: the bodies of the frames that are complete now. To be taken to
@@ -56,7 +65,9 @@ class FrameReader:
         if self._length:
             self._there += count
             if self._there == self._length:
-                yield self._complete()
+                body, self._body = self._body, bytearray()
+                self._there = self._length = 0
+                yield wire.unframe(body, self._crc)
             elif self._there == len(self._body):
                 self._make_room()
             return
@@ -77,9 +88,8 @@ class FrameReader:
 
     def _make_room(self) -> None:
         there = self._body
-        self._body = bytearray(min(self._length, AHEAD * (len(there) + wire.PREFIX_SIZE)))
+        if self._length > wire.LARGE_FRAME:
+            self._body = memoryview(mmap.mmap(-1, self._length))
+        else:
+            self._body = bytearray(min(self._length, AHEAD * (len(there) + wire.PREFIX_SIZE)))
         self._body[: len(there)] = there
-
-    def _complete(self) -> bytearray:
-        body, self._body, self._there, self._length = self._body, bytearray(), 0, 0
-        return wire.unframe(body, self._crc)

@@ -22,7 +22,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -36,6 +36,7 @@ from antiphon.formats.entry import (
 )
 from antiphon.formats.journal import MANIFEST, index_name, segment_name, snapshot_name
 from antiphon.formats.journal_index import SegmentIndex
+from antiphon.formats.wire import LARGE_FRAME
 from antiphon.io import journal_recovery as recovery
 from antiphon.io.journal_disk import DIRECTORY, Disk
 from antiphon.io.journal_reached import ReachedFile
@@ -57,6 +58,8 @@ CACHED_SEGMENTS = 2
 flood would pay for every fresh page of it, which costs more than to write it."""
 
 CACHE_BYTES = 32 << 20
+"""Of packs that were accepted or read last; the very last one may be larger."""
+
 OWN_SNAPSHOT = "own.snap"
 _OFFSET_BITS = 40
 _OFFSET_MASK = (1 << _OFFSET_BITS) - 1
@@ -373,7 +376,7 @@ class Journal:
         return where >> _OFFSET_BITS, where & _OFFSET_MASK
 
     def _bound_cache(self) -> None:
-        while self._cache_bytes > CACHE_BYTES:
+        while self._cache_bytes > CACHE_BYTES and len(self._cache) > 1:
             self._cache_bytes -= len(self._cache.popitem(last=False)[1])
 
     def _entry(self, number: int, at: int) -> Entry:
@@ -381,7 +384,10 @@ class Journal:
         head = self._disk.read(name, at, f.ENTRY_SIZE)
         try:
             length = f.record_length(head)
-            data = head + self._disk.read(name, at + f.ENTRY_SIZE, length - len(head))
+            if length > LARGE_FRAME:  # is read again rather than copied
+                data = cast(bytes, memoryview(self._disk.read(name, at, length)))
+            else:
+                data = head + self._disk.read(name, at + f.ENTRY_SIZE, length - len(head))
             return f.decode_entry(f.decode_record(data, 0)[1])
         except FormatError as error:
             raise JournalDamagedError(name, at, str(error)) from None
