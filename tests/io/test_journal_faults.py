@@ -638,13 +638,16 @@ def counting(read, reads: list):
     return wrapped
 
 
-def test_a_pack_larger_than_the_cache_is_read_and_not_kept(
+def test_a_pack_larger_than_the_cache_is_kept_until_the_next_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(journal_module, "CACHE_BYTES", 10)
     _, journal, _, _ = with_snapshot()
-    assert pack.body(journal.pack(4)[1]) == b"message 4"
-    assert journal._cache_bytes == 0
+    found = journal.pack(4)[1]
+    assert pack.body(found) == b"message 4"
+    assert journal.pack(4)[1] is found
+    journal.pack(3)
+    assert journal._cache_bytes == len(journal.pack(3)[1])
 
 
 def test_memory_storage_has_a_limit() -> None:

@@ -13,7 +13,7 @@ import pytest
 from antiphon.formats import client_wire as cw
 from antiphon.formats import pack, wire
 from antiphon.formats.entry import ANY, Entry, Kind, ReplicaId
-from antiphon.formats.messages import Append, Appended, Envelope, Relay, Vote
+from antiphon.formats.messages import Append, Appended, Envelope, Forward, Relay, Vote
 from antiphon.io import strangers, transport
 from antiphon.io.transport import Address, Connection, Transport
 
@@ -36,7 +36,7 @@ class Echo:
         if body == ATTACH:
             self.connection.attached(cw.REQUEST_MAX)
 
-    def begun(self) -> None:
+    def begun(self, size: int) -> None:
         self.more += 1
 
     def writable(self) -> None:
@@ -53,8 +53,9 @@ class Peer:
         self.id = IDS[node]
         self.received: list[Envelope] = []
         self.gone: list[int] = []
+        self.parts: list[ReplicaId] = []
         self.transport = Transport(
-            self.id, self.received.append, Echo, self.gone.append, cw.CONTROL_MAX
+            self.id, self.received.append, Echo, self.gone.append, self.parts.append, cw.CONTROL_MAX
         )
         self.address: Address = (HOST, 0)
 
@@ -166,6 +167,19 @@ def test_a_large_message_arrives() -> None:
             one.transport.send(two.id, Append(1, 0, 0, (entry,), 0, 0))
             await eventually(lambda: len(two.received) == 1, 30)
             assert two.received[0].message.entries == (entry,)  # type: ignore[union-attr]
+
+    run(main())
+
+
+def test_parts_of_a_large_message_are_told_of_before_it_is_whole() -> None:
+    async def main() -> None:
+        async with peers(1, 2) as (one, two):
+            packs = (pack.encode("topic:x", 1, bytes(8 << 20)), b"small")
+            one.transport.send(two.id, Forward(packs))
+            await eventually(lambda: len(two.received) == 1, 30)
+            assert two.received[0].message == Forward(packs)
+            assert len(two.parts) > 1
+            assert {*two.parts} == {one.id}
 
     run(main())
 

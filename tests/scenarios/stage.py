@@ -182,6 +182,11 @@ class Stage:
             if due:
                 self._do_settle()
 
+    def _do_part(self, number: str, who: str) -> None:
+        """A part of a large message arrives at a server, from another one."""
+        server, sender = self._server(number), self._server(who).node.replica.id
+        self._enter(server, lambda: server.node.alive(sender, self.now_ms))
+
     def _do_gone(self, number: str, who: str) -> None:
         """A server is told that nobody listens at another's address."""
         server = self._server(number)

@@ -45,7 +45,7 @@ from antiphon.broker.home_settings import HomeSettings
 from antiphon.broker.keeping import Keeping, OwnJournal
 from antiphon.broker.links import Link, Links, Served
 from antiphon.broker.proposing import Proposals
-from antiphon.broker.publishing import Publisher
+from antiphon.broker.publishing import LARGE_BYTES, Publisher, is_large
 from antiphon.broker.relay import Relay
 from antiphon.broker.sessions import Session
 from antiphon.broker.state import GRACE_MS
@@ -76,6 +76,10 @@ LOG_MS = 1000
 """So often a home with local contexts tells the log what only its journal has."""
 
 NO_LEADER = "this server hears no leader"
+
+FRAME_BYTES = 1024
+"""What a frame may have besides the pack in it, and more."""
+
 ACK_ROW_BYTES = 32
 CLIENT_ID_MAX = 1024
 SEQUENCES_MAX = 10_000
@@ -118,6 +122,8 @@ class Home:
         )
         self._relay = Relay(broker, self._tell_session, self._pass_on)
         self._due: dict[Served, None] = {}  # have packs to propose
+        self._large: Served | None = None  # whose large pack is on its way
+        self._large_wait: dict[Served, None] = {}  # have a large pack, and wait for that one
         self._acking: Acking[Served | None] = Acking()  # None: what was in the journal only
         self._local = own is not None
         self._keeping = Keeping(broker, own)
@@ -165,9 +171,16 @@ class Home:
         return not any(link.session for link in self._links)
 
     def heard(self, link: int, now_ms: int) -> None:
-        """Its client has said something that is not for this home, or begun to say something."""
+        """Its client has said something that is not for this home."""
         if (known := self._links.get(link)) is not None:
             known.heard_ms = now_ms
+
+    def begun(self, link: int, size: int, now_ms: int) -> None:
+        """A part of a message of this size has come."""
+        if (known := self._links.get(link)) is not None:
+            known.heard_ms = now_ms
+            if size > LARGE_BYTES + FRAME_BYTES:
+                self._links.asks_turn(known)
 
     def lost(self, link: int) -> None:
         """The connection is gone."""
@@ -226,6 +239,9 @@ class Home:
         del self._sessions[served.session]
         served.link.served = None
         self._due.pop(served, None)
+        self._large_wait.pop(served, None)
+        if served is self._large:
+            self._large_is_over()
         self._proposals.done(("request", served.session))
         self.dispatcher.close(served.session)
         self._relay.close(served.session)
@@ -369,6 +385,8 @@ class Home:
         if served.publisher.bytes > before:
             self._due[served] = None
             self._links.waits_more(link, len(m.pack))
+        elif len(m.pack) > LARGE_BYTES:
+            self._links.ends_turn(link)  # it is settled already
         if answer is not None:
             self._tell(link.number, answer)
 
@@ -379,13 +397,17 @@ class Home:
             if served is not None:
                 sequence = self._broker.last_sequence(session, producer)
                 waiting = served.publisher.packs
+                large = served.publisher.large_bytes
                 freed, answer = served.publisher.settle(producer, sequence, now_ms)
                 self._published += waiting - served.publisher.packs
                 if answer is not None:
                     self._tell(served.link.number, answer)
                 if freed:
-                    self._links.waits_less(served.link, freed)
-                    if served.early:
+                    large -= served.publisher.large_bytes
+                    self._links.waits_less(served.link, freed, large)
+                    if served is self._large and not served.publisher.large_flies:
+                        self._large_is_over()
+                    if served.early or served.behind_large:
                         self._propose_request(served)
 
     def _on_pack_refused(self, e: ev.PackRefused) -> None:
@@ -419,7 +441,8 @@ class Home:
     def _propose_request(self, served: Served) -> None:
         """Behind the acknowledgements that came before it: a consumer is not closed with
         messages unacknowledged that the client has acknowledged."""
-        if served.request is not None:
+        served.behind_large = served.publisher.large_bytes > 0
+        if served.request is not None and not served.behind_large:
             m = served.request
             served.early = False
             self._proposals.want(
@@ -709,10 +732,23 @@ class Home:
         due, self._due = self._due, {}
         payloads: list[bytes] = []
         for served in due:
-            payloads += served.publisher.unproposed(now_ms)
+            publisher = served.publisher
+            payloads += publisher.unproposed(now_ms, large=self._large in (None, served))
+            if publisher.large_flies:
+                self._large = served
+            elif publisher.large_bytes:
+                self._large_wait[served] = None
         # Commands behind the packs: who closes a session has sent them before.
         payloads += self._proposals.take(now_ms)
         self._out += map(Propose, _bounded(payloads))
+
+    def _large_is_over(self) -> None:
+        """The next one may leave. One at a time: so small ones come between them."""
+        self._due.update(self._large_wait)
+        self._large_wait = {}
+        if self._large is not None:
+            self._due[self._large] = None  # what it has sent after it
+            self._large = None
 
     def dispatch(self) -> bool:
         """Deliver, once the journal has the rows of what was applied; True: there is more to do
@@ -829,6 +865,9 @@ def _bounded(payloads: Iterable[bytes]) -> Iterator[tuple[bytes, ...]]:
     some: list[bytes] = []
     size = 0
     for one in payloads:
+        if some and is_large(one):
+            yield tuple(some)
+            some, size = [], 0
         some.append(one)
         size += len(one)
         if size >= PROPOSAL_BYTES:

@@ -1,7 +1,9 @@
 """Connections of clients at one server: who waits for what, who is held back, who fell silent.
 
 Promises: what clients have sent and not been answered is bounded, for each and for all together;
-beyond that nothing is read from a client until half is left. A client that has not been heard for
+beyond that nothing is read from a client until half is left. Large packs are counted apart: a few
+clients at a time may send one, and have it ordered, and the others wait for their turn; so they
+hold back nobody who sends small ones. A client that has not been heard for
 the stated time is found, unless it could not be heard: because it was held back, or because this
 process itself stood still.
 """
@@ -11,8 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from antiphon.broker.acking import Answers
-from antiphon.broker.publishing import Publisher
+from antiphon.broker.publishing import LARGE_BYTES, Publisher
 from antiphon.formats import client_wire as cw
+
+TURNS = 4
+"""Large packs, at once, that are arriving or not settled yet: more would only wait in memory."""
 
 STOOD_STILL_MS = 1000
 """Without a look for so long, this process did not run."""
@@ -28,6 +33,7 @@ class Link:
         self.seen: tuple[cw.Seen, ...] = ()  # what its client has, until it is served
         self.served: Served | None = None
         self.waiting_bytes = 0  # of requests that are not answered
+        self.large_bytes = 0  # of these, of large packs
         self.held = False
 
 
@@ -41,6 +47,7 @@ class Served:
         self.publisher = Publisher({})
         self.request: cw.Control | None = None  # not answered
         self.early = False  # that was ordered before packs that it is about
+        self.behind_large = False  # the request waits for a large pack to be settled
         self.ack_batches = 0  # not done, with acknowledgements of this session
         self.acks = Answers()
 
@@ -55,6 +62,9 @@ class Links:
         self._hold = hold
         self._links: dict[int, Link] = {}
         self._held: dict[Link, None] = {}
+        self._turns: dict[Link, None] = {}  # of those with a large pack
+        self._turn_wait: dict[Link, None] = {}  # have begun to send one, and are not read
+        self._large_bytes = 0
         self.waiting_bytes = 0
         self._now_ms = now_ms
         self._stood_still = False
@@ -79,30 +89,70 @@ class Links:
     def remove(self, link: Link) -> None:
         del self._links[link.number]
         self._held.pop(link, None)
-        self.waits_less(link, link.waiting_bytes)
+        self._turn_wait.pop(link, None)
+        self.waits_less(link, link.waiting_bytes, link.large_bytes)
+        self.ends_turn(link)
 
     # -- Holding back --------------------------------------------------------------------------
 
     def waits_more(self, link: Link, size: int) -> None:
         link.waiting_bytes += size
         self.waiting_bytes += size
-        too_much = link.waiting_bytes > self._window_bytes or self.waiting_bytes > self._all_bytes
-        if too_much and not link.held:
+        if size > LARGE_BYTES:
+            link.large_bytes += size
+            self._large_bytes += size
+        small_bytes = self.waiting_bytes - self._large_bytes
+        if link.waiting_bytes > self._window_bytes or small_bytes > self._all_bytes:
+            self._hold_back(link)
+
+    def waits_less(self, link: Link, size: int, large: int = 0) -> None:
+        """`large`: so much of it was of large packs."""
+        link.waiting_bytes -= size
+        self.waiting_bytes -= size
+        if large:
+            link.large_bytes -= large
+            self._large_bytes -= large
+            if not link.large_bytes:
+                self.ends_turn(link)
+        if not self._held or self.waiting_bytes - self._large_bytes > self._all_bytes // 2:
+            return
+        for held in list(self._held):
+            if held.waiting_bytes <= self._window_bytes // 2 and held not in self._turn_wait:
+                self._let_go(held)
+
+    def asks_turn(self, link: Link) -> None:
+        """Its client has begun to send a large pack."""
+        if link in self._turns or link in self._turn_wait:
+            return
+        if len(self._turns) < TURNS:
+            self._turns[link] = None
+        else:
+            self._turn_wait[link] = None
+            self._hold_back(link)
+
+    def ends_turn(self, link: Link) -> None:
+        """It has no large pack here, or none that is not settled."""
+        if link not in self._turns:
+            return
+        del self._turns[link]
+        if self._turn_wait:
+            first = next(iter(self._turn_wait))
+            del self._turn_wait[first]
+            self._turns[first] = None
+            if first.waiting_bytes <= self._window_bytes:
+                self._let_go(first)
+
+    def _hold_back(self, link: Link) -> None:
+        if not link.held:
             link.held = True
             self._held[link] = None
             self._hold(link.number, True)
 
-    def waits_less(self, link: Link, size: int) -> None:
-        link.waiting_bytes -= size
-        self.waiting_bytes -= size
-        if not self._held or self.waiting_bytes > self._all_bytes // 2:
-            return
-        for held in list(self._held):
-            if held.waiting_bytes <= self._window_bytes // 2:
-                del self._held[held]
-                held.held = False
-                held.heard_ms = self._now_ms  # while it was not read, it could not be heard
-                self._hold(held.number, False)
+    def _let_go(self, link: Link) -> None:
+        del self._held[link]
+        link.held = False
+        link.heard_ms = self._now_ms  # while it was not read, it could not be heard
+        self._hold(link.number, False)
 
     # -- Silence -------------------------------------------------------------------------------
 

@@ -16,6 +16,14 @@ from antiphon.broker.proposing import AGAIN_MAX_MS, AGAIN_MS, RETRY_MS
 from antiphon.errors import FormatError
 from antiphon.formats import client_wire as cw
 from antiphon.formats.pack import NON_PERSISTENT, STAGED, PackHeader
+from antiphon.formats.wire import LARGE_FRAME
+
+LARGE_BYTES = LARGE_FRAME
+"""A pack above that is large: it is ordered when no other large one is on its way, and in the log
+small ones come between."""
+
+LARGE_BYTES_A_MS = 8 << 10
+"""A large pack has at least so much time to be ordered before it counts as lost."""
 
 
 class Waiting(NamedTuple):
@@ -23,6 +31,10 @@ class Waiting(NamedTuple):
     last: int  # sequence of the pack's last message
     persistent: bool
     pack: bytes
+
+
+def is_large(pack: bytes) -> bool:
+    return len(pack) > LARGE_BYTES
 
 
 class Stream:
@@ -68,6 +80,8 @@ class Publisher:
         self._retry_ms: int | None = None  # when to try again what was refused
         self.packs = 0
         self.bytes = 0  # of those
+        self.large_bytes = 0  # of the large ones among those
+        self.large_flies = False  # one of these is proposed
 
     def opened(self, producer: int, settled: int) -> None:
         self._streams.setdefault(producer, Stream(settled))
@@ -89,6 +103,8 @@ class Publisher:
         settled = stream.told
         stream.add(Waiting(self._arrivals, header.last, persistent, pack))
         self._unproposed.append(pack)
+        if len(pack) > LARGE_BYTES:
+            self.large_bytes += len(pack)
         self.packs += 1
         self.bytes += len(pack)
         return self._answer(header.producer, stream, settled)
@@ -102,6 +118,9 @@ class Publisher:
         freed = sum([len(w.pack) for w in done])
         self.packs -= len(done)
         self.bytes -= freed
+        if self.large_bytes and (large := [len(w.pack) for w in done if is_large(w.pack)]):
+            self.large_bytes -= sum(large)
+            self.large_flies = False
         if done:
             self._pause_ms = AGAIN_MS
             self._again_ms = now_ms + AGAIN_MS
@@ -113,17 +132,35 @@ class Publisher:
 
     # -- Proposing -----------------------------------------------------------------------------
 
-    def unproposed(self, now_ms: int) -> list[bytes]:
-        """What the leader has not been sent; from now on it has."""
-        packs, self._unproposed = self._unproposed, []
+    def unproposed(self, now_ms: int, large: bool = True) -> list[bytes]:
+        """What the leader has not been sent; from now on it has. `large`: a large pack may be
+        among it; it is the last one then, for what comes after it must not overtake it."""
+        if self.large_bytes:
+            packs, self._unproposed = self._up_to_large(large)
+        else:
+            packs, self._unproposed = self._unproposed, []
         if packs:
             self._again_ms = now_ms + self._pause_ms
+            if self.large_flies:
+                self._again_ms += len(packs[-1]) // LARGE_BYTES_A_MS
         return packs
+
+    def _up_to_large(self, large: bool) -> tuple[list[bytes], list[bytes]]:
+        """What may leave now, and what may not."""
+        packs = self._unproposed
+        if self.large_flies:
+            return [], packs
+        end = next((at for at, pack in enumerate(packs) if is_large(pack)), len(packs))
+        if end < len(packs) and large:
+            self.large_flies = True
+            end += 1
+        return packs[:end], packs[end:]
 
     def again(self) -> bool:
         """Everything that waits is to be proposed; False: nothing does."""
         waiting = sorted(w for stream in self._streams.values() for w in stream.waiting)
         self._unproposed = [w.pack for w in waiting]
+        self.large_flies = False
         return bool(waiting)
 
     def refused(self, now_ms: int) -> None:
@@ -136,7 +173,8 @@ class Publisher:
         if self._retry_ms is not None and now_ms >= self._retry_ms:
             self._retry_ms = None
             return True
-        if not lost or not self.packs or self._unproposed or now_ms < self._again_ms:
+        waits = bool(self._unproposed) and not self.large_flies  # for its turn to be proposed
+        if not lost or not self.packs or waits or now_ms < self._again_ms:
             return False
         self._pause_ms = min(2 * self._pause_ms, AGAIN_MAX_MS)
         return True

@@ -83,6 +83,13 @@ class Detector(Generic[Peer]):
         withdrawn, link.suspected = link.suspected, False
         return withdrawn
 
+    def alive(self, peer: Peer, now_ms: int) -> None:
+        """A part of something: a sign of life, but none whose gaps say how often there is one."""
+        link = self._links.get(peer)
+        if link is not None:
+            link.heard_ms = now_ms
+            link.suspected = False
+
     def limit_ms(self, peer: Peer) -> int:
         """How long this peer may be silent."""
         link = self._links.get(peer)

@@ -44,6 +44,10 @@ logger = logging.getLogger("antiphon.core.leader")
 
 NO_LEADER = "this server does not lead any more"
 
+KEY_BYTES = 32
+Key = tuple[tuple[int, bytes], ...]
+"""What tells large packs apart: length and beginning, which has a checksum of the rest."""
+
 
 class Removal(NamedTuple):
     """One that waits until a majority of the voters that it leaves has shown to be there and up
@@ -70,7 +74,10 @@ class Leadership:
         self.removal: Removal | None = None
         self._challenges: dict[int, tuple[ReplicaId, int]] = {}  # by node: who, nonce
         self._uncommitted: deque[tuple[int, int]] = deque()  # index, bytes
-        self._uncommitted_bytes = 0
+        self._uncommitted_bytes = 0  # without the large one
+        self._large = 0  # the last entry of a large proposal that is not committed; 0: none is
+        self._large_key: Key = ()
+        self._later: dict[Key, tuple[bytes, ...]] = {}  # large proposals
         self._attempts = 0  # to send snapshots, to anybody
         self._tick_index = 0  # the newest tick entry
         self._last_append: Append | None = None
@@ -104,6 +111,7 @@ class Leadership:
                 return
         if self._handing_to is not None and now >= self._handing_to[1]:
             self._handing_to = None
+            self._append_large()
         if now >= self._heartbeat_at_ms:
             self._beat()
         self._decide_removal()
@@ -155,7 +163,27 @@ class Leadership:
             self._r.emit(Rejected(packs, "leadership is being handed over"))
         elif self._uncommitted_bytes >= self._r.settings.uncommitted_max_bytes:
             self._r.emit(Rejected(packs, "too much is waiting for a majority"))
+        elif sum([len(pack) for pack in packs]) > self._r.settings.large_bytes:
+            self._propose_large(packs)
         else:
+            self._append([(Kind.PACK, pack) for pack in packs])
+
+    def _propose_large(self, packs: tuple[bytes, ...]) -> None:
+        """One at a time: otherwise whatever is proposed now waits for all of them."""
+        key = tuple([(len(pack), bytes(pack[:KEY_BYTES])) for pack in packs])
+        if key == self._large_key or key in self._later:
+            return  # proposed again
+        if len(self._later) > len(self._progress):  # each server proposes one at a time
+            self._r.emit(Rejected(packs, "too many large packs are waiting"))
+            return
+        self._later[key] = packs
+        self._append_large()
+
+    def _append_large(self) -> None:
+        if self._later and not self._large and self._handing_to is None:
+            self._large_key = next(iter(self._later))
+            packs = self._later.pop(self._large_key)
+            self._large = self._r.log.last + len(packs)
             self._append([(Kind.PACK, pack) for pack in packs])
 
     def _append(self, payloads: list[tuple[Kind, bytes]]) -> None:
@@ -173,7 +201,8 @@ class Leadership:
             if entry.kind == Kind.MEMBERSHIP:
                 r.took(entry)
                 self._follow_membership()
-        size = sum([len(entry.payload) for entry in entries])
+        large = r.log.last == self._large
+        size = 0 if large else sum([len(entry.payload) for entry in entries])
         self._uncommitted.append((r.log.last, size))
         self._uncommitted_bytes += size
         if r.settings.volatile:
@@ -191,7 +220,9 @@ class Leadership:
         """Send what the window allows, in appends as large as what is waiting."""
         r = self._r
         while (p.flow is Flow.PROBE and not p.probed) or (
-            p.flow is Flow.REPLICATE and len(p.inflight) < r.settings.inflight_max
+            p.flow is Flow.REPLICATE
+            and len(p.inflight) < r.settings.inflight_max
+            and p.inflight_bytes < r.settings.inflight_max_bytes
         ):
             if p.next <= r.log.base_index:
                 self._start_snapshot(p)
@@ -204,6 +235,8 @@ class Leadership:
                     p.reading = True
                     r.emit(Read(p.id, p.next, r.settings.append_max_bytes))
                 return
+            if p.flow is Flow.PROBE and len(entries[0].payload) > r.settings.large_bytes:
+                return  # heartbeats probe without it: they may have to several times
             self._send_entries(p, entries)
 
     def _send_entries(self, p: Progress, entries: tuple[Entry, ...]) -> None:
@@ -212,7 +245,7 @@ class Leadership:
             p.probed = True
         else:
             p.next = entries[-1].index + 1
-            p.inflight.append(p.next - 1)
+            p.flies(p.next - 1, sum([len(entry.payload) for entry in entries]))
 
     def _send_empty(self, p: Progress, round: int) -> None:
         """A sign of life that also tells how far the log is agreed. Its place is where we believe
@@ -265,8 +298,7 @@ class Leadership:
         p.round = max(p.round, m.round)
         if m.match > p.match:
             p.match = m.match
-            while p.inflight and p.inflight[0] <= p.match:
-                p.inflight.popleft()
+            p.landed()
         if p.flow is Flow.PROBE and m.match >= p.next - 1:
             p.flow = Flow.REPLICATE
         elif p.flow is Flow.SNAPSHOT and m.match >= self._r.log.base_index:
@@ -299,7 +331,7 @@ class Leadership:
         p.next = max(p.match, agree) + 1
         p.flow = Flow.PROBE
         p.probed = False
-        p.inflight.clear()
+        p.grounded()
         self._replicate(p)
 
     def _is_stale(self, p: Progress, m: Refused) -> bool:
@@ -323,6 +355,9 @@ class Leadership:
         while self._uncommitted and self._uncommitted[0][0] <= index:
             self._uncommitted_bytes -= self._uncommitted.popleft()[1]
         r.advance(index)
+        if 0 < self._large <= index:
+            self._large, self._large_key = 0, ()
+            self._append_large()
         heard = held if tell_each_other(voters) else {}  # what each follower hears of the others
         for p in self._progress.values():
             # Who has no append on its way would hear of the commit only with the next heartbeat.
@@ -558,7 +593,7 @@ class Leadership:
 
     def _start_snapshot(self, p: Progress) -> None:
         p.flow = Flow.SNAPSHOT
-        p.inflight.clear()
+        p.grounded()
         self._begin_transfer(p)
         self._r.emit(ReadPart(p.id, 0))
 

@@ -66,6 +66,10 @@ class Node:
             envelope = mine
         return self._run(self.replica.receive(envelope, now_ms))
 
+    def alive(self, sender: ReplicaId, now_ms: int) -> list[Effect]:
+        self.routes.heard[sender.node] = now_ms
+        return self._run(self.replica.alive(sender, now_ms))
+
     def tick(self, now_ms: int) -> list[Effect]:
         effects = self.routes.tick(now_ms)
         return effects + self._run(self.replica.tick(now_ms))

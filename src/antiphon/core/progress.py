@@ -24,6 +24,7 @@ class Progress:
         "flow",
         "id",
         "inflight",
+        "inflight_bytes",
         "match",
         "next",
         "part",
@@ -40,7 +41,9 @@ class Progress:
         self.next = next_index
         self.flow = Flow.PROBE
         self.probed = False  # a probe is on its way
-        self.inflight: deque[int] = deque()  # last index of each append not yet answered
+        # Of each append that is not answered yet: its last index, and its size.
+        self.inflight: deque[tuple[int, int]] = deque()
+        self.inflight_bytes = 0
         self.round = 0  # the newest round that it echoed
         self.reading = False  # entries for it are being read back from the journal
         self.attempt = 0  # to send it a snapshot
@@ -48,3 +51,16 @@ class Progress:
         self.part = 0  # of which it needs this part next
         self.back = -1  # the round in which it last turned out to lack what had been sent to it
         self.told = 0  # up to here it knows that this leader holds its log, unless that was lost
+
+    def flies(self, last: int, size: int) -> None:
+        self.inflight.append((last, size))
+        self.inflight_bytes += size
+
+    def landed(self) -> None:
+        while self.inflight and self.inflight[0][0] <= self.match:
+            self.inflight_bytes -= self.inflight.popleft()[1]
+
+    def grounded(self) -> None:
+        """What was on its way is nothing to wait for."""
+        self.inflight.clear()
+        self.inflight_bytes = 0

@@ -140,6 +140,7 @@ class Replica:
         self._leader_has = 0
         self._held: dict[ReplicaId, int] = {}  # acknowledgements seen in this epoch
         self._reading_to_deliver = False
+        self._told_alive_ms = now_ms  # the leader, of parts that come from it
         # The attempt (epoch, number) to send us a snapshot, and the part that comes next.
         self._incoming: tuple[tuple[int, int], int] | None = None
         self.installing: SnapshotMeta | None = None
@@ -173,6 +174,21 @@ class Replica:
             return self._take()
         handler = self._HANDLERS[type(envelope.message)]
         handler(self, envelope.sender, envelope.message)
+        return self._take()
+
+    def alive(self, sender: ReplicaId, now_ms: int) -> list[Effect]:
+        """A part of something large has come from there. What was sent after it, heartbeats too,
+        waits behind it: so it counts as one. A leader is told now and then, for it hears nothing
+        else from who gets nothing else to answer."""
+        self.now_ms = now_ms
+        if self.impaired:
+            return []
+        self.detector.alive(sender, now_ms)
+        if sender == self.leader_id and self.leading is None:
+            self._wait_for_leader()
+            if now_ms >= self._told_alive_ms + self.settings.heartbeat_ms:
+                self._told_alive_ms = now_ms
+                self._send(sender, Appended(self.epoch, 0, 0))  # answers nothing
         return self._take()
 
     def tick(self, now_ms: int) -> list[Effect]:

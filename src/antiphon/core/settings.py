@@ -35,5 +35,12 @@ class Settings(msgspec.Struct, frozen=True):
     snapshot_every_entries: int = 20_000
     """The same in entries, for small ones."""
 
+    inflight_max_bytes: int = 16 << 20
+    """The same in bytes. A larger append is alone on its way."""
+
+    large_bytes: int = 4 << 20
+    """A proposal above that is large: its entries are written when the last large one has a
+    majority, and the others wait at the leader; so small ones come between them."""
+
     volatile: bool = False
     """Memory mode: what is in memory is held. Otherwise only what the journal has synced."""

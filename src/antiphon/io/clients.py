@@ -126,9 +126,10 @@ class Client:
             self.answer(cw.Refused(str(error)))
             raise
 
-    def begun(self) -> None:
+    def begun(self, size: int) -> None:
         """A large message takes its time to arrive: so its client is not silent."""
-        self._host.home.heard(self.number, self._host.now_ms())
+        self._host.home.begun(self.number, size, self._host.now_ms())
+        self._clients.carry_out()
 
     def writable(self) -> None:
         """What was sent has left, or most of it."""

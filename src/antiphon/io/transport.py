@@ -76,8 +76,8 @@ class ClientHandler(Protocol):
     def take(self, body: wire.Body) -> None:
         """A message; raises `FormatError` on one that no honest client sends."""
 
-    def begun(self) -> None:
-        """More of a message has arrived, but not all of it."""
+    def begun(self, size: int) -> None:
+        """More of a message of this size has arrived, but not all of it."""
 
     def writable(self) -> None:
         """All that was sent has left."""
@@ -280,7 +280,9 @@ class Connection(asyncio.BufferedProtocol):
             if self.client is not None and self._timer is None:
                 self._end_later(f"a message has not arrived whole within {HANDSHAKE_S:g} s")
         if self.client is not None:
-            self.client.begun()
+            self.client.begun(self._reader.announced)
+        elif self.peer is not None:
+            self._hub.on_part(self.peer.sender)
 
     def _end_later(self, reason: str) -> None:
         self._timer = self._loop.call_later(HANDSHAKE_S, self.end, reason)
@@ -356,15 +358,18 @@ class Transport:
         on_envelope: Callable[[Envelope], None],
         on_client: Callable[[Connection], ClientHandler],
         on_gone: Callable[[int], None],
+        on_part: Callable[[ReplicaId], None],
         first_frame_max: int,
     ) -> None:
-        """`on_gone`: nobody listens at the address of this node, its host says. `first_frame_max`:
-        bytes in a frame of a client, until it is `attached`."""
+        """`on_gone`: nobody listens at the address of this node, its host says. `on_part`: a part
+        of a message has come from this server. `first_frame_max`: bytes in a frame of a client,
+        until it is `attached`."""
         self.own = wire.Hello(wire.MAGIC, wire.OLDEST, wire.NEWEST, "server", me)
         self.hello = wire.encode_hello(self.own)
         self.on_envelope = on_envelope
         self._on_client = on_client
         self.on_gone = on_gone
+        self.on_part = on_part
         self._first_frame_max = first_frame_max
         self._me = me
         self._links: dict[int, Link] = {}

@@ -8,6 +8,7 @@ from antiphon.formats import pack
 from antiphon.sim.draws import stream
 from antiphon.sim.machine import ALARM
 from antiphon.sim.observer import Message
+from antiphon.sim.plan import LARGE_BYTES
 
 if TYPE_CHECKING:
     from antiphon.sim.world import World
@@ -39,6 +40,8 @@ class SimClient:
         count = self._random.randrange(1, 4)
         destination = ALARM if self._random.random() < 0.1 else f"orders.{self.number}"
         body = bytes(self._random.randrange(5, 120))
+        if self.world.plan.large and self._random.random() < self.world.plan.large:
+            body = bytes(LARGE_BYTES)
         self.sequence = self._next_sequence
         self._next_sequence += count
         self._pack = pack.encode(destination, count, body, self.session, self.sequence)

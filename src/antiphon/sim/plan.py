@@ -26,6 +26,8 @@ LEADER = 0
 """A fault's target: whoever leads when it strikes."""
 
 SECOND_US = 1_000_000
+LARGE_BYTES = 20_000
+"""Of a large pack: so much that a thin link takes a second for it."""
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -72,6 +74,8 @@ class Plan(msgspec.Struct, frozen=True):
     messaging: Messaging | None = None  # None: a log by itself
     local: bool = False  # servers keep acknowledgements of topics to themselves for a while
     partial: str = ""  # which links of the core stay cut in the end (`topology.py`)
+    bandwidth: int = 0  # bytes in a millisecond on each link between servers; 0: no limit
+    large: float = 0.0  # how often a client's pack is large
     all_return: bool = False  # in the end; otherwise those who stay away are removed, with `local`
 
 
@@ -162,7 +166,7 @@ def _draw_plan(seed: int) -> Plan:
     plan = _draw_log_plan(seed)
     random = stream(seed, "messaging")
     if random.random() < 0.5:
-        return plan
+        return _with_thin_links(plan)
     messaging = _draw_messaging(random, plan.duration_us)
     random = stream(seed, "groups")
     if random.random() < 0.5:
@@ -178,6 +182,19 @@ def _draw_plan(seed: int) -> Plan:
     if plan.volatile or random.random() < 0.6:
         return plan
     return _with_local_contexts(random, plan, messaging)
+
+
+def _with_thin_links(plan: Plan) -> Plan:
+    """In some worlds: clients send large packs, and everything waits behind them."""
+    random = stream(plan.seed, "bandwidth")
+    if random.random() < 0.8:
+        return plan
+    large_bytes, inflight_bytes = random.choice((1_000, LARGE_BYTES)), random.choice((1, 1 << 20))
+    settings = msgspec.structs.replace(
+        plan.settings, large_bytes=large_bytes, inflight_max_bytes=inflight_bytes
+    )
+    bandwidth, large = random.choice((20, 100, 1000)), random.choice((0.1, 0.5))
+    return msgspec.structs.replace(plan, settings=settings, bandwidth=bandwidth, large=large)
 
 
 def _draw_messaging(random: Random, duration_us: int) -> Messaging:

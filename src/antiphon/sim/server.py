@@ -200,6 +200,10 @@ class SimServer:
     def receive(self, envelope: Envelope) -> None:
         self.carry_out(self.node.receive(envelope, self.now_ms()))
 
+    def part(self, sender: ReplicaId) -> None:
+        """Of something large, which has not arrived whole."""
+        self.carry_out(self.node.alive(sender, self.now_ms()))
+
     def told_gone(self, node: int) -> None:
         """By the network: nobody listens there. It may listen again by now."""
         self.carry_out(self.node.gone(node, self.now_ms()))

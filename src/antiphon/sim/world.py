@@ -31,6 +31,7 @@ from antiphon.sim.draws import stream
 from antiphon.sim.observer import Observer
 from antiphon.sim.plan import Plan
 from antiphon.sim.server import SimServer
+from antiphon.sim.thin import ThinLinks
 
 LIVENESS_US = 60_000_000
 FOREVER_US = 1 << 60
@@ -72,6 +73,7 @@ class World:
         self._count = 0
         self._requests = 0
         self._links: dict[tuple[str, int, int], Random] = {}
+        self._thin = ThinLinks(plan.bandwidth)
         self._random = stream(self.seed, "world")
         self._read_random = stream(self.seed, "reads")
         self.servers = {n: self._make_server(n) for n in plan.rates}
@@ -244,6 +246,10 @@ class World:
             return
         low, high = plan.delay_us
         delay = random.randrange(low, high)
+        on_its_way = None if calm else self._thin.takes(link, message, self.now_us)
+        if on_its_way is None and not calm:
+            self.faults["queue full"] += 1
+            return
         envelope: Envelope | bytes = Envelope(server.id, to, message)
         if plan.encode:
             envelope = wire.encode_envelope(Envelope(server.id, to, message), version)
@@ -261,6 +267,10 @@ class World:
                 self.at(delay * 3 + 1, self._arrive, receiver, envelope)
         if self._story is not None:
             self._story.append((self.now_us, source, f"-> {target} {_short(message)}"))
+        if on_its_way is not None:
+            delay += on_its_way.stop
+            for part_us in on_its_way[1:]:
+                self.at(low + part_us, self._part_arrives, receiver, server, server.lives)
         self.at(delay, self._arrive, receiver, envelope)
 
     def _arrive(self, receiver: SimServer, envelope: Envelope | bytes) -> None:
@@ -268,6 +278,11 @@ class World:
             envelope = wire.decode_envelope(envelope)
         if receiver.alive:
             self.on_server(receiver, receiver.lives, receiver.receive, envelope)
+
+    def _part_arrives(self, receiver: SimServer, sender: SimServer, life: int) -> None:
+        if receiver.alive and sender.alive and sender.lives == life:
+            self.faults["part"] += 1
+            self.on_server(receiver, receiver.lives, receiver.part, sender.id)
 
     def sync_latency_us(self, server: SimServer) -> int:
         low, high = self.plan.sync_us

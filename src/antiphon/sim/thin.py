@@ -1,0 +1,42 @@
+"""Thin links between simulated servers: what is large takes long, and what is sent after it waits.
+
+As with TCP on a slow network. Parts of what is on its way arrive all the time; a driver sees them,
+and tells its node (`Node.alive`). Who falls far behind is sent nothing more, as by a full queue.
+"""
+
+from __future__ import annotations
+
+from antiphon.formats.messages import Append, Forward, Message
+
+PART_US = 20_000
+QUEUE_US = 4_000_000
+"""What would wait longer is lost."""
+
+SMALL_BYTES = 50
+
+
+def size_of(message: Message) -> int:
+    if isinstance(message, Append):
+        return SMALL_BYTES + sum(len(entry.payload) for entry in message.entries)
+    if isinstance(message, Forward):
+        return SMALL_BYTES + sum(map(len, message.packs))
+    return SMALL_BYTES
+
+
+class ThinLinks:
+    def __init__(self, bandwidth: int) -> None:
+        """`bandwidth`: bytes in a millisecond; 0: everything arrives at once."""
+        self._bandwidth = bandwidth
+        self._free_us: dict[tuple[int, int], int] = {}  # when what was sent so far has left
+
+    def takes(self, link: tuple[int, int], message: Message, now_us: int) -> range | None:
+        """From when to when, counted from now, a message is on its way; the steps are when parts of
+        it arrive. None: there is no room for it."""
+        if not self._bandwidth:
+            return range(0, 0, PART_US)
+        begins_us = max(now_us, self._free_us.get(link, 0))
+        if begins_us - now_us > QUEUE_US:
+            return None
+        ends_us = begins_us + size_of(message) * 1000 // self._bandwidth
+        self._free_us[link] = ends_us
+        return range(begins_us - now_us, ends_us - now_us, PART_US)
