@@ -28,6 +28,7 @@ from typing import Any
 
 import pytest
 
+from antiphon.sim import surroundings
 from antiphon.sim.guard import NotSimulated, guarded
 from antiphon.sim.loop import SimulatedLoop
 from antiphon.sim.refusal import EPOCH_S, Guard, here
@@ -106,7 +107,8 @@ DECIDING: list[tuple[Callable[[], Any], str, str]] = [
 
 
 def everything() -> list[Any]:
-    return [vars(owner).get(name) for owner, name, _ in acts()] + [dict(vars(HERE))]
+    every = [*acts(), *surroundings.acts()]
+    return [vars(owner).get(name) for owner, name, _ in every] + [dict(vars(HERE))]
 
 
 @pytest.mark.parametrize(("call", "called", "why"), ALWAYS + DECIDING)
