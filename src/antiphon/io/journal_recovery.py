@@ -112,14 +112,15 @@ def _bad_start(
     note: f.Reached | None,
 ) -> Bad | None:
     """Whether this segment is not the one that follows."""
-    header = headers.get(number)
-    before = headers.get(number - 1)
-    if number == expected and header is not None and before is not None and header.base > end:
-        return Bad(end, number - 1, end - before.base, "the file ends here, and is continued later")
-    if number != expected or header is None or header.base != end:
+    header, before = headers.get(number), headers.get(number - 1)
+    if number != expected or header is None:
         return Bad(end, expected, 0, "the segment is missing, or its header is damaged")
     if note is not None and number == note.segment and header.opening < note.opening:
         return Bad(end, number, 0, "an older file stands in the place of this segment")
+    if before is not None and header.base > end:
+        return Bad(end, number - 1, end - before.base, "the file ends here, and is continued later")
+    if header.base != end:
+        return Bad(end, number, 0, "the segment does not begin where the one before it ends")
     return None
 
 

@@ -103,9 +103,11 @@ class SimServer:
                 segment_bytes=plan.segment_bytes,
             )
         except SyncFailedError as error:
+            self.misses = ""  # it may be somebody new by now, and then nothing is missing
             world.note(self.number, f"cannot start: {error}")
             return
         except DiskFullError as error:
+            self.misses = ""
             world.note(self.number, f"waits for room to start: {error}")
             self.waits_for_room = True
             world.at(RETRY_FULL_US, self._start_again, self.lives)
