@@ -736,6 +736,15 @@ def test_a_server_that_says_nothing_is_given_up(talk: Talk) -> None:
 # -- The end --------------------------------------------------------------------------------------
 
 
+def test_parts_of_a_large_answer_are_no_silence() -> None:
+    talk = Talk()
+    talk.attach()
+    for _ in range(3 * conv.HEARTBEATS):
+        talk.c.part_came(talk.now)
+        talk.step(HEARTBEAT_MS - 1)
+    assert talk.take(conv.HangUp) == []
+
+
 def test_without_a_server_for_the_lease_the_session_is_lost() -> None:
     talk = Talk(lease_ms=5000)
     talk.attach()

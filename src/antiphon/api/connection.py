@@ -258,6 +258,8 @@ class Connection:
         with self.lock:
             for body in bodies:
                 self.conversation.received(body, now)
+            if not bodies:
+                self.conversation.part_came(now)
         self._pump()
 
     def _on_lost(self, number: int, error: Exception | None) -> None:

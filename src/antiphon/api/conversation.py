@@ -463,6 +463,10 @@ class Conversation:
         except FormatError as error:
             self._give_up_connection(now_ms, f"it does not keep to the protocol: {error}")
 
+    def part_came(self, now_ms: int) -> None:
+        """Of something large, which may take long: the server is not silent."""
+        self._heard_ms = now_ms
+
     def _handler_of(self, kind: type) -> Callable[[Conversation, Any, int], None]:
         attaching = self._state is State.ATTACHING
         if kind in self._HANDLERS and (kind in _FIRST if attaching else kind is not cw.Attached):

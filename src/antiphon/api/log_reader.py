@@ -263,7 +263,8 @@ class Line:
         background_loop().call_soon_threadsafe(self._link.close)
 
     def _on_bodies(self, bodies: Sequence[Body]) -> None:
-        if answers := [body for body in bodies if body != PONG]:
+        answers = [body for body in bodies if body != PONG]
+        if answers or not bodies:  # a part of something large is a reason to be patient
             self._arrived.put(answers)
 
     def _ping_later(self) -> None:

@@ -20,6 +20,8 @@ from antiphon.io.memory import keep_freed_memory
 from antiphon.io.transport import Address, write_parts
 
 OnBodies = Callable[[Sequence[wire.Body]], None]
+"""With what is whole; with nothing, if that was a part of something large."""
+
 OnLost = Callable[[Exception | None], None]
 
 
@@ -82,7 +84,7 @@ class TcpLink(asyncio.BufferedProtocol):
         except FormatError as error:
             self._end(error)
             return
-        if bodies and not self._closed:
+        if (bodies or self._reader.announced) and not self._closed:
             self._on_bodies(bodies)
 
     def connection_lost(self, error: Exception | None) -> None:

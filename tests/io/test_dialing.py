@@ -1,0 +1,48 @@
+"""A client's end of a connection, over a real socket."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from antiphon.formats import wire
+from antiphon.formats.entry import ReplicaId
+from antiphon.io.dialing import dial
+
+pytestmark = pytest.mark.process
+
+HELLO = wire.frame(
+    wire.encode_hello(wire.Hello(wire.MAGIC, wire.OLDEST, wire.NEWEST, "server", ReplicaId(1, 1)))
+)
+
+
+def test_parts_of_a_large_answer_are_told_of_before_it_is_whole() -> None:
+    large = wire.frame(bytes(2 * wire.LARGE_FRAME))
+    told: asyncio.Queue[Sequence[wire.Body]] = asyncio.Queue()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(HELLO + large[:100_000])
+        await heard.wait()
+        writer.write(large[100_000:] + wire.frame(b"small"))
+        await writer.drain()
+        await reader.read()  # until the client hangs up
+        writer.close()
+        await writer.wait_closed()
+        done.set()
+
+    async def main() -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        link = await dial(server.sockets[0].getsockname(), told.put_nowait, lambda _: None)
+        async with asyncio.timeout(20):
+            assert list(await told.get()) == []
+            heard.set()
+            bodies: list[bytes] = []
+            while not bodies or bodies[-1] != b"small":
+                bodies += map(bytes, await told.get())
+            assert [len(body) for body in bodies] == [2 * wire.LARGE_FRAME, 5]
+            link.close()
+            await done.wait()
+        server.close()
+
+    heard, done = asyncio.Event(), asyncio.Event()
+    asyncio.run(main())
