@@ -148,8 +148,16 @@ def test_who_is_no_member_is_not_listened_to() -> None:
     stranger = ReplicaId(9, 90)
     views = (View(9, 0, True, (1, 2, 3)), View(2, 0, True, (9,)))
     assert node.receive(Envelope(stranger, IDS[1], Hears(views)), 1) == []
-    assert hear(node, 3, Hears((View(9, 0, True, (1,)),))) == []
     assert node.routes.detours == {}
+
+
+def test_a_newcomer_is_told_of_servers_that_it_does_not_list() -> None:
+    """It lists 2 alone; 5 leads, and hears it through 2."""
+    node = Node(1, {1: "", 2: ""}, Recovered(10), PackMachine(), SETTINGS, Random(1), 0)
+    hear(node, 5, Knock(IDS[5], 0))
+    said = hear(node, 2, Hears((View(5, 0, False, (2,)), View(2, 0, True, (1, 5)))), 90)
+    assert node.routes.detours == {5: 2}
+    assert [s.message.views[0] for s in said if isinstance(s, Send)] == [View(1, 0, False, (2, 5))]
 
 
 def with_detour() -> Node:

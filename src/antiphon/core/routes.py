@@ -79,7 +79,9 @@ class Routes:
             return []
         self._said_ms = now_ms
         self.next_deadline_ms = now_ms + self._period_ms
-        hears = tuple(n for n in self._peers() if now_ms - self._last(n) < self._patience_ms)
+        # Also those that it does not list: a newcomer does not know the whole cluster yet.
+        lately = (n for n, at_ms in self.heard.items() if now_ms - at_ms < self._patience_ms)
+        hears = tuple(sorted(lately))
         mine = View(self._r.id.node, 0, seeks, hears)
         told = [
             View(k.view.node, now_ms - k.at_ms, k.view.seeks, k.view.hears)
@@ -109,14 +111,13 @@ class Routes:
 
     def told(self, sender: ReplicaId, message: Hears, now_ms: int) -> list[Effect]:
         """Learn from another server, and say as much if that has not been done for a while."""
-        peers = self._peers()
-        if sender.node not in peers:
+        if sender.node not in self._peers():
             return []
         for view in message.views:
             # A step costs half a heartbeat at least: so nothing goes around for ever.
             at_ms = now_ms - max(0, view.age_ms) - (view.node != sender.node) * self._step_ms
             known = self._known.get(view.node)
-            if view.node in peers and (known is None or known.at_ms < at_ms):
+            if view.node != self._r.id.node and (known is None or known.at_ms < at_ms):
                 self._known[view.node] = Known(at_ms, view)
         self._forget_old(now_ms)
         self._know(self._find_detours())

@@ -335,12 +335,11 @@ class MessagingWorld(World):
         assert isinstance(server, SimHome)
         broker, destination = server.broker, self.ledger.destinations[position]
         return (
-            is_queue(destination)
-            or position > broker.position - (self.plan.retain or 0)
+            position > broker.position - (self.plan.retain or 0)
             or any(s.matches(destination) for s in broker.topics.subscriptions.values())
             or any(
                 first <= position <= last
-                for queue in broker.shared_by(destination)
+                for queue in broker.queues.values()
                 for first, last in queue.live()
             )
         )

@@ -427,7 +427,8 @@ def _choose_core(world: World) -> bool:
             sum(v.node in core and v in intact for v in voters) >= majority(voters)
             for voters in memberships
         )
-        enough = enough and (len(core) > 2 or not world.plan.partial)
+        few = len(core & world.plan.listed.keys()) < min(3, len(world.plan.listed))
+        enough = enough and not (world.plan.partial and few)
         if enough and not world.plan.all_return:
             break
         core.add(number)
@@ -439,7 +440,8 @@ def _choose_core(world: World) -> bool:
 def _cut_partially(world: World) -> None:
     """For good, and in the core: it is to go on as if all its links worked."""
     assert world.core is not None
-    core = sorted(world.core)
+    # Only such servers know each other from the beginning.
+    core = sorted(world.core & world.plan.listed.keys())
     if world.plan.partial and len(core) > 2:
         random = stream(world.seed, "partial core")
         for link in sorted(draw_cuts(random, core, world.plan.partial, random.choice(core))):

@@ -91,7 +91,6 @@ class SimServer:
             return
         world, plan = self.world, self.world.plan
         self.lives += 1
-        self.waits_for_room = False
         if plan.volatile:
             self.disk.wipe()
         copies = self.disk.contents() if not plan.volatile else {}
@@ -105,6 +104,7 @@ class SimServer:
         except SyncFailedError as error:
             self.misses = ""  # it may be somebody new by now, and then nothing is missing
             world.note(self.number, f"cannot start: {error}")
+            self.waits_for_room = False
             return
         except DiskFullError as error:
             self.misses = ""
@@ -115,6 +115,7 @@ class SimServer:
         except JournalDamagedError as error:
             self.refuses_to_start = str(error)
             world.refused(self, str(error))
+            self.waits_for_room = False
             return
         self.disk.copies = copies
         self.machine = self.make_machine()
@@ -139,6 +140,7 @@ class SimServer:
         self.node.set_wall_offset(self.wall_offset_ms)
         self.begin()
         world.started(self, recovered)
+        self.waits_for_room = False
         self._set_timer()
         if not self.disk.volatile:
             self._note_later()
