@@ -17,6 +17,7 @@ import pytest
 import antiphon
 from antiphon.errors import (
     IllegalStateError,
+    InvalidDestinationError,
     OutcomeUnknownError,
     TransactionRolledBackError,
 )
@@ -206,20 +207,41 @@ def test_what_was_received_counts_with_what_was_sent(connect: Connect, places: P
 
 
 @every_front
-def test_a_transaction_that_cannot_be_committed_has_not_happened(
+def test_an_answer_that_nobody_waits_for_is_dropped_and_the_work_is_done(
     connect: Connect, places: Places, front: Any
+) -> None:
+    """[22, 35]: whether the client has gone before the answer was sent, or after that."""
+    send(places.outside, places.queue, "first", "second")
+    context = connect(session_mode=TRANSACTED)
+    consumer = context.create_consumer(places.queue)
+    for request in ("first", "second"):
+        reply_to = places.outside.create_temporary_queue()
+        assert counted(consumer, 1) == [(request, 1)]
+        if request == "first":
+            front.do(reply_to.delete)
+        send(context, reply_to, "the answer")
+        send(context, places.one, f"{request} is done")
+        if request == "second":
+            front.do(reply_to.delete)
+        context.commit()
+        with pytest.raises(InvalidDestinationError, match="does not exist"):
+            send(places.outside, reply_to, "outside a transaction its sender is told")
+    seen = [message.text for message in places.seen_before("end")]
+    assert seen == ["first is done", "second is done"]
+    assert listed(places.outside, places.queue) == []
+
+
+def test_a_transaction_that_cannot_be_committed_has_not_happened(
+    connect: Connect, places: Places
 ) -> None:
     """[22]"""
     send(places.outside, places.queue, "waits")
     context = connect(session_mode=TRANSACTED)
     consumer = context.create_consumer(places.queue)
-    gone = places.outside.create_temporary_queue()
     assert texts(consumer, 1) == ["waits"]
     send(context, places.one, "dropped")
-    send(context, gone, "for nobody")
-    front.do(gone.delete)
-    with pytest.raises(TransactionRolledBackError, match="does not exist") as caught:
-        context.commit()
+    with pytest.raises(TransactionRolledBackError, match="nothing is staged") as caught:
+        context.commit(staged=["nowhere"])
     assert caught.value.happened == "no"
     assert counted(consumer, 1) == [("waits", 2)]
     send(context, places.one, "kept")

@@ -163,9 +163,9 @@ def test_with_one_pack_missing_nothing_happens() -> None:
     rig.open(A, 1, "queue:q")
     rig.publish(B, "queue:q")
     good = rig.stage(A, "queue:r")
-    refused = rig.stage(A, "temp-queue:2.1")  # which does not exist
+    refused = rig.stage(A, "topic:a.*")
     rows = (cw.AckRow(1, 1, 1),)
-    check_rolled_back(rig, rig.commit(A, good, refused, rows=rows, token="t"), "does not exist")
+    check_rolled_back(rig, rig.commit(A, good, refused, rows=rows, token="t"), "wildcard")
     assert rig.holds(A, 1) == [(1, 1, 1)]
     assert rig.broker.parked_count == 0
     assert rig.commit(A, token="t").value == 1  # it is not known
@@ -178,12 +178,23 @@ def test_what_was_never_staged_is_not_committed() -> None:
     check_rolled_back(rig, result, "message 1 of this transaction is not here")
 
 
-def test_the_destination_may_be_gone_by_then() -> None:
+def test_what_is_for_a_temporary_destination_that_has_ended_is_dropped() -> None:
+    """However early it has ended; the rest of the transaction counts."""
     rig = rig_with_sessions()
-    rig.ask(B, cw.CreateTemporary("temp-queue:2.1"))
-    one, two = rig.stage(A, "queue:q"), rig.stage(A, "temp-queue:2.1")
-    rig.ask(B, cw.DeleteTemporary("temp-queue:2.1"))
-    check_rolled_back(rig, rig.commit(A, one, two), "does not exist")
+    reply = "temp-queue:2.1"
+    rig.ask(B, cw.CreateTemporary(reply))
+    one, two = rig.stage(A, "queue:q"), rig.stage(A, reply)
+    delayed = rig.stage(A, reply, Extra(delivery_delay=100), flags=pack.DELAYED)
+    rig.ask(B, cw.DeleteTemporary(reply))
+    late = rig.stage(A, reply, Extra(), Extra())
+    assert not any(isinstance(event, ev.PackRefused) for event in rig.events)
+    assert rig.commit(A, one, two, delayed, late).value == 1
+    assert rig.broker.queues.keys() == {"queue:q"}
+    rig.wait(200)
+    assert (rig.broker.position, rig.broker.parked_count, rig.broker.dropped) == (1, 0, 4)
+    rig.publish(A, reply)  # whoever waits for the answer is told
+    assert isinstance(rig.events[-1], ev.PackRefused)
+    check_rolled_back(rig, rig.commit(A, rig.stage(A, "temp-queue:nobody's")), "nobody's")
 
 
 def test_too_many_packs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,7 +315,7 @@ def test_what_nobody_commits_is_forgotten() -> None:
 
 def test_what_cannot_be_staged_is_forgotten() -> None:
     rig = rig_with_sessions()
-    good, refused = rig.stage(A, "queue:q"), rig.stage(A, "temp-queue:2.1")
+    good, refused = rig.stage(A, "queue:q"), rig.stage(A, "topic:a.*")
     result = rig.ask(A, cw.Stage((good, refused)))
     assert result.code == "TransactionRolledBackError"
     assert (rig.broker.parked_count, rig.broker.staged) == (0, {})

@@ -97,9 +97,29 @@ def test_visible_without_a_commit(history: History) -> None:
 
 def test_visible_though_it_was_refused(history: History) -> None:
     deal = history.deal("one", "a")
-    deal.is_risky = True
+    deal.lends = True
     with pytest.raises(ViolationError, match=r"committed at one entry: \[\]"):
         history.entry(deal, "a", code="TransactionRolledBackError")
+
+
+def test_dropped_though_somebody_waits_for_it(history: History) -> None:
+    ended = {"temp-queue:2.1"}
+    history.deals.has_ended = ended.__contains__
+    one, two = history.deal("one", "a", "b"), history.deal("two", "c", "d")
+    for deal in (one, two):
+        deal.risky[deal.bodies[0]] = "temp-queue:2.1"
+    history.entry(one, "b")
+    assert history.deals.outcomes["dropped"] == 1
+    ended.clear()
+    with pytest.raises(ViolationError, match="committed at one entry"):
+        history.entry(two, "d")
+
+
+def test_refused_because_nobody_waits_for_it(history: History) -> None:
+    deal = history.deal("one", "a")
+    deal.risky[b"a"] = "temp-queue:2.1"
+    with pytest.raises(ViolationError, match="nothing is wrong"):
+        history.entry(deal, code="TransactionRolledBackError")
 
 
 def test_refused_for_no_reason(history: History) -> None:
@@ -110,7 +130,7 @@ def test_refused_for_no_reason(history: History) -> None:
 
 def test_refused_and_its_input_is_gone(history: History) -> None:
     deal = history.deal("one", "a")
-    deal.is_risky = True
+    deal.handles = ("nothing",)
     history.receives(deal, 5)
     history.over.add(5)
     with pytest.raises(ViolationError, match="has lost 5"):

@@ -142,6 +142,18 @@ def why_not(b: State, destination: str) -> str:
     return wrong
 
 
+def has_ended(b: State, destination: str) -> bool:
+    """It was a temporary destination. Who sends there in a transaction cannot know, and has done
+    the work: the message is dropped."""
+    if not names.is_temporary(destination) or not why_not(b, destination):
+        return False
+    try:
+        names.owner(destination)
+    except InvalidDestinationError:
+        return False
+    return True
+
+
 def _check_sendable(b: State, destination: str) -> str:
     try:
         _, name = names.parse(destination)

@@ -78,7 +78,9 @@ class Broker(State):
                     f"producer {header.producer} was opened by another connection meanwhile"
                 )
             self.producers[session.names[header.producer]].last = header.last
-        if wrong := accepting.why_not(self, header.destination):
+        wrong = accepting.why_not(self, header.destination)
+        staged = header.flags & pack.STAGED
+        if wrong and not (staged and accepting.has_ended(self, header.destination)):
             raise InvalidDestinationError(wrong)
         if header.flags & pack.CONTROL and header.destination not in self.groups:
             raise InvalidDestinationError(

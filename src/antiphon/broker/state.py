@@ -46,6 +46,7 @@ class State:
         """`retain`: how many of the last messages stay readable although nobody must have them;
         None: all."""
         self._retain = retain
+        self.dropped = 0  # messages to destinations that had ended; no part of the state
         self._reset()
 
     def _reset(self) -> None:

@@ -87,13 +87,14 @@ def due(b: State, index: int) -> None:
     """The delay of this pack is over."""
     _, parked = b.delayed.pop(index)
     b.parked_count -= 1
-    if not accepting.why_not(b, parked.header.destination):  # it may have been temporary
-        _appear(b, parked)
+    _appear(b, parked)
 
 
 def _appear(b: State, parked: Parked) -> None:
     header = parked.header
-    if header.flags & pack.CONTROL:
+    if accepting.has_ended(b, header.destination):
+        b.dropped += header.count
+    elif header.flags & pack.CONTROL:
         groups.control(b, b.groups[header.destination], parked.payload)
     else:
         accepting.accept(b, header, parked.notes, parked.index)
@@ -159,9 +160,6 @@ def _listed(b: State, session: Session, m: cw.Commit) -> list[Parked]:
         if handle not in b.staged:
             raise IllegalStateError(f"nothing is staged as {handle!r}, or not any more")
         packs += b.staged[handle].packs
-    for parked in packs:
-        if wrong := accepting.why_not(b, parked.header.destination):
-            raise TransactionRolledBackError(wrong)
     return packs
 
 

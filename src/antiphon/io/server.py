@@ -476,6 +476,7 @@ class Server:
                 "queues": len(self.broker.queues),
                 "queued": sum(queue.count for queue in self.broker.queues.values()),
                 "waiting_again": sum(queue.held_count for queue in self.broker.queues.values()),
+                "dropped": self.broker.dropped,
             },
             "dispatcher": self.home.dispatcher.counts(),
         }

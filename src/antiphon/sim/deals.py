@@ -44,7 +44,7 @@ class Deal:
         self.inputs: list[Input] = []
         self.token = ""
         self.handles: tuple[str, ...] = ()
-        self.is_risky = False  # it sends to a place that may be gone
+        self.risky: dict[bytes, str] = {}  # of these: to a destination that may have ended
         self.lends = False  # what it has received may have gone to another consumer
         self.stages = False  # it is not committed: it is left with the servers
         self.on_commit: Callable[[], None] = lambda: None
@@ -67,6 +67,8 @@ class Deals:
         self._tokens: set[str] = set()
         self._outputs: dict[tuple[str, int], Deal] = {}  # of each input
         self.outcomes: Counter[str] = Counter()
+        self.has_ended: Callable[[str], bool] = lambda destination: False
+        """Whether this temporary destination is gone, after the entry that is being judged."""
 
     # -- What programs do ----------------------------------------------------------------------
 
@@ -108,8 +110,7 @@ class Deals:
 
     def _is_refused_rightly(self, deal: Deal, result: Result) -> None:
         wrong = [handle for handle in deal.handles if handle not in self._staged]
-        risky = any(self._staged[h].is_risky for h in deal.handles if h in self._staged)
-        if not (wrong or risky or deal.is_risky or deal.lends):
+        if not (wrong or deal.lends):
             raise ViolationError(f"{deal.name} is refused, and nothing is wrong: {result.text}")
         for one in deal.inputs:
             if one.is_over() and not deal.lends:
@@ -156,7 +157,16 @@ class Deals:
             return
         visible, self._visible = self._visible, []
         due, self._due = self._due, []
+        seen = {body for _, body in visible}
+        dropped = {
+            body
+            for deal in due
+            for body, destination in deal.risky.items()
+            if body not in seen and self.has_ended(destination)
+        }
+        self.outcomes.update("dropped" for _ in dropped)
         expected = [b for deal in due for b in deal.bodies if b not in deal.delayed]
+        expected = [b for b in expected if b not in dropped]
         for deal in due:
             self._delayed.update((body, stamp + delay) for body, delay in deal.delayed.items())
         if [body for _, body in visible] != expected:

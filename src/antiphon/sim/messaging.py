@@ -43,6 +43,7 @@ class MessagingWorld(World):
         assert plan.messaging is not None
         self._messaging = plan.messaging
         self.ledger = Ledger(lambda: self.now_us)
+        self.ledger.deals.has_ended = lambda destination: not self._broker.owner_of(destination)
         self.programs: list[SimProgram] = []
         self.handles: list[str] = []  # of what programs have staged for others
         self.sessions: dict[int, SimProgram] = {}  # whose each is, ever

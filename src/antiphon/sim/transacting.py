@@ -88,7 +88,8 @@ class Transactor:
             special = self._special(destination)
             delay = special.delivery_delay
             extra, flags = encode_extra(special), STAGED | flags_of(special)
-        deal.is_risky = deal.is_risky or is_temporary(destination)
+        if is_temporary(destination):
+            deal.risky[body] = destination
         self._deals.sends(deal, body, delay)
         message = Outgoing(TEXT, body, extra, self._world.now_us // 1000)
         key = (self._transaction, delay if flags & DELAYED else None)
