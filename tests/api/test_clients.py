@@ -285,6 +285,47 @@ def test_leaving_a_with_block_acknowledges_the_message_of_its_loop(
     assert texts(context.create_consumer(queue), 2) == ["1", "2"]
 
 
+@pytest.mark.parametrize("how", ["after it", "inside", "with its context"])
+def test_a_message_whose_loop_was_left_goes_back_when_its_consumer_is_closed(
+    connect: Connect, backend: Backend, how: str
+) -> None:
+    """While its connection lives: nobody has asked for the next one."""
+    context, other = connect(), connect()
+    queue = context.create_queue(backend.name())
+    send_numbers(context, queue, 2)
+    inner = context.create_context(antiphon.AUTO_ACKNOWLEDGE)
+    consumer = inner.create_consumer(queue)
+    for _ in consumer:
+        if how == "inside":
+            consumer.close()
+        break
+    if how == "with its context":
+        inner.close()
+    else:
+        consumer.close()
+    watching = other.create_consumer(queue)
+    messages = sorted((received(watching) for _ in range(2)), key=lambda message: message.text)
+    assert [(m.text, m.delivery_count) for m in messages] == [("0", 2), ("1", 1)]
+
+
+def test_a_message_whose_loop_goes_on_does_not_go_back_when_its_consumer_is_closed(
+    connect: Connect, backend: Backend
+) -> None:
+    context, other = connect(), connect()
+    queue = context.create_queue(backend.name())
+    send_numbers(context, queue, 2)
+    consumer = context.create_consumer(queue)
+    loop = iter(consumer)
+    assert next(loop).text == "0"
+    consumer.close()
+    watching = other.create_consumer(queue)
+    assert received(watching).text == "1"
+    assert watching.receive(0.05) is None
+    assert next(loop, None) is None  # which acknowledges it
+    context.close()
+    assert watching.receive(0) is None
+
+
 def test_a_loop_ends_when_its_consumer_is_closed(connect: Connect, backend: Backend) -> None:
     context = connect()
     queue = context.create_queue(backend.name())

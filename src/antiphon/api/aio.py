@@ -26,7 +26,7 @@ from typing import IO, Any, Generic, TypeVar, Unpack, cast
 
 from antiphon.api.connecting import default_url, route_to
 from antiphon.api.connection import Connection, Options, logger
-from antiphon.api.consuming import LISTENER_TURN, BaseConsumer, Slow
+from antiphon.api.consuming import LISTENER_TURN, BaseConsumer, Loop, Slow
 from antiphon.api.context import BaseContext, check_browsable, terms_of
 from antiphon.api.conversation_policies import policy_of
 from antiphon.api.conversation_ticket import Ticket
@@ -318,13 +318,17 @@ class Consumer(BaseConsumer):
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         """Until the consumer is closed. A message is acknowledged when the next is asked for."""
-        while True:
-            message = None if self.finished else self._take(in_loop=True)
-            if message is None:
-                message = await run(self._looping())
-            if message is None:
-                return
-            yield message
+        loop = Loop(self._context.caller())
+        try:
+            while True:
+                message = None if self.finished else self._take(loop)
+                if message is None:
+                    message = await run(self._looping(loop))
+                if message is None:
+                    return
+                yield message
+        finally:
+            self.leaves(loop)
 
     async def __aenter__(self) -> Consumer:
         return self

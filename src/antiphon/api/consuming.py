@@ -47,6 +47,14 @@ Listener = Callable[[Message], Any]
 Slow = Literal["spill", "disconnect", "drop"]
 
 
+class Loop:
+    """A `for` loop over a consumer."""
+
+    def __init__(self, caller: object) -> None:
+        self.caller = caller
+        self.over = False  # by `break` or an exception: it asks for nothing more
+
+
 class BaseConsumer(ABC):
     def __init__(self, context: BaseContext, destination: Destination, inbox: Inbox) -> None:
         self.destination = destination
@@ -72,7 +80,7 @@ class BaseConsumer(ABC):
         self._complete = False  # all is here
         self._bells: set[Ticket] = set()  # of those who wait for a message
         self._looped: int | None = None  # the message in the body of a loop, and
-        self._looper: object = None  # whose loop it is
+        self._loop: Loop | None = None  # which that is
         self._loan: Loan | None = None  # what that loop may take without asking
         self._gathering = False  # the connection knows that there are acknowledgements here
         self._listener: Listener | None = None
@@ -210,12 +218,12 @@ class BaseConsumer(ABC):
             self._schedule()
         ring(self._bells)
 
-    def _take(self, in_loop: bool = False) -> Message | None:
+    def _take(self, loop: Loop | None = None) -> Message | None:
         """The next message, if there is one here."""
         with self._lock:
-            if not self._may_take(in_loop):
+            if not self._may_take(in_loop=loop is not None):
                 return None
-            for_good = self._automatic and not in_loop
+            for_good = self._automatic and loop is None
             taken = self.inbox.take_for_good() if for_good else self.inbox.take()
             self._report_expired()
             if taken is None:
@@ -224,8 +232,8 @@ class BaseConsumer(ABC):
             position = slice_.start + index
             if for_good and (not self._gathering or self.inbox.enough):
                 self._acknowledged()
-            elif in_loop and self._automatic:
-                self._looped, self._looper = position, self._context.caller()
+            elif self._automatic:
+                self._looped, self._loop = position, loop
         return self._message(slice_, index)
 
     def _message(self, slice_: Slice, index: int) -> Message:
@@ -262,13 +270,13 @@ class BaseConsumer(ABC):
             raise self._why_not()
         return self._connection.started or self._looks
 
-    def _borrow(self) -> Loan | None:
+    def _borrow(self, loop: Loop) -> Loan | None:
         """For a loop: messages that it may take without a lock. It is done with the one before."""
         with self._lock:
             if not self._may_take(in_loop=True):
                 return None
             self._loan = self.inbox.lend()
-            self._looper = self._context.caller()
+            self._loop = loop
             self._gather()  # what the loop is done with is reported soon, however long it takes
             return self._loan
 
@@ -278,7 +286,7 @@ class BaseConsumer(ABC):
         if loan is not None:
             self._looped = self.inbox.call_in(loan)
 
-    def _receiving(self, timeout: float | None, in_loop: bool = False) -> Script[Message | None]:
+    def _receiving(self, timeout: float | None, loop: Loop | None = None) -> Script[Message | None]:
         """None: nothing came in time, or the consumer was closed meanwhile."""
         if timeout is not None:
             arguments.seconds("a timeout", timeout)
@@ -288,10 +296,10 @@ class BaseConsumer(ABC):
             self._bells.add(bell)
             try:
                 # Looked at after the bell was hung up: what comes from now on rings it.
-                if self.closed or (in_loop and self.finished):
+                if self.closed or (loop is not None and self.finished):
                     return None
                 complete = self._complete
-                message = self._take(in_loop)
+                message = self._take(loop)
                 if message is not None or complete:
                     return message
                 with self._lock:
@@ -323,11 +331,11 @@ class BaseConsumer(ABC):
         """Do so."""
         yield from ()
 
-    def _looping(self) -> Script[Message | None]:
+    def _looping(self, loop: Loop) -> Script[Message | None]:
         """The next message of a loop; None: the consumer is closed, and the loop ends."""
         message = None
         if not self.finished:
-            message = yield from self._receiving(None, in_loop=True)
+            message = yield from self._receiving(None, loop)
         if message is None:
             with self._lock:
                 self.call_in()
@@ -362,7 +370,7 @@ class BaseConsumer(ABC):
         """A `with` block ends; `failed`: with an exception, and the message of the loop goes back.
         A loop that somebody else is in goes on."""
         self.call_in()
-        if self._looper != caller:
+        if self._loop is None or self._loop.caller != caller:
             return
         if not failed:
             self._leave_loop()
@@ -373,6 +381,20 @@ class BaseConsumer(ABC):
                 self.inbox.bury(position, f"delivered {deliveries} times, and not acknowledged")
             else:
                 self.inbox.will_wait(position, self.redelivery.wait_ms(deliveries))
+
+    def leaves(self, loop: Loop) -> None:
+        """This loop asks for nothing more. Called where the program leaves it, perhaps by the
+        garbage collector: so without a lock."""
+        loop.over = True
+        if self.closed and self._loop is loop and self._looped is not None:
+            self._connection.after(0, self._left_behind)
+
+    def _left_behind(self) -> None:
+        """The message of a loop that was left after its consumer was closed goes back."""
+        with self._lock:
+            if self._looped is not None and not self.in_hand():
+                self._looped = None
+                self._context.give_back([self])
 
     def _acknowledged(self) -> None:
         """Something was, and nobody waits until that is certain."""
@@ -588,7 +610,8 @@ class BaseConsumer(ABC):
 
     def in_hand(self) -> set[int]:
         """Messages that are being handled at this moment."""
-        return {position for position in (self._looped, self._running) if position is not None}
+        looped = None if self._loop is not None and self._loop.over else self._looped
+        return {position for position in (looped, self._running) if position is not None}
 
     def forked(self, lock: threading.Lock) -> None:
         """In the child: some thread of the parent may have held the old lock."""

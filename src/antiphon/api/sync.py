@@ -17,7 +17,7 @@ from typing import IO, Any, TypeVar, Unpack, cast
 
 from antiphon.api.connecting import default_url, route_to
 from antiphon.api.connection import Connection, Options, logger
-from antiphon.api.consuming import LISTENER_TURN, BaseConsumer, Slow
+from antiphon.api.consuming import LISTENER_TURN, BaseConsumer, Loop, Slow
 from antiphon.api.context import BaseContext, check_browsable, terms_of
 from antiphon.api.conversation_events import Notice
 from antiphon.api.conversation_inbox import Loan
@@ -253,16 +253,20 @@ class Consumer(BaseConsumer):
 
     def _runs(self) -> Iterator[Iterable[Message]]:
         """Messages as they can be had: many at once, if there are and may be."""
-        while True:
-            if self._lends and not self.finished and (loan := self._borrow()) is not None:
-                yield self._lent(loan)
-                continue
-            message = None if self.finished or self._lends else self._take(in_loop=True)
-            if message is None:
-                message = run(self._looping())
-            if message is None:
-                return
-            yield (message,)
+        loop = Loop(self._context.caller())
+        try:
+            while True:
+                if self._lends and not self.finished and (loan := self._borrow(loop)) is not None:
+                    yield self._lent(loan)
+                    continue
+                message = None if self.finished or self._lends else self._take(loop)
+                if message is None:
+                    message = run(self._looping(loop))
+                if message is None:
+                    return
+                yield (message,)
+        finally:
+            self.leaves(loop)
 
     def _lent(self, loan: Loan) -> Iterator[Message]:
         slice_ = loan.slice
