@@ -54,8 +54,8 @@ INSIDE = {
     "Producer": "opening sending",
     "Consumer": """
         all_done arrive busy call_in closing complete dropped forked going handled in_hand
-        leave_loop_of leaves leaving lost must_provide occur only_looks opened providing recover report
-        report_now shut state stays_member stir turn
+        leave_loop_of leaves leaving lost must_provide occur only_looks opened providing recover
+        report report_now shut state stays_member stir turn
     """,
     "Member": "prepare request_to_join worked",
     "Browser": "",
