@@ -39,6 +39,9 @@ HANDSHAKE_S = 5.0
 """Within this time a connection says who it is, and a client what it wants, or it is closed. As
 long has each later frame of a client without a session to arrive whole."""
 
+PART_S = 0.01
+"""So often, at most, it is told that parts of a message arrive."""
+
 SILENT_S = 9.0
 """A server that is not listed and says nothing for so long is closed. (Of those that are listed
 each has one connection, on which it may have nothing to say.)"""
@@ -101,6 +104,7 @@ class Connection(asyncio.BufferedProtocol):
         self._writing = False  # a joined write is due
         self._timer: asyncio.TimerHandle | None = None  # ends it
         self._partial = False  # a frame has begun, and has not arrived whole
+        self._part_s = 0.0  # when it was last told that such a part has come
         self.spoke = True  # something has arrived since this was set to False
         self.silent_since_s = 0.0
         self.peer: wire.Hello | None = None
@@ -279,6 +283,10 @@ class Connection(asyncio.BufferedProtocol):
             self._hub.strangers.begun(self, size)
             if self.client is not None and self._timer is None:
                 self._end_later(f"a message has not arrived whole within {HANDSHAKE_S:g} s")
+        now_s = self._loop.time()
+        if now_s - self._part_s < PART_S:
+            return
+        self._part_s = now_s
         if self.client is not None:
             self.client.begun(self._reader.announced)
         elif self.peer is not None:
