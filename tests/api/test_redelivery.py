@@ -123,6 +123,24 @@ def test_dead_letters_go_where_the_queue_says(connect: Connect, backend: Backend
 
 
 @every_front
+def test_dead_letters_are_selected_by_their_reason(connect: Connect, backend: Backend) -> None:
+    context = connect()
+    bad = context.create_queue(backend.name("bad"))
+    queue = context.create_queue(backend.name(), deliveries=1, dead_letters=bad)
+    listener = Failing(lambda message: message.text != "end")
+    context.create_consumer(queue).set_message_listener(listener)
+    send(context, queue, "a", "b", "end")
+    context.create_producer().send(bad, "sent there", properties={"n": 1})
+    assert heard(listener.handled, 1) == ["end"]
+    until(lambda: len(listed(context, bad)) == 3)
+    selector = "JMS_dead_reason LIKE '%FailureError(%b%'"
+    assert listed(context, bad, selector) == ["b"]
+    assert sorted(listed(context, bad, "JMS_dead_reason IS NOT NULL")) == ["a", "b"]
+    assert listed(context, bad, "JMS_dead_reason IS NULL") == ["sent there"]
+    assert texts(context.create_consumer(bad, selector), 1) == ["b"]
+
+
+@every_front
 def test_a_dead_letter_that_cannot_be_handled_stays(connect: Connect, backend: Backend) -> None:
     context = connect()
     bad = context.create_queue(backend.name("bad"), redelivery_delay=0, deliveries=2)

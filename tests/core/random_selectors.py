@@ -161,11 +161,9 @@ def compare(symbol: str, one: Any, other: Any) -> bool | None:
         if isinstance(one, float) or isinstance(other, float):
             one, other = float(one), float(other)
         return bool(COMPARISONS[symbol](one, other))
-    if symbol == "=":
-        return type(one) is type(other) and bool(one == other)
-    if symbol == "<>":
-        return type(one) is not type(other) or bool(one != other)
-    return False
+    if type(one) is not type(other):
+        return None
+    return symbol in ("=", "<>") and bool(COMPARISONS[symbol](one, other))
 
 
 def arithmetic(symbol: str, one: Any, other: Any) -> Any:

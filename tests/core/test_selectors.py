@@ -243,30 +243,35 @@ def test_comparison(text: str, value: bool | None) -> None:
 
 
 @check("""
-    digit = 5            FALSE
-    digit <> 5           TRUE
-    five = '5'           FALSE
-    five <> '5'          TRUE
-    5 = '5'              FALSE
-    yes = 1              FALSE
-    yes <> 1             TRUE
-    zero = FALSE         FALSE
-    no = 0               FALSE
-    yes = 'TRUE'         FALSE
+    digit = 5            UNKNOWN
+    digit <> 5           UNKNOWN
+    five = '5'           UNKNOWN
+    five <> '5'          UNKNOWN
+    '5' <> five          UNKNOWN
+    5 = '5'              UNKNOWN
+    5 <> '5'             UNKNOWN
+    NOT five = '5'       UNKNOWN
+    word = five          UNKNOWN
+    word <> yes          UNKNOWN
+    yes = 1              UNKNOWN
+    yes <> 1             UNKNOWN
+    zero = FALSE         UNKNOWN
+    no = 0               UNKNOWN
+    yes = 'TRUE'         UNKNOWN
     word < 'b'           FALSE
     word > 'b'           FALSE
     word <= 'abc'        FALSE
     'a' < 'b'            FALSE
     no < yes             FALSE
     no <= no             FALSE
-    yes > 0              FALSE
-    digit > 4            FALSE
-    word < 5             FALSE
+    yes > 0              UNKNOWN
+    digit > 4            UNKNOWN
+    word < 5             UNKNOWN
     none < 'b'           UNKNOWN
     none = 'b'           UNKNOWN
     four <> TRUE         UNKNOWN
-    word BETWEEN 1 AND 2      FALSE
-    word NOT BETWEEN 1 AND 2  FALSE
+    word BETWEEN 1 AND 2      UNKNOWN
+    word NOT BETWEEN 1 AND 2  UNKNOWN
 """)
 def test_unlike_types_and_order(text: str, value: bool | None) -> None:
     assert truth(text) is value

@@ -15,15 +15,13 @@ from typing import Any
 from antiphon.api.conversion import Kind, convert, state
 from antiphon.errors import MessageFormatError, MessageNotWriteableError
 from antiphon.formats.identifiers import is_identifier
+from antiphon.formats.redelivery import DEAD_REASON as DEAD_REASON
 from antiphon.formats.scalars import CODES, Double, Int, Long, Short, fits
 
 Value = bool | int | float | str | None
 
 DELIVERY_COUNT = "JMSXDeliveryCount"
 """Can be read like a property of every received message, but is none that was sent."""
-
-DEAD_REASON = "JMS_dead_reason"
-"""The same of a dead letter: why it is one."""
 
 _RESERVED = ("NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE")
 _STATED: dict[type, tuple[type, Kind]] = {

@@ -19,6 +19,7 @@ from antiphon.formats import columns as formats
 from antiphon.formats.columns import PLAIN, Columns, Extra
 from antiphon.formats.journal import Row
 from antiphon.formats.pack import NON_PERSISTENT, SPECIAL, flags_of
+from antiphon.formats.redelivery import DEAD_REASON
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -26,9 +27,11 @@ Key = TypeVar("Key", bound=Hashable)
 class Contents:
     """The messages of a pack that became visible with the entry of this stamp."""
 
-    __slots__ = ("_columns", "_deadlines", "_extras", "_first_deadline")
+    __slots__ = ("_columns", "_deadlines", "_extras", "_first_deadline", "_given")
 
-    def __init__(self, pack: bytes, stamp: int) -> None:
+    def __init__(self, pack: bytes, stamp: int, reason: str = "") -> None:
+        """`reason`: why those of them that are asked about are dead letters."""
+        self._given = {DEAD_REASON: reason} if reason else {}  # properties that no sender sets
         self._columns = columns = Columns(pack)
         self._extras = [extra_of(columns, i) for i in range(columns.count)]
         extras = self._extras if columns.header.flags & SPECIAL else ()
@@ -42,10 +45,10 @@ class Contents:
     def fields(self, i: int, headers: Iterable[str]) -> Fields:
         """For a selector: the properties, and of the headers those that are asked for."""
         extra = self._extras[i]
-        if not headers:
+        if not headers and not self._given:
             return extra.properties
         found = {name: _HEADERS[name](self._columns, i, extra) for name in headers}
-        return {**extra.properties, **found}
+        return {**extra.properties, **self._given, **found}
 
     def fresh(self, first: int, last: int, now: int) -> list[Range]:
         """Of these messages, those that have not expired by this stamp."""

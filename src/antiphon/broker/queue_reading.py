@@ -204,9 +204,9 @@ class QueueReading:
         wanted: list[Range] = []
         unwanted: list[Range] = []
         found = looked = 0
-        for row, pack, first, last in self._waiting(queue, reader.looked):
+        for row, contents, first, last in self._waiting(queue, reader.looked):
             at = row.position
-            fits = matching(reader.selector, Contents(pack, row.stamp), first - at, last - at)
+            fits = matching(reader.selector, contents, first - at, last - at)
             ranges = [(at + one, at + two) for one, two in fits]
             wanted += ranges
             found += sum(two - one + 1 for one, two in ranges)
@@ -218,12 +218,12 @@ class QueueReading:
         reader.looked = max(reader.looked, queue.last)
         return wanted, unwanted, False
 
-    def _waiting(self, queue: Queue, after: int) -> Iterator[tuple[Row, bytes, int, int]]:
+    def _waiting(self, queue: Queue, after: int) -> Iterator[tuple[Row, Contents, int, int]]:
         for first, last in queue.waiting_after(after):
             while first <= last:
                 row, pack = self._pack(first)
-                upto = min(last, row.position + row.count - 1)
-                yield row, pack, first, upto
+                reason, upto = _reason(queue, first, min(last, row.position + row.count - 1))
+                yield row, Contents(pack, row.stamp, reason), first, upto
                 first = upto + 1
 
     def _claim(self, reader: QueueReader, queue: Queue, wanted: list[Range], credit: int) -> None:
@@ -261,7 +261,7 @@ class QueueReading:
         row, pack = found
         queue = self._broker.queues.get(reader.consumer.destination)
         reason, upto = _reason(queue, first, min(last, row.position + row.count - 1))
-        contents, at = Contents(pack, row.stamp), row.position
+        contents, at = Contents(pack, row.stamp, reason), row.position
         fits = [(first - at, upto - at)]
         if reader.selector is not None:
             fits = matching(reader.selector, contents, first - at, upto - at)

@@ -10,10 +10,8 @@ it or counts with it; only `IS NULL` asks for it. UNKNOWN is NULL's twin, and bo
     UNKNOWN OR x   is TRUE if x is, else UNKNOWN
 
 Numbers compare with numbers; if one of two is approximate, both are taken as doubles, as in Java.
-Otherwise unlike types are not equal: `=` is FALSE and `<>` TRUE. (JMS calls every comparison of
-unlike types false. Of `<>` we do not take it by the letter: like other brokers we let it be what
-NOT makes of `=`.) Strings and booleans have no order: `<` and its like are FALSE on them, and so
-are `BETWEEN` and `NOT BETWEEN`, which JMS defines by them.
+Any other comparison of unlike types is UNKNOWN, `<>` too, and so is its NOT: neither selects.
+Strings and booleans have no order: `<` and its like are FALSE on two of them.
 
 Where JMS is silent:
 
@@ -233,7 +231,7 @@ def compare(symbol: Operator, left: object, right: object) -> bool | None:
             left, right = float(left), float(right)  # type: ignore[arg-type]
         return _COMPARISONS[symbol](left, right)
     if type(left) is not type(right):
-        return symbol == "<>"
+        return None
     return symbol in ("=", "<>") and _COMPARISONS[symbol](left, right)
 
 
@@ -261,20 +259,19 @@ def _with_string(symbol: Operator, name: str, literal: str) -> Evaluate:
 
     def comparison(fields: Fields) -> object:
         value = fields.get(name)
-        return None if value is None else test(value, literal)
+        return test(value, literal) if type(value) is str else None
 
     return comparison
 
 
 def _with_number(symbol: Operator, name: str, literal: object) -> Evaluate:
     test = _COMPARISONS[symbol]
-    unlike = symbol == "<>"
 
     def comparison(fields: Fields) -> object:
         value = fields.get(name)
         if type(value) is int or type(value) is float:
             return test(value, literal)
-        return None if value is None else unlike
+        return None
 
     return comparison
 

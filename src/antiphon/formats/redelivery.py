@@ -10,6 +10,9 @@ import msgspec
 
 from antiphon.formats.destination import DEAD_LETTERS
 
+DEAD_REASON = "JMS_dead_reason"
+"""The property of a dead letter that says why it is one."""
+
 WAIT_MAX_MS = 24 * 3600 * 1000
 FACTOR_MAX = 1000.0
 DELIVERIES_MAX = 1 << 31
