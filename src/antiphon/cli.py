@@ -308,6 +308,12 @@ def _add_watch_group(commands: Commands) -> None:
     )
     _add_url(parser)
     parser.add_argument("name", metavar="NAME", help="the group's")
+    parser.add_argument(
+        "--delete",
+        action="store_true",
+        help="remove all its members, also inactive ones, and forget it; refused while some live",
+    )
+    parser.add_argument("--force", action="store_true", help="delete it with its live members")
     add_json(parser, lines=True)
 
 

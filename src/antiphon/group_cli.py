@@ -11,7 +11,10 @@ import argparse
 import time
 from typing import Any
 
-from antiphon.errors import ConnectionLostError, InvalidDestinationError
+import msgspec
+
+from antiphon.api.sync import connect
+from antiphon.errors import ConfigurationError, ConnectionLostError, InvalidDestinationError
 from antiphon.formats import client_wire as cw
 from antiphon.io.cluster import known_groups, look
 from antiphon.output import say, say_json
@@ -66,6 +69,10 @@ def _suspicions(before: set[str], group: cw.GroupStatus) -> list[str]:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.delete:
+        return _delete(args)
+    if args.force:
+        raise ConfigurationError("--force goes with --delete")
     watch = Watch()
     group = find(args.url, args.name)
     try:
@@ -77,6 +84,16 @@ def run(args: argparse.Namespace) -> int:
             _print_news(args, watch, group)
     except KeyboardInterrupt:
         pass
+    return 0
+
+
+def _delete(args: argparse.Namespace) -> int:
+    with connect(args.url) as ctx:
+        ctx.delete_group(args.name, force=args.force)
+    if args.json:
+        say_json({"deleted": args.name})
+    else:
+        say(f"group {args.name} was deleted")
     return 0
 
 
@@ -96,6 +113,8 @@ def _next(args: argparse.Namespace, last: cw.GroupStatus) -> tuple[cw.GroupStatu
         return find(args.url, args.name), ""
     except ConnectionLostError as error:
         return last, str(error)
+    except InvalidDestinationError:  # the last member has left
+        return msgspec.structs.replace(last, members=()), "the group is over"
 
 
 def _print_json(args: argparse.Namespace, watch: Watch, group: cw.GroupStatus) -> None:

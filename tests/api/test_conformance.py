@@ -46,10 +46,10 @@ PROTOCOLS = {"__iter__": "__aiter__", "__enter__": "__aenter__", "__exit__": "__
 INSIDE = {
     "Context": """
         acknowledging asking browsing call_soon caller check closing committing complain connecting
-        creating_group creating_last_value_topic creating_temporary deleting_temporary end_worker
-        ended forked give_back gone inside_listener joining leaving new_crew opening opening_durable
-        opening_shared plain_producer recovering rest rested rolling_back schedule staging
-        standing_in stopping unsubscribing until_rest why_not
+        creating_group creating_last_value_topic creating_temporary deleting_group
+        deleting_temporary end_worker ended forked give_back gone inside_listener joining leaving
+        new_crew opening opening_durable opening_shared plain_producer recovering rest rested
+        rolling_back schedule staging standing_in stopping unsubscribing until_rest why_not
     """,
     "Producer": "opening sending",
     "Consumer": """
@@ -537,6 +537,16 @@ def test_being_a_member(connect: Connect, backend: Backend) -> None:
         assert told(member, 3) == [(1, ("a",), ("a",), ()), "one", "two"]
     with pytest.raises(IllegalStateError, match="closed"):
         member.receive()
+
+
+@makes("Context.delete_group")
+def test_deleting_a_group(connect: Connect, backend: Backend) -> None:
+    context = connect()
+    group = context.create_group(backend.name())
+    context.join(group, "a", durable=True).close()
+    context.delete_group(group.name)
+    with pytest.raises(antiphon.InvalidDestinationError):
+        context.delete_group(group.name, force=True)
 
 
 @makes("Member.__iter__", "Member.invite", "Member.remove", "Member.set_conflict")

@@ -440,6 +440,49 @@ def test_what_a_name_is_is_fixed(connect: Connect, backend: Backend) -> None:
         one.create_group(plain(group).name, conflict=ConflictRelation.RELIABLE)
 
 
+def test_who_only_uses_a_group_decides_nothing_about_it(connect: Connect, backend: Backend) -> None:
+    user, service = connect(), connect()
+    group = user.create_group(backend.name("g"))
+    client = user.join(plain(group), "client")
+    service.create_group(plain(group).name, remove_after=5, conflict=ConflictRelation.RELIABLE)
+    with pytest.raises(IllegalStateError, match="5000 ms"):
+        user.create_group(plain(group).name, remove_after=60)
+    client.close()
+    # It is over; who joins it again says again how it is to be.
+    member = service.join(plain(group), "service")
+    with pytest.raises(IllegalStateError, match="5000 ms"):
+        user.create_group(plain(group).name, remove_after=60)
+    member.close()
+
+
+def test_a_group_that_is_deleted_is_free_to_be_something_else(
+    connect: Connect, backend: Backend
+) -> None:
+    one, other = connect(), connect()
+    group = one.create_group(backend.name("g"))
+    name = plain(group).name
+    durable = one.join(plain(group), "a", durable=True)
+    with pytest.raises(IllegalStateError, match="live members: a"):
+        other.delete_group(name)
+    durable.close()
+    with pytest.raises(InvalidDestinationError, match="is a group"):
+        other.create_last_value_topic(name)
+    other.delete_group(name)
+    with pytest.raises(InvalidDestinationError, match="there is no group"):
+        other.delete_group(name)
+    other.create_last_value_topic(name)
+
+
+def test_members_of_a_group_that_is_deleted_are_told(connect: Connect, backend: Backend) -> None:
+    one, other = connect(), connect()
+    group = one.create_group(backend.name("g"))
+    member = one.join(plain(group), "a")
+    other.delete_group(plain(group).name, force=True)
+    assert told(member, 2) == [(1, ("a",), ("a",), ()), (2, (), (), ("a",))]
+    member.close()
+    assert one.join(plain(group), "a").view == View(3, ("a",))
+
+
 # -- Conflict relations ---------------------------------------------------------------------------
 
 

@@ -77,8 +77,7 @@ def test_closing_a_non_durable_member_is_leaving() -> None:
     r.close_consumer(B, 1)
     assert (last(r).members, last(r).went) == (("a",), ("b",))
     r.close(A)
-    assert r.broker.groups[G].members == {}
-    assert r.broker.groups[G].events == []
+    assert G not in r.broker.groups
     assert r.broker.topics.subscriptions == {}
 
 
@@ -100,7 +99,7 @@ def test_a_durable_member_can_leave() -> None:
     r = rig(A)
     join(r, A, "a", durable=True)
     assert r.ask(A, cw.Leave(1)).code == ""
-    assert r.broker.groups[G].members == {}
+    assert G not in r.broker.groups
     assert r.ask(A, cw.Leave(1)).code == "IllegalStateError"
 
 
@@ -322,6 +321,245 @@ def test_control_messages_of_a_plain_topic_are_refused() -> None:
     r = rig(A)
     control(r, A, JMS_remove="b")
     assert r.broker.sessions[A].refusals[0].code == "InvalidDestinationError"
+
+
+# -- Groups come and go ---------------------------------------------------------------------------
+
+
+def restored(r: Rig) -> Rig:
+    other = Rig()
+    other.broker.restore(iter(r.snapshot()))
+    assert list(other.broker.snapshot()) == r.snapshot()
+    return other
+
+
+def test_a_group_goes_with_its_last_member() -> None:
+    r = rig(A, B)
+    join(r, A, "a")
+    join(r, B, "b")
+    r.publish(A, G, 2)
+    r.close_consumer(A, 1)
+    assert tuple(r.broker.groups[G].members) == ("b",)
+    r.close_consumer(B, 1)
+    assert r.broker.groups == {}
+    restored(r)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_group_stays_while_it_has_a_member_that_is_not_there(durable: bool) -> None:
+    r = rig(A)
+    join(r, A, "a", durable=durable)
+    r.detach(A)
+    r.wait(10_000)  # the lease
+    assert A not in r.broker.sessions
+    assert tuple(r.broker.groups[G].members) == ("a",)
+    r.wait(rules.REMOVE_AFTER_MS)
+    assert (G in r.broker.groups) == durable
+
+
+def test_a_group_stays_until_the_removed_know_that_they_are() -> None:
+    r = rig(A, B)
+    join(r, A, "a")
+    control(r, B, JMS_remove="a")
+    assert r.broker.groups[G].members == {}
+    assert last(r).went == ("a",)
+    r.close_consumer(A, 1)
+    assert r.broker.groups == {}
+
+
+def test_a_shared_member_takes_its_group_along() -> None:
+    r = rig(A)
+    r.ask(A, cw.CreateGroup(G))
+    r.ask(A, cw.OpenConsumer(1, G, 10, shared="s"))
+    assert tuple(r.broker.groups[G].members) == ("s",)
+    r.close_consumer(A, 1)
+    assert r.broker.groups == {}
+
+
+def test_a_group_that_nobody_joins_is_kept_for_a_while() -> None:
+    r = rig(A)
+    r.ask(A, cw.CreateGroup(G))
+    r.close(A)
+    r = restored_in_place(r)
+    r.wait(rules.KEPT_MS - 100)
+    assert G in r.broker.groups
+    r.wait(100)
+    assert r.broker.groups == {}
+
+
+def restored_in_place(r: Rig) -> Rig:
+    """The same server, which has got its state from another one."""
+    restored(r)
+    chunks = r.snapshot()
+    r.broker.restore(iter(chunks))
+    return r
+
+
+def test_naming_a_group_again_keeps_it_for_longer() -> None:
+    r = rig(A)
+    r.ask(A, cw.CreateGroup(G))
+    r.wait(rules.KEPT_MS // 2)
+    r.attach(B)
+    r.ask(B, cw.CreateGroup(G))
+    r.wait(rules.KEPT_MS - 100)
+    assert G in r.broker.groups
+    r.wait(200)
+    assert r.broker.groups == {}
+
+
+def test_a_join_that_is_refused_leaves_no_group() -> None:
+    r = rig(A)
+    assert join(r, A, "no name").code == "IllegalStateError"
+    assert r.ask(A, cw.Join(1, G, 100, "a", relation="nonsense")).code == "IllegalStateError"
+    assert r.ask(A, cw.CreateGroup(G, "nonsense")).code == "IllegalStateError"
+    assert r.broker.groups == {}
+
+
+def test_a_name_begins_anew_and_its_views_are_not_numbered_twice() -> None:
+    r = rig(A, B)
+    r.ask(A, cw.CreateGroup(G, ConflictRelation.RELIABLE.to_json(), 5_000))
+    join(r, A, "a")
+    r.close_consumer(A, 1)  # with view 2
+    r = restored_in_place(r)
+    assert join(r, B, "b").value == 3
+    group = r.broker.groups[G]
+    assert (group.relation, group.remove_after_ms) == (
+        ConflictRelation.ATOMIC.to_json(),
+        rules.REMOVE_AFTER_MS,
+    )
+    assert group.events[0].serial == 3
+    control(r, A, JMS_remove="b", JMS_in_view=2)  # decided in the group's earlier life
+    assert tuple(group.members) == ("b",)
+
+
+def test_old_names_are_forgotten_and_their_numbers_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rules, "PAST_MAX", 2)
+    r = rig(A)
+    for number, name in enumerate("gxyz"):
+        r.ask(A, cw.Join(number + 1, f"topic:{name}", 100, "a"))
+        r.close_consumer(A, number + 1)
+    assert list(r.broker.past_groups) == ["topic:y", "topic:z"]
+    r = restored_in_place(r)
+    assert r.ask(A, cw.Join(9, "topic:y", 100, "a")).value == 3
+    assert r.ask(A, cw.Join(10, "topic:g", 100, "a")).value == 3
+    assert r.ask(A, cw.Join(11, "topic:new", 100, "a")).value == 3
+
+
+def test_what_was_said_to_a_group_that_is_over_is_dropped() -> None:
+    r = rig(A, B)
+    join(r, A, "a")
+    extra = columns.encode_extra(
+        columns.Extra(properties={"JMS_remove": "a"}, delivery_delay=1_000)
+    )
+    data, flags = columns.encode([columns.Outgoing(columns.TEXT, b"", extra, 0)])
+    payload = pack.encode(G, 1, data, B, 1, 0, flags | pack.CONTROL | pack.DELAYED)
+    r.entry(Kind.PACK, payload)
+    assert r.broker.delayed
+    r.close_consumer(A, 1)
+    r.wait(2_000)
+    assert not r.broker.delayed
+    assert r.broker.groups == {}
+
+
+def test_a_group_of_an_old_snapshot_that_is_empty_goes() -> None:
+    r = rig(A)
+    join(r, A, "a", durable=True)
+    group = r.broker.groups[G]
+    group.members.clear()
+    r.broker.groups[G] = type(group).from_state(group.state()[:9])
+    r = restored_in_place(r)
+    r.attach(B)
+    assert r.broker.groups == {}
+
+
+# -- Deleting -------------------------------------------------------------------------------------
+
+
+def test_deleting_removes_who_is_not_there_with_one_view() -> None:
+    r = rig(A, B, C)
+    join(r, A, "a", durable=True)
+    join(r, B, "b", durable=True)
+    r.close_consumer(A, 1)
+    assert "live members: b" in r.ask(C, cw.DeleteGroup(G)).text
+    r.close_consumer(B, 1)
+    view = r.broker.groups[G].view
+    assert r.ask(C, cw.DeleteGroup(G)).code == ""
+    assert r.broker.groups == {}
+    assert r.broker.topics.subscriptions == {}
+    assert r.broker.past_groups[G].view == view + 1
+    assert "there is no group" in r.ask(C, cw.DeleteGroup(G)).text
+    assert join(r, A, "a", durable=True).value == view + 2  # another member
+
+
+def test_deleting_by_force_tells_the_members() -> None:
+    r = rig(A, B, C)
+    join(r, A, "a", durable=True)
+    join(r, B, "b")
+    assert r.ask(C, cw.DeleteGroup(G, force=True)).code == ""
+    assert (last(r).members, last(r).went) == ((), ("a", "b"))
+    r.close_consumer(A, 1)
+    r.close_consumer(B, 1)
+    assert r.broker.groups == {}
+    assert r.broker.topics.subscriptions == {}
+
+
+def test_deleting_a_group_that_was_only_named() -> None:
+    r = rig(A)
+    r.ask(A, cw.CreateGroup(G))
+    assert r.ask(A, cw.DeleteGroup(G)).code == ""
+    assert r.broker.groups == {}
+
+
+# -- How a group is to be -------------------------------------------------------------------------
+
+
+def test_who_only_uses_a_group_fixes_nothing() -> None:
+    r = rig(A, B)
+    relation = ConflictRelation.RELIABLE.to_json()
+    r.ask(A, cw.CreateGroup(G))
+    join(r, A, "a")
+    assert r.ask(B, cw.CreateGroup(G, relation, 5_000)).code == ""
+    group = r.broker.groups[G]
+    assert (group.relation, group.remove_after_ms) == (relation, 5_000)
+    assert (last(r).kind, last(r).relation) == (cw.RELATION, relation)
+    r = restored_in_place(r)
+    assert r.ask(B, cw.CreateGroup(G)).code == ""
+    assert "5000 ms" in r.ask(B, cw.CreateGroup(G, "", 6_000)).text
+    atomic = ConflictRelation.ATOMIC.to_json()
+    assert "conflict relation" in r.ask(B, cw.CreateGroup(G, atomic)).text
+
+
+def test_the_default_is_fixed_by_saying_it() -> None:
+    r = rig(A)
+    assert r.ask(A, cw.CreateGroup(G, "", rules.REMOVE_AFTER_MS)).code == ""
+    assert "60000 ms" in r.ask(A, cw.CreateGroup(G, "", 5_000)).text
+
+
+def test_a_time_that_is_given_later_counts_for_suspects() -> None:
+    r = rig(A, B)
+    join(r, A, "a")
+    join(r, B, "b")
+    r.detach(B)
+    r.wait(rules.SUSPECT_MS)
+    assert r.broker.groups[G].members["b"].suspected
+    r.ask(A, cw.CreateGroup(G, "", 5_000))
+    r.wait(5_000)
+    assert tuple(r.broker.groups[G].members) == ("a",)
+
+
+def test_who_joins_says_again_how_the_group_is_to_be() -> None:
+    r = rig(A)
+    relation = ConflictRelation.RELIABLE.to_json()
+    asked = cw.Join(1, G, 100, "a", relation=relation, remove_after_ms=5_000)
+    assert r.ask(A, asked).code == ""
+    group = r.broker.groups[G]
+    assert (group.relation, group.remove_after_ms) == (relation, 5_000)
+    assert len(group.events) == 1  # its view: there was nobody to tell of the relation
+    again = cw.Join(2, G, 100, "b", remove_after_ms=6_000)
+    assert r.ask(A, again).code == ""
+    assert group.remove_after_ms == 5_000
 
 
 def test_a_group_survives_a_snapshot() -> None:

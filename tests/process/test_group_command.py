@@ -12,6 +12,8 @@ import pytest
 
 import antiphon
 from antiphon import cli
+from antiphon.blocks import Lock
+from antiphon.io.client import LogClient
 from tests.process.cluster import Cluster
 
 pytestmark = pytest.mark.process
@@ -74,3 +76,27 @@ def test_a_group_that_does_not_exist(
 ) -> None:
     assert cli.main(["group", memory_cluster.url, "nobody"]) == 1
     assert "there is no group 'nobody'. Groups that exist: none" in capsys.readouterr().err
+
+
+def test_a_group_is_deleted(memory_cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    url = memory_cluster.url
+    with antiphon.connect(url) as ctx:
+        ctx.join(ctx.create_group("old"), "a", durable=True).close()
+        with ctx.join(ctx.create_group("live"), "b"):
+            assert cli.main(["group", url, "live", "--delete"]) == 1
+            assert "live members: b" in capsys.readouterr().err
+            assert cli.main(["group", url, "old", "--delete"]) == 0
+            assert cli.main(["group", url, "old", "--delete"]) == 1
+            assert cli.main(["group", url, "live", "--force"]) == 2
+            assert [g.name for g in LogClient(url).status().groups] == ["live"]
+            assert cli.main(["group", url, "live", "--delete", "--force"]) == 0
+
+
+def test_locks_that_are_closed_leave_nothing_behind(memory_cluster: Cluster) -> None:
+    with antiphon.connect(memory_cluster.url) as ctx:
+        for number in range(20):
+            with Lock(ctx, f"lock-{number}"):
+                pass
+        with LogClient(memory_cluster.url) as log:
+            log.barrier()
+            memory_cluster.wait_until(lambda: log.status().groups == (), "no group is left")

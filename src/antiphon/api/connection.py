@@ -116,6 +116,9 @@ class Connection:
         self.members: list[Member] = []  # the first one owns the connection
         self.receivers: dict[int, Receiver] = {}  # by the consumer's number
         self.relations: dict[str, ConflictRelation] = {}  # of groups, by destination
+        # How this program last said that they are to be (`CreateGroup`): if one is over meanwhile,
+        # and this program joins it, that is said again.
+        self.asked_of_groups: dict[str, tuple[str, int]] = {}
         self.released = Ticket()  # nothing is left of it
         self._loop = loop
         self._call = call

@@ -404,7 +404,18 @@ class BaseContext(ABC):
         if self.connection.trace is not None and request.value == 0:  # nobody was ever in it
             self.connection.trace.created(group.text, known.to_json())
         self.connection.relations[group.text] = known
+        self.connection.asked_of_groups[group.text] = (body.relation, body.remove_after_ms)
         return group
+
+    def deleting_group(self, name: str | Group, force: bool) -> Script[None]:
+        self.check()
+        group = Group(name) if isinstance(name, str) else name
+        body = cw.DeleteGroup(group.text, force)
+        request = self.connection.do(lambda c: c.request(body))
+        yield Pause(request)
+        request.outcome()
+        self.connection.relations.pop(group.text, None)
+        self.connection.asked_of_groups.pop(group.text, None)
 
     def joining(
         self,

@@ -112,6 +112,7 @@ class BaseMember(BaseConsumer):
                 self.inbox.wait_for_state()
 
     def request_to_join(self, name: str | None) -> Join:
+        asked = self._connection.asked_of_groups.get(self.destination.text, ("", AS_IT_IS))
         return Join(
             self.inbox.consumer,
             self.destination.text,
@@ -119,6 +120,8 @@ class BaseMember(BaseConsumer):
             name or "",
             self.durable,
             self._provider is not None,
+            relation=asked[0],
+            remove_after_ms=asked[1],
         )
 
     def _leaving_group(self) -> Script[None]:

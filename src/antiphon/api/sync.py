@@ -468,6 +468,12 @@ class Context(BaseContext):
         seconds after which a suspected member that is not durable is removed; None: never."""
         return run(self.creating_group(name, conflict, remove_after))
 
+    def delete_group(self, name: str | Group, *, force: bool = False) -> None:
+        """Remove all members of a group, those that are inactive too, with one view, so that it is
+        over and its name is free. With members that are there it raises `IllegalStateError`, unless
+        by force."""
+        run(self.deleting_group(name, force))
+
     def join(
         self,
         group: Topic,

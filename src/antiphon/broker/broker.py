@@ -45,7 +45,7 @@ class Broker(State):
                 self._commands(entry.payload)
             else:
                 self._pack(entry.payload)
-        groups.trim(self)
+        groups.settle(self)
         self._chain(entry, self.events[told:])
         return self.accepted
 

@@ -253,7 +253,8 @@ class Dispatcher:
             self._hand_out_accepted(from_memory=True)
 
     def group_changed(self, destination: str) -> None:
-        """There is something that its members do not know yet."""
+        """There is something that its members do not know yet; or it is over."""
+        group = self._broker.groups.get(destination)
         for reader in list(self._audiences.get(destination, ())):
             session, number = reader.consumer.session, reader.consumer.number
             known = self._broker.sessions.get(session)
@@ -261,7 +262,8 @@ class Dispatcher:
                 self._remove(self._sessions[session].pop(number))
                 self._end(reader.outlet.link, number)
             else:
-                self._look_after_state(reader, self._broker.groups[destination])
+                if group is not None:
+                    self._look_after_state(reader, group)
                 reader.skip()
                 if reader.caught_up or reader.room > 0:
                     self._ready[reader] = None

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from antiphon.broker.topics import Key
+from antiphon.core.conflicts import ConflictRelation
 from antiphon.formats import client_wire as cw
+
+REMOVE_AFTER_MS = 60_000
+"""A suspected non-durable member is removed after so long, unless the group says otherwise."""
 
 
 class Member(msgspec.Struct, array_like=True):
@@ -46,11 +50,21 @@ class Departed(msgspec.Struct, array_like=True):
     waits: bool  # for its state, which it will not get
 
 
+class Past(NamedTuple):
+    """How far a group had counted that was forgotten; one of the same name goes on from there."""
+
+    view: int
+    serial: int
+
+
 class Group:
     def __init__(self, destination: str, relation: str, remove_after_ms: int) -> None:
         self.destination = destination
         self.relation = relation  # JSON
         self.remove_after_ms = remove_after_ms  # NEVER: members do that
+        # Somebody said so; otherwise they are the defaults, and whoever first says is right.
+        self.relation_given = self.remove_after_given = False
+        self.kept_until = 0  # a stamp: it was named, and nobody has joined it yet
         self.view = 0
         self.serial = 0  # of the last event
         self.members: dict[str, Member] = {}  # in the order in which they joined
@@ -104,8 +118,16 @@ class Group:
         first = self.serial - len(self.events)
         del self.events[: max(0, upto - first)]
 
+    @property
+    def is_over(self) -> bool:
+        """Nobody is in it, or has to be told that it no longer is, or is expected."""
+        return not (self.members or self.departed or self.kept_until)
+
     def due(self, name: str) -> int | None:
-        """When something is due for this member; None: nothing is."""
+        """When something is due for this member, or, without a name, for the group; None: nothing
+        is."""
+        if not name:
+            return self.kept_until or None
         member = self.members.get(name)
         return (member.suspect_at or member.remove_at or None) if member is not None else None
 
@@ -160,6 +182,9 @@ class Group:
             self.departed,
             self.events,
             self.messages,
+            self.relation_given,
+            self.remove_after_given,
+            self.kept_until,
         )
 
     @classmethod
@@ -170,6 +195,11 @@ class Group:
         one.departed = msgspec.convert(state[6], list[Departed])
         one.events = msgspec.convert(state[7], list[cw.GroupEvent])
         one.messages = state[8]
+        if len(state) > 9:
+            one.relation_given, one.remove_after_given, one.kept_until = state[9:]
+        else:  # of 0.1, which did not keep what was given
+            one.relation_given = one.relation != ConflictRelation.ATOMIC.to_json()
+            one.remove_after_given = one.remove_after_ms != REMOVE_AFTER_MS
         return one
 
 

@@ -17,7 +17,14 @@ import heapq
 import msgspec
 
 from antiphon.broker import transfers
-from antiphon.broker.group_state import Departed, Group, Member, key_of
+from antiphon.broker.group_state import (
+    REMOVE_AFTER_MS,
+    Departed,
+    Group,
+    Member,
+    Past,
+    key_of,
+)
 from antiphon.broker.sessions import Consumer, Session
 from antiphon.broker.spans import Span
 from antiphon.broker.state import GROUP, State
@@ -36,35 +43,45 @@ from antiphon.formats.columns import Columns, decode_extra
 SUSPECT_MS = 1000
 """A member that has been without a connection for so long is suspected."""
 
-REMOVE_AFTER_MS = 60_000
-"""A suspected non-durable member is removed after so long, unless the group says otherwise."""
-
 NEVER = 0
 AS_IT_IS = -1
 MEMBERS_MAX = 1000
+
+KEPT_MS = 3_600_000
+"""A group that was named, and that nobody joins, is kept for so long: those who know it as a topic
+may come later. One that had members goes with the last of them."""
+
+PAST_MAX = 1000
+"""So many forgotten groups are known by name, each with the number of its last view."""
 
 
 # -- Requests --------------------------------------------------------------------------------------
 
 
 def create(b: State, m: cw.CreateGroup) -> tuple[int, bytes]:
-    group = b.groups.get(m.destination)
-    if group is None:
-        group = _new(b, m.destination, m.relation, m.remove_after_ms)
-    elif m.relation and m.relation != group.relation:
+    if m.relation:
+        check_relation(m.relation)
+    group = b.groups.get(m.destination) or _new(b, m.destination)
+    if m.relation and group.relation_given and m.relation != group.relation:
         raise IllegalStateError(
             f"the group {m.destination!r} has the conflict relation {group.relation}, "
             f"not {m.relation}. Leave it out, or change it with set_conflict"
         )
-    elif m.remove_after_ms not in (AS_IT_IS, group.remove_after_ms):
+    after_ms = group.remove_after_ms
+    if group.remove_after_given and m.remove_after_ms not in (AS_IT_IS, after_ms):
         raise IllegalStateError(
-            f"the group {m.destination!r} removes suspects after {group.remove_after_ms} ms "
+            f"the group {m.destination!r} removes suspects after {after_ms} ms "
             f"(0: never), not {m.remove_after_ms} ms. Leave it out"
         )
+    _give(b, group, m.relation, m.remove_after_ms)
+    if not group.members:
+        group.kept_until = b.stamp + KEPT_MS
+        _set_deadline(b, group, "", group.kept_until)
     return group.view, group.relation.encode()
 
 
-def _new(b: State, destination: str, relation: str, remove_after_ms: int) -> Group:
+def _new(b: State, destination: str) -> Group:
+    """With all as it is by default."""
     kind, name = names.parse(destination)
     if kind != names.TOPIC or names.is_pattern(name):
         raise InvalidDestinationError(f"{destination!r} cannot be a group: a group is a topic")
@@ -73,13 +90,35 @@ def _new(b: State, destination: str, relation: str, remove_after_ms: int) -> Gro
         raise InvalidDestinationError(
             f"{destination!r} is in use as a plain topic, and what a name is, is fixed"
         )
-    if relation:
-        check_relation(relation)
-    after = REMOVE_AFTER_MS if remove_after_ms == AS_IT_IS else max(NEVER, remove_after_ms)
-    group = b.groups[destination] = Group(
-        destination, relation or ConflictRelation.ATOMIC.to_json(), after
-    )
+    group = Group(destination, ConflictRelation.ATOMIC.to_json(), REMOVE_AFTER_MS)
+    # Views are never numbered twice: who knows those of an earlier life must not take one for
+    # another, as a removal that is still on its way would, or who judges a trace.
+    group.view, group.serial = b.past_groups.pop(destination, b.past_floor)
+    b.groups[destination] = group
     return group
+
+
+def _give(b: State, group: Group, relation: str, remove_after_ms: int) -> None:
+    """Who says first how the group is to be fixes all of it, what is left out as it is by default.
+    Who says nothing fixes nothing, and takes it as it is."""
+    if not relation and remove_after_ms == AS_IT_IS:
+        return
+    if relation and not group.relation_given:
+        _relate(b, group, relation)
+    if remove_after_ms != AS_IT_IS and not group.remove_after_given:
+        group.remove_after_ms = max(NEVER, remove_after_ms)
+        for member in group.members.values():
+            if member.suspected:
+                _remove_later(b, group, member)
+    group.relation_given = group.remove_after_given = True
+
+
+def _relate(b: State, group: Group, relation: str) -> None:
+    group.relation_given = True
+    if relation != group.relation:
+        group.relation = relation
+        if group.members:
+            _announce(b, group, cw.RELATION)
 
 
 def check_relation(relation: str) -> None:
@@ -90,9 +129,11 @@ def check_relation(relation: str) -> None:
 
 
 def join(b: State, session: Session, m: cw.Join) -> tuple[int, bytes]:
-    group = b.groups.get(m.destination) or _new(b, m.destination, "", AS_IT_IS)
     name = m.name or f"{session.number:x}.{m.consumer:x}"
     _check_name(name)
+    if m.relation:
+        check_relation(m.relation)
+    group = b.groups.get(m.destination) or _new(b, m.destination)
     old = group.members.get(name)
     if old is not None and not _may_take_over(old):
         raise IllegalStateError(
@@ -103,6 +144,7 @@ def join(b: State, session: Session, m: cw.Join) -> tuple[int, bytes]:
         _check_home(b, group, old)
         _resume(b, group, old, session, m)
     else:
+        _give(b, group, m.relation, m.remove_after_ms)
         _enter(b, group, name, old, session, m)
     waits = group.members[name].needs_state
     data = (name, group.relation, tuple(group.members), waits)
@@ -236,7 +278,7 @@ def _forget_departed(b: State, group: Group, session: Session, consumer: Consume
     group.departed = [d for d in group.departed if (d.session, d.consumer) != who]
     del session.consumers[consumer.number]
     b.topics.discard(consumer.subscription)
-    group.trim()
+    b.told_groups[group.destination] = None
 
 
 def lost(b: State, session: Session, consumer: Consumer) -> None:
@@ -270,7 +312,7 @@ def detached(b: State, session: Session) -> None:
 def cut_off(b: State, group: Group, member: Member) -> None:
     if not member.suspected and not member.suspect_at:
         member.suspect_at = b.stamp + SUSPECT_MS
-        _set_deadline(b, group, member, member.suspect_at)
+        _set_deadline(b, group, member.name, member.suspect_at)
 
 
 def attached(b: State, session: Session) -> None:
@@ -301,20 +343,29 @@ def suspect(b: State, group: Group, member: Member) -> None:
         return
     member.suspected = True
     member.suspect_at = 0
-    if not member.durable and group.remove_after_ms != NEVER:
-        member.remove_at = b.stamp + group.remove_after_ms
-        _set_deadline(b, group, member, member.remove_at)
+    _remove_later(b, group, member)
     _announce(b, group, cw.SUSPICION, came=(member.name,))
     transfers.review(b, group)
 
 
-def _set_deadline(b: State, group: Group, member: Member, stamp: int) -> None:
-    heapq.heappush(b.deadlines, (stamp, GROUP, f"{group.destination} {member.name}"))
+def _remove_later(b: State, group: Group, member: Member) -> None:
+    member.remove_at = 0
+    if not member.durable and group.remove_after_ms != NEVER:
+        member.remove_at = b.stamp + group.remove_after_ms
+        _set_deadline(b, group, member.name, member.remove_at)
+
+
+def _set_deadline(b: State, group: Group, name: str, stamp: int) -> None:
+    heapq.heappush(b.deadlines, (stamp, GROUP, f"{group.destination} {name}"))
 
 
 def due(b: State, key: str) -> None:
     destination, _, name = key.partition(" ")
     group = b.groups[destination]
+    if not name:
+        group.kept_until = 0
+        b.told_groups[destination] = None
+        return
     member = group.members[name]
     if member.suspect_at:
         suspect(b, group, member)
@@ -328,10 +379,10 @@ def renew(b: State) -> None:
         for member in group.members.values():
             if member.suspect_at:
                 member.suspect_at = b.stamp + SUSPECT_MS
-                _set_deadline(b, group, member, member.suspect_at)
+                _set_deadline(b, group, member.name, member.suspect_at)
             elif member.remove_at:
                 member.remove_at = b.stamp + group.remove_after_ms
-                _set_deadline(b, group, member, member.remove_at)
+                _set_deadline(b, group, member.name, member.remove_at)
 
 
 # -- What members tell the group -------------------------------------------------------------------
@@ -413,9 +464,7 @@ def _set_relation(b: State, group: Group, body: bytes) -> None:
         relation = ConflictRelation.from_json(body.decode()).to_json()
     except (FormatError, UnicodeDecodeError):
         return  # clients check it; a foreign one changes nothing
-    if relation != group.relation:
-        group.relation = relation
-        _announce(b, group, cw.RELATION)
+    _relate(b, group, relation)
 
 
 def unsubscribe(b: State, destination: str, name: str) -> None:
@@ -433,7 +482,10 @@ def _new_view(
     b: State, group: Group, came: tuple[str, ...] = (), went: tuple[str, ...] = ()
 ) -> None:
     group.view += 1
+    if came:
+        group.kept_until = 0
     _announce(b, group, cw.VIEW, came, went)
+    b.told_groups[group.destination] = None
     transfers.review(b, group)
 
 
@@ -467,16 +519,49 @@ def acknowledge(b: State, session: Session, consumer: Consumer, row: cw.AckRow) 
     b.told_groups[group.destination] = None
 
 
-def trim(b: State) -> None:
-    """Let go of events that all have acknowledged: once for an entry, which may have the
-    acknowledgements of many members."""
+def settle(b: State) -> None:
+    """At the end of an entry, which may have the acknowledgements of many members: let go of events
+    that all have acknowledged, and of groups that are over."""
     for destination in b.told_groups:
         if (group := b.groups.get(destination)) is not None:
             group.trim()
+            if group.is_over:
+                _forget(b, group)
     b.told_groups.clear()
 
 
 # -- Letting go ------------------------------------------------------------------------------------
+
+
+def delete(b: State, m: cw.DeleteGroup) -> None:
+    """Remove all members with one view, which makes it a group that is over."""
+    group = b.groups.get(m.destination)
+    if group is None:
+        raise InvalidDestinationError(f"there is no group {m.destination!r}")
+    live = [member.name for member in group.members.values() if _is_live(b, member)]
+    if live and not m.force:
+        raise IllegalStateError(
+            f"the group {m.destination!r} has live members: {', '.join(live)}. Nothing was "
+            "changed. Let them leave first, or delete it by force: then they are removed"
+        )
+    group.kept_until = 0
+    _remove(b, group, list(group.members.values()))
+    b.told_groups[group.destination] = None
+
+
+def _is_live(b: State, member: Member) -> bool:
+    if member.shared:
+        queue = b.queues.get(member.shared)
+        return queue is not None and any(not taker.closed for taker in queue.takers.values())
+    return bool(member.session) and not member.suspected
+
+
+def _forget(b: State, group: Group) -> None:
+    del b.groups[group.destination]
+    b.past_groups[group.destination] = Past(group.view, group.serial)
+    if len(b.past_groups) > PAST_MAX:
+        past = b.past_groups.pop(next(iter(b.past_groups)))
+        b.past_floor = Past(*map(max, past, b.past_floor))
 
 
 def _drop(b: State, group: Group, member: Member) -> None:

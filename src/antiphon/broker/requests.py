@@ -88,6 +88,11 @@ def _create_group(b: State, session: Session, m: cw.CreateGroup) -> Granted:
     return groups.create(b, m)
 
 
+def _delete_group(b: State, session: Session, m: cw.DeleteGroup) -> int:
+    groups.delete(b, m)
+    return 0
+
+
 def _join(b: State, session: Session, m: cw.Join) -> Granted:
     consumers.check_new(session, m.consumer, m.prefetch)
     return consumers.join(b, session, m, "", "")
@@ -110,6 +115,7 @@ _REQUESTS: dict[type, Callable[[State, Session, Any], int | Granted]] = {
     cw.OpenProducer: _open_producer,
     cw.CloseSession: _close_session,
     cw.CreateGroup: _create_group,
+    cw.DeleteGroup: _delete_group,
     cw.Join: _join,
     cw.Leave: consumers.leave,
     cw.AskState: transfers.ask_again,

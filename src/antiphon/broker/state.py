@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from antiphon.broker import events as ev
-from antiphon.broker.group_state import Group
+from antiphon.broker.group_state import Group, Past
 from antiphon.broker.last_values import LastValues
 from antiphon.broker.parked import Parked, Staged
 from antiphon.broker.queues import Queue, Special
@@ -60,7 +60,10 @@ class State:
         self.last_values = LastValues()
         self.queues: dict[str, Queue] = {}
         self.groups: dict[str, Group] = {}
-        self.told_groups: dict[str, None] = {}  # whose events this entry has acknowledged
+        # Whose events this entry has acknowledged, or that somebody has left: see `groups.settle`.
+        self.told_groups: dict[str, None] = {}
+        self.past_groups: dict[str, Past] = {}  # by destination, the last to be forgotten last
+        self.past_floor = Past(0, 0)  # above which all others begin
         self.client_ids: dict[str, int] = {}  # -> session
         self.ended: dict[int, tuple[int, int]] = {}  # session -> last attempt, remembered until
         self.producers: dict[str, Producer] = {}
@@ -253,6 +256,8 @@ class State:
             ("staged pack", ((handle, p) for handle, s in self.staged.items() for p in s.packs)),
             ("token", iter(self.tokens.items())),
             ("group", (g.state() for g in self.groups.values())),
+            ("past group", ((name, *past) for name, past in self.past_groups.items())),
+            ("past floor", iter([self.past_floor] if self.past_floor.view else [])),
             ("producer", iter(self.producers.values())),
             ("serving", iter(self.serving.values())),
             ("life", iter(self.lives.values())),
@@ -282,7 +287,7 @@ class State:
             *(
                 (due, GROUP, f"{g.destination} {name}")
                 for g in self.groups.values()
-                for name in g.members
+                for name in ("", *g.members)
                 if (due := g.due(name)) is not None
             ),
         ]
@@ -356,6 +361,14 @@ class State:
         for row in rows:
             group = Group.from_state(row)
             self.groups[group.destination] = group
+            if group.is_over:  # 0.1 forgot none
+                self.told_groups[group.destination] = None
+
+    def _restore_past_groups(self, rows: list[Any]) -> None:
+        self.past_groups.update((name, Past(*past)) for name, *past in rows)
+
+    def _restore_past_floor(self, rows: list[Any]) -> None:
+        self.past_floor = Past(*rows[0])
 
     def _restore_producers(self, rows: list[Any]) -> None:
         for producer in msgspec.convert(rows, list[Producer]):
@@ -393,6 +406,8 @@ class State:
         "staged pack": _restore_staged_packs,
         "token": _restore_tokens,
         "group": _restore_groups,
+        "past group": _restore_past_groups,
+        "past floor": _restore_past_floor,
         "producer": _restore_producers,
         "serving": _restore_serving,
         "life": _restore_lives,

@@ -95,7 +95,9 @@ def _appear(b: State, parked: Parked) -> None:
     if accepting.has_ended(b, header.destination):
         b.dropped += header.count
     elif header.flags & pack.CONTROL:
-        groups.control(b, b.groups[header.destination], parked.payload)
+        group = b.groups.get(header.destination)
+        if group is not None:  # otherwise it is over, and there is nobody whom this concerns
+            groups.control(b, group, parked.payload)
     else:
         accepting.accept(b, header, parked.notes, parked.index)
 

@@ -191,6 +191,9 @@ class Join(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
     durable: bool = False
     provides: bool = False  # can hand out the state to others
     takes_state: bool = True  # wants the state of those who were there before
+    # How the group is to be, as far as nobody has said yet; as in `CreateGroup`.
+    relation: str = ""
+    remove_after_ms: int = -1
 
 
 class Leave(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
@@ -256,6 +259,14 @@ class Widen(msgspec.Struct, frozen=True, array_like=True, tag=18, gc=False):
     prefetch: int
 
 
+class DeleteGroup(msgspec.Struct, frozen=True, array_like=True, tag=19, gc=False):
+    """Remove all members of a group, durable ones too, with one view, and forget it. With live
+    members it is refused, unless by force."""
+
+    destination: str
+    force: bool = False
+
+
 Body = (
     OpenConsumer
     | CloseConsumer
@@ -275,6 +286,7 @@ Body = (
     | Discard
     | CreateTopic
     | Widen
+    | DeleteGroup
 )
 
 

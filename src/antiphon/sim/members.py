@@ -86,7 +86,8 @@ class SimMember:
         self._waits = False  # for a state
         self._untraced_state = False  # it is there, and the application sees its view first
         self._gives = 0  # the request for its state that it is about to grant
-        after_ms = self._world.remove_after_ms(group)
+        # Some only use the group, and decide nothing about it.
+        after_ms = self._world.remove_after_ms(group) if program.number % 2 else -1
         conversation.request(cw.CreateGroup(group, "", after_ms))
         asked = cw.Join(
             self.number,
@@ -95,6 +96,7 @@ class SimMember:
             program.name,
             self._how.durable,
             self._how.provides,
+            remove_after_ms=after_ms,
         )
         request = conversation.join(asked)
         request.watch(lambda: self._answered(request))

@@ -53,6 +53,7 @@ class MessagingWorld(World):
         self.traces: list[TraceEvent] = []  # what programs saw of groups
         self._delivered: Counter[tuple[str, int, str, int]] = Counter()  # by life and view
         self._views: dict[tuple[str, int], cw.GroupEvent] = {}
+        self._groups: set[str] = set()  # known right after the last entry
         self._judged = 0  # the last entry that the ledger knows, and
         self._broker: Broker  # the state machine right after it
         self._letters: tuple[Range, ...] = ()  # the dead ones that are there then
@@ -245,8 +246,20 @@ class MessagingWorld(World):
         for name, queue in broker.queues.items():
             if queue.next_release is not None:
                 ledger.failures.is_held(name, queue.next_release, entry.stamp)
+        self._look_at_groups(broker)
         letters = broker.queues.get(DEAD_LETTERS)
         self._letters = tuple(letters.live()) if letters is not None else ()
+
+    def _look_at_groups(self, broker: Broker) -> None:
+        """After every entry: those with nobody in them are gone, and no others."""
+        for name in self._groups - broker.groups.keys():
+            self.faults["group forgotten"] += 1
+            if any(where == f" {name}" for where, _ in broker.topics.subscriptions):
+                raise ViolationError(f"{name} is forgotten, and somebody is in it")
+        for group in broker.groups.values():
+            if not (group.members or group.departed or group.kept_until):
+                raise ViolationError(f"nobody is in {group.destination}, and it is still known")
+        self._groups = set(broker.groups)
 
     def _look_for_dead(self, broker: Broker, payload: bytes) -> None:
         """Which dead letters were made, if they are there. One that was there may have been
