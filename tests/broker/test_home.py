@@ -602,11 +602,11 @@ def test_a_client_that_comes_again_in_the_middle_of_a_commit_gets_its_answer() -
 def test_a_refused_pack_is_told_and_its_commit_is_rolled_back() -> None:
     house = House()
     client = house.attached(A)
-    client.say(staged(A, 1), staged(A, 2, "temp-queue:b.1"))
+    client.say(staged(A, 1), staged(A, 2, "topic:b.*"))
     (result,) = client.say(commit(1, 1, 2))
     assert isinstance(result, cw.Result)
     assert result.code == "TransactionRolledBackError"
-    assert "does not exist" in result.text
+    assert "has a wildcard" in result.text
 
 
 # -- Nonsense --------------------------------------------------------------------------------------

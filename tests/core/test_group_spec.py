@@ -159,6 +159,15 @@ def test_a_durable_member_that_was_removed_comes_back_as_another() -> None:
 # -- Suspicion ------------------------------------------------------------------------------------
 
 
+def test_a_group_that_was_over_begins_anew_with_greater_numbers() -> None:
+    """Whatever was between them belongs to groups of other names."""
+    h = History().join("p", durable=True).view(1, "p").broadcast("p", "m1").deliver("p", "m1")
+    h.add("p", "leave")
+    h.join("p", durable=True).join("q").view(9, "p").view(10, "p q")
+    h.broadcast("q", "m2").deliver("p", "m2", view=10).deliver("q", "m2", view=10)
+    assert h.broken() == []
+
+
 def test_a_durable_member_is_never_excluded_because_it_is_suspected() -> None:
     h = pair(durable=True).crash("p").add("q", "suspect", members=("p",))
     assert h.broken() == []

@@ -404,7 +404,8 @@ class BaseContext(ABC):
         if self.connection.trace is not None and request.value == 0:  # nobody was ever in it
             self.connection.trace.created(group.text, known.to_json())
         self.connection.relations[group.text] = known
-        self.connection.asked_of_groups[group.text] = (body.relation, body.remove_after_ms)
+        if conflict is not None or remove_after is not ...:
+            self.connection.asked_of_groups[group.text] = (body.relation, body.remove_after_ms)
         return group
 
     def deleting_group(self, name: str | Group, force: bool) -> Script[None]:
