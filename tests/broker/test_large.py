@@ -1,5 +1,6 @@
 """Large packs at a home: they arrive and are ordered by turns, and nobody else waits for them."""
 
+from antiphon.broker.home import ACK_ROW_BYTES
 from antiphon.broker.links import TURNS
 from antiphon.broker.publishing import LARGE_BYTES
 from antiphon.formats import client_wire as cw
@@ -124,3 +125,32 @@ def test_a_client_that_leaves_makes_way_for_the_next_large_pack() -> None:
     gone.append(True)
     one.lose()
     assert order(house) == [(B, 1)]
+    two.say(publish(B, 2, size=LARGE))
+    assert order(house) == [(B, 1), (B, 2)]
+
+
+def test_a_client_that_leaves_nobody_waiting_leaves_no_large_pack_behind() -> None:
+    house = House()
+    one, two = house.attached(A), house.attached(B)
+    house.paused = True
+    one.say(publish(A, 1, size=LARGE))
+    one.lose()
+    two.say(publish(B, 1, size=LARGE))
+    house.paused = False
+    house.settle()
+    assert order(house) == [(A, 1), (B, 1)]
+
+
+def test_what_is_large_and_no_large_pack_neither_keeps_a_turn_nor_counts_as_one() -> None:
+    house = House(window_bytes=10_000)
+    links = house.servers[1].home._links
+    clients = [house.attached(A + n) for n in range(TURNS + 1)]
+    for client in clients:
+        house.servers[1].home.begun(client.link, LARGE + 10_000, house.now_ms)
+    house.carry_out(house.servers[1])
+    assert clients[-1].held
+    clients[0].say(publish(A, 1))  # its frame has something behind the pack
+    assert not clients[-1].held
+    clients[0].say(cw.Ack(1, (cw.AckRow(1, 1, 1),) * (LARGE // ACK_ROW_BYTES + 1)))
+    house.wait(1000)
+    assert house.servers[1].home.counts()["waiting_bytes"] == links._large_bytes == 0

@@ -238,10 +238,10 @@ class Home:
         """This session is no longer served here. Acknowledgements that it sent go on their way."""
         del self._sessions[served.session]
         served.link.served = None
-        self._due.pop(served, None)
-        self._large_wait.pop(served, None)
         if served is self._large:
             self._large_is_over()
+        self._large_wait.pop(served, None)
+        self._due.pop(served, None)  # the last of these: the others put it there
         self._proposals.done(("request", served.session))
         self.dispatcher.close(served.session)
         self._relay.close(served.session)
@@ -384,9 +384,9 @@ class Home:
         answer = served.publisher.take(header, m.pack)
         if served.publisher.bytes > before:
             self._due[served] = None
-            self._links.waits_more(link, len(m.pack))
-        elif len(m.pack) > LARGE_BYTES:
-            self._links.ends_turn(link)  # it is settled already
+            self._links.waits_more(link, len(m.pack), large=is_large(m.pack))
+        if not link.large_bytes:
+            self._links.ends_turn(link)  # what had begun is settled already, or is no large pack
         if answer is not None:
             self._tell(link.number, answer)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from antiphon.broker.acking import Answers
-from antiphon.broker.publishing import LARGE_BYTES, Publisher
+from antiphon.broker.publishing import Publisher
 from antiphon.formats import client_wire as cw
 
 TURNS = 4
@@ -95,10 +95,11 @@ class Links:
 
     # -- Holding back --------------------------------------------------------------------------
 
-    def waits_more(self, link: Link, size: int) -> None:
+    def waits_more(self, link: Link, size: int, *, large: bool = False) -> None:
+        """`large`: it is a large pack."""
         link.waiting_bytes += size
         self.waiting_bytes += size
-        if size > LARGE_BYTES:
+        if large:
             link.large_bytes += size
             self._large_bytes += size
         small_bytes = self.waiting_bytes - self._large_bytes
