@@ -163,7 +163,7 @@ class Leadership:
             self._r.emit(Rejected(packs, "leadership is being handed over"))
         elif self._uncommitted_bytes >= self._r.settings.uncommitted_max_bytes:
             self._r.emit(Rejected(packs, "too much is waiting for a majority"))
-        elif sum([len(pack) for pack in packs]) > self._r.settings.large_bytes:
+        elif max([len(pack) for pack in packs], default=0) > self._r.settings.large_bytes:
             self._propose_large(packs)
         else:
             self._append([(Kind.PACK, pack) for pack in packs])

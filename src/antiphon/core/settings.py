@@ -39,8 +39,9 @@ class Settings(msgspec.Struct, frozen=True):
     """The same in bytes. A larger append is alone on its way."""
 
     large_bytes: int = 4 << 20
-    """A proposal above that is large: its entries are written when the last large one has a
-    majority, and the others wait at the leader; so small ones come between them."""
+    """A pack above that is large: it is written when the last large one has a majority, and the
+    others wait at the leader; so small ones come between them. Who proposes counts by the same size
+    (`broker/publishing.py`): what comes behind a large one must not overtake it."""
 
     volatile: bool = False
     """Memory mode: what is in memory is held. Otherwise only what the journal has synced."""
