@@ -79,6 +79,18 @@ def test_what_is_sent_is_written_down_if_it_is_the_sessions_own(
     ]
 
 
+def test_what_a_client_says_wrongly_ends_neither_the_trace_nor_the_server(
+    broker: Broker, tmp_path: Path
+) -> None:
+    trace = ServerTrace(str(tmp_path), 1, broker)
+    attach(trace, 1, 1)
+    trace.asked(1, cw.Publish(packed((1 << 64) - 1, 2)))  # which is refused
+    body, flags = columns.encode([columns.Outgoing(1, b"x", b"\xc1", 0)])
+    trace.told(1, cw.Deliver(1, 1, 0, 1, pack.encode(QUEUE, 1, body, SESSION, 1, flags=flags)))
+    (row,) = written(tmp_path)
+    assert (row.kind, row.message, row.tag) == ("deliver", "ID:5f.1", None)
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="it needs a disk that is full")
 def test_a_trace_that_cannot_be_written_ends_and_says_so(
     broker: Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -30,6 +30,7 @@ from typing import Any, ClassVar
 
 from antiphon.broker import events as ev
 from antiphon.broker.broker import Broker
+from antiphon.broker.leases import NUMBER_MAX
 from antiphon.core.effects import Applied
 from antiphon.errors import FormatError, IllegalStateError
 from antiphon.formats import client_wire as cw
@@ -117,7 +118,8 @@ class ServerTrace:
             header = columns.check(data)
         except FormatError:
             return  # it is refused
-        if header.session == known.session and not header.flags & pack.CONTROL:
+        own = header.session == known.session and header.last <= NUMBER_MAX
+        if own and not header.flags & pack.CONTROL:
             self._sends("send", known, header)
 
     def _sends(
@@ -256,7 +258,7 @@ class ServerTrace:
         header = found.header
         for i in range(header.count):
             position = answer.position + i
-            extra = columns.decode_extra(found.extra(i))
+            extra = _extra(found.extra(i))
             if position <= self._began:
                 self._sends("send", known, header, (i,))
             self._of(
@@ -364,6 +366,14 @@ class ServerTrace:
 
 def _process(member: str, session: int) -> str:
     return f"{member}@{session:x}"
+
+
+def _extra(data: bytes) -> columns.Extra:
+    """Servers do not check what clients say of a message: of what cannot be read nothing is told."""
+    try:
+        return columns.decode_extra(data)
+    except FormatError:
+        return columns.PLAIN
 
 
 def _sender(header: pack.PackHeader) -> str:
