@@ -288,6 +288,18 @@ def test_what_was_handed_out_too_often_is_given_up_instead_of_coming_again() -> 
     assert inbox.take_rows() == [AckRow(CONSUMER, 0, 1)]
 
 
+def test_a_dead_letter_is_not_given_up_however_often_it_is_recovered() -> None:
+    letter = slice_of(1, 1, deliveries=10)
+    assert isinstance(letter.columns, Columns)
+    letter.columns.reason = "it was bad"
+    inbox = filled(True, letter)
+    inbox.deliveries_max = 10
+    assert take(inbox) == (1, 10)
+    assert inbox.recover() == 10  # for which there is a wait
+    assert not inbox.has_dead
+    assert take(inbox) == (1, 11)
+
+
 def test_one_message_is_buried_with_the_reason() -> None:
     inbox = filled(True, slice_of(1, 3))
     for _ in range(3):

@@ -396,12 +396,14 @@ class Inbox:
         delivered, at most; 0: there is nothing."""
         slices, self._open = self._open, []
         self.request = None  # it is no longer the next
+        most = 0
         for slice_ in reversed(slices):
-            if self.is_hopeless(slice_.deliveries):
+            if self.is_hopeless(slice_.deliveries) and not _is_letter(slice_):
                 self._give_up(slice_, f"delivered {slice_.deliveries} times, and not acknowledged")
             else:
+                most = max(most, slice_.deliveries)
                 self.ready.appendleft(_again(slice_))
-        return max((s.deliveries for s in slices if not self.is_hopeless(s.deliveries)), default=0)
+        return most
 
     def redeliver(self, position: int) -> None:
         """This one message is handed out again, next."""
@@ -436,7 +438,7 @@ class Inbox:
     def is_letter(self, position: int) -> bool:
         """Of what is open: it is a dead letter, which stays one."""
         return any(
-            isinstance(slice_.columns, Columns) and bool(slice_.columns.reason)
+            _is_letter(slice_)
             for slice_ in self._open
             if slice_.at <= position - slice_.start < slice_.end
         )
@@ -529,6 +531,10 @@ def _priority(columns: Columns | Notice, i: int) -> int:
         return decode_extra(columns.extra(i)).priority if isinstance(columns, Columns) else PRIORITY
     except FormatError:
         return PRIORITY
+
+
+def _is_letter(slice_: Slice) -> bool:
+    return isinstance(slice_.columns, Columns) and bool(slice_.columns.reason)
 
 
 def _waiting(k: Kept, position: int, wait: int) -> list[Kept]:

@@ -391,9 +391,10 @@ def _fail(b: State, session: Session, consumer: Consumer, row: cw.AckRow) -> Non
     """It could not handle these, and they come again. The row may be in the log twice: what was
     delivered again since then is not meant."""
     k = cw.Kept(row.consumer, row.first, row.last, row.deliveries, row.wait)
-    for first, last, deliveries in b.assigned(consumer):
-        first, last = max(first, k.first), min(last, k.last)
-        if first <= last and deliveries <= (k.deliveries or DELIVERIES_MAX):
+    queue = b.queues.get(consumer.destination)
+    taker = queue.takers.get((session.number, consumer.number)) if queue is not None else None
+    for first, last, deliveries in taker.assigned.between(k.first, k.last) if taker else ():
+        if deliveries <= (k.deliveries or DELIVERIES_MAX):
             _give_back(b, session, consumer, msgspec.structs.replace(k, first=first, last=last))
 
 

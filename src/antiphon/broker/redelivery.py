@@ -50,9 +50,9 @@ def due(b: State, name: str) -> None:
 
 def postpone(b: State, subscription: Subscription, kept: Iterable[cw.Kept]) -> None:
     """The consumer of this subscription closes with what it has seen: who opens the next one waits,
-    if handling some of it has failed."""
-    wait = max((_bounded(k.wait) for k in kept), default=0)
-    subscription.waits = b.stamp + wait if wait else 0
+    if handling some of it has failed. One that was closed while it waited changes nothing."""
+    if wait := max((_bounded(k.wait) for k in kept), default=0):
+        subscription.waits = b.stamp + wait
 
 
 def _bounded(wait_ms: int) -> int:
