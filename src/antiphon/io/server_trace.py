@@ -369,7 +369,7 @@ def _process(member: str, session: int) -> str:
 
 
 def _extra(data: bytes) -> columns.Extra:
-    """Servers do not check what clients say of a message: of what cannot be read nothing is told."""
+    """Servers do not check what clients say of a message: what cannot be read says nothing."""
     try:
         return columns.decode_extra(data)
     except FormatError:
