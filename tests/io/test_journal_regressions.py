@@ -6,7 +6,15 @@ from random import Random
 from antiphon.core.effects import Accepted
 from antiphon.formats import pack
 from antiphon.formats.entry import Entry, Kind, Member, Membership, SnapshotMeta
-from antiphon.formats.journal import Promise, encode_segment_header, segment_name
+from antiphon.formats.journal import (
+    SEGMENT_SIZE,
+    Promise,
+    Row,
+    encode_row,
+    encode_segment_header,
+    index_name,
+    segment_name,
+)
 from antiphon.io.journal import Journal
 from antiphon.io.journal_opening import open_journal
 from antiphon.io.journal_recovery import segment_numbers
@@ -27,9 +35,12 @@ def store(journal: Journal, disk: SimDisk, *entries: Entry) -> None:
     journal.append((Promise(1, None), *entries), ())
     journal.append((), ())
     journal.flush()
+    job = journal.begin_sync()
+    assert job is not None
     for name in disk.names():
         disk.sync(name)
     disk.sync("")
+    journal.end_sync(job)
 
 
 def accepted(index: int) -> Accepted:
@@ -62,6 +73,30 @@ def test_a_segment_that_recovery_replaced_does_not_count_when_it_returns() -> No
     disk.write(segment_name(newest + 1), 0, encode_segment_header(newest + 1, inside, 0))
     again = opened(disk)
     assert [e.index for e in again.entries(1, 1 << 20)] == list(range(1, 12))
+
+
+def test_an_index_that_returns_is_not_taken_for_that_of_a_later_segment() -> None:
+    """What an installation left had its number, and is gone; the power fails before that is so on
+    the disk, too. Its checkpoint says nothing before a snapshot stands there."""
+    for seed in range(20):
+        disk = SimDisk(Random(seed))
+        journal = opened(disk)
+        for index in range(1, 6):
+            store(journal, disk, entry(index))
+        left = index_name(segment_numbers(disk)[-1] + 1)
+        rows = (Row(4, 1, 1, SEGMENT_SIZE + 1, 0, 0, "left"), Row(4, 1, 0, 0, 0, 0, ""))
+        disk.write(left, 0, b"".join(map(encode_row, rows)))
+        disk.sync(left)
+        disk.sync("")
+        opened(disk)
+        disk.power_failure()
+        journal = opened(disk)
+        journal.index(tuple(map(accepted, range(1, 6))))
+        work = journal.store_snapshot(SnapshotMeta(5, 1, 0, MEMBERS), iter([b"state"]), ((1, 5),))
+        for names in work:
+            for name in names:
+                disk.sync(name)
+        assert [row.destination for row in opened(disk).rows(1, 10)] == ["q"] * 5
 
 
 def test_a_row_never_points_to_an_entry_that_is_about_to_be_replaced() -> None:

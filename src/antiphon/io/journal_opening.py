@@ -317,6 +317,9 @@ class _Opening:
         batch = f.encode_batch(tail, cut + len(header), cut)
         self._disk.write(NEW_TAIL, 0, header + batch)
         self._disk.sync(NEW_TAIL)
+        # Before it: an index that returned after a power failure would be taken for its own.
+        if index_name(number) in self._disk.names():
+            self._disk.remove(index_name(number))
         self._disk.rename(NEW_TAIL, segment_name(number))
         self._disk.sync(DIRECTORY)
         segment = Segment(number, cut, len(header) + len(batch))
@@ -328,8 +331,6 @@ class _Opening:
         for later in recovery.segment_numbers(self._disk):
             if later > number:
                 journal._remove_segment(later)
-        if index_name(number) in self._disk.names():
-            self._disk.remove(index_name(number))
 
     def _note_all(self) -> None:
         """From here on this journal has a note, also one of a version that made none."""
