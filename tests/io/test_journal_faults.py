@@ -14,7 +14,7 @@ from antiphon.errors import DiskFullError, JournalDamagedError, SyncFailedError,
 from antiphon.formats import journal as f
 from antiphon.formats import pack
 from antiphon.formats.entry import Entry, Kind, SnapshotMeta
-from antiphon.formats.journal import index_name, segment_name
+from antiphon.formats.journal import MANIFEST, index_name, segment_name
 from antiphon.io import journal as journal_module
 from antiphon.io.journal import Journal
 from antiphon.io.journal_disk import RamDisk
@@ -387,6 +387,61 @@ def test_a_snapshot_is_stored_as_a_whole_or_not_at_all() -> None:
         if not crashed:
             return
     raise AssertionError("storing a snapshot never ended")
+
+
+def full_journal(seed: int = 0) -> tuple[SimDisk, Journal, Iterator[tuple[str, ...]]]:
+    """A journal with a promise, whose newest segment is full, and the storing of a snapshot that
+    stands for all of it, just begun."""
+    disk, journal, entries = old_journal(seed)
+    write(journal, f.Promise(5, None))
+    while disk.size(segment_name(segment_numbers(disk)[-1])) < SEGMENT_BYTES:
+        entries.append(entry(len(entries) + 1))
+        write(journal, entries[-1])
+    sync(journal, disk)
+    machine = PackMachine()
+    meta = snapshot_after(journal, machine, entries)
+    work = journal.store_snapshot(meta, machine.snapshot(), ())
+    for name in next(work):
+        disk.sync(name)
+    return disk, journal, work
+
+
+def test_a_promise_does_not_go_before_the_next_segment_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There was room for the header of that, and not for what was to be written."""
+    disk, journal, work = full_journal()
+    newest = segment_name(segment_numbers(disk)[-1] + 1)
+    put = disk.write
+
+    def write_if_there_is_room(name: str, offset: int, *data: bytes) -> None:
+        if name == newest and offset:
+            raise DiskFullError("no room for so much")
+        put(name, offset, *data)
+
+    monkeypatch.setattr(disk, "write", write_if_there_is_room)
+    with pytest.raises(DiskFullError):
+        write(journal, entry(journal.last + 1))
+    assert newest in disk.names()
+    finish(work, disk)
+    monkeypatch.undo()
+    journal, recovered = opened(disk)
+    assert recovered.promise == f.Promise(5, None)
+
+
+def test_a_promise_does_not_go_before_the_next_segment_has_it_on_disk() -> None:
+    for seed in range(40):
+        disk, journal, work = full_journal(seed)
+        write(journal, entry(journal.last + 1))
+        for names in work:
+            for name in names:
+                disk.sync(name)
+            if names == (MANIFEST + ".new",):
+                next(work)  # it has its name, and the folder is not synced
+                break
+        disk.power_failure()
+        journal, recovered = opened(disk, alone=True)
+        assert (recovered.promise, recovered.damage) == (f.Promise(5, None), "")
 
 
 def parts_of(entries: list[Entry], retain: int | None) -> list[tuple[SnapshotMeta, bytes]]:

@@ -14,7 +14,7 @@ from antiphon.io import inspect
 from antiphon.io.journal import Journal
 from antiphon.io.journal_opening import open_journal
 from antiphon.io.journal_reached import notes_on
-from antiphon.io.journal_recovery import segment_numbers
+from antiphon.io.journal_recovery import read_manifest, segment_numbers
 from antiphon.sim.disk import SimDisk
 from tests.formats.test_journal import fixture_disk
 from tests.io.test_journal_faults import (
@@ -327,6 +327,22 @@ def test_the_end_of_an_installed_journal_is_missed() -> None:
             journal, recovered = opened(disk_of(without(files_of(disk), *gone)))
             assert f"'{segment_name(number)}' is damaged" in recovered.damage
             assert recovered.snapshot is None, "live packs are gone that the snapshot stands for"
+
+
+def test_an_installation_that_could_not_be_noted_is_noted_by_the_next_sync() -> None:
+    disk, journal, _, _ = with_snapshot()
+    parts = parts_of([entry(index, epoch=2) for index in range(1, 31)], retain=12)
+    work = journal.install(receive(journal, parts))
+    for names in work:
+        for name in names:
+            disk.sync(name)
+        manifest = read_manifest(disk)
+        disk.full = manifest is not None and manifest.base_index == 30  # all but the note is done
+    disk.full = False
+    assert max(notes_on(disk)).last == KEPT
+    write(journal)  # nothing; but somebody waits for all before it
+    sync(journal, disk)
+    assert max(notes_on(disk)).last == 30
 
 
 def test_what_a_new_leader_replaces_is_no_lost_end() -> None:

@@ -21,7 +21,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from typing import NamedTuple, cast
 
 import msgspec
@@ -182,8 +182,8 @@ class Journal:
     def note_all(self) -> None:
         """Everything is synced."""
         newest = self._segments[-1]
-        self._synced = self._end
         self._reached.note(self._opening, newest.number, newest.base, self._end, self.last)
+        self._synced = self._end
 
     @property
     def unsynced(self) -> bool:
@@ -495,11 +495,14 @@ class Journal:
         self, meta: SnapshotMeta, live: Spans, parked: tuple[int, ...]
     ) -> tuple[int, int, int]:
         """The log's new base and the first segment to keep: whole segments go, from the oldest on,
-        while the snapshot is past them, they hold nothing live, and they are not being written."""
+        while the snapshot is past them, they hold nothing live, and the promise, and what only this
+        server knows, are on disk in the segment after them."""
         gone = 0
         sources = (*parked, *(row.source for row in self._late_rows(live)))
         holders = {place[0] for place in map(self._place_of, sources) if place is not None}
-        for segment in self._segments[:-1]:
+        for segment, following in pairwise(self._segments):
+            if self._synced <= following.base + f.SEGMENT_SIZE and not self._disk.volatile:
+                break
             passed = segment.last_index <= meta.index and segment.number not in holders
             if not passed or any(segment.index.touches(*span) for span in live):
                 break
