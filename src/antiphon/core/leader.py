@@ -319,6 +319,10 @@ class Leadership:
             self._hand_over()
 
     def _on_refused(self, p: Progress, m: Refused) -> None:
+        if m.prev_index == 0:
+            # What it refused came from this server in an earlier epoch, and names a round of that
+            # one. (Place 0 fits every log.)
+            return
         p.round = max(p.round, m.round)
         self._confirm_reads()
         if p.flow is Flow.SNAPSHOT or self._is_stale(p, m):

@@ -22,6 +22,7 @@ class Asked(NamedTuple):
     at_us: int
     member: Member | int
     commit: int  # what the leader knew to be committed
+    voters: tuple[ReplicaId, ...]
 
 
 class Changes:
@@ -33,8 +34,9 @@ class Changes:
     def asked(self, server: SimServer, member: Member | int) -> int:
         """Note what is asked of this server; returns the number of the request."""
         request = len(self._asked) + 1
-        commit = server.node.replica.commit
-        self._asked[request] = Asked(self._world.now_us, member, commit)
+        replica = server.node.replica
+        voters = replica.memberships.current.voters
+        self._asked[request] = Asked(self._world.now_us, member, replica.commit, voters)
         return request
 
     def decided(self, server: SimServer, effect: Decided) -> None:
@@ -50,6 +52,8 @@ class Changes:
     def _check_removal(self, server: SimServer, asked: Asked) -> None:
         """Right after the leader has appended it."""
         voters = server.node.replica.memberships.current.voters
+        if voters == asked.voters:
+            return  # a learner goes, and takes nothing with it
         there = [v for v in voters if self._was_there(v, asked)]
         if len(there) < majority(voters):
             raise ViolationError(

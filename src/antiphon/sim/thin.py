@@ -6,7 +6,7 @@ and tells its node (`Node.alive`). Who falls far behind is sent nothing more, as
 
 from __future__ import annotations
 
-from antiphon.formats.messages import Append, Forward, Message
+from antiphon.formats.messages import Append, Forward, Message, Via
 
 PART_US = 20_000
 QUEUE_US = 4_000_000
@@ -20,6 +20,8 @@ def size_of(message: Message) -> int:
         return SMALL_BYTES + sum(len(entry.payload) for entry in message.entries)
     if isinstance(message, Forward):
         return SMALL_BYTES + sum(map(len, message.packs))
+    if isinstance(message, Via):
+        return SMALL_BYTES + len(message.body)
     return SMALL_BYTES
 
 
