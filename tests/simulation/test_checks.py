@@ -6,14 +6,18 @@ from typing import Any
 import pytest
 
 from antiphon.core.effects import Accepted, Applied
+from antiphon.core.memberships import MembershipHistory
 from antiphon.formats.entry import Entry, Kind, Member, Membership, ReplicaId, SnapshotMeta
 from antiphon.sim.checks import Held, Oracle, ViolationError
 
 MEMBERS = Membership(1, tuple(Member(n, n * 10, True) for n in (1, 2, 3)))
 
 
-def server(number: int, applied: int = 0) -> Any:
-    replica = SimpleNamespace(memberships=SimpleNamespace(current=MEMBERS))
+def server(number: int, applied: int = 0, removed_3_at: int = 0) -> Any:
+    memberships = MembershipHistory([(0, MEMBERS)])
+    if removed_3_at:
+        memberships.append(removed_3_at, MEMBERS.without(3))
+    replica = SimpleNamespace(memberships=memberships)
     return SimpleNamespace(
         number=number,
         lives=1,
@@ -27,8 +31,14 @@ def entry(index: int, payload: bytes = b"x", epoch: int = 1, stamp: int = 5) -> 
     return Entry(index, epoch, stamp, Kind.PACK, payload)
 
 
-def deliver(oracle: Oracle, who: Any, *entries: Entry, holders: int = 2, digest: int = 0) -> None:
-    oracle.delivered(who, Applied(entries, (), digest), lambda voter, _: voter.node <= holders)
+def deliver(
+    oracle: Oracle,
+    who: Any,
+    *entries: Entry,
+    holders: tuple[int, ...] = (1, 2),
+    digest: int = 0,
+) -> None:
+    oracle.delivered(who, Applied(entries, (), digest), lambda voter, _: voter.node in holders)
 
 
 @pytest.fixture
@@ -67,7 +77,24 @@ def test_another_entry_at_an_index(oracle: Oracle) -> None:
 
 def test_delivered_without_a_majority(oracle: Oracle) -> None:
     with pytest.raises(ViolationError, match="uniform"):
-        deliver(oracle, server(1), entry(1), holders=1)
+        deliver(oracle, server(1), entry(1), holders=(1,))
+
+
+def test_the_removed_still_count_for_what_was_committed_before(oracle: Oracle) -> None:
+    """The leader appends the removal in the step in which it commits."""
+    deliver(oracle, server(1, removed_3_at=2), entry(1), holders=(1, 3))
+
+
+def test_the_removed_do_not_count_from_their_removal_on(oracle: Oracle) -> None:
+    leader = server(1, removed_3_at=2)
+    deliver(oracle, leader, entry(1), holders=(1, 2, 3))
+    with pytest.raises(ViolationError, match=r"uniform: .* of \['1.a', '2.14'\]$"):
+        deliver(oracle, leader, entry(2), holders=(1, 3))
+
+
+def test_neither_majority_of_a_change_has_it(oracle: Oracle) -> None:
+    with pytest.raises(ViolationError, match=r"uniform: .*'3.1e'\] or of \['1.a', '2.14'\]$"):
+        deliver(oracle, server(1, removed_3_at=2), entry(1), holders=(1,))
 
 
 def test_time_going_back(oracle: Oracle) -> None:
