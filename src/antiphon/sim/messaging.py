@@ -261,24 +261,29 @@ class MessagingWorld(World):
                 raise ViolationError(f"nobody is in {group.destination}, and it is still known")
         self._groups = set(broker.groups)
 
-    def _look_for_dead(self, broker: Broker, payload: bytes) -> None:
+    def _look_for_dead(self, broker: Broker, payload: bytes, ended: set[int]) -> None:
         """Which dead letters were made, if they are there. One that was there may have been
-        acknowledged, and made again, by one entry."""
+        acknowledged, and made again, by one entry. `ended`: sessions, by this entry."""
         known = {p for first, last in self._letters for p in range(first, last + 1)}
         for one in command.decode(payload):
             for session, rows in one.rows if isinstance(one, command.Acks) else ():
-                for row in rows if session in broker.sessions else ():
-                    self._look_for_letters((session, row.consumer), row, known)
-                    if row.kind == cw.FAILED:
+                is_here = session in broker.sessions
+                for row in rows if is_here or session in ended else ():
+                    self._look_for_letters((session, row.consumer), row, known, is_here)
+                    if row.kind == cw.FAILED and is_here:
                         self.faults["handling fails"] += 1
                         self.ledger.failures.failed((session, row.consumer), row, broker.stamp)
 
-    def _look_for_letters(self, reader: Reader, row: cw.AckRow, known: set[int]) -> None:
+    def _look_for_letters(
+        self, reader: Reader, row: cw.AckRow, known: set[int], is_here: bool
+    ) -> None:
+        """`is_here`: the reader's session outlives this entry. Otherwise it may have ended before
+        it said this: what was a letter before is not counted as its own."""
         positions = range(row.first, row.last + 1)
         if row.kind == cw.ACK and self.ledger.reads(reader, DEAD_LETTERS):
             known.difference_update(positions)
         for position in positions if row.kind == cw.DEAD else ():
-            if not self.is_over(DEAD_LETTERS, position):
+            if not self.is_over(DEAD_LETTERS, position) and (is_here or position not in known):
                 self.ledger.buries(reader, position, is_new=position not in known)
                 known.add(position)
 
@@ -288,7 +293,8 @@ class MessagingWorld(World):
         if entry.kind != EntryKind.PACK:
             return
         if command.is_command(entry.payload):
-            self._look_for_dead(self._broker, entry.payload)
+            ended = {event.session for event in events if isinstance(event, ev.SessionEnded)}
+            self._look_for_dead(self._broker, entry.payload, ended)
             return
         try:
             header = pack.read_header(entry.payload)
