@@ -308,13 +308,14 @@ class Leadership:
             # It has what was sent, and meanwhile more is gone from our log: once more, the newest.
             self._start_snapshot(p)
         p.next = max(p.next, p.match + 1)
+        # First: what is committed from now on is, by those who stay.
+        self._decide_removal()
         if p.match > self._r.commit:
             self.advance_commit()
         if self._r.leading is self:
             self._confirm_reads()
             if p.next <= self._r.log.last:
                 self._replicate(p)
-            self._decide_removal()
             self._promote_learner(p)
             self._hand_over()
 
