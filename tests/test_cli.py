@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 
 import antiphon
 from antiphon import cli, cli_parts
+from antiphon.io.local import COMMAND
 
 FIXTURES = Path(__file__).parent / "fixtures"
 URL = "antiphon://127.0.0.1:7470"
@@ -120,6 +122,20 @@ def test_help_loads_none_of_the_extras() -> None:
         (f"sub {URL} topic:t --shared s --durable d --client-id me", "not both"),
         (f"sub {URL} topic:t --browse", "--browse is for queues"),
         (f"pub {URL} queue:q x --priority 10", "'10' is not a priority"),
+        (f"pub {URL} queue:q x --ttl -5", "'-5' is not a number of seconds"),
+        (f"pub {URL} queue:q x --delay 1e300", "'1e300' is not a number of seconds"),
+        (f"pub {URL} queue:q \udcff", "is not UTF-8"),
+        (f"sub {URL} queue:q --client-id \udcff", "is not UTF-8"),
+        (f"sub {URL} queue:q --timeout -5", "'-5' is not a number of seconds"),
+        (f"cluster remove {URL} -4", "'-4' is not a number above 0"),
+        (f"cluster transfer {URL} 99999999999999999999", "is not a number above 0"),
+        ("chaos --seconds -5", "'-5' is not a number of seconds"),
+        ("bench throughput --seconds nan", "'nan' is not a number above 0"),
+        ("bench latency --seconds -5", "'-5' is not a number above 0"),
+        ("bench connections --seconds inf", "'inf' is not a number above 0"),
+        ("bench selectors --seconds 0", "'0' is not a number above 0"),
+        ("bench peers --seconds -1", "'-1' is not a number above 0"),
+        ("bench soak --minutes -1", "'-1' is not a number above 0"),
     ],
 )
 def test_wrong_usage_exits_2_and_says_why(
@@ -133,6 +149,39 @@ def test_wrong_usage_exits_2_and_says_why(
         cli.main(line.split())
     assert exit_.value.code == 2
     assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("serve --data FILE", "FILE' cannot be used: it is no folder"),
+        ("serve --data FILE/below", "FILE/below' cannot be used: Not a directory"),
+        ("serve --listen TAKEN --storage memory", "cannot listen at TAKEN: Address already in use"),
+        ("serve --listen 192.0.2.1:7470 --storage memory", "cannot listen at 192.0.2.1:7470: "),
+        ("serve --config FOLDER", "FOLDER cannot be read: Is a directory"),
+        ("cluster up 1 --data FILE", "FILE: File exists"),
+        ("sim --seeds 1 --processes 1 --trace FILE", "FILE: File exists"),
+        ("pub nowhere queue:q x", "ConfigurationError: 'nowhere' is no address of a server"),
+        ("sub antiphon://a queue:q", "'a' is not HOST:PORT"),
+        ("group antiphon:// g", "'' is not HOST:PORT"),
+        ("cluster status embedded:", "is no address of a server"),
+    ],
+)
+def test_what_cannot_be_used_exits_2_with_one_sentence(
+    tmp_path: Path, line: str, sentence: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        words = {"FILE": str(tmp_path / "file"), "FOLDER": str(tmp_path), "TAKEN": address}
+        for word, meant in words.items():
+            line, sentence = line.replace(word, meant), sentence.replace(word, meant)
+        done = subprocess.run(
+            [*COMMAND, *line.split()], capture_output=True, text=True, timeout=60, check=False
+        )
+    assert done.returncode == 2, done.stderr
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ from antiphon.cli_parts import (
     on_spark,
     positive,
     seconds,
+    words,
 )
 from antiphon.errors import ConfigurationError, InvalidDestinationError, JMSError
 from antiphon.output import complain
@@ -59,6 +60,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # exit would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        if error.filename is None:
+            raise  # nobody has named what it is about: a story is better than a riddle
+        complain(f"{error.filename}: {error.strerror}")
+        return 2
 
 
 def _print_anything() -> None:
@@ -186,8 +192,8 @@ def _add_cluster(commands: Commands) -> None:
     _add_change(
         cluster, "add", "add servers, one after the other", _node_address, "4=127.0.0.1:7474"
     )
-    _add_change(cluster, "remove", "remove servers, one after the other", int, "4")
-    _add_change(cluster, "transfer", "hand the leadership to a server", int, "2", nargs=1)
+    _add_change(cluster, "remove", "remove servers, one after the other", positive, "4")
+    _add_change(cluster, "transfer", "hand the leadership to a server", positive, "2", nargs=1)
 
 
 def _add_server_trace(parser: argparse.ArgumentParser) -> None:
@@ -229,7 +235,9 @@ def _add_pub(commands: Commands) -> None:
     )
     _add_url(parser)
     _add_destination(parser)
-    parser.add_argument("body", metavar="BODY", help="the text; - sends each line of the input")
+    parser.add_argument(
+        "body", type=words, metavar="BODY", help="the text; - sends each line of the input"
+    )
     parser.add_argument(
         "-p",
         "--property",
@@ -255,7 +263,9 @@ def _add_sub(commands: Commands) -> None:
     )
     _add_url(parser)
     _add_destination(parser)
-    parser.add_argument("--selector", metavar="S", help="only messages that fit, as 'floor > 3'")
+    parser.add_argument(
+        "--selector", type=words, metavar="S", help="only messages that fit, as 'floor > 3'"
+    )
     parser.add_argument("--count", type=positive, metavar="N", help="end after so many")
     parser.add_argument(
         "--timeout",
@@ -264,15 +274,21 @@ def _add_sub(commands: Commands) -> None:
         help="end when none has come for S seconds; with --count that is a failure",
     )
     parser.add_argument(
-        "--durable", metavar="NAME", help="go on with this subscription; needs --client-id"
+        "--durable",
+        type=words,
+        metavar="NAME",
+        help="go on with this subscription; needs --client-id",
     )
     parser.add_argument(
-        "--shared", metavar="NAME", help="divide this subscription with others who have it"
+        "--shared",
+        type=words,
+        metavar="NAME",
+        help="divide this subscription with others who have it",
     )
     parser.add_argument(
         "--browse", action="store_true", help="show what is in the queue, and leave it there"
     )
-    parser.add_argument("--client-id", metavar="ID", help="who this is, to the servers")
+    parser.add_argument("--client-id", type=words, metavar="ID", help="who this is, to the servers")
     add_json(parser, lines=True)
     subscribe = implementation("antiphon.pubsub_cli", "subscribe")
     parser.set_defaults(handler=lambda args: subscribe(_checked_sub(parser, args)))
@@ -307,7 +323,7 @@ def _add_watch_group(commands: Commands) -> None:
         implementation("antiphon.group_cli", "run"),
     )
     _add_url(parser)
-    parser.add_argument("name", metavar="NAME", help="the group's")
+    parser.add_argument("name", type=words, metavar="NAME", help="the group's")
     parser.add_argument(
         "--delete",
         action="store_true",

@@ -15,10 +15,10 @@ from antiphon.cli_parts import (
     add_json,
     add_storage,
     add_traces,
+    duration,
     implementation,
     on_spark,
     positive,
-    seconds,
 )
 
 
@@ -86,7 +86,11 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         help="adaptive, off, fixed=N or hill-climbing[=SECONDS] (default: %(default)s)",
     )
     parser.add_argument(
-        "--seconds", type=float, default=20.0, metavar="S", help="how long (default: %(default)s)"
+        "--seconds",
+        type=duration,
+        default=20.0,
+        metavar="S",
+        help="how long (default: %(default)s)",
     )
     add_storage(parser)
     add_contexts(parser)
@@ -110,7 +114,11 @@ def _add_connections(bench: Commands) -> None:
         help="connections (default: %(default)s)",
     )
     parser.add_argument(
-        "--seconds", type=float, default=20.0, metavar="S", help="how long (default: %(default)s)"
+        "--seconds",
+        type=duration,
+        default=20.0,
+        metavar="S",
+        help="how long (default: %(default)s)",
     )
     add_storage(parser)
     add_json(parser)
@@ -125,7 +133,11 @@ def _add_selectors(bench: Commands) -> None:
         implementation("antiphon.bench.selectors", "run"),
     )
     parser.add_argument(
-        "--seconds", type=float, default=20.0, metavar="S", help="how long (default: %(default)s)"
+        "--seconds",
+        type=duration,
+        default=20.0,
+        metavar="S",
+        help="how long (default: %(default)s)",
     )
     add_storage(parser)
     add_json(parser)
@@ -160,7 +172,7 @@ def _add_soak(bench: Commands) -> None:
     )
     parser.add_argument(
         "--minutes",
-        type=_minutes,
+        type=duration,
         default=60.0,
         metavar="N",
         help="how long (default: %(default)s)",
@@ -264,7 +276,7 @@ def _add_peers(bench: Commands) -> None:
     )
     parser.add_argument(
         "--seconds",
-        type=seconds,
+        type=duration,
         default=2.0,
         metavar="S",
         help="of each turn at full speed, and again at a light load (default: %(default)s)",
@@ -275,16 +287,6 @@ def _add_peers(bench: Commands) -> None:
         help="servers that are not here: unpack the distribution's packages into the user's cache",
     )
     add_json(parser)
-
-
-def _minutes(text: str) -> float:
-    try:
-        minutes = float(text)
-    except ValueError:
-        minutes = 0.0
-    if not 0 < minutes < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of minutes above 0")
-    return minutes
 
 
 def _packing(text: str) -> str:

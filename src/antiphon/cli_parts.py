@@ -120,17 +120,41 @@ def add_json(parser: argparse.ArgumentParser, *, lines: bool = False) -> None:
     parser.add_argument("--json", action="store_true", help=text)
 
 
+MOST = 1_000_000_000
+"""Of anything, seconds among it: what is more is a slip, and not every format has room for it."""
+
+
 def seconds(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    if not 0 <= value <= MOST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds, from 0 to {MOST}")
+    return value
+
+
+def duration(text: str) -> float:
+    """How long something is done, in whatever unit."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value <= MOST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0, up to {MOST}")
     return value
 
 
 def positive(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    if not (text.isdecimal() and len(text) < 20 and 0 < int(text) <= MOST):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0, up to {MOST}")
     return int(text)
+
+
+def words(text: str) -> str:
+    """What goes to a server as text."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not UTF-8") from None
+    return text

@@ -42,10 +42,11 @@ def echo(ctx: antiphon.Context, name: str, stop: threading.Event) -> None:
 
 
 def lock(ctx: antiphon.Context, name: str, stop: threading.Event) -> None:
+    group = ctx.create_group("lock", remove_after=0.3)
     say("joined")
     with open("book", "a", buffering=1) as book:
         while not stop.is_set():
-            with Lock(ctx, "lock") as one:
+            with Lock(ctx, group) as one:
                 book.write(f"in {name} {one.fence}\n")
                 book.write(f"out {name} {one.fence}\n")
 

@@ -916,7 +916,7 @@ def test_a_semaphore() -> None:
         await asyncio.gather(*(work() for _ in range(6)))
         assert max(most) == 2
         async with aio.Semaphore(ctx, "g", 2):
-            with pytest.raises(ValueError, match="has 2 permits, not 3"):
+            with pytest.raises(IllegalStateError, match="has 2 permits, not 3"):
                 await aio.Semaphore(ctx, "g", 3)
 
     run(program)

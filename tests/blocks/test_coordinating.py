@@ -5,17 +5,25 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from antiphon import View
-from antiphon.blocks import Barrier, Counter, LeaderElection, Lock, Semaphore
+from antiphon.blocks import (
+    Barrier,
+    Counter,
+    LeaderElection,
+    Lock,
+    NotificationBus,
+    ReplicatedTable,
+    Semaphore,
+)
 from antiphon.blocks.coordinating import (
     BarrierService,
     CounterService,
     ElectionService,
-    LockService,
     SemaphoreService,
 )
 from antiphon.blocks.service import ReplicatedService
@@ -79,8 +87,8 @@ def test_a_counter_is_set_and_counts_down(start: Start) -> None:
 # -- Lock: the service -----------------------------------------------------------------------------
 
 
-def lock_of(*members: str) -> LockService:
-    lock = LockService()
+def lock_of(*members: str) -> SemaphoreService:
+    lock = SemaphoreService(1)
     lock.viewed(members)
     return lock
 
@@ -131,7 +139,7 @@ def test_a_new_replica_knows_the_line_and_the_fence() -> None:
     for member in ("ann", "bob"):
         lock.apply(("acquire", member, "1", 0))
     lock.apply(("release", "ann", "1"))
-    other = copied(lock, LockService())
+    other = copied(lock, SemaphoreService(1))
     for one in (lock, other):
         one.apply(("acquire", "ann", "2", 0))
         one.viewed(("ann",))
@@ -141,7 +149,7 @@ def test_a_new_replica_knows_the_line_and_the_fence() -> None:
 
 def test_a_new_replica_does_not_take_the_lock_from_who_came_after_it() -> None:
     """It is told of its own view after it was given a state of later."""
-    old, new = ServiceBlock(LockService()), ServiceBlock(LockService())
+    old, new = ServiceBlock(SemaphoreService(1)), ServiceBlock(SemaphoreService(1))
     for view in (View(1, ("ann",)), View(2, ("ann", "new")), View(3, ("ann", "new", "cid"))):
         list(old.viewed(view, 0.0))
     lock = old.replica.service
@@ -150,14 +158,14 @@ def test_a_new_replica_does_not_take_the_lock_from_who_came_after_it() -> None:
     new.restore(old.snapshot())
     list(new.viewed(View(2, ("ann", "new")), 0.0))
     service = new.replica.service
-    assert isinstance(service, LockService)
+    assert isinstance(service, SemaphoreService)
     assert service.holds("cid", "1") == 1
     assert service.holds("new", "1") == 0
 
 
 def test_a_lock_does_not_know_everything() -> None:
     with pytest.raises(ValueError, match="a lock does not know"):
-        LockService().apply(("steal", "ann"))
+        SemaphoreService(1).apply(("steal", "ann"))
 
 
 # -- Lock: among members ---------------------------------------------------------------------------
@@ -288,6 +296,40 @@ def test_who_comes_later_waits_for_the_holder(start: Start) -> None:
     assert bob.acquire(PATIENCE_S) > 1  # the wish that it gave up may have been granted in between
 
 
+# -- Groups of others ------------------------------------------------------------------------------
+
+
+@dataclass
+class Fire:
+    floor: int
+
+
+KINDS: dict[str, Callable[[Any, str], Any]] = {
+    "Counter": Counter,
+    "Lock": Lock,
+    "LeaderElection": LeaderElection,
+    "Barrier": lambda ctx, group: Barrier(ctx, group, 1),
+    "ReplicatedTable": ReplicatedTable,
+    "NotificationBus": lambda ctx, group: NotificationBus(ctx, group, Fire),
+    "a member": lambda ctx, group: ctx.join(ctx.create_group(group), state_provider=lambda: b"1"),
+}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "a member"])
+def test_a_group_of_another_kind_is_told_as_such(connect: Connect, kind: str) -> None:
+    ctx = connect()
+    for number, (other, make) in enumerate(KINDS.items()):
+        if other == kind:
+            continue
+        with make(ctx, f"g{number}") as first:
+            if other == "a member":
+                first.set_message_listener(lambda message: None)
+            with pytest.raises(IllegalStateError) as error:
+                KINDS[kind](ctx, f"g{number}")
+        for part in ("cannot take over the state", f"'g{number}'", "it is that of something else"):
+            assert part in str(error.value), (kind, other)
+
+
 # -- Lock: its own `with` block --------------------------------------------------------------------
 
 
@@ -416,7 +458,7 @@ def test_a_semaphore_has_so_many_holders() -> None:
         one.apply(("acquire", "bob", "2", 20))
         assert [one.holds("cid", "1"), one.holds("bob", "2")] == [13, 21]
     with pytest.raises(ValueError, match="has 2 permits, not 1"):
-        copied(semaphore, LockService())
+        copied(semaphore, SemaphoreService(1))
     for permits in (0, -1, True, "2"):
         with pytest.raises(ValueError, match="at least one permit"):
             SemaphoreService(permits)  # type: ignore[arg-type]
@@ -632,6 +674,6 @@ def test_a_barrier_is_for_at_least_one_and_the_same_number_for_all(
         Barrier(ctx, GROUP, 0)
     start(Barrier, "ann", 2)
     sessions = len(ctx.connection.members)
-    with pytest.raises(ValueError, match="this barrier is for 2, not for 3"):
+    with pytest.raises(IllegalStateError, match="this barrier is for 2, not for 3"):
         Barrier(ctx, GROUP, 3)
     assert len(ctx.connection.members) == sessions

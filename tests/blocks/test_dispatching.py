@@ -275,6 +275,17 @@ def test_a_call_that_is_not_answered_in_time_says_by_whom(party: Callable[..., P
     assert isinstance(caught.value, TimeoutError)
 
 
+def test_who_has_heard_of_nobody_is_told_that_they_may_be_slow(connect: Connect) -> None:
+    held = [Held() for _ in range(3)]
+    with ExitStack() as stack:
+        for one in held:
+            stack.callback(one.let_go)
+            stack.enter_context(MessageDispatcher(connect(), "party", one))
+        outside = stack.enter_context(GroupClient(connect(), "party"))
+        with pytest.raises(TooFewRepliesError, match=r"may be slow \(give them more\)"):
+            outside.call("x", timeout=0.1)
+
+
 def test_a_call_to_nobody_is_not_answered(connect: Connect) -> None:
     with (
         GroupClient(connect(), "party") as outside,

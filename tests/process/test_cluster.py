@@ -309,7 +309,7 @@ def test_a_second_server_on_the_same_folder_is_refused(cluster: Cluster) -> None
     first.start(cluster.listed, cluster.storage)
     second = first.process
     assert second is not None
-    assert second.wait(20) == 1
+    assert second.wait(20) == 2
     assert "in use by another process" in first.said()
     first.process = running
 

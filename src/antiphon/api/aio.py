@@ -25,10 +25,9 @@ from types import EllipsisType, TracebackType
 from typing import IO, Any, Generic, TypeVar, Unpack, cast
 
 from antiphon.api.connecting import default_url, route_to
-from antiphon.api.connection import Connection, Options, logger
+from antiphon.api.connection import Connection, logger, options_of
 from antiphon.api.consuming import LISTENER_TURN, BaseConsumer, Loop, Slow
 from antiphon.api.context import BaseContext, check_browsable, terms_of
-from antiphon.api.conversation_policies import policy_of
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.destination import (
     Destination,
@@ -129,7 +128,7 @@ def connect(
 ) -> Opening[Context]:
     """A context on a new connection. Without a URL: `ANTIPHON_URL`, then `antiphon.toml`."""
     terms = terms_of(client_id, user, password, session_mode, connect_timeout, tls)
-    options = Options(send_timeout, close_timeout, allow_pickle, trace, policy_of(packing))
+    options = options_of(send_timeout, close_timeout, allow_pickle, trace, packing)
 
     async def opening() -> Context:
         loop = asyncio.get_running_loop()

@@ -6,9 +6,16 @@ a server ends the connection of whoever sends it such a thing.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from antiphon.errors import SecurityError
+
+Item = TypeVar("Item")
+
+FOR_EVER_S = 1e9
+"""Thirty years. Clocks and locks of the system refuse much longer waits."""
 
 
 def text(what: str, value: object) -> str:
@@ -32,16 +39,46 @@ def texts(what: str, values: Iterable[object]) -> tuple[str, ...]:
     return tuple(text(f"each of {what}", value) for value in values)
 
 
+def several(what: str, values: Iterable[Item]) -> Iterable[Item]:
+    if not isinstance(values, Iterable):
+        raise TypeError(f"{what} are an iterable, not {values!r}")
+    return values
+
+
 def number(what: str, value: object) -> int:
-    if not isinstance(value, int):
+    if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{what} is an int, not {value!r}")
     return value
 
 
 def seconds(what: str, value: object) -> float:
-    if not isinstance(value, int | float):
+    """0 or more; infinity is a number, too."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
         raise TypeError(f"{what} is a number of seconds, not {value!r}")
+    if not value >= 0:
+        raise ValueError(f"{what} is a number of seconds, 0 or more, not {value!r}")
     return value
+
+
+def timeout(what: str, value: object) -> float | None:
+    """None: for ever, as which counts what no clock can measure."""
+    if value is None or (limit := seconds(what, value)) > FOR_EVER_S:
+        return None
+    return float(limit)
+
+
+def switch(what: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{what} is True or False, not {value!r}")
+    return value
+
+
+def path(what: str, value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError(f"{what} is a path, not {value!r}")
+    return text(what, os.fspath(value))
 
 
 def check_credentials(user: object, password: object) -> None:

@@ -62,7 +62,7 @@ def default_url() -> str:
 def look_up(name: str) -> Destination:
     """A destination by its name in `antiphon.toml`."""
     config = client_config()
-    if name in config.destinations:
+    if arguments.text("a name", name) in config.destinations:
         return Destination.parse(config.destinations[name])
     path = os.path.abspath(CLIENT_FILE)
     if name in config.factories:

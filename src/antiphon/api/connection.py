@@ -24,6 +24,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from antiphon.api import arguments
 from antiphon.api.connecting import Route
 from antiphon.api.conversation import Conversation, Terms
 from antiphon.api.conversation_effects import (
@@ -39,7 +40,7 @@ from antiphon.api.conversation_effects import (
     Settled,
 )
 from antiphon.api.conversation_inbox import Slice
-from antiphon.api.conversation_policies import Packing, SelfClocking
+from antiphon.api.conversation_policies import Packing, SelfClocking, policy_of
 from antiphon.api.conversation_state import StateEvent
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.tracing import Trace
@@ -57,10 +58,27 @@ class Options(msgspec.Struct, frozen=True):
     """What the application asked for when it connected, besides the `Terms`."""
 
     send_timeout: float | None = None
-    close_timeout: float = 10.0
+    close_timeout: float | None = 10.0
     allow_pickle: bool = False
     trace: str | None = None  # the folder for it
     packing: Packing = msgspec.field(default_factory=SelfClocking)  # this connection's own
+
+
+def options_of(
+    send_timeout: float | None,
+    close_timeout: float | None,
+    allow_pickle: bool,
+    trace: str | None,
+    packing: str,
+) -> Options:
+    """Raises `TypeError` or `ValueError`."""
+    return Options(
+        arguments.timeout("send_timeout", send_timeout),
+        arguments.timeout("close_timeout", close_timeout),
+        arguments.switch("allow_pickle", allow_pickle),
+        arguments.path("trace", trace),
+        policy_of(packing),
+    )
 
 
 class Receiver(Protocol):

@@ -288,8 +288,6 @@ class BaseConsumer(ABC):
 
     def _receiving(self, timeout: float | None, loop: Loop | None = None) -> Script[Message | None]:
         """None: nothing came in time, or the consumer was closed meanwhile."""
-        if timeout is not None:
-            arguments.seconds("a timeout", timeout)
         deadline = Deadline(timeout)
         while True:
             bell = Ticket()

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeVar, Unpack
 from antiphon.api import arguments
 from antiphon.api.connecting import look_up
 from antiphon.api.connection import Connection, logger, now_ms
-from antiphon.api.consuming import BaseConsumer
+from antiphon.api.consuming import PREFETCH_MAX, BaseConsumer
 from antiphon.api.conversation import Conversation, Request, Terms
 from antiphon.api.conversation_inbox import Inbox
 from antiphon.api.conversation_ticket import Ticket
@@ -55,6 +55,7 @@ from antiphon.errors import (
     InvalidDestinationError,
     JMSError,
     OutcomeUnknownError,
+    ResourceAllocationError,
 )
 from antiphon.formats import client_wire as cw
 from antiphon.formats.destination import DEAD_LETTERS
@@ -324,7 +325,8 @@ class BaseContext(ABC):
         """`divided`: other consumers get a part of the messages."""
         if prefetch is None:
             prefetch = PREFETCH_QUEUE if divided else PREFETCH_TOPIC
-        arguments.number("prefetch", prefetch)
+        if not 1 <= arguments.number("prefetch", prefetch) <= PREFETCH_MAX:
+            raise ResourceAllocationError(f"prefetch is 1 to {PREFETCH_MAX}, not {prefetch}")
         with self.connection.lock:
             number = self.connection.conversation.next_consumer()
         inbox = Inbox(number, divided, prefetch, now_ms)
@@ -741,6 +743,7 @@ def terms_of(
     tls: Any,
 ) -> Terms:
     SessionMode(session_mode)
+    patience = arguments.seconds("connect_timeout", connect_timeout)
     arguments.check_credentials(user, password)
     if tls is not None:
         not_yet("TLS")
@@ -748,7 +751,7 @@ def terms_of(
         raise InvalidClientIDError("a client id is not empty: leave it out to have none")
     return Terms(
         arguments.optional_text("client_id", client_id),
-        int(arguments.seconds("connect_timeout", connect_timeout) * 1000),
+        int(min(patience, arguments.FOR_EVER_S) * 1000),
     )
 
 

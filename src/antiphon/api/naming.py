@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from antiphon.api import arguments
 from antiphon.api.classic import ConnectionFactory
 from antiphon.api.classic_domains import QueueConnectionFactory, TopicConnectionFactory
 from antiphon.api.connecting import listed
@@ -24,14 +25,15 @@ _KINDS = {"topic": TopicConnectionFactory, "queue": QueueConnectionFactory}
 def lookup(name: str, config: str | os.PathLike[str] | None = None) -> Any:
     """The destination or the connection factory of this name in `antiphon.toml`, in the current
     folder or in the file given as `config`. What it is, the file says."""
-    told = client_config() if config is None else client_file(os.fspath(config))
-    if name in told.destinations:
+    path = arguments.path("config", config)
+    told = client_config() if path is None else client_file(path)
+    if arguments.text("a name", name) in told.destinations:
         return Destination.parse(told.destinations[name])
     if name in told.factories:
         return _made(told.factories[name], told)
-    path = os.path.abspath(CLIENT_FILE if config is None else config)
+    file = os.path.abspath(CLIENT_FILE if path is None else path)
     raise InvalidDestinationError(
-        f"{path} has nothing that is called {name!r}. Destinations: {listed(told.destinations)}; "
+        f"{file} has nothing that is called {name!r}. Destinations: {listed(told.destinations)}; "
         f"factories: {listed(told.factories)}"
     )
 

@@ -207,7 +207,7 @@ class BaseProducer:
         """The message as it will leave. Everything that can be wrong with it raises here."""
         if self._closed or self._context.unusable:
             raise self._why_not()
-        if destination is not self._checked:
+        if destination is not self._checked or destination is None:
             self._check(destination)
         now_ms = time.time_ns() // 1_000_000
         if not headers and not self._allow_pickle:
@@ -381,7 +381,7 @@ class BaseProducer:
         flags, rest = split(headers)
         ours = Ours()
         try:
-            for content in contents:
+            for content in arguments.several("messages", contents):
                 batch = self._post(destination, content) if not headers else None
                 if batch is None:
                     message = self._prepare(destination, content, rest)

@@ -15,13 +15,13 @@ from queue import SimpleQueue
 from types import EllipsisType, TracebackType
 from typing import IO, Any, TypeVar, Unpack, cast
 
+from antiphon.api import arguments
 from antiphon.api.connecting import default_url, route_to
-from antiphon.api.connection import Connection, Options, logger
+from antiphon.api.connection import Connection, logger, options_of
 from antiphon.api.consuming import LISTENER_TURN, BaseConsumer, Loop, Slow
 from antiphon.api.context import BaseContext, check_browsable, terms_of
 from antiphon.api.conversation_events import Notice
 from antiphon.api.conversation_inbox import Loan
-from antiphon.api.conversation_policies import policy_of
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.destination import (
     Destination,
@@ -64,7 +64,7 @@ def connect(
 ) -> Context:
     """A context on a new connection. Without a URL: `ANTIPHON_URL`, then `antiphon.toml`."""
     terms = terms_of(client_id, user, password, session_mode, connect_timeout, tls)
-    options = Options(send_timeout, close_timeout, allow_pickle, trace, policy_of(packing))
+    options = options_of(send_timeout, close_timeout, allow_pickle, trace, packing)
     loop = background_loop()
     route = route_to(url or default_url())
     connection = Connection(loop, loop.call_soon_threadsafe, route, terms, options)
@@ -182,7 +182,8 @@ class SendFuture(Sending, eq=False, gc=False):
         self._batch.watch(lambda: self._context.call_soon(callback, self))
 
     def _wait(self, timeout: float | None) -> None:
-        if not wait(self._batch, timeout):
+        limit = None if timeout is None else arguments.timeout("a timeout", timeout)
+        if not wait(self._batch, limit):
             raise OutcomeUnknownError(
                 f"no answer for a message to {self._batch.destination} within {timeout:g} s; a "
                 "server may have stored it"

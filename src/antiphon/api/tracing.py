@@ -20,6 +20,7 @@ from antiphon.api.group_messages import SuspicionMessage, ViewMessage
 from antiphon.api.message import Message, View
 from antiphon.api.modes import DeliveryMode
 from antiphon.api.standing import Standing
+from antiphon.errors import ConfigurationError
 from antiphon.formats.client_wire import AckRow
 from antiphon.formats.trace import Kind, TraceEvent, encode_event
 from antiphon.io.trace_file import TraceFile, run_of
@@ -28,7 +29,10 @@ from antiphon.io.trace_file import TraceFile, run_of
 class Trace:
     def __init__(self, folder: str, client_id: str, session: int) -> None:
         self._folder = Path(folder)
-        self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(f"trace: no folder {folder!r}: {error.strerror}") from None
         self._run = run_of(self._folder)
         self._process = client_id  # empty: not known yet
         self._session = f"{session:x}"

@@ -12,6 +12,7 @@ import time
 from collections.abc import Generator
 from typing import NamedTuple, TypeAlias, TypeVar
 
+from antiphon.api import arguments
 from antiphon.api.conversation_ticket import Ticket
 
 Outcome = TypeVar("Outcome")
@@ -26,10 +27,12 @@ Script: TypeAlias = Generator[Pause, bool, Outcome]
 
 
 class Deadline:
-    """What is left of a time limit; None: there is no limit."""
+    """What is left of a time limit; None, or infinity: there is no limit. Raises `TypeError` or
+    `ValueError` if a program gave none."""
 
     def __init__(self, seconds: float | None) -> None:
-        self._end = None if seconds is None else time.monotonic() + seconds
+        limit = None if seconds is None else arguments.timeout("a timeout", seconds)
+        self._end = None if limit is None else time.monotonic() + limit
 
     def left(self) -> float | None:
         return None if self._end is None else max(0.0, self._end - time.monotonic())

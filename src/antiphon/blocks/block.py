@@ -67,6 +67,11 @@ class Block:
 
     name = ""
 
+    @property
+    def title(self) -> str:
+        """What it is, to people."""
+        return type(self).__name__
+
     def viewed(self, view: View, now: float) -> Effects:
         """These are the members from now on. Somebody who was replaced by another one of the same
         name is missing in between."""

@@ -81,8 +81,7 @@ class Call:
 
     def _complaint(self, why: str) -> str:
         if self._asked is None and not self.replies:
-            known = why or "the group may have no member that handles calls"
-            return f"nobody has replied: {known}"
+            return f"nobody has replied: {why or UNHEARD}"
         if self._asked is None:
             got = f"{len(self.replies)} replies, of who does not know how many there should be"
         else:
@@ -95,6 +94,12 @@ class Call:
         if self._left:
             parts.append(f"{_names(self._left)} left the group before")
         return "; ".join(parts)
+
+
+UNHEARD = (
+    "the time is over. Its members may be slow (give them more), or the group has no member that "
+    "handles calls (start one)"
+)
 
 
 class Notice(NamedTuple):

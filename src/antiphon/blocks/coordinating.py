@@ -25,7 +25,7 @@ from antiphon.api.waiting import Deadline
 from antiphon.blocks.hosting import TIMEOUT_S
 from antiphon.blocks.service import ReplicatedService
 from antiphon.blocks.serving import AnyService, Replica
-from antiphon.errors import IllegalStateError, JMSError, OutcomeUnknownError
+from antiphon.errors import FormatError, IllegalStateError, JMSError, OutcomeUnknownError
 from antiphon.formats import values
 
 logger = logging.getLogger("antiphon.blocks")
@@ -54,7 +54,11 @@ class CounterService(ReplicatedService):
         return values.encode(self.value)
 
     def restore(self, data: bytes) -> None:
-        self.value = values.decode(data)
+        match values.decode(data):
+            case int(value):
+                self.value = value
+            case other:
+                raise FormatError(f"no state of a counter: {type(other).__name__}")
 
 
 class Counter(Replica[CounterService]):
@@ -79,7 +83,8 @@ class Counter(Replica[CounterService]):
 
 
 class SemaphoreService(ReplicatedService):
-    """Who waits stands in a line; the first ones in it hold a permit each."""
+    """Who waits stands in a line; the first ones in it hold a permit each. Of a lock there is one
+    permit."""
 
     def __init__(self, permits: int) -> None:
         if type(permits) is not int or permits < 1:
@@ -130,19 +135,16 @@ class SemaphoreService(ReplicatedService):
         return values.encode((self.permits, self.members, self.line, self.fences, self.fence))
 
     def restore(self, data: bytes) -> None:
-        permits, self.members, self.line, self.fences, self.fence = values.decode(data)
+        match values.decode(data):
+            case (int(permits), members, list(line), list(fences), int(fence)):
+                self.members, self.line, self.fences, self.fence = members, line, fences, fence
+            case other:
+                raise FormatError(f"no state of a lock: {type(other).__name__}")
         if permits != self.permits:
             raise ValueError(
                 f"the semaphore of this group has {permits} permits, not {self.permits}: all who "
                 "use it must give the same number"
             )
-
-
-class LockService(SemaphoreService):
-    """A semaphore with one permit."""
-
-    def __init__(self) -> None:
-        super().__init__(1)
 
 
 class Grant(NamedTuple):
@@ -393,8 +395,11 @@ class ElectionService(ReplicatedService):
         return values.encode((self.line, self.terms))
 
     def restore(self, data: bytes) -> None:
-        line, self.terms = values.decode(data)
-        self.line = list(line)
+        match values.decode(data):
+            case (list(line), int(terms)):
+                self.line, self.terms = line, terms
+            case other:
+                raise FormatError(f"no state of an election: {type(other).__name__}")
 
 
 class Leading:
@@ -501,7 +506,11 @@ class BarrierService(ReplicatedService):
         return values.encode((self.parties, self.members, self.there, self.opened))
 
     def restore(self, data: bytes) -> None:
-        parties, self.members, self.there, self.opened = values.decode(data)
+        match values.decode(data):
+            case (int(parties), members, list(there), int(opened)):
+                self.members, self.there, self.opened = members, there, opened
+            case other:
+                raise FormatError(f"no state of a barrier: {type(other).__name__}")
         if parties != self.parties:
             raise ValueError(f"this barrier is for {parties}, not for {self.parties}")
 

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import IO, Any, Generic, TypeVar
 
 import antiphon
+from antiphon.api import arguments
 from antiphon.api.message import View
 from antiphon.api.waiting import Deadline
 from antiphon.blocks.block import Block, Effects, Heard, Multicast, Remove, Reply, Settle, Tell
@@ -24,6 +25,7 @@ from antiphon.blocks.calls import ALL, FIRST, NONE, Call, Replies, check_replies
 from antiphon.blocks.responding import PATIENCE, failed, take_reply
 from antiphon.errors import (
     ConnectionLostError,
+    FormatError,
     IllegalStateError,
     JMSError,
     MessageFormatError,
@@ -121,7 +123,7 @@ class Host(Closing, Generic[AnyBlock]):
             self.block.name = self.member.name
             state = self._initial_state(begins_anew)
             if state is not None:
-                self.block.restore(state.read())
+                take_over(self.block, self.group, state.read())
             self.member.set_message_listener(self._on_event)
         except BaseException:
             self._session.close()
@@ -313,6 +315,21 @@ class Hosted:
         return self._host.is_member
 
 
+def take_over(block: Block, group: antiphon.Topic, state: bytes) -> None:
+    """Raises `IllegalStateError` if it is not that of such a block."""
+    try:
+        block.restore(state)
+    except Exception as error:
+        why = str(error) or repr(error)
+        if isinstance(error, FormatError):
+            why = "it is that of something else"
+        raise IllegalStateError(
+            f"a {block.title} cannot take over the state of group {group.name!r}: {why}. All "
+            "members of a group must be of the same kind, made with the same arguments; give "
+            "others a group of their own"
+        ) from error
+
+
 def effects_of(block: Block, event: antiphon.Message, now: float) -> Effects:
     """What a block does about what its member got."""
     if isinstance(event, antiphon.ViewMessage):
@@ -355,7 +372,8 @@ def forget(sent: antiphon.SendFuture | antiphon.aio.SendFuture) -> None:
 
 def with_patience(properties: Mapping[str, Any] | None, timeout: float | None) -> dict[str, Any]:
     """The properties of a call, which say how long it waits."""
-    return {**(properties or {}), **({} if timeout is None else {PATIENCE: timeout})}
+    limit = arguments.timeout("a timeout", timeout)
+    return {**(properties or {}), **({} if limit is None else {PATIENCE: limit})}
 
 
 class GroupClient(Closing):
@@ -387,10 +405,10 @@ class GroupClient(Closing):
         """Ask all members, and return the replies of as many as wanted, by member. What a member
         raised stands there as an exception. `TooFewRepliesError` if they do not come in time."""
         check_replies(replies)
+        deadline = Deadline(timeout)
         if replies == NONE:
             self._producer.send_async(self.group, body, properties=properties).result(timeout)
             return {}
-        deadline = Deadline(timeout)
         with self._calling(replies) as (number, call):
             self._ask(number, body, timeout, properties).result(timeout)
             return self._outcome(call, deadline)

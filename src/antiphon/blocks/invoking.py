@@ -68,6 +68,10 @@ class PassiveBlock(Responder):
         self.replica = PassiveReplica(service, "", targets)
         self._callers: dict[tuple[str, int], Heard] = {}  # of requests without an outcome
 
+    @property
+    def title(self) -> str:
+        return type(self.replica.service).__name__
+
     def viewed(self, view: View, now: float) -> Effects:
         yield from super().viewed(view, now)
         self.replica.me = self.name

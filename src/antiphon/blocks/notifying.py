@@ -52,7 +52,11 @@ class BusBlock(Block):
         return values.encode(self.last)
 
     def restore(self, data: bytes) -> None:
-        self.last = dict(values.decode(data))
+        match values.decode(data):
+            case dict(last):
+                self.last = last
+            case other:
+                raise FormatError(f"no state of a notification bus: {type(other).__name__}")
 
 
 class Kinds:

@@ -249,7 +249,7 @@ class PassiveReplica:
                 self.agreed = agreed
                 self.service.restore(agreed)
             case _:
-                raise FormatError("not the snapshot of a passive replica")
+                raise FormatError("no state of a passive replica")
 
     # -- Requests -------------------------------------------------------------------------------
 

@@ -172,7 +172,7 @@ class ActiveReplica:
                 self._results.restore(results)
                 self.service.restore(state)
             case _:
-                raise FormatError("not the snapshot of a replica")
+                raise FormatError("no state of a replica")
 
 
 class Requests:

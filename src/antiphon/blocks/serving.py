@@ -66,6 +66,10 @@ class ServiceBlock(Responder):
         self._view = 0
         self._restored = 0  # the view of the state that was taken over
 
+    @property
+    def title(self) -> str:
+        return type(self.replica.service).__name__
+
     def viewed(self, view: View, now: float) -> Effects:
         # A new member is told of its own view, and of others, after it was given a state that has
         # them: the service would go back to what was before.
@@ -110,7 +114,7 @@ class ServiceBlock(Responder):
                 self._view = self._restored = view
                 self.replica.restore(state)
             case _:
-                raise FormatError("not the snapshot of a replica")
+                raise FormatError("no state of a replica")
 
 
 class Replica(Hosted, Closing, Generic[AnyService]):

@@ -10,6 +10,7 @@ import antiphon
 from antiphon.blocks.hosting import TIMEOUT_S
 from antiphon.blocks.service import ReplicatedService
 from antiphon.blocks.serving import Replica
+from antiphon.errors import FormatError
 from antiphon.formats import values
 
 
@@ -37,7 +38,11 @@ class TableService(ReplicatedService):
         return values.encode(list(self.rows.items()))
 
     def restore(self, data: bytes) -> None:
-        self.rows = dict(values.decode(data))
+        match values.decode(data):
+            case list(rows) if all(isinstance(row, tuple) and len(row) == 2 for row in rows):
+                self.rows = dict(rows)
+            case other:
+                raise FormatError(f"no state of a table: {type(other).__name__}")
 
 
 class Rows:

@@ -42,13 +42,20 @@ class ConflictRelation:
     ) -> None:
         """`nothing`: nothing conflicts with anything; only for `RELIABLE`."""
         self.nothing = nothing
+        if isinstance(tags, str) or not isinstance(tags, Iterable):
+            raise TypeError(f"the tags of a relation are a list of str, not {tags!r}")
+        if not isinstance(conflicts, Iterable):
+            raise TypeError(f"conflicts are pairs of tags, not {conflicts!r}")
         self.tags = tuple(sorted(set(tags)))
         self.keyed = keyed
         if len(self.tags) > TAGS_MAX:
             raise ValueError(f"a relation has at most {TAGS_MAX} tags, not {len(self.tags)}")
         pairs = set()
-        for one, two in conflicts:
-            for tag in (one, two):
+        for pair in conflicts:
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise TypeError(f"conflicts are pairs of tags, and {pair!r} is none")
+            one, two = pair
+            for tag in pair:
                 if tag not in self.tags:
                     raise ValueError(f"{tag!r} conflicts, but is none of the tags {self.tags}")
             pairs |= {(one, two), (two, one)}
@@ -92,7 +99,7 @@ class ConflictRelation:
             if not all(isinstance(tag, str) for tag in data["tags"]):
                 raise TypeError("a tag is a text")
             nothing = data.get("nothing") is True
-            return cls(data["tags"], pairs, data.get("keyed") is True, nothing=nothing)
+            return cls(list(data["tags"]), pairs, data.get("keyed") is True, nothing=nothing)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise FormatError(f"not a conflict relation: {error}") from None
 

@@ -55,6 +55,7 @@ from antiphon.io.transport import Address, parse_address
 CLIENT_FILE = "antiphon.toml"
 DEFAULT_LISTEN = ("127.0.0.1", 7470)
 RETAIN, MEMORY_RETAIN = 1_000_000, 1_000
+NODE_MAX = 1_000_000_000
 _DEFAULTS = Settings()
 
 Storage = Literal["durable", "memory"]
@@ -128,7 +129,7 @@ class ServeOptions(msgspec.Struct, frozen=True):
 class _ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """As written by people; what is absent is `UNSET`."""
 
-    node: Positive | msgspec.UnsetType = msgspec.UNSET
+    node: Annotated[int, msgspec.Meta(ge=1, le=NODE_MAX)] | msgspec.UnsetType = msgspec.UNSET
     listen: str | msgspec.UnsetType = msgspec.UNSET
     data: str | msgspec.UnsetType = msgspec.UNSET
     storage: Storage | msgspec.UnsetType = msgspec.UNSET
@@ -216,8 +217,10 @@ def _read_server_file(file: str) -> dict[str, Any]:
 
 
 def _node(path: str, node: str, address: str) -> tuple[int, Address]:
-    if not node.isdecimal() or int(node) == 0:
-        raise ConfigurationError(f"{path}: cluster.{node}: servers have numbers, from 1 on")
+    if not (node.isdecimal() and len(node) < 20 and 0 < int(node) <= NODE_MAX):
+        raise ConfigurationError(
+            f"{path}: cluster.{node}: servers have numbers, from 1 on, up to {NODE_MAX}"
+        )
     return int(node), _address(path, f"cluster.{node}", address)
 
 

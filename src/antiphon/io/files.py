@@ -22,6 +22,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from antiphon.errors import (
+    ConfigurationError,
     DiskFullError,
     IllegalStateError,
     JournalDamagedError,
@@ -54,15 +55,30 @@ class LateWrite(NamedTuple):
         return offset < self.offset + self.size and self.offset < offset + size
 
 
+def _unusable(path: Path, why: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"the data folder {str(path)!r} cannot be used: {why}. Name a folder that this user may "
+        "write to"
+    )
+
+
 class FileDisk:
     volatile = False
 
     def __init__(self, directory: Path | str) -> None:
         self._path = Path(directory)
-        if not self._path.is_dir():
-            self._path.mkdir(parents=True)
-            _sync_directory(self._path.parent)
-        self._directory = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            if not self._path.is_dir():
+                self._path.mkdir(parents=True)
+                _sync_directory(self._path.parent)
+            self._directory = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            is_file = isinstance(error, FileExistsError)
+            why = "it is no folder" if is_file else error.strerror or str(error)
+            raise _unusable(self._path, why) from None
+        if not os.access(self._path, os.W_OK | os.X_OK):
+            os.close(self._directory)
+            raise _unusable(self._path, "nothing may be written there")
         try:
             fcntl.flock(self._directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import resource
 import signal
 import sys
@@ -17,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from antiphon.broker.home_settings import HomeSettings
-from antiphon.errors import DiskFullError, IllegalStateError, JMSError
+from antiphon.errors import ConfigurationError, DiskFullError, IllegalStateError, JMSError
 from antiphon.io.config import ServeOptions
 from antiphon.io.files import FileDisk
 from antiphon.io.journal_disk import RamDisk
@@ -44,13 +45,20 @@ def run(options: ServeOptions) -> int:
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     _raise_file_limit()
     keep_freed_memory()
-    disk = RamDisk() if options.storage == "memory" else FileDisk(options.data)
+    disk = RamDisk() if options.storage == "memory" else _folder(options.data)
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(_serve(options, disk))
     finally:
         if isinstance(disk, FileDisk):
             disk.close()
+
+
+def _folder(path: str) -> FileDisk:
+    try:
+        return FileDisk(path)
+    except IllegalStateError as error:  # another server has it: a matter of what was asked for here
+        raise ConfigurationError(str(error)) from None
 
 
 def _raise_file_limit() -> None:
@@ -120,9 +128,10 @@ async def _listen(start: Callable[[Address], Awaitable[Address]], where: Address
     try:
         return await start(where)
     except OSError as error:
-        raise IllegalStateError(
-            f"cannot listen at {format_address(where)}: {error.strerror or error}"
-        ) from None
+        # Event loops have words of their own; a negative number is about the name of the host.
+        number = error.errno or 0
+        why = os.strerror(number) if number > 0 else error.strerror or str(error)
+        raise ConfigurationError(f"cannot listen at {format_address(where)}: {why}") from None
 
 
 def _say_ready(address: Address, as_json: bool) -> None:

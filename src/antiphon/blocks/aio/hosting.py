@@ -16,7 +16,14 @@ from antiphon.blocks.aio.station import Opened, Station, at_most, fail
 from antiphon.blocks.block import Effect, Effects, Multicast, Remove, Reply, Tell
 from antiphon.blocks.calls import ALL, NONE, Call, Replies, check_replies
 from antiphon.blocks.errors import TooFewRepliesError
-from antiphon.blocks.hosting import TIMEOUT_S, AnyBlock, effects_of, forget, with_patience
+from antiphon.blocks.hosting import (
+    TIMEOUT_S,
+    AnyBlock,
+    effects_of,
+    forget,
+    take_over,
+    with_patience,
+)
 from antiphon.blocks.responding import failed, take_reply
 from antiphon.errors import (
     ConnectionLostError,
@@ -76,7 +83,7 @@ class Host(Station, Generic[AnyBlock]):
         self.block.name = self.member.name
         state = await self._initial_state()
         if state is not None:
-            self.block.restore(state.read())
+            take_over(self.block, self.group, state.read())
         self._serve(self.member)
 
     async def _initial_state(self) -> IO[bytes] | None:

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import antiphon
 from antiphon import aio
+from antiphon.api import arguments
 from antiphon.errors import IllegalStateError
 
 logger = logging.getLogger("antiphon.blocks")
@@ -26,7 +27,7 @@ UNOPENED = "it is not open: await it, or enter it with `async with`"
 @asynccontextmanager
 async def at_most(seconds: float | None) -> AsyncIterator[None]:
     """A block that is left when the time is over; what follows it says what that means."""
-    limit = asyncio.timeout(seconds)
+    limit = asyncio.timeout(arguments.timeout("a timeout", seconds))
     try:
         async with limit:
             yield
