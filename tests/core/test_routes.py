@@ -2,15 +2,12 @@
 
 from random import Random
 
-import pytest
-
 from antiphon.core.effects import Effect, Persist, Relayed, Send
 from antiphon.core.machine import PackMachine
 from antiphon.core.node import Node
 from antiphon.core.recovered import Recovered
 from antiphon.core.routes import HOPS_MAX
 from antiphon.core.settings import Settings
-from antiphon.errors import FormatError
 from antiphon.formats import wire
 from antiphon.formats.entry import ANY, Entry, Kind, Member, Membership, ReplicaId
 from antiphon.formats.journal import Promise
@@ -25,6 +22,7 @@ from antiphon.formats.messages import (
     Relay,
     Via,
     View,
+    Vote,
 )
 
 IDS = {n: ReplicaId(n, n * 10) for n in range(1, 6)}
@@ -183,7 +181,8 @@ def test_what_goes_in_a_circle_is_lost() -> None:
     node = with_detour()
     (onward,) = hear(node, 2, via(IDS[2], IDS[3], 1, Forward(())))
     assert onward == Send(ReplicaId(2, ANY), via(IDS[2], IDS[3], 2, Forward(())))
-    assert hear(node, 2, via(IDS[2], IDS[3], HOPS_MAX, Forward(()))) == []
+    for hops in (HOPS_MAX, 0, -HOPS_MAX):
+        assert hear(node, 2, via(IDS[2], IDS[3], hops, Forward(()))) == []
 
 
 def test_what_comes_through_others_is_taken_as_from_its_source() -> None:
@@ -202,11 +201,40 @@ def test_homes_reach_each_other_through_others() -> None:
     assert hear(node, 2, via(IDS[3], ReplicaId(1, ANY), 2, relay)) == [Relayed(relay)]
 
 
-def test_what_is_no_message_is_an_error_where_it_is_opened() -> None:
+def test_what_is_no_message_costs_nothing_to_who_passed_it_on() -> None:
     node = with_detour()
     assert hear(node, 2, Via(IDS[2], IDS[3], 1, b"?")) != []
-    with pytest.raises(FormatError, match="not a message between servers"):
-        hear(node, 2, Via(IDS[3], IDS[1], 1, b"?"))
+    assert hear(node, 2, Via(IDS[3], IDS[1], 1, b"?")) == []
+
+
+def test_strangers_are_forgotten() -> None:
+    node = Cluster(3, set()).nodes[1]
+    for stranger in range(100, 200):
+        node.receive(Envelope(ReplicaId(stranger, 1), IDS[1], Vote(1, False, True)), 1)
+    assert len(node.routes.heard) == 100
+    node.tick(10_000)
+    assert node.routes.heard == {}
+
+
+def test_a_leader_whom_others_hear_is_not_gone() -> None:
+    """Its address refuses this server: there may be a firewall between the two."""
+    node = Cluster(3, set()).nodes[1]
+    append = Append(2, 1, 1, (), 0, 1)
+    hear(node, 2, append)
+    for now_ms in range(2, 2 * PATIENCE_MS, 50):
+        hear(node, 3, via(IDS[2], IDS[1], 1, append), now_ms)
+        hear(node, 3, Hears((View(3, 0, False, (1, 2)),)), now_ms)
+    node.gone(2, now_ms)
+    assert node.replica.leader_id == IDS[2]
+
+
+def test_a_leader_that_was_just_heard_is_gone_when_its_address_says_so() -> None:
+    """Others may have heard it then, too."""
+    node = Cluster(3, set()).nodes[1]
+    hear(node, 2, Append(2, 1, 1, (), 0, 1))
+    hear(node, 3, Hears((View(3, 0, True, (1, 2)),)), 20)
+    node.gone(2, 50)
+    assert node.replica.leader_id is None
 
 
 def test_nothing_is_wrapped_twice() -> None:

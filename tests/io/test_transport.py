@@ -160,6 +160,21 @@ def test_a_lost_connection_alone_does_not_mean_that_a_server_is_gone() -> None:
     run(main())
 
 
+def test_a_server_that_is_connected_to_us_is_not_gone_though_it_refuses_us() -> None:
+    async def main() -> None:
+        async with peers(1, 2) as (one, two):
+            two.transport._listener.close()  # type: ignore[union-attr]
+            link = one.transport._links[2]
+            link.connection.abort()  # type: ignore[union-attr]
+            await eventually(lambda: link._complaint.startswith("[Errno"))
+            await still_works(one, two)
+            assert one.gone == []
+            await two.transport.close()
+            await eventually(lambda: 2 in one.gone)
+
+    run(main())
+
+
 def test_a_large_message_arrives() -> None:
     async def main() -> None:
         async with peers(1, 2) as (one, two):

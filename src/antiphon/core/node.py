@@ -144,6 +144,8 @@ class Node:
         return self._run(self.replica.change(member, now_ms, request))
 
     def gone(self, node: int, now_ms: int) -> list[Effect]:
+        if self.routes.others_hear(node, now_ms):
+            return []  # it is the link that refuses, and there is a way around it
         return self._run(self.replica.gone(node, now_ms))
 
     def impair(self, reason: str, now_ms: int) -> list[Effect]:

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from antiphon.core.effects import Effect, Persist, Relayed, Send, StorePart, Tail
 from antiphon.core.replica import Replica
+from antiphon.errors import FormatError
 from antiphon.formats import wire
 from antiphon.formats.entry import ANY, ReplicaId
 from antiphon.formats.messages import Envelope, Hears, Relay, Via, View
@@ -68,6 +69,8 @@ class Routes:
         if now_ms < self.next_deadline_ms:
             return []
         self._forget_old(now_ms)
+        oldest_ms = now_ms - self._kept_ms  # also strangers: there may be ever more of them
+        self.heard = {node: at_ms for node, at_ms in self.heard.items() if at_ms >= oldest_ms}
         silent_ms = self._silence(now_ms)
         seeks = silent_ms >= self._patience_ms
         if not (seeks or any(known.view.seeks for known in self._known.values())):
@@ -102,6 +105,12 @@ class Routes:
 
     def _last(self, node: int) -> int:
         return self.heard.get(node, self._began_ms)
+
+    def others_hear(self, node: int, now_ms: int) -> bool:
+        """Whether others have lately heard a server that is silent here: then only the link to it
+        does not work."""
+        silent = now_ms - self._last(node) >= self._patience_ms
+        return silent and any(node in known.view.hears for known in self._known.values())
 
     def _peers(self) -> list[int]:
         members = {member.node for member in self._r.memberships.current.members}
@@ -181,16 +190,20 @@ class Routes:
         return Send(ReplicaId(step, ANY), Via(self._r.id, send.to, 1, body))
 
     def passed_on(self, via: Via) -> tuple[Envelope | None, list[Effect]]:
-        """What is in it, if it is for this server; otherwise what is to be done with it. Raises
-        `FormatError`."""
+        """What is in it, if it is for this server; otherwise what is to be done with it."""
         if via.to.node == self._r.id.node:
-            message = wire.decode_message(via.body)
+            try:
+                message = wire.decode_message(via.body)
+            except FormatError as error:
+                # Not the fault of who passed it on: that connection need not end.
+                logger.warning("from %s, through others: %s", via.source, error)
+                return None, []
             if isinstance(message, Relay):
                 return None, [Relayed(message)]
             if isinstance(message, Via | Hears):
                 return None, []  # nobody sends such a thing
             return Envelope(via.source, via.to, message), []
-        if via.hops >= HOPS_MAX:
+        if not 0 < via.hops < HOPS_MAX:
             return None, []
         step = self.detours.get(via.to.node, via.to.node)
         onward = Via(via.source, via.to, via.hops + 1, via.body)

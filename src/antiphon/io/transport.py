@@ -330,7 +330,7 @@ class Link:
                 self._complain("the connection was lost")
             except (OSError, FormatError) as error:
                 self._complain(str(error) or type(error).__name__)
-                if isinstance(error, ConnectionRefusedError):
+                if isinstance(error, ConnectionRefusedError) and not self._hub.is_here(self._node):
                     self._hub.on_gone(self._node)
             if loop.time() - began > REDIAL_MAX_S:
                 pause = REDIAL_MIN_S  # it had worked for a while
@@ -369,7 +369,8 @@ class Transport:
         on_part: Callable[[ReplicaId], None],
         first_frame_max: int,
     ) -> None:
-        """`on_gone`: nobody listens at the address of this node, its host says. `on_part`: a part
+        """`on_gone`: nobody listens at the address of this node, its host says, and it has no
+        connection to us. `on_part`: a part
         of a message has come from this server. `first_frame_max`: bytes in a frame of a client,
         until it is `attached`."""
         self.own = wire.Hello(wire.MAGIC, wire.OLDEST, wire.NEWEST, "server", me)
@@ -480,6 +481,11 @@ class Transport:
             connection.trust_as_server()
             if connection.dialled is None:
                 self._came(connection, hello.sender.node)
+
+    def is_here(self, node: int) -> bool:
+        """Whether this server has a connection to us: then it lives, whoever refuses ours."""
+        connection = self._came_in.get(node)
+        return connection is not None and not connection.ended
 
     def is_stranger(self, connection: Connection) -> bool:
         """A client without a session, or a server that is not listed."""
