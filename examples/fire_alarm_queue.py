@@ -1,12 +1,12 @@
 """A fire alarm as a queue: each fire is put out by one fire engine, and none is forgotten.
 
-The first engine breaks down on its way. What it had not acknowledged goes to the other one, and is
-marked: somebody may have begun with it.
+The first engine breaks down on its way. What it had not acknowledged goes to the other one after a
+moment, in which the next fire is not kept waiting, and is marked: somebody may have begun with it.
 
     engine 1 drives to: mill
     engine 1 breaks down
-    engine 2 drives to: mill (again)
     engine 2 drives to: barn
+    engine 2 drives to: mill (again)
     no fires left
 """
 

@@ -19,8 +19,9 @@ settings.load_profile("antiphon")
 # tests start, and that is to be interrupted.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-STACKS_AFTER = 1.25
-"""Times a test's own limit: by then pytest-timeout has failed any test that can still be failed."""
+STACKS_AFTER_S = 15.0
+"""After a test's own limit: by then pytest-timeout has failed any test that can still be failed, and
+pytest has written why, which takes a while on a busy machine."""
 
 STACKS = pytest.StashKey[FileIO]()
 
@@ -46,7 +47,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: Limits) -> Iterator[None]:
     file = item.config.stash[STACKS]
-    faulthandler.dump_traceback_later(settings.timeout * STACKS_AFTER, file=file)
+    faulthandler.dump_traceback_later(settings.timeout + STACKS_AFTER_S, file=file)
     return (yield)
 
 

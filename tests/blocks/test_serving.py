@@ -23,6 +23,7 @@ from antiphon.blocks import serving as serving_module
 from antiphon.blocks.block import Heard, Settle
 from antiphon.blocks.service import Request
 from antiphon.blocks.serving import ServiceBlock
+from antiphon.broker.home_settings import HomeSettings
 from antiphon.errors import (
     FormatError,
     IllegalStateError,
@@ -31,7 +32,8 @@ from antiphon.errors import (
     OutcomeUnknownError,
 )
 from antiphon.formats import values
-from tests.api.backends import abandon
+from antiphon.formats.redelivery import Redelivery
+from tests.api.backends import abandon, one_server
 from tests.api.fronts import PATIENCE_S
 from tests.api.steps import heard, in_thread, until
 from tests.blocks.conftest import Connect
@@ -430,24 +432,27 @@ def test_what_waits_ends_with_the_connection(
     one.close()
 
 
-def test_a_replica_that_cannot_go_on_says_so(
-    start: Start, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replica_that_cannot_go_on_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hosting_module, "LOOK_S", 0.02)
+    quick = HomeSettings(redelivery=Redelivery(delay_ms=5, most_ms=5))
 
     class Fragile(Notes):
         def viewed(self, members: tuple[str, ...]) -> None:
             if "two" in members:
                 raise ValueError("too many")
 
-    one = start("one", Fragile())
-    waiting = in_thread(lambda: one.wait_until(has("never")))
-    ctx = connect()
-    ctx.join(ctx.create_group(GROUP), "two")
-    (error,) = heard(waiting, 1)
-    assert isinstance(error, IllegalStateError)
-    with pytest.raises(IllegalStateError):
-        one.call("x")
+    with (
+        one_server(quick) as server,
+        antiphon.connect(server.url) as own,
+        antiphon.connect(server.url) as ctx,
+        Replica(own, GROUP, Fragile(), name="one") as one,
+    ):
+        waiting = in_thread(lambda: one.wait_until(has("never")))
+        ctx.join(ctx.create_group(GROUP), "two")
+        (error,) = heard(waiting, 1)
+        assert isinstance(error, IllegalStateError)
+        with pytest.raises(IllegalStateError):
+            one.call("x")
 
 
 def test_a_name_that_is_taken_is_refused(

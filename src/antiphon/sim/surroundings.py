@@ -111,13 +111,14 @@ def _unless_exempt(called: str, why: str, applies: Callable[[Call], bool]) -> Ac
 
 
 def _is_exempt() -> bool:
-    """Whether the logging package asks, or code of the user's has something imported."""
+    """Whether the logging package asks, or asyncio's runner (which has Ctrl-C end it), or code of
+    the user's has something imported."""
     if is_logging():
         return True
     frame = caller()
     while frame is not None:
         name = str(frame.f_globals.get("__name__"))
-        if name == "importlib._bootstrap":
+        if name in {"importlib._bootstrap", "asyncio.runners"}:
             return True
         if name.startswith(_SIMULATION):
             return False  # what is further out is the test, which may be imported itself
