@@ -20,8 +20,8 @@ settings.load_profile("antiphon")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 STACKS_AFTER_S = 15.0
-"""After a test's own limit: by then pytest-timeout has failed any test that can still be failed, and
-pytest has written why, which takes a while on a busy machine."""
+"""After a test's own limit: by then pytest-timeout has failed any test that can still be failed,
+and pytest has written why, which takes a while on a busy machine."""
 
 STACKS = pytest.StashKey[FileIO]()
 
