@@ -60,10 +60,14 @@ def _all_links(servers: list[int]) -> list[tuple[int, int]]:
 
 def is_connected(servers: list[int], cut: Links) -> bool:
     """Whether each server is reached from each other one, perhaps through others."""
-    first = set(servers[:1])
-    forth = _reached(servers, first, lambda a, b: (a, b) not in cut)
-    back = _reached(servers, first, lambda a, b: (b, a) not in cut)
-    return len(forth) == len(back) == len(servers)
+    return all(are_connected(servers[0], other, servers, cut) for other in servers)
+
+
+def are_connected(one: int, other: int, servers: list[int], cut: Links) -> bool:
+    """Whether each of the two is reached from the other one, perhaps through some of these."""
+    forth = _reached(servers, {one}, lambda a, b: (a, b) not in cut)
+    back = _reached(servers, {one}, lambda a, b: (b, a) not in cut)
+    return other in forth and other in back
 
 
 def _reached(servers: list[int], known: set[int], leads: Callable[[int, int], bool]) -> set[int]:

@@ -33,6 +33,7 @@ from antiphon.sim.observer import Observer
 from antiphon.sim.plan import Plan
 from antiphon.sim.server import SimServer
 from antiphon.sim.thin import ThinLinks
+from antiphon.sim.topology import are_connected
 
 LIVENESS_US = 60_000_000
 FOREVER_US = 1 << 60
@@ -391,28 +392,36 @@ class World:
 
     def core_members(self) -> list[SimServer]:
         """The servers of the core that belong to the cluster. Its leader may stand outside of the
-        core and be half cut off; then those of old versions that it cannot reach, which know no
-        way around, are left out."""
+        core and be half cut off; then those that it cannot reach, since servers of old versions
+        know no way around, are left out."""
         assert self.core is not None
         leader = self.leader()
         if leader is None:
             return []
-        members = leader.node.replica.memberships.current
-        old = min(self.plan.wire_versions.values()) < wire.NEWEST
+        members = {m.node for m in leader.node.replica.memberships.current.members}
+        known = members | self.plan.listed.keys()
         return [
             self.servers[n]
-            for n in sorted(self.core)
-            if members.member(n) is not None and not (old and self._are_apart(leader.number, n))
+            for n in sorted(self.core & members)
+            if self._are_connected(leader.number, n, known)
         ]
 
-    def _are_apart(self, one: int, other: int) -> bool:
-        return (one, other) in self.blocked or (other, one) in self.blocked
+    def _are_connected(self, one: int, other: int, known: set[int]) -> bool:
+        """By links of their own, or by those of servers in between that know ways around."""
+        assert self.core is not None
+        new = {n for n, version in self.plan.wire_versions.items() if version >= wire.NEWEST}
+        if new >= self.servers.keys():
+            return True
+        there = [n for n in sorted(known & new) if n in self.core or self.servers[n].alive]
+        pair = [one, other]
+        cut = {link for link, until_us in self.blocked.items() if until_us > self.now_us}
+        return are_connected(one, other, there if {*pair} <= {*there} else pair, cut)
 
     def newest_epoch(self) -> int:
         return max((s.node.replica.epoch for s in self.servers.values() if s.alive), default=0)
 
     def needs(self, server: SimServer, position: int) -> bool:
-        """Of what is live at this server: whether anybody needs this message."""
+        """Whether this message, which is live at this server, must be there, too."""
         return True
 
     def why_not_live(self) -> str:
