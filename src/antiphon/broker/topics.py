@@ -277,7 +277,8 @@ class Topics:
         self.last.pop(destination, None)
 
     def live(self) -> Iterator[Range]:
-        """What subscriptions may still read: from the lowest floor with something behind it."""
+        """What subscriptions may still read: each from its floor on, once something is behind it.
+        So a range can return over positions that were in none; but nothing of those was for it."""
         found: dict[str, int] = {}  # by pattern: one with wildcards takes a look at every topic
         for subscription in self.subscriptions.values():
             if subscription.pattern not in found:

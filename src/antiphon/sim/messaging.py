@@ -30,6 +30,7 @@ from antiphon.sim.draws import stream
 from antiphon.sim.homes import SimHome
 from antiphon.sim.ledger import Ledger, Reader
 from antiphon.sim.links import SimLink
+from antiphon.sim.needs import GivenUp, is_needed
 from antiphon.sim.plan import Fault, Plan
 from antiphon.sim.programs import SimProgram
 from antiphon.sim.server import SimServer
@@ -44,6 +45,7 @@ class MessagingWorld(World):
         self._messaging = plan.messaging
         self.ledger = Ledger(lambda: self.now_us)
         self.ledger.deals.has_ended = lambda destination: not self._broker.owner_of(destination)
+        self._given_up = GivenUp(self.ledger)
         self.programs: list[SimProgram] = []
         self.handles: list[str] = []  # of what programs have staged for others
         self.sessions: dict[int, SimProgram] = {}  # whose each is, ever
@@ -238,6 +240,7 @@ class MessagingWorld(World):
         for one in broker.accepted:
             payload = self.parked[one.source] if one.source else entry.payload
             ledger.accepted(one, payload)
+        self._given_up.applied(broker)
         ledger.deals.applied(entry.stamp)
         for event in events:
             if isinstance(event, ev.Assigned):
@@ -350,19 +353,10 @@ class MessagingWorld(World):
         return bool(absent)
 
     def needs(self, server: SimServer, position: int) -> bool:
-        """What is live is told in ranges from a subscription's place on; between, there may be
-        messages for nobody, which a server that took over a snapshot never had."""
         assert isinstance(server, SimHome)
         broker, destination = server.broker, self.ledger.destinations[position]
-        return (
-            position > broker.position - (self.plan.retain or 0)
-            or any(s.matches(destination) for s in broker.topics.subscriptions.values())
-            or any(
-                first <= position <= last
-                for queue in broker.queues.values()
-                for first, last in queue.live()
-            )
-        )
+        kept = position > broker.position - (self.plan.retain or 0)
+        return kept or is_needed(broker, position, destination)
 
     def _undelivered(self, leader: SimHome) -> list[str]:
         """What the servers still have for somebody who is there."""
