@@ -347,6 +347,11 @@ class MessagingWorld(World):
         assert self.core is not None
         members = leader.node.replica.memberships.current.members
         absent = [m.node for m in members if m.node not in self.core]
+        there = self.core & {m.node for m in members}
+        if leader.number in absent and len(self.core_members()) < len(there):
+            # It does not reach all of the core, and may refuse: the operator ends it first.
+            leader.crash(power=False)
+            return True
         if absent and self.now_us >= self._remove_us:
             self._remove_us = self.now_us + REMOVE_US
             self.at(1, self.on_server, leader, leader.lives, leader.remove, absent[0])
