@@ -32,12 +32,6 @@ def test_the_newest_at_or_before_an_index_holds_there(starts: list[int], index: 
     assert history(starts).at(index) == expected(starts, index)
 
 
-@given(starts, st.integers(0, 31))
-def test_all_that_hold_from_an_index_on(starts: list[int], index: int) -> None:
-    later = [cluster(start) for start in starts if start > index]
-    assert history(starts).since(index) == [expected(starts, index), *later]
-
-
 @given(starts, st.integers(1, 31))
 def test_a_truncated_entry_takes_its_membership_back(starts: list[int], first: int) -> None:
     made = history(starts)

@@ -80,21 +80,11 @@ def test_delivered_without_a_majority(oracle: Oracle) -> None:
         deliver(oracle, server(1), entry(1), holders=(1,))
 
 
-def test_the_removed_still_count_for_what_was_committed_before(oracle: Oracle) -> None:
-    """The leader appends the removal in the step in which it commits."""
-    deliver(oracle, server(1, removed_3_at=2), entry(1), holders=(1, 3))
-
-
-def test_the_removed_do_not_count_from_their_removal_on(oracle: Oracle) -> None:
+def test_the_removed_do_not_count(oracle: Oracle) -> None:
     leader = server(1, removed_3_at=2)
     deliver(oracle, leader, entry(1), holders=(1, 2, 3))
     with pytest.raises(ViolationError, match=r"uniform: .* of \['1.a', '2.14'\]$"):
         deliver(oracle, leader, entry(2), holders=(1, 3))
-
-
-def test_neither_majority_of_a_change_has_it(oracle: Oracle) -> None:
-    with pytest.raises(ViolationError, match=r"uniform: .*'3.1e'\] or of \['1.a', '2.14'\]$"):
-        deliver(oracle, server(1, removed_3_at=2), entry(1), holders=(1,))
 
 
 def test_time_going_back(oracle: Oracle) -> None:

@@ -48,10 +48,6 @@ class MembershipHistory:
                 return membership
         return self._history[0][1]
 
-    def since(self, index: int) -> list[Membership]:
-        """The membership that holds at `index`, and all later ones."""
-        return [self.at(index), *(m for start, m in self._history if start > index)]
-
 
 def objection(current: Membership, member: Member | int) -> str:
     """Why this server can never be added to these, or (a number) removed from them."""
