@@ -173,7 +173,12 @@ def test_it_dials_at_once_and_attaches() -> None:
 def test_who_is_let_in_nowhere_is_told_what_became_of_each_server() -> None:
     talk = Talk(connect_ms=12_000)
     talk.step()
-    for at, reason in (("a:1", "Connection refused"), ("b:2", ""), ("c:3", conv.NO_ANSWER)):
+    for at, reason in (
+        ("a:1", "Connection refused"),
+        ("b:2", ""),
+        ("c:3", "it closed the connection"),
+        ("d:4", ""),
+    ):
         while not talk.take(conv.Dial):
             talk.run_to_deadline()
         talk.c.dials(at)
@@ -182,11 +187,15 @@ def test_who_is_let_in_nowhere_is_told_what_became_of_each_server() -> None:
         elif at == "b:2":
             talk.c.connected(talk.now)
             talk.step(conv.ATTACH_MS)
+        elif at == "c:3":
+            talk.c.connected(talk.now)
+            talk.c.lost(talk.now, reason)
     talk.step(12_000 - talk.now)
     assert isinstance(talk.c.ready.error, ConnectionLostError)
     assert str(talk.c.ready.error) == (
         "no server took the connection within 12 s: a:1: Connection refused; "
-        f"b:2: {conv.NOT_LET_IN}; c:3: it does not answer"
+        f"b:2: {conv.NOT_LET_IN}; c:3: {conv.NOT_LET_IN} (it closed the connection); "
+        "d:4: it does not answer"
     )
     assert talk.c.ready.error.happened == "no"
 

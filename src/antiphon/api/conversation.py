@@ -434,6 +434,11 @@ class Conversation:
 
     def lost(self, now_ms: int, reason: str) -> None:
         """The connection, or the attempt at one, has failed."""
+        if self._state is State.ATTACHING:  # servers end connections that they cannot let in
+            reason = f"{NOT_LET_IN} ({reason})"
+        self._lost(now_ms, reason)
+
+    def _lost(self, now_ms: int, reason: str) -> None:
         if self._state is State.OVER:
             return
         if self._state is State.ATTACHED:
@@ -549,7 +554,7 @@ class Conversation:
 
     def _give_up_connection(self, now_ms: int, reason: str) -> None:
         self._hang_up(reason)
-        self.lost(now_ms, reason)
+        self._lost(now_ms, reason)
 
     def _hang_up(self, reason: str) -> None:
         if self._state is not State.PAUSING:
