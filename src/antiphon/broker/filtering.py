@@ -14,9 +14,8 @@ from typing import TypeVar
 from antiphon.broker.spans import Range
 from antiphon.core.selector_index import SelectorIndex
 from antiphon.core.selectors import Fields, Selector
-from antiphon.errors import FormatError
 from antiphon.formats import columns as formats
-from antiphon.formats.columns import PLAIN, Columns, Extra
+from antiphon.formats.columns import Columns, Extra
 from antiphon.formats.journal import Row
 from antiphon.formats.pack import NON_PERSISTENT, SPECIAL, flags_of
 from antiphon.formats.redelivery import DEAD_REASON
@@ -33,7 +32,7 @@ class Contents:
         """`reason`: why those of them that are asked about are dead letters."""
         self._given = {DEAD_REASON: reason} if reason else {}  # properties that no sender sets
         self._columns = columns = Columns(pack)
-        self._extras = [extra_of(columns, i) for i in range(columns.count)]
+        self._extras = [formats.extra_of(columns, i) for i in range(columns.count)]
         extras = self._extras if columns.header.flags & SPECIAL else ()
         self._deadlines = [formats.expires(extra, stamp) for extra in extras]  # 0: never
         self._first_deadline = min(filter(None, self._deadlines), default=0)
@@ -56,13 +55,6 @@ class Contents:
             return [(first, last)]
         deadlines = self._deadlines
         return _ranges(i for i in range(first, last + 1) if not 0 < deadlines[i] <= now)
-
-
-def extra_of(columns: Columns, i: int) -> Extra:
-    try:
-        return formats.decode_extra(columns.extra(i))
-    except FormatError:
-        return PLAIN
 
 
 class Sieve:

@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from antiphon.broker.filtering import extra_of
 from antiphon.broker.spans import Range
 from antiphon.errors import FormatError, InvalidDestinationError, ResourceAllocationError
 from antiphon.formats import destination as names
-from antiphon.formats.columns import Columns
+from antiphon.formats.columns import Columns, extra_of
 
 TOPICS_MAX = 1_000
 KEYS_MAX = 100_000

@@ -321,3 +321,11 @@ def message_id(header: PackHeader, i: int) -> str:
     """The same for every receiver, and for the sender when its message is accepted."""
     producer = f"-{header.producer:x}" if header.producer else ""
     return f"ID:{header.session:x}{producer}.{header.sequence + i}"
+
+
+def extra_of(columns: Columns, i: int) -> Extra:
+    """Return the rarer headers of message `i`; of one whose headers cannot be read, none."""
+    try:
+        return decode_extra(columns.extra(i))
+    except FormatError:
+        return PLAIN
