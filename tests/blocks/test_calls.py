@@ -3,7 +3,8 @@
 import pytest
 
 from antiphon.blocks.calls import ALL, FIRST, MAJORITY, NONE, Asked, Call, Replies, check_replies
-from antiphon.blocks.errors import RemoteError, TooFewRepliesError, describe, restored
+from antiphon.blocks.errors import TooFewRepliesError
+from antiphon.formats.exceptions import RemoteError, describe, restored
 
 GROUP = ("ann", "bob", "cid")
 

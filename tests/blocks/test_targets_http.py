@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.blocks.targets import RefusedError
+from antiphon.blocks.errors import RefusedError
 from antiphon.blocks.targets_http import HttpTarget
 from antiphon.errors import ConnectionLostError, FormatError, JMSError, OutcomeUnknownError
 from tests.blocks.trip import FOLDER

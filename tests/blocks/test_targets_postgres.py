@@ -16,7 +16,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from antiphon.blocks.targets import AlreadyCommittedError, RefusedError, UnknownRequestError
+from antiphon.blocks.errors import RefusedError
+from antiphon.blocks.targets import AlreadyCommittedError, UnknownRequestError
 from antiphon.blocks.targets_postgres import PostgresTarget, Result, StatementError
 from antiphon.errors import (
     ConnectionLostError,

@@ -8,7 +8,7 @@ from antiphon.blocks import aio
 from antiphon.blocks.calls import ALL, FIRST, MAJORITY, NONE
 from antiphon.blocks.coordinating import Barrier, Counter, LeaderElection, Lock, Semaphore
 from antiphon.blocks.dispatching import MessageDispatcher, RpcClient, RpcDispatcher
-from antiphon.blocks.errors import RemoteError, TooFewRepliesError
+from antiphon.blocks.errors import RefusedError, TooFewRepliesError
 from antiphon.blocks.hosting import GroupClient
 from antiphon.blocks.invoking import Target
 from antiphon.blocks.notifying import NotificationBus
@@ -16,7 +16,7 @@ from antiphon.blocks.passive import Invocation, Kind
 from antiphon.blocks.service import ReplicatedService
 from antiphon.blocks.serving import Replica, ServiceClient
 from antiphon.blocks.table import ReplicatedTable
-from antiphon.blocks.targets import RefusedError
+from antiphon.formats.exceptions import RemoteError
 
 __all__ = [
     "ALL",

@@ -1,22 +1,10 @@
-"""What goes wrong in calls to others, and exceptions that travel."""
+"""What goes wrong in calls to others."""
 
 from __future__ import annotations
 
-import builtins
 from typing import Any
 
-from antiphon.errors import JMSError, OutcomeUnknownError
-
-
-class RemoteError(JMSError):
-    """A member raised something that only its program knows by type."""
-
-    def __init__(self, text: str, type_name: str = "Exception") -> None:
-        super().__init__(text)
-        self.type_name = type_name
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (str(self), self.type_name)
+from antiphon.errors import IllegalStateError, OutcomeUnknownError
 
 
 class TooFewRepliesError(OutcomeUnknownError):
@@ -30,22 +18,5 @@ class TooFewRepliesError(OutcomeUnknownError):
         return type(self), (str(self), self.replies)
 
 
-def describe(error: Exception) -> tuple[str, str]:
-    """The name of its type, and its text, to travel."""
-    if isinstance(error, RemoteError):
-        return error.type_name, str(error)
-    # A `KeyError` shows its key quoted; as an argument it would be quoted twice.
-    text = str(error.args[0]) if len(error.args) == 1 else str(error)
-    # What is no UTF-8, like the name of a file, could not travel.
-    return type(error).__name__, text.encode(errors="backslashreplace").decode()
-
-
-def restored(type_name: str, text: str) -> Exception:
-    """An exception of Python's own as itself; others as `RemoteError`."""
-    kind = getattr(builtins, type_name, None)
-    if isinstance(kind, type) and issubclass(kind, Exception):
-        try:
-            return kind(text)
-        except TypeError:
-            pass  # one of the few that want more than a text
-    return RemoteError(f"{type_name}: {text}", type_name)
+class RefusedError(IllegalStateError):
+    """The target says no: the request has had no effect and never will."""

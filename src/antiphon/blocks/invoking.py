@@ -15,12 +15,12 @@ from typing import Any, Protocol
 
 from antiphon.api.message import View
 from antiphon.blocks.block import Effect, Effects, Heard, Multicast, Remove, Settle, Tell
+from antiphon.blocks.errors import RefusedError
 from antiphon.blocks.passive import Answer, Cast, End, Fate, Invocation, Kind, PassiveReplica
 from antiphon.blocks.passive import Effect as PassiveEffect
 from antiphon.blocks.responding import Answer as Replied
 from antiphon.blocks.responding import Responder
 from antiphon.blocks.service import ReplicatedService, Request, decode_request
-from antiphon.blocks.targets import RefusedError
 from antiphon.errors import FormatError
 
 logger = logging.getLogger("antiphon.blocks")

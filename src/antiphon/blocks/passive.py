@@ -30,7 +30,6 @@ from collections.abc import Generator, Iterator, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
-from antiphon.blocks.errors import describe
 from antiphon.blocks.service import (
     Outcome,
     ReplicatedService,
@@ -40,6 +39,7 @@ from antiphon.blocks.service import (
 )
 from antiphon.errors import FormatError, MessageFormatError
 from antiphon.formats import values
+from antiphon.formats.exceptions import describe
 
 WAITING_MAX = 10_000
 """Requests that wait to be carried out; more are refused."""

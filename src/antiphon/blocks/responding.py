@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from antiphon.api.message import View
 from antiphon.blocks.block import Block, Effects, Heard, Reply
 from antiphon.blocks.calls import Asked, Call
-from antiphon.blocks.errors import describe, restored
 from antiphon.errors import MessageFormatError
+from antiphon.formats.exceptions import describe, restored
 
 logger = logging.getLogger("antiphon.blocks")
 

@@ -16,9 +16,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from antiphon.blocks.errors import describe, restored
 from antiphon.errors import FormatError
 from antiphon.formats import values
+from antiphon.formats.exceptions import describe, restored
 
 CLIENTS_MAX = 10_000
 """Of so many clients the results are remembered, those that were last heard of."""

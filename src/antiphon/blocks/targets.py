@@ -17,10 +17,6 @@ ID_BYTES_MAX = 180
 """PostgreSQL has room for less than 200, of which we need some."""
 
 
-class RefusedError(IllegalStateError):
-    """The target says no: the request has had no effect and never will."""
-
-
 class AlreadyCommittedError(IllegalStateError):
     """The request was to be aborted, but is committed."""
 

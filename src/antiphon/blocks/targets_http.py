@@ -19,7 +19,8 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection, Incomple
 from typing import Any
 from urllib.parse import urlsplit
 
-from antiphon.blocks.targets import RefusedError, check_id
+from antiphon.blocks.errors import RefusedError
+from antiphon.blocks.targets import check_id
 from antiphon.errors import ConnectionLostError, FormatError, OutcomeUnknownError
 
 ANSWER_BYTES_MAX = 1 << 20

@@ -27,12 +27,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeAlias
 
-from antiphon.blocks.targets import (
-    AlreadyCommittedError,
-    RefusedError,
-    UnknownRequestError,
-    check_id,
-)
+from antiphon.blocks.errors import RefusedError
+from antiphon.blocks.targets import AlreadyCommittedError, UnknownRequestError, check_id
 from antiphon.errors import (
     ConnectionLostError,
     Happened,

@@ -27,7 +27,7 @@ from antiphon.blocks.aio.hosting import GroupClient, Host, Hosted
 from antiphon.blocks.aio.station import Opened, at_most, outcome_of
 from antiphon.blocks.block import Effects
 from antiphon.blocks.calls import FIRST
-from antiphon.blocks.errors import TooFewRepliesError, describe
+from antiphon.blocks.errors import TooFewRepliesError
 from antiphon.blocks.hosting import TIMEOUT_S, heard_in
 from antiphon.blocks.invoking import ActiveCalls, Leaving, PassiveBlock, Target, end_at
 from antiphon.blocks.passive import Call, End
@@ -41,6 +41,7 @@ from antiphon.blocks.serving import (
     outcome_in,
 )
 from antiphon.errors import JMSError
+from antiphon.formats.exceptions import describe
 
 logger = logging.getLogger("antiphon.blocks")
 
