@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from antiphon.broker import arrivals
-from antiphon.broker.last_values import keys_in
+from antiphon.broker.last_values import Keys, keys_in
 from antiphon.broker.parked import Notes
 from antiphon.broker.queues import PLAIN, Special
 from antiphon.broker.sessions import Session
@@ -43,7 +42,7 @@ def accept(b: State, header: PackHeader, notes: Notes, source: int = 0) -> None:
         queue.put(first, b.position, timed)
         b.assign(queue)
     else:
-        arrivals.take(b, notes.owner, header.destination, notes.keys, first, b.position)
+        _publish(b, notes.owner, header.destination, notes.keys, first, b.position)
         for queue in b.shared_by(header.destination):
             is_member = queue.pattern in b.groups
             queue.put(first, b.position, _lasting(notes.specials) if is_member else timed)
@@ -85,7 +84,7 @@ def look_into(b: State, session: Session, header: PackHeader, payload: bytes) ->
     if not flags:
         return Notes(session.owner)
     keys = keys_in(payload) if header.destination in b.last_values else {}
-    if full := arrivals.why_not(b, header.destination, keys):
+    if full := _why_topic_cannot(b, header.destination, keys):
         raise ResourceAllocationError(full)
     specials = _specials(payload) if flags & pack.SPECIAL else ()
     return Notes(session.owner, specials, keys)
@@ -164,3 +163,22 @@ def _check_sendable(b: State, destination: str) -> str:
     if names.is_temporary(destination) and not b.owner_of(destination):
         return f"{destination!r} does not exist: it was deleted, or its connection has ended"
     return ""
+
+
+def _why_topic_cannot(b: State, destination: str, keys: Keys) -> str:
+    """Why the topic cannot take messages with these keys; empty: it can."""
+    if not keys or destination not in b.last_values:
+        return ""
+    return b.last_values.why_not(destination, keys)
+
+
+def _publish(b: State, owner: str, destination: str, keys: Keys, first: int, last: int) -> None:
+    """Messages of this client, from one position to the other."""
+    for subscription in b.topics.no_local.get(owner, {}).values():
+        # Here and not where messages are handed out, which may be long after the session of their
+        # sender has ended.
+        if subscription.matches(destination):
+            subscription.pass_over(b.topics.last_for(subscription), last)
+    b.topics.published(destination, last)
+    if keys and destination in b.last_values:
+        b.last_values.take(destination, keys, first)
