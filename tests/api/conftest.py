@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from antiphon.broker.home_settings import HomeSettings
-from antiphon.formats.redelivery import Redelivery
+from antiphon.model.redelivery import Redelivery
 from tests.api import backends
 from tests.api.backends import Backend
 from tests.api.fronts import Aio, Sync

@@ -13,7 +13,7 @@ import pytest
 from antiphon import SessionMode
 from antiphon.broker.home_settings import HomeSettings
 from antiphon.errors import IllegalStateError
-from antiphon.formats.redelivery import Redelivery
+from antiphon.model.redelivery import Redelivery
 from tests.api import backends
 from tests.api.backends import Backend, abandon, lose_connection
 from tests.api.fronts import PATIENCE_S, every_front

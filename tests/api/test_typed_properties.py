@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from antiphon.api.message import Message, TextMessage, outgoing
-from antiphon.core.selectors import parse
 from antiphon.errors import MessageFormatError, MessageNotWriteableError
 from antiphon.formats.columns import Extra, Outgoing, decode_extra, encode_extra
-from antiphon.formats.scalars import CODES, Long
+from antiphon.model.jms_scalars import CODES, Long
+from antiphon.model.selectors.evaluate import parse
 from tests.api.posting import NOW, delivered, through
 
 TYPES = ["boolean", "byte", "short", "int", "long", "float", "double", "string"]

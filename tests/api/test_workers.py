@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.api.workers import Item, Scheduler
-from antiphon.core.conflicts import ConflictRelation
+from antiphon.model.conflicts import ConflictRelation
 
 RW = ConflictRelation(("read", "write"), [("read", "write"), ("write", "write")])
 KEYED = ConflictRelation(("read", "write"), [("read", "write"), ("write", "write")], keyed=True)

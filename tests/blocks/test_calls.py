@@ -4,7 +4,7 @@ import pytest
 
 from antiphon.blocks.calls import ALL, FIRST, MAJORITY, NONE, Asked, Call, Replies, check_replies
 from antiphon.blocks.errors import TooFewRepliesError
-from antiphon.formats.exceptions import RemoteError, describe, restored
+from antiphon.model.exceptions import RemoteError, describe, restored
 
 GROUP = ("ann", "bob", "cid")
 

@@ -32,7 +32,7 @@ from antiphon.errors import (
     OutcomeUnknownError,
 )
 from antiphon.formats import values
-from antiphon.formats.redelivery import Redelivery
+from antiphon.model.redelivery import Redelivery
 from tests.api.backends import abandon, one_server
 from tests.api.fronts import PATIENCE_S
 from tests.api.steps import heard, in_thread, until

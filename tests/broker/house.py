@@ -12,9 +12,9 @@ from antiphon.core.effects import Accepted
 from antiphon.formats import client_wire as cw
 from antiphon.formats import columns, command, pack
 from antiphon.formats.columns import Columns, Extra, Outgoing
-from antiphon.formats.destination import matcher
 from antiphon.formats.entry import Entry, Kind, Member, Membership, encode_membership
 from antiphon.formats.journal import Row
+from antiphon.model.destinations import matcher
 
 TOKEN = b"0123456789abcdef"
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from antiphon.broker.audience import Audience
 from antiphon.broker.filtering import Contents, Sieve, headers_in, matching
-from antiphon.core.selectors import Selector, parse
 from antiphon.formats import columns, pack
 from antiphon.formats.columns import TEXT, Columns, Extra, Outgoing, message_id
 from antiphon.formats.journal import Row
+from antiphon.model.selectors.evaluate import Selector, parse
 
 SESSION, SEQUENCE, STAMP, SENT_MS = 0xABC, 7, 5_000, 1_790_000_000_123
 

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from antiphon.broker import groups as rules
-from antiphon.core.conflicts import ConflictRelation
 from antiphon.formats import client_wire as cw
 from antiphon.formats import columns, command, pack
 from antiphon.formats.entry import Kind
+from antiphon.model.conflicts import ConflictRelation
 from tests.broker.rig import Rig
 
 A, B, C = 0xA, 0xB, 0xC

@@ -9,7 +9,7 @@ from antiphon.formats import client_wire as cw
 from antiphon.formats import command, pack
 from antiphon.formats.columns import PLAIN, Extra
 from antiphon.formats.entry import Kind
-from antiphon.formats.redelivery import Redelivery
+from antiphon.model.redelivery import Redelivery
 from tests.broker.house import TOKEN, House, open_consumer, publish, publish_each
 
 A, B = 0xA, 0xB

@@ -6,7 +6,7 @@ import pytest
 from antiphon.broker.broker import Broker
 from antiphon.formats import client_wire as cw
 from antiphon.formats.columns import Extra
-from antiphon.formats.redelivery import DEFAULT, Redelivery
+from antiphon.model.redelivery import DEFAULT, Redelivery
 from tests.broker.house import House, open_consumer, publish
 from tests.broker.rig import Rig
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from antiphon.core import group_spec
-from antiphon.core.conflicts import ConflictRelation
 from antiphon.formats.trace import Kind, TraceEvent
+from antiphon.model.conflicts import ConflictRelation
 
 
 class History:

@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 from antiphon.core.effects import Accepted
 from antiphon.formats import journal_index
-from antiphon.formats.destination import matcher
 from antiphon.formats.entry import Entry, Kind
 from antiphon.formats.journal import Row
 from antiphon.formats.journal_index import SegmentIndex
 from antiphon.io import journal as journals
 from antiphon.io.journal_disk import RamDisk
 from antiphon.io.journal_opening import open_journal
+from antiphon.model.destinations import matcher
 
 NAMES = ["topic:a", "topic:a.b", "topic:a.c", "queue:a", "temp-topic:5.1"]
 PATTERNS = [*NAMES, "topic:a.*", "topic:>", "topic:nobody"]

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from antiphon.errors import FormatError, MessageFormatError
 from antiphon.formats import values
-from antiphon.formats.scalars import Char, Double, Int, Long, Short
 from antiphon.formats.values import DEPTH_MAX
+from antiphon.model.jms_scalars import Char, Double, Int, Long, Short
 
 zones = st.none() | st.builds(
     timezone, st.timedeltas(timedelta(hours=-23, minutes=-59), timedelta(hours=23, minutes=59))

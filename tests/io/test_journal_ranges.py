@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from antiphon.formats import destination as names
 from antiphon.formats import pack
 from antiphon.formats.client_wire import LogSlice
 from antiphon.formats.journal import Row
 from antiphon.formats.journal_index import SegmentIndex
+from antiphon.model import destinations as names
 from tests.io.test_journal_late import Store, body
 
 MANY = 1 << 30

@@ -3,7 +3,7 @@
 import pytest
 
 from antiphon.broker import events as ev
-from antiphon.formats.destination import DEAD_LETTERS
+from antiphon.model.destinations import DEAD_LETTERS
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.division import Division, Reader
 from antiphon.sim.special import PLAIN, Traits

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from antiphon.core.conflicts import ConflictRelation
 from antiphon.formats.trace import Kind, TraceEvent
+from antiphon.model.conflicts import ConflictRelation
 
 KEYED = ConflictRelation(("get", "put"), (("put", "put"), ("get", "put")), keyed=True)
 SEQ_STEP = 2  # so that a row can be planted between any two

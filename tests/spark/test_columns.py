@@ -20,7 +20,7 @@ from antiphon.formats import pack as packs
 from antiphon.formats import values
 from antiphon.formats.columns import Columns, Extra, Outgoing
 from antiphon.formats.pack import CONTROL, EXTRAS, LogPack
-from antiphon.formats.scalars import Char, Double, Int, Long
+from antiphon.model.jms_scalars import Char, Double, Int, Long
 from antiphon.spark import columns
 from antiphon.spark.columns import SCHEMA, batches, to_arrow
 

@@ -31,7 +31,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 import antiphon
 from antiphon import LogBounds, LogSlice
 from antiphon.errors import ConfigurationError, IllegalStateError, MessagesGoneError
-from antiphon.formats.destination import matcher
+from antiphon.model.destinations import matcher
 from antiphon.spark import columns, filters, planning, reading
 from antiphon.spark.filters import Wanted
 from antiphon.spark.reading_options import parse

@@ -45,9 +45,9 @@ from antiphon.api.producing import BaseProducer, Headers, Sending, split
 from antiphon.api.properties import Value
 from antiphon.api.state import StateProvider
 from antiphon.api.waiting import Deadline, Script
-from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import IllegalStateError, JMSError
 from antiphon.formats.columns import Packed
+from antiphon.model.conflicts import ConflictRelation
 
 Outcome = TypeVar("Outcome")
 Opened = TypeVar("Opened")

@@ -13,7 +13,7 @@ from typing import Any
 from antiphon.errors import FormatError, MessageFormatError
 from antiphon.formats import values
 from antiphon.formats.columns import BYTES, MAP, MESSAGE, OBJECT, PICKLE, STREAM, TEXT
-from antiphon.formats.read_only import ReadOnlyDict, ReadOnlyList
+from antiphon.model.read_only import ReadOnlyDict, ReadOnlyList
 
 
 def write_text(body: str) -> tuple[int, bytes]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from antiphon.api.conversion import Kind, state
 from antiphon.errors import FormatError, MessageEOFError, MessageFormatError
 from antiphon.formats import modified_utf8
+from antiphon.model.jms_types import Kind, state
 
 UTF_MAX = 0xFFFF
 """Bytes of one text: its length is written in two."""

@@ -44,11 +44,11 @@ from antiphon.api.conversation_policies import Packing, SelfClocking, policy_of
 from antiphon.api.conversation_state import StateEvent
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.tracing import Trace
-from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import JMSError
 from antiphon.formats.client_wire import GroupEvent
 from antiphon.formats.wire import Body
 from antiphon.io.dialing import ClientLink
+from antiphon.model.conflicts import ConflictRelation
 
 logger = logging.getLogger("antiphon.api")
 Outcome = TypeVar("Outcome")

@@ -26,11 +26,11 @@ from antiphon.api.message import Arrival, Message, arrived
 from antiphon.api.modes import SessionMode
 from antiphon.api.standing import Standing
 from antiphon.api.waiting import Deadline, Pause, Script, ring
-from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import IllegalStateError, JMSError
 from antiphon.formats.client_wire import RELATION, AckRow, GroupEvent, Kept, Widen
 from antiphon.formats.columns import Columns
-from antiphon.formats.destination import DEAD_LETTERS
+from antiphon.model.conflicts import ConflictRelation
+from antiphon.model.destinations import DEAD_LETTERS
 
 if TYPE_CHECKING:
     from antiphon.api.context import BaseContext

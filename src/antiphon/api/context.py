@@ -48,7 +48,6 @@ from antiphon.api.redelivery import Redeliveries, said
 from antiphon.api.standing import Standing
 from antiphon.api.state import StateProvider
 from antiphon.api.waiting import Deadline, Pause, Script, ring
-from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import (
     IllegalStateError,
     InvalidClientIDError,
@@ -58,8 +57,9 @@ from antiphon.errors import (
     ResourceAllocationError,
 )
 from antiphon.formats import client_wire as cw
-from antiphon.formats.destination import DEAD_LETTERS
-from antiphon.formats.redelivery import Redelivery
+from antiphon.model.conflicts import ConflictRelation
+from antiphon.model.destinations import DEAD_LETTERS
+from antiphon.model.redelivery import Redelivery
 
 PREFETCH_TOPIC, PREFETCH_QUEUE = 65_536, 1000
 """Messages that a consumer has here and has not acknowledged: enough to keep it busy while the next
@@ -765,7 +765,7 @@ def check_consumable(destination: Destination, selector: str | None) -> None:
         raise TypeError(f"a selector is a str, not {selector!r}")
     if selector:
         # Loaded here, since most programs have none, and loading takes long.
-        from antiphon.core.selectors import parse
+        from antiphon.model.selectors.evaluate import parse
 
         parse(selector)
 

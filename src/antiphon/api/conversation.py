@@ -52,10 +52,10 @@ from antiphon.api.conversation_transaction import Transaction
 from antiphon.errors import ConnectionLostError, FormatError, Happened, IllegalStateError, JMSError
 from antiphon.formats import client_wire as cw
 from antiphon.formats.columns import Columns, Outgoing
-from antiphon.formats.destination import is_queue
 from antiphon.formats.pack import SPECIAL
-from antiphon.formats.redelivery import DEFAULT, Redelivery
 from antiphon.formats.wire import Body
+from antiphon.model.destinations import is_queue
+from antiphon.model.redelivery import DEFAULT, Redelivery
 
 LEASE_MS = 30_000
 """How long a session outlives its connection. Longer than the servers need for a new leader; and

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import FormatError
 from antiphon.formats.client_wire import RELATION, STATE, GroupEvent
 from antiphon.formats.columns import Columns, decode_extra, expires
+from antiphon.model.conflicts import ConflictRelation
 
 
 class GroupColumns(Columns):

@@ -1,7 +1,7 @@
 """Topics and queues as values: equal by kind and name, unchangeable, picklable.
 
 A wrong name raises `InvalidDestinationError` when the destination is made, not when it is used.
-`docs/wire.md` and `formats/destination.py` have the rules for names.
+`docs/wire.md` and `model/destinations.py` have the rules for names.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import Any, ClassVar, Protocol
 
 from antiphon.errors import IllegalStateError, InvalidDestinationError
-from antiphon.formats import destination as names
-from antiphon.formats.redelivery import Redelivery
+from antiphon.model import destinations as names
+from antiphon.model.redelivery import Redelivery
 
 NOTHING_SAID = Redelivery()
 

@@ -1,8 +1,8 @@
 """The values in map and stream messages, as JMS reads and writes them: by type.
 
-`conversion.py` says which type a value has, and as which it may be read. What is written here keeps
+`jms_types.py` says which type a value has, and as which it may be read. What is written here keeps
 its type on its way; what was put into the body in Python's way has the smallest type that holds it.
-A body that can only be read refuses to be changed by itself (`formats/read_only.py`).
+A body that can only be read refuses to be changed by itself (`model/read_only.py`).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from antiphon.api.bodies import check_map_name
-from antiphon.api.conversion import Kind, convert, state
 from antiphon.errors import MessageEOFError
+from antiphon.model.jms_types import Kind, convert, state
 
 
 class StreamAccess:

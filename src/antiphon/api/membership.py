@@ -29,11 +29,11 @@ from antiphon.api.producing import (
 from antiphon.api.state import InitialState, StateProvider, handing_out
 from antiphon.api.waiting import Pause, Script
 from antiphon.api.workers import Item, Scheduler
-from antiphon.core.conflicts import ConflictRelation as ConflictRelation
 from antiphon.errors import IllegalStateError, InvalidDestinationError
 from antiphon.formats.client_wire import Join, Kept
 from antiphon.formats.columns import decode_extra
-from antiphon.formats.destination import is_pattern
+from antiphon.model.conflicts import ConflictRelation as ConflictRelation
+from antiphon.model.destinations import is_pattern
 
 if TYPE_CHECKING:
     from antiphon.api.context import BaseContext

@@ -35,7 +35,7 @@ from antiphon.errors import (
 from antiphon.formats import columns as formats
 from antiphon.formats.columns import BYTES, MESSAGE, PICKLE, PLAIN, Columns, Extra, Outgoing
 from antiphon.formats.pack import NON_PERSISTENT
-from antiphon.formats.read_only import ReadOnlyList
+from antiphon.model.read_only import ReadOnlyList
 
 BODY_MAX = 64 << 20
 JMS_VIEW = "JMS_view"

@@ -24,7 +24,6 @@ from antiphon.api.message import Headers as MessageHeaders
 from antiphon.api.modes import DeliveryMode
 from antiphon.api.tracing import Trace
 from antiphon.api.waiting import Deadline, Pause, Script
-from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import (
     FormatError,
     IllegalStateError,
@@ -53,6 +52,7 @@ from antiphon.formats.pack import (
     STAGED,
     PackHeader,
 )
+from antiphon.model.conflicts import ConflictRelation
 
 if TYPE_CHECKING:
     from antiphon.api.context import BaseContext

@@ -2,7 +2,7 @@
 
 A name is an identifier as in Java, and no word of the selector language. A value is a bool, an int
 of 64 bits, a float, a str or None. What counts as which type of JMS, and what may be read as what,
-is said in `conversion.py`; an absent property counts as None.
+is said in `jms_types.py`; an absent property counts as None.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
-from antiphon.api.conversion import Kind, convert, state
 from antiphon.errors import MessageFormatError, MessageNotWriteableError
-from antiphon.formats.identifiers import is_identifier
-from antiphon.formats.redelivery import DEAD_REASON as DEAD_REASON
-from antiphon.formats.scalars import CODES, Double, Int, Long, Short, fits
+from antiphon.model.identifiers import is_identifier
+from antiphon.model.jms_scalars import CODES, Double, Int, Long, Short, fits
+from antiphon.model.jms_types import Kind, convert, state
+from antiphon.model.redelivery import DEAD_REASON as DEAD_REASON
 
 Value = bool | int | float | str | None
 

@@ -6,7 +6,7 @@ from typing import TypedDict
 
 from antiphon.api import arguments
 from antiphon.api.destination import Queue
-from antiphon.formats.redelivery import DELIVERIES_MAX, FACTOR_MAX, WAIT_MAX_MS, Redelivery, in_ms
+from antiphon.model.redelivery import DELIVERIES_MAX, FACTOR_MAX, WAIT_MAX_MS, Redelivery, in_ms
 
 
 class Redeliveries(TypedDict, total=False):

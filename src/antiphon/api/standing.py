@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from antiphon.api.conversation_events import Admission
 from antiphon.api.message import View
-from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import IllegalStateError
 from antiphon.formats.client_wire import VIEW, GroupEvent
+from antiphon.model.conflicts import ConflictRelation
 
 
 class Standing:

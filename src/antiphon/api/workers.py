@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from antiphon.core.conflicts import ConflictRelation
+from antiphon.model.conflicts import ConflictRelation
 
 Class = tuple[str | None, str | None]  # tag and key
 

@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 import antiphon
 from antiphon.bench.connections import cpu_s
 from antiphon.bench.crew import BLOCK_MAX, PATIENCE_S, hear, start
-from antiphon.core.selector_index import SelectorIndex
-from antiphon.core.selectors import Fields, Selector, parse
 from antiphon.io.local import LocalCluster, LocalServer
+from antiphon.model.selectors.evaluate import Fields, Selector, parse
+from antiphon.model.selectors.index import SelectorIndex
 from antiphon.output import say_json
 from antiphon.screen import Screen, Table
 

@@ -16,7 +16,7 @@ from antiphon.blocks.passive import Invocation, Kind
 from antiphon.blocks.service import ReplicatedService
 from antiphon.blocks.serving import Replica, ServiceClient
 from antiphon.blocks.table import ReplicatedTable
-from antiphon.formats.exceptions import RemoteError
+from antiphon.model.exceptions import RemoteError
 
 __all__ = [
     "ALL",

@@ -39,7 +39,7 @@ from antiphon.blocks.service import (
 )
 from antiphon.errors import FormatError, MessageFormatError
 from antiphon.formats import values
-from antiphon.formats.exceptions import describe
+from antiphon.model.exceptions import describe
 
 WAITING_MAX = 10_000
 """Requests that wait to be carried out; more are refused."""

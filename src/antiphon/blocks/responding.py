@@ -15,7 +15,7 @@ from antiphon.api.message import View
 from antiphon.blocks.block import Block, Effects, Heard, Reply
 from antiphon.blocks.calls import Asked, Call
 from antiphon.errors import MessageFormatError
-from antiphon.formats.exceptions import describe, restored
+from antiphon.model.exceptions import describe, restored
 
 logger = logging.getLogger("antiphon.blocks")
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from antiphon.errors import FormatError
 from antiphon.formats import values
-from antiphon.formats.exceptions import describe, restored
+from antiphon.model.exceptions import describe, restored
 
 CLIENTS_MAX = 10_000
 """Of so many clients the results are remembered, those that were last heard of."""

@@ -17,10 +17,10 @@ from antiphon.broker.sessions import Session
 from antiphon.broker.state import State
 from antiphon.core.effects import Accepted
 from antiphon.errors import FormatError, InvalidDestinationError, ResourceAllocationError
-from antiphon.formats import destination as names
 from antiphon.formats import pack
 from antiphon.formats.columns import Columns, Extra, decode_extra
 from antiphon.formats.pack import PackHeader
+from antiphon.model import destinations as names
 
 KNOWN_MAX = 65536
 GROUP_ID, GROUP_SEQUENCE = "JMSXGroupID", "JMSXGroupSeq"

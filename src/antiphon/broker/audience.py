@@ -13,8 +13,8 @@ from typing import Generic, TypeVar
 
 from antiphon.broker.filtering import Contents, headers_in, matching_each
 from antiphon.broker.spans import Range
-from antiphon.core.selector_index import SelectorIndex
-from antiphon.core.selectors import Selector
+from antiphon.model.selectors.evaluate import Selector
+from antiphon.model.selectors.index import SelectorIndex
 
 Reader = TypeVar("Reader", bound=Hashable)
 

@@ -14,15 +14,15 @@ from antiphon.broker.sessions import Consumer, Session
 from antiphon.broker.spans import Span, Spans
 from antiphon.broker.state import State
 from antiphon.broker.topics import Key, Subscription
-from antiphon.core import selectors
 from antiphon.errors import (
     IllegalStateError,
     InvalidDestinationError,
     ResourceAllocationError,
 )
 from antiphon.formats import client_wire as cw
-from antiphon.formats import destination as names
-from antiphon.formats.redelivery import DELIVERIES_MAX
+from antiphon.model import destinations as names
+from antiphon.model.redelivery import DELIVERIES_MAX
+from antiphon.model.selectors import evaluate
 
 PREFETCH_MAX = 1 << 20
 
@@ -92,7 +92,7 @@ def join(
 def _choice(session: Session, m: cw.OpenConsumer) -> tuple[str, str]:
     """Which messages it wants, as a subscription keeps it: `selector` and `no_local`. Selectors
     that differ in blanks only are the same. Raises `InvalidSelectorError`."""
-    selector = selectors.parse(m.selector)
+    selector = evaluate.parse(m.selector)
     return "" if selector is None else selector.text, session.owner if m.no_local else ""
 
 

@@ -36,9 +36,9 @@ from antiphon.broker.topics import RESERVE, Subscription
 from antiphon.core.effects import Accepted
 from antiphon.formats import client_wire as cw
 from antiphon.formats import columns
-from antiphon.formats.destination import is_pattern
 from antiphon.formats.journal import Row
 from antiphon.formats.pack import SPECIAL, flags_of
+from antiphon.model.destinations import is_pattern
 
 TURN_BYTES = 4 << 20
 """Packs handed out in one turn; then the server looks after other things."""

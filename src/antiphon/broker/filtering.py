@@ -12,13 +12,13 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
 from antiphon.broker.spans import Range
-from antiphon.core.selector_index import SelectorIndex
-from antiphon.core.selectors import Fields, Selector
 from antiphon.formats import columns as formats
 from antiphon.formats.columns import Columns, Extra
 from antiphon.formats.journal import Row
 from antiphon.formats.pack import NON_PERSISTENT, SPECIAL, flags_of
-from antiphon.formats.redelivery import DEAD_REASON
+from antiphon.model.redelivery import DEAD_REASON
+from antiphon.model.selectors.evaluate import Fields, Selector
+from antiphon.model.selectors.index import SelectorIndex
 
 Key = TypeVar("Key", bound=Hashable)
 

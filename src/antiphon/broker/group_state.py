@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from antiphon.broker.topics import Key
-from antiphon.core.conflicts import ConflictRelation
 from antiphon.formats import client_wire as cw
+from antiphon.model.conflicts import ConflictRelation
 
 REMOVE_AFTER_MS = 60_000
 """A suspected non-durable member is removed after so long, unless the group says otherwise."""

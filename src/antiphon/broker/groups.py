@@ -29,7 +29,6 @@ from antiphon.broker.sessions import Consumer, Session
 from antiphon.broker.spans import Span
 from antiphon.broker.state import GROUP, State
 from antiphon.broker.topics import Key, Subscription
-from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import (
     FormatError,
     IllegalStateError,
@@ -37,8 +36,9 @@ from antiphon.errors import (
     ResourceAllocationError,
 )
 from antiphon.formats import client_wire as cw
-from antiphon.formats import destination as names
 from antiphon.formats.columns import Columns, decode_extra
+from antiphon.model import destinations as names
+from antiphon.model.conflicts import ConflictRelation
 
 SUSPECT_MS = 1000
 """A member that has been without a connection for so long is suspected."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from antiphon.formats.redelivery import Redelivery
+from antiphon.model.redelivery import Redelivery
 
 
 class HomeSettings(msgspec.Struct, frozen=True):

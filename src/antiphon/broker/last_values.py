@@ -15,8 +15,8 @@ from typing import Any
 
 from antiphon.broker.spans import Range
 from antiphon.errors import FormatError, InvalidDestinationError, ResourceAllocationError
-from antiphon.formats import destination as names
 from antiphon.formats.columns import Columns, extra_of
+from antiphon.model import destinations as names
 
 TOPICS_MAX = 1_000
 KEYS_MAX = 100_000

@@ -36,7 +36,7 @@ from antiphon.broker.state import (
 )
 from antiphon.formats import client_wire as cw
 from antiphon.formats import command
-from antiphon.formats.destination import NAME_MAX
+from antiphon.model.destinations import NAME_MAX
 
 PRODUCER_RETENTION_MS = 7 * 24 * 3600 * 1000
 """How long a named producer that nobody has open keeps its sequence."""

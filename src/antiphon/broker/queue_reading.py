@@ -21,9 +21,9 @@ from antiphon.broker.queues import PLAIN, Queue
 from antiphon.broker.readers import Outlet
 from antiphon.broker.sessions import Consumer
 from antiphon.broker.spans import Range, Span, Spans
-from antiphon.core.selectors import Selector, parse
 from antiphon.formats import client_wire as cw
 from antiphon.formats.journal import Row
+from antiphon.model.selectors.evaluate import Selector, parse
 
 TURN_MESSAGES = 4096
 """Looked at for one consumer before the others have their turn."""

@@ -29,7 +29,7 @@ import msgspec
 
 from antiphon.broker.spans import Range, Ranges, Span, Spans
 from antiphon.formats.columns import PRIORITY
-from antiphon.formats.redelivery import Redelivery
+from antiphon.model.redelivery import Redelivery
 
 Taker = tuple[int, int]  # session and consumer
 

@@ -8,8 +8,8 @@ from antiphon.broker.audience import Audience
 from antiphon.broker.sessions import Consumer
 from antiphon.broker.spans import Range, Spans
 from antiphon.broker.topics import RESERVE, Subscription
-from antiphon.core.selectors import Selector, parse
 from antiphon.formats import client_wire as cw
+from antiphon.model.selectors.evaluate import Selector, parse
 
 WINDOW_BYTES = 16 << 20
 """Sent to one consumer of a topic and not acknowledged by it; what goes beyond that is one pack."""

@@ -22,8 +22,8 @@ from antiphon.broker.state import HELD, State
 from antiphon.broker.topics import Subscription
 from antiphon.errors import IllegalStateError, InvalidDestinationError, ResourceAllocationError
 from antiphon.formats import client_wire as cw
-from antiphon.formats import destination as names
-from antiphon.formats.redelivery import DELIVERIES_MAX, FACTOR_MAX, WAIT_MAX_MS, Redelivery
+from antiphon.model import destinations as names
+from antiphon.model.redelivery import DELIVERIES_MAX, FACTOR_MAX, WAIT_MAX_MS, Redelivery
 
 
 def hold(b: State, queue: Queue, spans: list[Span], wait_ms: int) -> None:

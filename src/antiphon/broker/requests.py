@@ -19,7 +19,7 @@ from antiphon.errors import (
 )
 from antiphon.formats import client_wire as cw
 from antiphon.formats import command
-from antiphon.formats import destination as names
+from antiphon.model import destinations as names
 
 TEMPORARIES_MAX = 10_000
 

@@ -24,7 +24,7 @@ from antiphon.broker.spans import Span, coarse
 from antiphon.broker.topics import Subscription, Topics
 from antiphon.core.effects import Accepted
 from antiphon.errors import InvalidDestinationError
-from antiphon.formats import destination as names
+from antiphon.model import destinations as names
 
 GRACE_MS = 3000
 """A server that has not renewed for so long has lost its clients."""

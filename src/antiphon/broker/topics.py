@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from antiphon.broker.spans import Range, Span, Spans
-from antiphon.formats.destination import is_pattern, matcher
+from antiphon.model.destinations import is_pattern, matcher
 
 RESERVE = 4
 """A server sends at most so many windows (`prefetch`) beyond what the state machine knows to be

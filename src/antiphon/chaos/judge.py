@@ -22,8 +22,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 from antiphon.core import group_spec
-from antiphon.formats.destination import is_queue, matcher
 from antiphon.formats.trace import TraceEvent
+from antiphon.model.destinations import is_queue, matcher
 
 SHOWN_MAX = 5
 GROUP = "topic:crowd"

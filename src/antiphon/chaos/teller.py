@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import antiphon
 from antiphon.chaos.judge import ACCOUNTS, COINS
-from antiphon.formats.destination import DEAD_LETTERS
+from antiphon.model.destinations import DEAD_LETTERS
 
 if TYPE_CHECKING:
     from antiphon.chaos.program import Program

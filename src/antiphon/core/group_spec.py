@@ -32,8 +32,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
-from antiphon.core.conflicts import ConflictRelation
 from antiphon.formats.trace import TraceEvent
+from antiphon.model.conflicts import ConflictRelation
 
 
 class Violation(NamedTuple):

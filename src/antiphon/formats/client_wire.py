@@ -33,7 +33,7 @@ import msgspec
 from antiphon.errors import FormatError
 from antiphon.formats import wire
 from antiphon.formats.entry import Membership, ReplicaId
-from antiphon.formats.redelivery import Redelivery
+from antiphon.model.redelivery import Redelivery
 
 PACK_MAX = 65 << 20
 """A message of 64 MiB, its headers, and the pack's own."""

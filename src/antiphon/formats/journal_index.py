@@ -12,8 +12,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Iterator
 
 from antiphon.formats.client_wire import LogSlice
-from antiphon.formats.destination import is_pattern, matcher
 from antiphon.formats.journal import Manifest, Row, encode_row
+from antiphon.model.destinations import is_pattern, matcher
 
 NEVER = 1 << 64
 FOUND_MAX = 1 << 20

@@ -48,9 +48,9 @@ import msgspec
 
 from antiphon.core.settings import Settings
 from antiphon.errors import ConfigurationError, FormatError, InvalidDestinationError
-from antiphon.formats import destination
-from antiphon.formats.redelivery import FACTOR_MAX, WAIT_MAX_MS, Redelivery, in_ms
 from antiphon.io.transport import Address, parse_address
+from antiphon.model import destinations as destination
+from antiphon.model.redelivery import FACTOR_MAX, WAIT_MAX_MS, Redelivery, in_ms
 
 CLIENT_FILE = "antiphon.toml"
 DEFAULT_LISTEN = ("127.0.0.1", 7470)
@@ -78,7 +78,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     redelivery_delay: Wait | None = None
     """Seconds from the first of them to the next; None, here and below: as in
-    `formats/redelivery.py`."""
+    `model/redelivery.py`."""
 
     redelivery_factor: Factor | None = None
     """By which each wait is longer than the one before."""

@@ -275,7 +275,7 @@ class Journal:
         return found
 
     def rows_for(self, pattern: str, first: int, most: int) -> list[f.Row]:
-        """The same of those destinations only that match (`formats/destination.py`)."""
+        """The same of those destinations only that match (`model/destinations.py`)."""
         found: list[f.Row] = []
         for segment in self._segments:
             if segment.index.last_position >= first and len(found) < most:

@@ -14,9 +14,9 @@ from typing import Protocol
 
 from antiphon.errors import FormatError, MessagesGoneError
 from antiphon.formats import client_wire as cw
-from antiphon.formats import destination as names
 from antiphon.formats.journal import Row
 from antiphon.io.journal import Journal
+from antiphon.model import destinations as names
 
 ROWS_A_TURN = 10_000
 """Of the index, that are counted in one turn: a few milliseconds."""

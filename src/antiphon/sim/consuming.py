@@ -16,7 +16,7 @@ from antiphon.api.conversation_inbox import Inbox, Slice
 from antiphon.broker.topics import Key
 from antiphon.formats import client_wire as cw
 from antiphon.formats.columns import Columns
-from antiphon.formats.destination import DEAD_LETTERS, is_queue, is_temporary
+from antiphon.model.destinations import DEAD_LETTERS, is_queue, is_temporary
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.ledger import SELECTOR, Ledger, Reading, Window
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from antiphon.broker import events as ev
-from antiphon.formats.destination import DEAD_LETTERS
+from antiphon.model.destinations import DEAD_LETTERS
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.special import Traits
 

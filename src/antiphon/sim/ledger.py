@@ -26,8 +26,8 @@ from antiphon.broker.leases import HOME_IS_GONE
 from antiphon.core.effects import Accepted
 from antiphon.formats.client_wire import AckRow
 from antiphon.formats.columns import PRIORITY, Columns, decode_extra
-from antiphon.formats.destination import DEAD_LETTERS, is_temporary, matcher
 from antiphon.formats.pack import DELAYED, EXTRAS, NON_PERSISTENT, STAGED
+from antiphon.model.destinations import DEAD_LETTERS, is_temporary, matcher
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.deals import Deals
 from antiphon.sim.division import Division

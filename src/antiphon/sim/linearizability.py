@@ -44,7 +44,7 @@ from math import inf
 from typing import Any, NamedTuple, Protocol
 
 from antiphon.errors import ResourceAllocationError
-from antiphon.formats.exceptions import describe
+from antiphon.model.exceptions import describe
 
 STEPS_MAX = 2_000_000
 """Of the model, for the operations of one key: some seconds, and 600 MB if states are large."""

@@ -17,12 +17,12 @@ from antiphon.api.conversation import Acknowledgement, Conversation, Request
 from antiphon.api.conversation_events import GroupColumns, Notice, admission
 from antiphon.api.conversation_inbox import Inbox, Slice
 from antiphon.api.conversation_state import Ready, StateEvent
-from antiphon.core.conflicts import ConflictRelation
 from antiphon.errors import IllegalStateError, JMSError
 from antiphon.formats import client_wire as cw
 from antiphon.formats.columns import TEXT, Extra, Outgoing, decode_extra, encode_extra
 from antiphon.formats.pack import CONTROL
 from antiphon.formats.trace import Kind
+from antiphon.model.conflicts import ConflictRelation
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.ledger import Window
 from antiphon.sim.replicas import Giver, Replica, Taker

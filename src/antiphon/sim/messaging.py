@@ -20,10 +20,10 @@ from antiphon.core import group_spec
 from antiphon.errors import FormatError
 from antiphon.formats import client_wire as cw
 from antiphon.formats import command, pack
-from antiphon.formats.destination import DEAD_LETTERS, is_queue, is_temporary
 from antiphon.formats.entry import Entry
 from antiphon.formats.entry import Kind as EntryKind
 from antiphon.formats.trace import Kind, TraceEvent
+from antiphon.model.destinations import DEAD_LETTERS, is_queue, is_temporary
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.disk import SimDisk
 from antiphon.sim.draws import stream

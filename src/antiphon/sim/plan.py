@@ -12,9 +12,9 @@ import msgspec
 
 from antiphon.broker.home_settings import HomeSettings
 from antiphon.core.settings import Settings
-from antiphon.formats.destination import DEAD_LETTERS
-from antiphon.formats.redelivery import Redelivery
 from antiphon.formats.wire import NEWEST
+from antiphon.model.destinations import DEAD_LETTERS
+from antiphon.model.redelivery import Redelivery
 from antiphon.sim.draws import stream
 from antiphon.sim.members import Membership
 from antiphon.sim.programs import MAILBOX, Role

@@ -27,8 +27,8 @@ from antiphon.api.conversation_state import StateEvent
 from antiphon.errors import IllegalStateError, JMSError, SecurityError
 from antiphon.formats import client_wire as cw
 from antiphon.formats.columns import TEXT, Outgoing, encode_extra
-from antiphon.formats.destination import is_temporary
 from antiphon.formats.pack import DELAYED, NON_PERSISTENT
+from antiphon.model.destinations import is_temporary
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.consuming import SimConsumer
 from antiphon.sim.draws import stream

@@ -19,8 +19,8 @@ from antiphon.api.conversation import Conversation, Request
 from antiphon.api.conversation_transaction import Transaction
 from antiphon.formats import client_wire as cw
 from antiphon.formats.columns import TEXT, Extra, Outgoing, encode_extra
-from antiphon.formats.destination import is_temporary
 from antiphon.formats.pack import DELAYED, STAGED
+from antiphon.model.destinations import is_temporary
 from antiphon.sim.deals import Deal, Input
 from antiphon.sim.special import draw_extra, flags_of
 

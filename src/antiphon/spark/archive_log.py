@@ -14,7 +14,7 @@ import numpy as np
 
 from antiphon import LogBounds, LogSlice
 from antiphon.errors import FormatError, MessagesGoneError
-from antiphon.formats.destination import TOPIC
+from antiphon.model.destinations import TOPIC
 from antiphon.spark.archive_files import ArchiveFiles, File, Group, Manifest
 from antiphon.spark.journal_log import JournalLog, matching
 from antiphon.spark.logs import Log

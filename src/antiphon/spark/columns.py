@@ -26,13 +26,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from antiphon.api.conversion import text_of
 from antiphon.errors import FormatError
 from antiphon.formats import columns as formats
 from antiphon.formats import pack as packs
 from antiphon.formats import values
 from antiphon.formats.columns import MAP, PICKLE, PLAIN, PRIORITY, STREAM, TEXT, Extra, Layout
 from antiphon.formats.pack import CONTROL, EXTRAS, LogPack, PackHeader
+from antiphon.model.jms_types import text_of
 
 Numbers = npt.NDArray[Any]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from antiphon import LogBounds, LogSlice
 from antiphon.errors import MessagesGoneError
-from antiphon.formats.destination import TOPIC, matcher
+from antiphon.model.destinations import TOPIC, matcher
 from antiphon.spark.journal_files import Accepted, JournalFiles, Sight
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
 from antiphon.errors import InvalidDestinationError
-from antiphon.formats import destination as names
+from antiphon.model import destinations as names
 
 SPARKS_OWN = ("checkpointLocation", "queryName")
 """Of a stream that is written."""

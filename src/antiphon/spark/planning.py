@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from antiphon import LogBounds, LogSlice
 from antiphon.errors import IllegalStateError, MessagesGoneError
-from antiphon.formats import destination as names
+from antiphon.model import destinations as names
 from antiphon.spark.filters import Wanted
 from antiphon.spark.logs import Log
 from antiphon.spark.reading_options import (

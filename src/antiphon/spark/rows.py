@@ -25,7 +25,7 @@ from antiphon.api.destination import Destination, Topic
 from antiphon.errors import InvalidDestinationError, MessageFormatError
 from antiphon.formats import columns, pack
 from antiphon.formats.columns import PRIORITY, Packed
-from antiphon.formats.destination import KINDS
+from antiphon.model.destinations import KINDS
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

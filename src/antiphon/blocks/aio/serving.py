@@ -41,7 +41,7 @@ from antiphon.blocks.serving import (
     outcome_in,
 )
 from antiphon.errors import JMSError
-from antiphon.formats.exceptions import describe
+from antiphon.model.exceptions import describe
 
 logger = logging.getLogger("antiphon.blocks")
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import InvalidDestinationError
-from antiphon.formats import destination as d
+from antiphon.model import destinations as d
 
 
 @pytest.mark.parametrize(

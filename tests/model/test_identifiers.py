@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.selector_tokens import tokens
-from antiphon.formats.identifiers import begins, continues, is_identifier
+from antiphon.model.identifiers import begins, continues, is_identifier
+from antiphon.model.selectors.tokens import tokens
 
 
 @pytest.mark.parametrize("name", ["a", "_", "$", "a1", "Zoë", "€", "a$b", "‿a", "ⅷ", "é", "数"])

@@ -22,14 +22,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
-from antiphon.core.selector_tree import All, Compare, Either, In, Literal, Name, Node
-from antiphon.core.selectors import (
+from antiphon.model.selectors.evaluate import (
     EXACT_AS_DOUBLE,
     Evaluate,
     Fields,
     Selector,
     compile_condition,
 )
+from antiphon.model.selectors.tree import All, Compare, Either, In, Literal, Name, Node
 
 Key = TypeVar("Key", bound=Hashable)
 

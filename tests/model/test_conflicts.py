@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.conflicts import TAGS_MAX, ConflictRelation
 from antiphon.errors import FormatError
+from antiphon.model.conflicts import TAGS_MAX, ConflictRelation
 
 TAGS = ("a", "b", "c")
 tags = st.none() | st.sampled_from(TAGS)

@@ -1,7 +1,7 @@
 """JMS selectors: which messages a consumer wants, as a condition on their headers and properties.
 
 `parse` reads a selector once; what comes out answers for one message after another. The language is
-drawn in `selector_grammar.py`; this is what it means. A condition is TRUE, FALSE or UNKNOWN, and
+drawn in `grammar.py`; this is what it means. A condition is TRUE, FALSE or UNKNOWN, and
 only TRUE selects. A field that a message does not have is NULL, and makes UNKNOWN whatever compares
 it or counts with it; only `IS NULL` asks for it. UNKNOWN is NULL's twin, and both are None here.
 
@@ -31,10 +31,10 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from antiphon.core.like_patterns import compile_pattern
-from antiphon.core.selector_grammar import parse_tree
-from antiphon.core.selector_tokens import LONG_MAX, LONG_MIN
-from antiphon.core.selector_tree import (
+from antiphon.model.selectors.grammar import parse_tree
+from antiphon.model.selectors.like import compile_pattern
+from antiphon.model.selectors.tokens import LONG_MAX, LONG_MIN
+from antiphon.model.selectors.tree import (
     All,
     Arithmetic,
     Between,

@@ -12,11 +12,11 @@ from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
 
 from antiphon.api.properties import check_name
-from antiphon.core.selector_grammar import DEPTH_MAX, HEADERS, LENGTH_MAX, PATTERN_MAX
-from antiphon.core.selector_tokens import KEYWORDS
-from antiphon.core.selectors import Selector, parse
 from antiphon.errors import InvalidSelectorError, MessageFormatError
-from tests.core import random_selectors
+from antiphon.model.selectors.evaluate import Selector, parse
+from antiphon.model.selectors.grammar import DEPTH_MAX, HEADERS, LENGTH_MAX, PATTERN_MAX
+from antiphon.model.selectors.tokens import KEYWORDS
+from tests.model.selectors.support import random_selectors
 
 FIELDS = {
     "five": 5,

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
-from antiphon.core.selector_tokens import (
+from antiphon.model.selectors.tokens import (
     LONG_MAX,
     LONG_MIN,
     Token,
@@ -39,7 +39,7 @@ from antiphon.core.selector_tokens import (
     tokens,
     wrong,
 )
-from antiphon.core.selector_tree import (
+from antiphon.model.selectors.tree import (
     ANY_MANY,
     ANY_ONE,
     All,

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from antiphon.core.selector_index import Probe, SelectorIndex, probe_of
-from antiphon.core.selectors import Selector, parse
-from tests.core import random_selectors
+from antiphon.model.selectors.evaluate import Selector, parse
+from antiphon.model.selectors.index import Probe, SelectorIndex, probe_of
+from tests.model.selectors.support import random_selectors
 
 
 def parsed(text: str) -> Selector:

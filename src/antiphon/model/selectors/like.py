@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from antiphon.core.selector_tree import ANY_MANY, ANY_ONE
+from antiphon.model.selectors.tree import ANY_MANY, ANY_ONE
 
 
 def compile_pattern(pattern: tuple[str, ...]) -> Callable[[str], bool]:

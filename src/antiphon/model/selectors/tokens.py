@@ -21,7 +21,7 @@ from typing import Literal as OneOf
 from typing import NamedTuple, NoReturn
 
 from antiphon.errors import InvalidSelectorError
-from antiphon.formats.identifiers import begins, continues
+from antiphon.model.identifiers import begins, continues
 
 LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
 

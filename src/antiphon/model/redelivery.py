@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from antiphon.formats.destination import DEAD_LETTERS
+from antiphon.model.destinations import DEAD_LETTERS
 
 DEAD_REASON = "JMS_dead_reason"
 """The property of a dead letter that says why it is one."""

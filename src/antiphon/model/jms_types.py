@@ -1,7 +1,8 @@
 """The types of JMS: which one a value has, and as which it may be read.
 
 JMS has more types than Python. A number counts as the smallest type that holds it, unless it was
-stated otherwise (`formats/scalars.py`). What may be read as what, in properties, maps and streams:
+stated otherwise (`model/jms_scalars.py`). What may be read as what, in properties, maps and
+streams:
 
     boolean   boolean, string
     byte      byte, short, int, long, string        and so on: a wider type may always be asked for
@@ -24,7 +25,7 @@ import struct
 from typing import Any, Literal
 
 from antiphon.errors import MessageFormatError
-from antiphon.formats.scalars import Char, Double, Int, Long, Short, fits, is_char
+from antiphon.model.jms_scalars import Char, Double, Int, Long, Short, fits, is_char
 
 Kind = Literal[
     "boolean", "byte", "short", "char", "int", "long", "float", "double", "string", "bytes"
