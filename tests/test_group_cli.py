@@ -1,6 +1,6 @@
 """What `antiphon group` says of two looks at a group. (That it looks: tests/process.)"""
 
-from antiphon.formats.client_wire import GroupStatus, MemberStatus
+from antiphon.formats.protocol import GroupStatus, MemberStatus
 from antiphon.group_cli import Watch, as_json
 
 

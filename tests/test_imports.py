@@ -103,7 +103,6 @@ TO_MOVE = {
     "demo_report",
     "doctor",
     "experiments",
-    "formats",
     "group_cli",
     "io",
     "output",

@@ -9,8 +9,9 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from antiphon.formats import client_wire as cw
-from antiphon.formats import columns, command, pack, wire
+from antiphon.formats import columns, commands, pack
+from antiphon.formats import frames as wire
+from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Outgoing
 from antiphon.formats.entry import ReplicaId
 from antiphon.model.redelivery import Redelivery
@@ -49,7 +50,7 @@ TABLES = {
         cw.MemberStatus,
         cw.LogSlice,
     ),
-    "Commands": get_args(command.Command),
+    "Commands": get_args(commands.Command),
 }
 
 

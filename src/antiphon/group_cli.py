@@ -15,7 +15,7 @@ import msgspec
 
 from antiphon.api.sync import connect
 from antiphon.errors import ConfigurationError, ConnectionLostError, InvalidDestinationError
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from antiphon.io.cluster import known_groups, look
 from antiphon.output import say, say_json
 from antiphon.screen import Group, Screen, Table, live

@@ -34,8 +34,8 @@ from antiphon.errors import (
     ResourceAllocationError,
     TransactionRolledBackError,
 )
-from antiphon.formats import client_wire as cw
 from antiphon.formats import columns, pack
+from antiphon.formats import protocol as cw
 from antiphon.formats.columns import TEXT, Columns, Outgoing
 
 SESSION = 77

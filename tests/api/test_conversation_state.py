@@ -5,7 +5,7 @@ import pytest
 from antiphon.api import conversation_state as states
 from antiphon.api.conversation_effects import Occurred
 from antiphon.api.conversation_state import Began, Handout, Missing, Piece, Ready
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from tests.api.test_conversation import HEARTBEAT_MS, Talk
 
 G = "topic:g"

@@ -8,10 +8,10 @@ from antiphon.api import conversation as conv
 from antiphon.api.conversation import Conversation, Terms
 from antiphon.api.conversation_events import GroupColumns, PerishableColumns
 from antiphon.api.conversation_inbox import Inbox, Slice
-from antiphon.formats import client_wire as cw
 from antiphon.formats import columns, pack
-from antiphon.formats.client_wire import AckRow
+from antiphon.formats import protocol as cw
 from antiphon.formats.columns import TEXT, Columns, Extra, Outgoing
+from antiphon.formats.protocol import AckRow
 
 CONSUMER = 3
 STAMP = 1_000_000

@@ -10,8 +10,8 @@ import pytest
 from antiphon.api.conversation_inbox import Inbox, Slice
 from antiphon.api.conversation_receipts import QueueReceipts, Ranges
 from antiphon.formats import columns, pack
-from antiphon.formats.client_wire import DEAD, FAILED, RELATION, VIEW, AckRow, GroupEvent, Kept
 from antiphon.formats.columns import TEXT, Columns, Extra, Outgoing, encode_extra
+from antiphon.formats.protocol import DEAD, FAILED, RELATION, VIEW, AckRow, GroupEvent, Kept
 
 CONSUMER = 3
 

@@ -11,7 +11,7 @@ import pytest
 
 import antiphon
 from antiphon.api.conversation_inbox import Inbox, Loan, Slice
-from antiphon.formats.client_wire import AckRow
+from antiphon.formats.protocol import AckRow
 from tests.api.test_inbox import CONSUMER, slice_of
 
 MESSAGES = 2000

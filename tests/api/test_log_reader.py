@@ -20,8 +20,8 @@ from antiphon.errors import (
     MessagesGoneError,
     OutcomeUnknownError,
 )
-from antiphon.formats import client_wire as cw
 from antiphon.formats import columns, pack
+from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns, Outgoing
 from tests.process.cluster import Cluster
 

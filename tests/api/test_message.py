@@ -31,9 +31,9 @@ from antiphon.errors import (
     ResourceAllocationError,
 )
 from antiphon.formats import columns, pack, values
-from antiphon.formats.client_wire import PACK_MAX
 from antiphon.formats.columns import Outgoing
 from antiphon.formats.pack import NON_PERSISTENT
+from antiphon.formats.protocol import PACK_MAX
 from tests.api.posting import NOW, delivered, through
 
 REPLIES = TemporaryQueue("5f.1")

@@ -17,9 +17,9 @@ from antiphon.errors import (
     MessageFormatError,
     ResourceAllocationError,
 )
-from antiphon.formats.client_wire import PACK_MAX
 from antiphon.formats.columns import TEXT, Extra, Packed, encode_extra
 from antiphon.formats.pack import SPECIAL
+from antiphon.formats.protocol import PACK_MAX
 from antiphon.formats.trace import decode
 from tests.api.backends import Backend
 from tests.api.steps import TRANSACTED, Connect, received, texts

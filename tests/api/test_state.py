@@ -13,8 +13,9 @@ from antiphon.api.conversation_inbox import Inbox, Slice
 from antiphon.api.conversation_state import Began, Missing, Piece, Ready
 from antiphon.api.state import InitialState, handing_out, pieces
 from antiphon.errors import ConnectionLostError
-from antiphon.formats import client_wire as cw
-from antiphon.formats.client_wire import (
+from antiphon.formats import protocol as cw
+from antiphon.formats.columns import Columns
+from antiphon.formats.protocol import (
     RELATION,
     STATE,
     STATE_CHUNK_MAX,
@@ -23,7 +24,6 @@ from antiphon.formats.client_wire import (
     AckRow,
     GroupEvent,
 )
-from antiphon.formats.columns import Columns
 from tests.api.test_conversation import Talk, a_pack
 from tests.api.test_conversation_state import ME, OTHER, asked, member
 

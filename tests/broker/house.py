@@ -9,8 +9,9 @@ from antiphon.broker.home_effects import Admit, Cut, Hold, Propose, Redirect, Re
 from antiphon.broker.home_settings import HomeSettings
 from antiphon.broker.keeping import OwnJournal
 from antiphon.core.effects import Accepted
-from antiphon.formats import client_wire as cw
-from antiphon.formats import columns, command, pack
+from antiphon.formats import columns, pack
+from antiphon.formats import commands as command
+from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns, Extra, Outgoing
 from antiphon.formats.entry import Entry, Kind, Member, Membership, encode_membership
 from antiphon.formats.journal import Row

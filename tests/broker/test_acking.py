@@ -2,8 +2,8 @@
 
 from antiphon.broker import readers
 from antiphon.broker.home import ACK_GATHER_MS
-from antiphon.formats import client_wire as cw
-from antiphon.formats import command
+from antiphon.formats import commands
+from antiphon.formats import protocol as cw
 from tests.broker.house import Client, House, open_consumer, publish
 
 A, B = 0xA, 0xB
@@ -32,10 +32,10 @@ def test_patient_acknowledgements_of_all_clients_share_an_entry() -> None:
     pass_ms(house, ACK_GATHER_MS - 1)
     one.say(patient(2, 5))
     two.say(patient(1, 7))
-    assert house.commands(command.Acks) == []
+    assert house.commands(commands.Acks) == []
     assert house.servers[1].home.next_deadline_ms() == house.now_ms + 1
     pass_ms(house, 1)
-    assert [len(acks.rows) for acks in house.commands(command.Acks)] == [3]
+    assert [len(acks.rows) for acks in house.commands(commands.Acks)] == [3]
     assert one.told(cw.Acked) == [cw.Acked(2)]
     assert two.told(cw.Acked) == [cw.Acked(1)]
 
@@ -49,7 +49,7 @@ def test_an_acknowledgement_that_is_waited_for_takes_the_patient_ones_along() ->
     one.say(cw.Ack(2, ()))
     assert one.told(cw.Acked) == [cw.Acked(2)]
     assert two.told(cw.Acked) == [cw.Acked(1)]
-    assert len(house.commands(command.Acks)) == 1
+    assert len(house.commands(commands.Acks)) == 1
 
 
 def test_a_patient_acknowledgement_opens_the_window_at_once() -> None:
@@ -68,7 +68,7 @@ def test_nothing_gathers_when_deliveries_would_wait_for_it() -> None:
     for number in range(1, 40):
         client.say(patient(number, client.deliveries()[-1][2]))
     assert client.deliveries()[-1][2] == 80  # two with each
-    assert len(house.commands(command.Acks)) < 39
+    assert len(house.commands(commands.Acks)) < 39
 
 
 def test_a_queue_knows_at_once() -> None:

@@ -6,8 +6,8 @@ import pytest
 from antiphon.broker import events as ev
 from antiphon.broker import leases as limits
 from antiphon.broker.broker import Broker
-from antiphon.formats import client_wire as cw
-from antiphon.formats import command, pack
+from antiphon.formats import commands, pack
+from antiphon.formats import protocol as cw
 from antiphon.formats.entry import Kind
 from tests.broker.rig import Rig
 
@@ -68,7 +68,7 @@ def test_a_client_that_comes_back_goes_on_behind_what_was_answered_early() -> No
 
 
 @pytest.mark.parametrize(
-    "payload", [b"", b"x" * 40, b"\0\0\0\0\x81\xff", command.encode([])[:-1] + b"\x91"]
+    "payload", [b"", b"x" * 40, b"\0\0\0\0\x81\xff", commands.encode([])[:-1] + b"\x91"]
 )
 def test_garbage_in_the_log_is_nobodys_problem(payload: bytes) -> None:
     r = rig(A)
@@ -322,16 +322,16 @@ def test_a_session_resumes_on_any_server_within_its_lease() -> None:
     event = r.attach(A, node=2, life=7, resume=True, attempt=2)
     assert isinstance(event, ev.Attached)
     assert (event.attachment, event.node) == (2, 2)
-    r.command(command.Renew(2, 7))
+    r.command(commands.Renew(2, 7))
     for _ in range(10):
         r.wait(1000)
-        r.command(command.Renew(2, 7))
+        r.command(commands.Renew(2, 7))
     assert A in r.broker.sessions
 
 
 def test_a_session_is_not_opened_again_by_a_late_copy_of_the_command_that_opened_it() -> None:
     r = rig()
-    attach = command.Attach(A, b"t", False, 2, 1, 1, 7, "", 10_000, ())
+    attach = commands.Attach(A, b"t", False, 2, 1, 1, 7, "", 10_000, ())
     r.command(attach)
     r.close(A)
     assert r.command(attach, msgspec.structs.replace(attach, attempt=1, link=6)) == ()
@@ -366,14 +366,14 @@ def test_a_session_that_is_over_is_not_resumed() -> None:
 def test_an_older_attempt_does_not_win_a_session_back() -> None:
     r = rig(A)
     r.attach(A, node=2, life=2, resume=True, attempt=5)
-    r.command(command.Attach(A, b"t", False, 1, 1, 1, 1, "", 1000, ()))
+    r.command(commands.Attach(A, b"t", False, 1, 1, 1, 1, "", 1000, ()))
     assert r.events == ()
     assert r.broker.sessions[A].node == 2
 
 
 def test_the_same_attempt_proposed_twice_is_one_attachment() -> None:
     r = Rig()
-    attach = command.Attach(A, b"t", False, 1, 1, 1, 1, "", 1000, ())
+    attach = commands.Attach(A, b"t", False, 1, 1, 1, 1, "", 1000, ())
     first = r.command(attach)
     assert r.command(attach) == first
     assert r.broker.sessions[A].attachment == 1
@@ -400,7 +400,7 @@ def test_a_client_id_is_unique_and_free_when_its_connection_is_lost() -> None:
 def test_a_detach_of_an_earlier_attachment_is_ignored() -> None:
     r = rig(A)
     r.attach(A, resume=True, attempt=2)
-    r.command(command.Detach(A, 1))
+    r.command(commands.Detach(A, 1))
     assert not r.broker.sessions[A].detached
 
 
@@ -409,13 +409,13 @@ def test_a_server_that_falls_silent_loses_its_clients() -> None:
     r.attach(B, node=2, life=2)
     for _ in range(20):
         r.wait(1000)
-        r.command(command.Renew(2, 2))
+        r.command(commands.Renew(2, 2))
     assert list(r.broker.sessions) == [B]
 
 
 def test_a_server_that_starts_anew_has_lost_its_clients() -> None:
     r = rig(A)
-    r.command(command.Renew(1, 2))
+    r.command(commands.Renew(1, 2))
     assert r.broker.sessions[A].detached
 
 
@@ -434,11 +434,11 @@ def test_a_new_leader_renews_all_leases() -> None:
 
 def test_a_request_asked_again_gets_the_same_answer() -> None:
     r = rig(A)
-    request = command.Request(A, 1, cw.OpenConsumer(1, "topic:t", 10))
+    request = commands.Request(A, 1, cw.OpenConsumer(1, "topic:t", 10))
     first = r.command(request)
     r.publish(A, "topic:t")
     assert r.command(request) == first
-    assert r.command(command.Request(A, 3, cw.Unsubscribe("x"))) == ()
+    assert r.command(commands.Request(A, 3, cw.Unsubscribe("x"))) == ()
     assert len(r.broker.sessions[A].consumers) == 1
 
 

@@ -6,8 +6,9 @@ import random
 import pytest
 
 from antiphon.broker.broker import Broker
-from antiphon.formats import client_wire as cw
-from antiphon.formats import command, pack
+from antiphon.formats import commands as command
+from antiphon.formats import pack
+from antiphon.formats import protocol as cw
 from antiphon.formats.columns import PRIORITY, Extra
 from tests.broker.rig import Rig
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from antiphon.broker import dispatcher
 from antiphon.broker.topics import RESERVE
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns
 from tests.broker.house import Client, House, open_consumer, publish
 

@@ -1,7 +1,7 @@
 """What an operator is told of groups."""
 
 from antiphon.broker.group_report import groups
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from tests.broker.rig import Rig
 from tests.broker.test_groups import A, B, G, control, join, rig
 

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from antiphon.broker import groups as rules
-from antiphon.formats import client_wire as cw
-from antiphon.formats import columns, command, pack
+from antiphon.formats import columns, commands, pack
+from antiphon.formats import protocol as cw
 from antiphon.formats.entry import Kind
 from antiphon.model.conflicts import ConflictRelation
 from tests.broker.rig import Rig
@@ -107,11 +107,11 @@ def test_events_are_kept_until_every_member_has_acknowledged_them() -> None:
     r = rig(A, B)
     join(r, A, "a")
     join(r, B, "b", durable=True)
-    r.command(command.Acks(1, 1, 1, ((A, (cw.AckRow(1, 0, 0, 2),)),)))
+    r.command(commands.Acks(1, 1, 1, ((A, (cw.AckRow(1, 0, 0, 2),)),)))
     assert len(told(r)) == 1
     r.close(B)
     join(r, A, "c", consumer=2)
-    r.command(command.Acks(1, 1, 2, ((A, (cw.AckRow(1, 0, 0, 3), cw.AckRow(2, 0, 0, 3))),)))
+    r.command(commands.Acks(1, 1, 2, ((A, (cw.AckRow(1, 0, 0, 3), cw.AckRow(2, 0, 0, 3))),)))
     assert [e.view for e in r.broker.groups[G].events] == [2, 3]  # for b, when it is back
 
 
@@ -201,12 +201,12 @@ def test_a_suspected_non_durable_member_is_removed_after_a_while() -> None:
     r.detach(B)
     for _ in range(19):
         r.wait(1000)
-        r.command(command.Renew(1, 1))
+        r.command(commands.Renew(1, 1))
     assert B not in r.broker.sessions  # its lease is over, and still it is in the view
     assert "b" in r.broker.groups[G].members
     for _ in range(4):
         r.wait(1000)
-        r.command(command.Renew(1, 1))
+        r.command(commands.Renew(1, 1))
     assert (last(r).kind, last(r).went) == (cw.VIEW, ("b",))
 
 
@@ -218,7 +218,7 @@ def test_a_durable_member_is_never_removed_because_it_crashed() -> None:
     r.detach(B)
     for _ in range(100):
         r.wait(1000)
-        r.command(command.Renew(1, 1))
+        r.command(commands.Renew(1, 1))
     assert (last(r).kind, last(r).came) == (cw.SUSPICION, ("b",))
     assert "b" in r.broker.groups[G].members
     r.publish(A, G, 2)
@@ -590,10 +590,10 @@ def test_a_member_that_cannot_go_on_is_suspected_and_stays_in_the_view() -> None
 def test_the_last_member_is_told_that_it_is_removed() -> None:
     r = rig(A)
     join(r, A, "a")
-    r.command(command.Acks(1, 1, 1, ((A, (cw.AckRow(1, 0, 0, 1),)),)))
+    r.command(commands.Acks(1, 1, 1, ((A, (cw.AckRow(1, 0, 0, 1),)),)))
     control(r, A, JMS_remove="a")
     assert [(e.view, e.went) for e in r.broker.groups[G].events] == [(2, ("a",))]
-    r.command(command.Acks(1, 1, 2, ((A, (cw.AckRow(1, 0, 0, 2),)),)))
+    r.command(commands.Acks(1, 1, 2, ((A, (cw.AckRow(1, 0, 0, 2),)),)))
     assert r.broker.groups[G].events == []
 
 
@@ -603,7 +603,7 @@ def test_nothing_is_kept_for_who_was_removed_and_is_lost() -> None:
     join(r, A, "a")
     join(r, B, "b")
     control(r, A, JMS_remove="b")
-    r.command(command.Acks(1, 1, 1, ((A, (cw.AckRow(1, 0, 0, 3),)),)))
+    r.command(commands.Acks(1, 1, 1, ((A, (cw.AckRow(1, 0, 0, 3),)),)))
     assert len(told(r)) == 2
     r.detach(B)
     r.wait(2_000)
@@ -616,7 +616,7 @@ def test_leaving_after_being_removed_leaves_nothing_behind() -> None:
     join(r, A, "a")
     join(r, B, "b")
     control(r, A, JMS_remove="b")
-    r.command(command.Acks(1, 1, 1, ((A, (cw.AckRow(1, 0, 0, 3),)),)))
+    r.command(commands.Acks(1, 1, 1, ((A, (cw.AckRow(1, 0, 0, 3),)),)))
     assert r.ask(B, cw.Leave(1)).code == ""
     assert r.broker.groups[G].departed == []
     assert r.broker.groups[G].events == []

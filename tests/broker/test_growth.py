@@ -11,7 +11,7 @@ import pytest
 import antiphon
 from antiphon.broker.spans import Spans
 from antiphon.broker.topics import Subscription, Topics
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from tests.broker.house import Client, House, open_consumer, publish
 
 PACKAGE = str(Path(antiphon.__file__).parent)

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from antiphon.broker.home_settings import HomeSettings
-from antiphon.formats import client_wire as cw
-from antiphon.formats import command, pack
+from antiphon.formats import commands, pack
+from antiphon.formats import protocol as cw
 from antiphon.formats.columns import PLAIN, Extra
 from antiphon.formats.entry import Kind
 from antiphon.model.redelivery import Redelivery
@@ -35,7 +35,7 @@ def test_who_comes_elsewhere_is_let_go_here() -> None:
     assert isinstance(attached, cw.Attached)
     assert attached.attachment == 2
     assert first.cut == "its session goes on at another connection"
-    assert house.commands(command.Detach) == []  # nothing was lost
+    assert house.commands(commands.Detach) == []  # nothing was lost
     house.wait(30_000)
     assert house.servers[2].home.counts()["sessions"] == 0  # nobody pinged
 
@@ -88,12 +88,12 @@ def test_a_lost_connection_is_told_to_the_log_until_it_is_known() -> None:
     client = house.attached(A)
     house.leader = None
     client.lose()
-    assert house.commands(command.Detach) == []
+    assert house.commands(commands.Detach) == []
     house.new_leader(1)
-    assert house.commands(command.Detach) == [command.Detach(A, 1)]
+    assert house.commands(commands.Detach) == [commands.Detach(A, 1)]
     assert house.servers[1].broker.sessions[A].detached
     house.wait(1000)
-    assert len(house.commands(command.Detach)) == 1
+    assert len(house.commands(commands.Detach)) == 1
     assert house.servers[1].home.counts()["commands"] == 0
 
 
@@ -112,15 +112,15 @@ def test_who_leaves_while_being_attached_is_detached() -> None:
 def test_a_home_with_clients_renews_and_one_without_does_not() -> None:
     house = House(heartbeat_ms=60_000)
     house.wait(3000)
-    assert house.commands(command.Renew) == []
+    assert house.commands(commands.Renew) == []
     client = house.attached(A)
     house.wait(20_000)  # longer than the lease
     assert client.cut is None
-    assert 15 <= len(house.commands(command.Renew)) <= 21
+    assert 15 <= len(house.commands(commands.Renew)) <= 21
     client.say(cw.Control(1, cw.CloseSession()))
-    seen = len(house.commands(command.Renew))
+    seen = len(house.commands(commands.Renew))
     house.wait(5000)
-    assert len(house.commands(command.Renew)) <= seen + 1
+    assert len(house.commands(commands.Renew)) <= seen + 1
 
 
 def test_a_silent_client_is_cut_off_and_its_lease_begins() -> None:
@@ -230,13 +230,13 @@ def test_who_left_before_the_state_jumped_past_its_attachment_is_not_held_to_be_
     client = house.connect(2)
     client.attach(A, client_id="a")
     client.lose()
-    assert house.commands(command.Detach) == []
+    assert house.commands(commands.Detach) == []
     behind.broker.restore(house.servers[1].broker.snapshot())
     behind.applied = len(house.log)
     behind.lags = False
     behind.home.restored()
     house.settle()
-    assert house.commands(command.Detach) == [command.Detach(A, 1)]
+    assert house.commands(commands.Detach) == [commands.Detach(A, 1)]
     house.attached(B, client_id="a")
 
 
@@ -251,7 +251,7 @@ def test_who_leaves_after_the_state_jumped_past_its_attachment_is_not_held_to_be
     behind.lags = False
     behind.home.restored()
     client.lose()
-    assert house.commands(command.Detach) == [command.Detach(A, 1)]
+    assert house.commands(commands.Detach) == [commands.Detach(A, 1)]
 
 
 # -- Publishing ------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ def test_producers_are_answered_each_for_itself() -> None:
 def test_what_was_lost_on_its_way_is_proposed_again() -> None:
     house = House(servers=2)
     client = house.attached(A, node=2)
-    house.lose_proposal = lambda payload: not command.is_command(payload)
+    house.lose_proposal = lambda payload: not commands.is_command(payload)
     client.say(publish(A, 1), publish(A, 2))
     house.lose_proposal = lambda payload: False
     house.wait(2000)
@@ -440,7 +440,7 @@ def test_acknowledgements_of_all_clients_go_as_one_command() -> None:
     house.settle()
     assert one.told(cw.Acked) == [cw.Acked(1), cw.Acked(3)]
     assert two.told(cw.Acked) == [cw.Acked(1)]
-    assert [len(acks.rows) for acks in house.commands(command.Acks)] == [1, 3]
+    assert [len(acks.rows) for acks in house.commands(commands.Acks)] == [1, 3]
     broker = house.servers[1].broker
     assert sorted(s.floor for s in broker.topics.subscriptions.values()) == [3, 6]
 
@@ -488,7 +488,7 @@ def test_a_commit_opens_the_window_when_its_client_asks_for_the_answer_again() -
     again = house.connect()
     again.attach(A, attempt=2, sequences=((0, 6),), seen=(cw.Seen(1, 2, ()),))
     commit = cw.Commit((cw.AckRow(1, 0, 2),), ())
-    house.append(Kind.PACK, command.encode([command.Request(A, 2, commit)]))
+    house.append(Kind.PACK, commands.encode([commands.Request(A, 2, commit)]))
     house.settle()
     assert again.deliveries() == []
     again.say(cw.Control(2, commit))
@@ -537,9 +537,9 @@ def test_a_commit_that_was_ordered_before_its_packs_is_proposed_again_behind_the
 ) -> None:
     house = House(servers=2)
     client = house.attached(A, node=1 if leads else 2)
-    house.lose_proposal = lambda payload: not command.is_command(payload)
+    house.lose_proposal = lambda payload: not commands.is_command(payload)
     client.say(staged(A, 1), staged(A, 2), commit(1, 1, 2))
-    assert len(house.commands(command.Request)) == 1
+    assert len(house.commands(commands.Request)) == 1
     assert client.told(cw.Result) == []
     for sequence in (1, 2):  # they were on their way all the time
         house.append(Kind.PACK, staged(A, sequence).pack)
@@ -547,7 +547,7 @@ def test_a_commit_that_was_ordered_before_its_packs_is_proposed_again_behind_the
     assert client.told(cw.Result) == [cw.Result(1, value=1)]
     assert all(server.broker.position == 2 for server in house.servers.values())
     house.wait(5000)
-    assert len(house.commands(command.Request)) == 3  # too early twice
+    assert len(house.commands(commands.Request)) == 3  # too early twice
 
 
 def test_a_commit_that_comes_behind_its_packs_is_proposed_once() -> None:
@@ -560,7 +560,7 @@ def test_a_commit_that_comes_behind_its_packs_is_proposed_once() -> None:
     assert client.told(cw.Result) == [cw.Result(1, value=1)]
     assert client.told(cw.Published) == [cw.Published(0, 1)]
     house.wait(5000)
-    assert len(house.commands(command.Request)) == 1
+    assert len(house.commands(commands.Request)) == 1
 
 
 def test_only_the_request_that_came_too_early_is_proposed_again() -> None:
@@ -568,11 +568,11 @@ def test_only_the_request_that_came_too_early_is_proposed_again() -> None:
     client, other = house.attached(A), house.attached(B)
     client.say(staged(A, 1), staged(A, 2))
     # Another server's copy of what was answered long ago.
-    house.append(Kind.PACK, command.encode([command.Request(A, 1, cw.Discard(((0, 9, 9),)))]))
+    house.append(Kind.PACK, commands.encode([commands.Request(A, 1, cw.Discard(((0, 9, 9),)))]))
     other.say(publish(B, 1))
     client.say(staged(A, 3), commit(1, 1, 3))
     assert client.told(cw.Result) == [cw.Result(1, value=1)]
-    assert len(house.commands(command.Request)) == 2
+    assert len(house.commands(commands.Request)) == 2
 
 
 def test_what_is_committed_is_delivered_and_what_was_staged_is_answered_like_any_message() -> None:

@@ -3,8 +3,8 @@
 from antiphon.broker.home import ACK_ROW_BYTES
 from antiphon.broker.links import TURNS
 from antiphon.broker.publishing import LARGE_BYTES
-from antiphon.formats import client_wire as cw
 from antiphon.formats import pack
+from antiphon.formats import protocol as cw
 from tests.broker.house import House, publish
 
 A, B, C = 0xA, 0xB, 0xC

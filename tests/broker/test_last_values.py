@@ -5,8 +5,8 @@ import pytest
 from antiphon.broker import events as ev
 from antiphon.broker import last_values
 from antiphon.broker.broker import Broker
-from antiphon.formats import client_wire as cw
 from antiphon.formats import columns, pack
+from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Extra, Outgoing
 from antiphon.formats.entry import Kind
 from tests.broker.house import House, open_consumer, publish_each

@@ -10,8 +10,8 @@ from antiphon.broker.leases import HOME_IS_GONE
 from antiphon.broker.state import GRACE_MS
 from antiphon.broker.topics import Subscription
 from antiphon.broker.unlogged import Unlogged
-from antiphon.formats import client_wire as cw
-from antiphon.formats import command
+from antiphon.formats import commands
+from antiphon.formats import protocol as cw
 from antiphon.formats.entry import Kind, Member, Membership, encode_membership
 from antiphon.formats.journal import Local
 from tests.broker.house import Client, House, open_consumer, publish
@@ -59,8 +59,8 @@ def subscription(house: House, node: int = 1) -> Subscription:
 
 def in_the_log(house: Cluster) -> list[str]:
     """The kinds of commands, in order."""
-    payloads = [e.payload for e in house.log if command.is_command(e.payload)]
-    return [type(c).__name__ for payload in payloads for c in command.decode(payload)]
+    payloads = [e.payload for e in house.log if commands.is_command(e.payload)]
+    return [type(c).__name__ for payload in payloads for c in commands.decode(payload)]
 
 
 # -- Answering -----------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def test_the_log_hears_of_many_together(house: Cluster) -> None:
     assert subscription(house).floor == 0
     house.wait(SOON)
     assert (subscription(house).floor, list(subscription(house).acked)) == (3, [(5, 5, 1)])
-    rows = [rows for acks in house.commands(command.Acks) for rows in acks.rows]
+    rows = [rows for acks in house.commands(commands.Acks) for rows in acks.rows]
     assert rows == [(READER, (cw.AckRow(1, 0, 1), cw.AckRow(1, 2, 3), cw.AckRow(1, 5, 5)))]
 
 
@@ -283,7 +283,7 @@ def test_a_server_that_was_only_cut_off_lets_go_when_it_is_back(house: Cluster) 
     reader = reader_at(house, 2)
     house.send(5)
     house.lose_proposal = lambda payload: any(
-        getattr(c, "node", 0) == 2 for c in command.decode(payload)
+        getattr(c, "node", 0) == 2 for c in commands.decode(payload)
     )
     reader.say(ack(1, (0, 3)))
     house.wait(GRACE_MS + SOON)
@@ -373,11 +373,11 @@ def servers(*nodes: int) -> Membership:
 
 
 def begin(rig: Rig, node: int, opening: int, life: int, incarnation: int = 1) -> None:
-    rig.command(command.Begin(node, incarnation, opening, life))
+    rig.command(commands.Begin(node, incarnation, opening, life))
 
 
 def attach(rig: Rig, session: int, node: int, life: int, attempt: int = 1) -> tuple[ev.Event, ...]:
-    one = command.Attach(
+    one = commands.Attach(
         session, b"t", attempt > 1, attempt, node, life, 1, "", 10_000, (), local=True
     )
     return rig.command(one)
@@ -390,7 +390,7 @@ def test_what_a_former_life_says_late_is_ignored() -> None:
     begin(rig, 1, opening=1, life=11)
     assert attach(rig, READER, 1, life=11) == ()
     assert len(attach(rig, READER, 1, life=12)) == 1
-    rig.command(command.Renew(1, 11))
+    rig.command(commands.Renew(1, 11))
     assert rig.broker.serving[1].life == 12
 
 
@@ -408,7 +408,7 @@ def test_who_is_no_server_any_more_does_not_begin() -> None:
 def test_all_servers_do_the_same() -> None:
     rig = Rig()
     begin(rig, 1, opening=1, life=11)
-    rig.command(command.Attach(READER, b"t", False, 1, 2, 21, 1, "", 10_000, ()))
+    rig.command(commands.Attach(READER, b"t", False, 1, 2, 21, 1, "", 10_000, ()))
     assert rig.broker.sessions == {}
     rig = Rig()
     rig.attach(READER)
@@ -505,12 +505,12 @@ def test_they_stay_until_the_log_has_them() -> None:
 def test_a_journal_gets_them_in_pieces_of_which_the_first_takes_the_place_of_all_before(
     house: Cluster,
 ) -> None:
-    assert house.servers[2].home.kept() == (Local(whole=True, data=command.encode_rows(())),)
+    assert house.servers[2].home.kept() == (Local(whole=True, data=commands.encode_rows(())),)
     reader = reader_at(house, 2)
     house.send(5)
     reader.say(ack(1, (0, 3)))
     [kept] = house.servers[2].home.kept()
-    assert command.decode_rows(kept.data) == ((READER, (row(0, 3),)),)
+    assert commands.decode_rows(kept.data) == ((READER, (row(0, 3),)),)
     many = Unlogged([tuple((session, (row(0, 1),)) for session in range(10_000))])
     assert [len(piece) for piece in many.pieces()] == [4096, 4096, 1808]
 

@@ -3,8 +3,8 @@
 import pytest
 
 from antiphon.broker.broker import Broker
-from antiphon.formats import client_wire as cw
 from antiphon.formats import pack
+from antiphon.formats import protocol as cw
 from tests.broker.house import House, open_consumer, publish
 from tests.broker.rig import Rig
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from antiphon.broker.broker import Broker
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Extra
 from antiphon.model.redelivery import DEFAULT, Redelivery
 from tests.broker.house import House, open_consumer, publish

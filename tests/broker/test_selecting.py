@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from antiphon.broker import dispatcher, filtering, passing
 from antiphon.broker.filtering import Contents
 from antiphon.broker.readers import TopicReader
-from antiphon.formats import client_wire as cw
-from antiphon.formats import command
+from antiphon.formats import commands
+from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns, Extra
 from tests.broker.house import Client, House, open_consumer, publish, publish_each
 
@@ -240,9 +240,9 @@ def test_what_nobody_wants_is_let_go_after_a_while() -> None:
     assert [floor_of(house, node=node) for node in (1, 2)] == [3, 3]
     assert house.servers[2].broker.live() == ()
     assert client.told(cw.Acked) == []  # it has acknowledged nothing
-    rows = len(house.commands(command.Acks))
+    rows = len(house.commands(commands.Acks))
     house.wait(3 * SOON_MS)
-    assert len(house.commands(command.Acks)) == rows  # nothing is said again
+    assert len(house.commands(commands.Acks)) == rows  # nothing is said again
 
 
 def test_many_that_nobody_wants_are_let_go_soon(monkeypatch: pytest.MonkeyPatch) -> None:

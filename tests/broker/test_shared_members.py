@@ -4,8 +4,8 @@ import pytest
 
 from antiphon.broker.broker import Broker
 from antiphon.broker.groups import SUSPECT_MS
-from antiphon.formats import client_wire as cw
-from antiphon.formats import command
+from antiphon.formats import commands
+from antiphon.formats import protocol as cw
 from tests.broker.rig import Rig
 from tests.broker.test_groups import A, B, C, G, control, join, last
 
@@ -123,7 +123,7 @@ def test_events_are_not_kept_for_it() -> None:
     share(r, B, durable=True)
     r.close(B)
     row = cw.AckRow(1, 0, 0, r.broker.groups[G].serial)
-    r.command(command.Acks(1, 1, 1, ((A, (row,)),)))
+    r.command(commands.Acks(1, 1, 1, ((A, (row,)),)))
     assert r.broker.groups[G].events == []
 
 

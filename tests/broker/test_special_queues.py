@@ -7,8 +7,8 @@ import pytest
 
 from antiphon.broker import events as ev
 from antiphon.broker.broker import Broker
-from antiphon.formats import client_wire as cw
-from antiphon.formats import command
+from antiphon.formats import commands
+from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Extra
 from tests.broker.rig import Rig
 
@@ -106,7 +106,7 @@ def test_a_session_that_closes_gives_nothing_to_itself() -> None:
     for consumer in (1, 2):
         rig.open(A, consumer, "queue:q", prefetch=2)
     rig.publish(B, "queue:q", 4)
-    told = rig.command(command.Request(A, 3, cw.CloseSession((cw.Kept(1, 1, 1, 1),))))
+    told = rig.command(commands.Request(A, 3, cw.CloseSession((cw.Kept(1, 1, 1, 1),))))
     assert [e for e in told if isinstance(e, ev.Assigned)] == []
     rig.open(B, 1, "queue:q")
     assert rig.holds(B, 1) == [(1, 1, 2), (2, 4, 1)]

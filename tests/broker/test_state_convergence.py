@@ -14,7 +14,7 @@ import pytest
 
 from antiphon.api import conversation as conv
 from antiphon.api.conversation_state import Began, Handout, Missing, Piece, Ready
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from antiphon.formats.columns import TEXT, Extra, Outgoing, encode_extra
 from antiphon.formats.pack import CONTROL
 from tests.broker.house import Client, House

@@ -1,6 +1,6 @@
 """A state finds its way between two servers that cannot reach each other."""
 
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from tests.broker.house import Client, House
 
 GROUP = "topic:g"

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from antiphon.broker import groups as rules
-from antiphon.formats import client_wire as cw
 from antiphon.formats import columns
+from antiphon.formats import protocol as cw
 from tests.broker.house import Client, House, publish
 from tests.broker.test_state_transfer import A, B, C, G, control
 

@@ -9,8 +9,8 @@ import pytest
 from antiphon.broker import groups as rules
 from antiphon.broker.group_state import Member, key_of
 from antiphon.broker.topics import RESERVE
-from antiphon.formats import client_wire as cw
-from antiphon.formats import columns, command, pack
+from antiphon.formats import columns, commands, pack
+from antiphon.formats import protocol as cw
 from antiphon.formats.entry import Kind
 from tests.broker.rig import Rig
 
@@ -268,7 +268,7 @@ def test_a_provider_that_never_comes_back_is_not_waited_for_longer_than_its_leas
     join(r, B, "b")
     for _ in range(9):
         r.wait(1000)
-        r.command(command.Renew(1, 1))
+        r.command(commands.Renew(1, 1))
     assert not does_without(r, "b")
     r.wait(1000)
     assert requests(r) == []
@@ -434,7 +434,7 @@ def granted(prefetch: int = 100) -> Rig:
 
 
 def acknowledge(r: Rig, row: cw.AckRow, session: int = B) -> None:
-    r.command(command.Acks(1, 1, 1, ((session, (row,)),)))
+    r.command(commands.Acks(1, 1, 1, ((session, (row,)),)))
 
 
 def its_session_is_lost(r: Rig) -> None:

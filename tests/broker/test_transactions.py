@@ -9,8 +9,8 @@ import pytest
 from antiphon.broker import events as ev
 from antiphon.broker import transactions
 from antiphon.broker.broker import Broker
-from antiphon.formats import client_wire as cw
-from antiphon.formats import columns, command, pack
+from antiphon.formats import columns, commands, pack
+from antiphon.formats import protocol as cw
 from antiphon.formats.columns import PLAIN, Extra, Outgoing
 from antiphon.formats.entry import Kind
 from tests.broker.rig import Rig
@@ -127,7 +127,7 @@ def test_a_commit_that_is_asked_for_again_is_not_done_again() -> None:
     body = cw.Commit((), (sent,))
     assert rig.ask(A, body).value == 1
     for _ in range(2):
-        (answered,) = rig.command(command.Request(A, 1, body))
+        (answered,) = rig.command(commands.Request(A, 1, body))
         assert isinstance(answered, ev.Answered)
         assert answered.result.value == 1
         assert accepted(rig) == []
@@ -140,7 +140,7 @@ def test_a_commit_that_is_asked_for_again_is_not_done_again() -> None:
 )
 def test_what_was_ordered_before_its_packs_is_done_when_it_comes_behind_them(body: Any) -> None:
     rig = rig_with_sessions()
-    request = command.Request(A, 1, body)
+    request = commands.Request(A, 1, body)
     assert rig.command(request) == (ev.Early(A, 1),)
     rig.stage(A, "queue:q")
     assert rig.command(request) == (ev.Early(A, 1),)

@@ -27,7 +27,7 @@ from antiphon.formats.entry import (
     encode_membership,
 )
 from antiphon.formats.journal import Promise
-from antiphon.formats.messages import Append, Envelope, Refused, RequestVote, Vote
+from antiphon.formats.server_messages import Append, Envelope, Refused, RequestVote, Vote
 
 MEMBERS = Membership(7, tuple(Member(n, n * 10, True) for n in (1, 2, 3)))
 ME, TWO, THREE = (member.id for member in MEMBERS.members)

@@ -8,10 +8,10 @@ from antiphon.core.node import Node
 from antiphon.core.recovered import Recovered
 from antiphon.core.routes import HOPS_MAX
 from antiphon.core.settings import Settings
-from antiphon.formats import wire
+from antiphon.formats import frames
 from antiphon.formats.entry import ANY, Entry, Kind, Member, Membership, ReplicaId
 from antiphon.formats.journal import Promise
-from antiphon.formats.messages import (
+from antiphon.formats.server_messages import (
     Append,
     Appended,
     Envelope,
@@ -84,7 +84,7 @@ def both(*pairs: tuple[int, int]) -> set[tuple[int, int]]:
 
 
 def via(source: ReplicaId, to: ReplicaId, hops: int, message: Message) -> Via:
-    return Via(source, to, hops, wire.encode_message(message, wire.NEWEST))
+    return Via(source, to, hops, frames.encode_message(message, frames.NEWEST))
 
 
 def hear(node: Node, sender: int, message: Message, now_ms: int = 1) -> list[Effect]:

@@ -6,8 +6,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from antiphon.errors import FormatError
-from antiphon.formats import client_wire as cw
-from antiphon.formats import journal, pack, wire
+from antiphon.formats import frames, journal, pack
+from antiphon.formats import protocol as cw
 from antiphon.formats.checksums import READ_BYTES, joined, with_summed
 from antiphon.formats.entry import Entry, Kind
 
@@ -26,8 +26,8 @@ def test_of_a_pack_behind_something(before: bytes, behind: bytes) -> None:
 
 
 def received(*parts: bytes) -> bytes:
-    head, body = wire.frame_head(*parts), b"".join(parts)
-    return wire.unframe(body, wire.PREFIX.unpack(head)[1])
+    head, body = frames.frame_head(*parts), b"".join(parts)
+    return frames.unframe(body, frames.PREFIX.unpack(head)[1])
 
 
 def test_a_frame_with_a_large_pack_is_good() -> None:

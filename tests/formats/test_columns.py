@@ -12,7 +12,7 @@ from antiphon.errors import FormatError
 from antiphon.formats import columns, pack
 from antiphon.formats.columns import TEXT, Columns, Extra, Outgoing, Packed
 from antiphon.formats.pack import EXTRAS, NON_PERSISTENT, PackHeader
-from tests.formats.values import U32, U64
+from tests.formats.support.values import U32, U64
 
 NOW = 1_700_000_000_000
 U32_MS = st.integers(NOW, NOW + U32)

@@ -24,7 +24,7 @@ from antiphon.formats.entry import (
 )
 from antiphon.io.journal_disk import RamDisk
 from antiphon.io.journal_opening import open_journal
-from tests.formats.values import U64, of_type, with_flipped_bit
+from tests.formats.support.values import U64, of_type, with_flipped_bit
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 

@@ -21,7 +21,7 @@ from antiphon.formats.columns import (
     Extra,
 )
 from antiphon.formats.pack import COUNT_MAX, EXTRAS, NON_PERSISTENT, PackHeader
-from tests.formats.values import U32, U64, with_flipped_bit
+from tests.formats.support.values import U32, U64, with_flipped_bit
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 

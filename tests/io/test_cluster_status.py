@@ -6,7 +6,7 @@ import json
 import msgspec
 import pytest
 
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from antiphon.formats.entry import Member, Membership, ReplicaId
 from antiphon.io import cluster
 from antiphon.io.cluster import ClusterStatus

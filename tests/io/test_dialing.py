@@ -5,25 +5,27 @@ from collections.abc import Sequence
 
 import pytest
 
-from antiphon.formats import wire
+from antiphon.formats import frames
 from antiphon.formats.entry import ReplicaId
 from antiphon.io.dialing import dial
 
 pytestmark = pytest.mark.process
 
-HELLO = wire.frame(
-    wire.encode_hello(wire.Hello(wire.MAGIC, wire.OLDEST, wire.NEWEST, "server", ReplicaId(1, 1)))
+HELLO = frames.frame(
+    frames.encode_hello(
+        frames.Hello(frames.MAGIC, frames.OLDEST, frames.NEWEST, "server", ReplicaId(1, 1))
+    )
 )
 
 
 def test_parts_of_a_large_answer_are_told_of_before_it_is_whole() -> None:
-    large = wire.frame(bytes(2 * wire.LARGE_FRAME))
-    told: asyncio.Queue[Sequence[wire.Body]] = asyncio.Queue()
+    large = frames.frame(bytes(2 * frames.LARGE_FRAME))
+    told: asyncio.Queue[Sequence[frames.Body]] = asyncio.Queue()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(HELLO + large[:100_000])
         await heard.wait()
-        writer.write(large[100_000:] + wire.frame(b"small"))
+        writer.write(large[100_000:] + frames.frame(b"small"))
         await writer.drain()
         await reader.read()  # until the client hangs up
         writer.close()
@@ -39,7 +41,7 @@ def test_parts_of_a_large_answer_are_told_of_before_it_is_whole() -> None:
             bodies: list[bytes] = []
             while not bodies or bodies[-1] != b"small":
                 bodies += map(bytes, await told.get())
-            assert [len(body) for body in bodies] == [2 * wire.LARGE_FRAME, 5]
+            assert [len(body) for body in bodies] == [2 * frames.LARGE_FRAME, 5]
             link.close()
             await done.wait()
         server.close()

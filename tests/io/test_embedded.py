@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from antiphon.errors import ConfigurationError, IllegalStateError
-from antiphon.formats import client_wire as cw
 from antiphon.formats import columns, pack
+from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Outgoing
 from antiphon.io import loop as loops
 from antiphon.io.embedded import Embedded, EmbeddedLink, acquire

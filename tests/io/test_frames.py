@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import FormatError
-from antiphon.formats import wire
+from antiphon.formats import frames
 from antiphon.io.frames import AHEAD, SHARED_BYTES, FrameReader
 
 
-def feed(reader: FrameReader, data: bytes) -> Iterator[wire.Body]:
+def feed(reader: FrameReader, data: bytes) -> Iterator[frames.Body]:
     """As if these bytes were read, as many at a time as there is room for."""
     while data:
         room = reader.room()
@@ -25,9 +25,9 @@ def feed(reader: FrameReader, data: bytes) -> Iterator[wire.Body]:
 def test_frames_do_not_depend_on_how_the_bytes_arrive(
     bodies: list[bytes], data: st.DataObject
 ) -> None:
-    stream = b"".join(map(wire.frame, bodies))
+    stream = b"".join(map(frames.frame, bodies))
     reader = FrameReader(50)
-    seen: list[wire.Body] = []
+    seen: list[frames.Body] = []
     at = 0
     while at < len(stream):
         size = data.draw(st.integers(1, len(stream) - at))
@@ -37,7 +37,7 @@ def test_frames_do_not_depend_on_how_the_bytes_arrive(
 
 
 def test_a_frame_above_the_limit_is_refused_by_its_announcement() -> None:
-    head = wire.frame(bytes(51))[: wire.PREFIX_SIZE]
+    head = frames.frame(bytes(51))[: frames.PREFIX_SIZE]
     with pytest.raises(FormatError, match="51 bytes announced; the limit is 50"):
         list(feed(FrameReader(50), head))
 
@@ -45,15 +45,15 @@ def test_a_frame_above_the_limit_is_refused_by_its_announcement() -> None:
 def test_the_limit_may_change_between_two_frames_of_one_read() -> None:
     reader = FrameReader(1)
     sizes = []
-    for body in feed(reader, wire.frame(b"1") + wire.frame(b"22")):
+    for body in feed(reader, frames.frame(b"1") + frames.frame(b"22")):
         sizes.append(len(body))
         reader.limit = 2
     assert sizes == [1, 2]
 
 
 def test_a_changed_byte_is_noticed() -> None:
-    good = wire.frame(b"some words")
-    for at in range(wire.PREFIX_SIZE, len(good)):
+    good = frames.frame(b"some words")
+    for at in range(frames.PREFIX_SIZE, len(good)):
         bad = bytearray(good)
         bad[at] ^= 1
         with pytest.raises(FormatError, match="checksum"):
@@ -62,7 +62,7 @@ def test_a_changed_byte_is_noticed() -> None:
 
 def test_a_large_frame_in_small_pieces_is_cheap() -> None:
     body = bytes(8 << 20)
-    stream = wire.frame(body)
+    stream = frames.frame(body)
     reader = FrameReader(len(body))
     pieces = [stream[at : at + 4096] for at in range(0, len(stream), 4096)]
     assert [b for piece in pieces for b in feed(reader, piece)] == [body]
@@ -70,16 +70,16 @@ def test_a_large_frame_in_small_pieces_is_cheap() -> None:
 
 def test_large_frames_are_not_read_through_the_shared_buffer() -> None:
     body = bytes(10 * SHARED_BYTES)
-    stream = wire.frame(body)
+    stream = frames.frame(body)
     reader = FrameReader(len(body))
     assert not list(feed(reader, stream[:SHARED_BYTES]))
     assert len(reader.room()) == len(stream) - SHARED_BYTES
-    assert list(feed(reader, stream[SHARED_BYTES:] + wire.frame(b"next"))) == [body, b"next"]
+    assert list(feed(reader, stream[SHARED_BYTES:] + frames.frame(b"next"))) == [body, b"next"]
 
 
 def test_who_only_announces_a_large_frame_gets_little_room() -> None:
     reader = FrameReader(1 << 30)
-    announced = wire.frame(bytes(1 << 20))[: wire.PREFIX_SIZE]
+    announced = frames.frame(bytes(1 << 20))[: frames.PREFIX_SIZE]
     assert not list(feed(reader, announced))
     assert len(reader.room()) <= AHEAD * len(announced)
 
@@ -87,16 +87,16 @@ def test_who_only_announces_a_large_frame_gets_little_room() -> None:
 def test_a_body_stays_as_it_is_when_more_is_read() -> None:
     reader = FrameReader(1 << 20)
     small, large = b"small", bytes(2 * SHARED_BYTES)
-    bodies = list(feed(reader, wire.frame(small) + wire.frame(large)))
-    list(feed(reader, wire.frame(b"other words" * SHARED_BYTES)))
+    bodies = list(feed(reader, frames.frame(small) + frames.frame(large)))
+    list(feed(reader, frames.frame(b"other words" * SHARED_BYTES)))
     assert bodies == [small, large]
 
 
-@pytest.mark.parametrize("at", [1, wire.PREFIX_SIZE + 1, SHARED_BYTES])
+@pytest.mark.parametrize("at", [1, frames.PREFIX_SIZE + 1, SHARED_BYTES])
 def test_a_large_frame_arrives_in_pieces_and_another_behind_it(at: int) -> None:
-    large, small = bytes(range(251)) * (wire.LARGE_FRAME // 250), b"small"
-    stream = wire.frame(large) + wire.frame(small)
-    reader = FrameReader(wire.FRAME_MAX)
+    large, small = bytes(range(251)) * (frames.LARGE_FRAME // 250), b"small"
+    stream = frames.frame(large) + frames.frame(small)
+    reader = FrameReader(frames.FRAME_MAX)
     bodies = list(feed(reader, stream[:at]))
     assert reader.room_kept <= 32 * at
     assert bodies == []
@@ -106,6 +106,6 @@ def test_a_large_frame_arrives_in_pieces_and_another_behind_it(at: int) -> None:
 
 
 def test_who_only_announces_a_large_frame_costs_what_has_arrived() -> None:
-    reader = FrameReader(wire.FRAME_MAX)
-    assert list(feed(reader, wire.PREFIX.pack(wire.FRAME_MAX, 0) + bytes(1000))) == []
-    assert (reader.room_kept, reader.announced) == (1000, wire.FRAME_MAX)
+    reader = FrameReader(frames.FRAME_MAX)
+    assert list(feed(reader, frames.PREFIX.pack(frames.FRAME_MAX, 0) + bytes(1000))) == []
+    assert (reader.room_kept, reader.announced) == (1000, frames.FRAME_MAX)

@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from antiphon.formats import pack
-from antiphon.formats.client_wire import LogSlice
 from antiphon.formats.journal import Row
-from antiphon.formats.journal_index import SegmentIndex
+from antiphon.formats.protocol import LogSlice
+from antiphon.formats.segment_index import SegmentIndex
 from antiphon.model import destinations as names
 from tests.io.test_journal_late import Store, body
 

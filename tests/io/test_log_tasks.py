@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from antiphon.core.settings import Settings
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from antiphon.io import log_tasks
 from antiphon.io.journal_disk import RamDisk
 from antiphon.io.server import Server

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import msgspec
 import pytest
 
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from antiphon.formats.entry import Member, Membership, ReplicaId
 from antiphon.io import metrics
 from antiphon.io.metrics import Metrics

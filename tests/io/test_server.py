@@ -11,8 +11,8 @@ import pytest
 from antiphon.broker.home_settings import HomeSettings
 from antiphon.core.settings import Settings
 from antiphon.errors import DiskFullError, JournalDamagedError, SyncFailedError
-from antiphon.formats import client_wire as cw
-from antiphon.formats import columns, pack, wire
+from antiphon.formats import columns, frames, pack
+from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Outgoing
 from antiphon.formats.entry import ReplicaId
 from antiphon.formats.journal import REACHED
@@ -63,7 +63,7 @@ class RawClient:
         self.writer = writer
 
     def send(self, *requests: cw.Request) -> None:
-        self.writer.write(b"".join(wire.frame(cw.encode(request)) for request in requests))
+        self.writer.write(b"".join(frames.frame(cw.encode(request)) for request in requests))
 
     async def receive(self) -> cw.Answer:
         async with asyncio.timeout(10):
@@ -95,12 +95,12 @@ class RawClient:
             return await self._reader.read() == b""
 
     async def shake_hands(self) -> None:
-        own = wire.Hello(wire.MAGIC, wire.OLDEST, wire.NEWEST, "client", ReplicaId(0, 0))
-        self.writer.write(wire.frame(wire.encode_hello(own)))
-        wire.decode_hello(await self._frame())
+        own = frames.Hello(frames.MAGIC, frames.OLDEST, frames.NEWEST, "client", ReplicaId(0, 0))
+        self.writer.write(frames.frame(frames.encode_hello(own)))
+        frames.decode_hello(await self._frame())
 
     async def _frame(self) -> bytes:
-        length, _ = wire.PREFIX.unpack_from(await self._reader.readexactly(wire.PREFIX_SIZE))
+        length, _ = frames.PREFIX.unpack_from(await self._reader.readexactly(frames.PREFIX_SIZE))
         return await self._reader.readexactly(length)
 
 
@@ -325,7 +325,7 @@ def test_who_has_no_session_is_cut_off_when_it_is_silent() -> None:
 
 
 def test_a_large_message_that_is_on_its_way_is_no_silence() -> None:
-    large = wire.frame(cw.encode(publish(1, 1, bytes(1 << 20))))
+    large = frames.frame(cw.encode(publish(1, 1, bytes(1 << 20))))
 
     async def main() -> None:
         async with running(RamDisk(), home=HomeSettings(heartbeat_ms=200)) as (_, client):
@@ -344,7 +344,7 @@ def test_nothing_large_is_taken_before_a_session_is_attached(
         async with running(RamDisk()) as (server, client):
             address = server._transport._listener.sockets[0].getsockname()  # type: ignore[union-attr]
             stranger = await connected(address)
-            stranger.writer.write(wire.PREFIX.pack(cw.CONTROL_MAX + 1, 0))
+            stranger.writer.write(frames.PREFIX.pack(cw.CONTROL_MAX + 1, 0))
             assert await stranger.ended()
             stranger.writer.close()
             assert f"the limit is {cw.CONTROL_MAX}" in caplog.text

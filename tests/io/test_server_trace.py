@@ -9,8 +9,8 @@ import pytest
 from antiphon.broker.broker import Broker
 from antiphon.broker.sessions import Consumer, Session
 from antiphon.errors import IllegalStateError
-from antiphon.formats import client_wire as cw
 from antiphon.formats import columns, pack
+from antiphon.formats import protocol as cw
 from antiphon.formats.trace import TraceEvent, decode
 from antiphon.io.server_trace import ServerTrace
 

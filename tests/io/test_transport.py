@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from antiphon.formats import client_wire as cw
-from antiphon.formats import pack, wire
+from antiphon.formats import frames, pack
+from antiphon.formats import protocol as cw
 from antiphon.formats.entry import ANY, Entry, Kind, ReplicaId
-from antiphon.formats.messages import Append, Appended, Envelope, Forward, Relay, Vote
+from antiphon.formats.server_messages import Append, Appended, Envelope, Forward, Relay, Vote
 from antiphon.io import strangers, transport
 from antiphon.io.transport import Address, Connection, Transport
 
@@ -93,9 +93,14 @@ def run(test: Coroutine[Any, Any, None]) -> None:
 
 
 def hello(
-    sender: ReplicaId, role: str = "server", oldest: int = wire.OLDEST, newest: int = wire.NEWEST
+    sender: ReplicaId,
+    role: str = "server",
+    oldest: int = frames.OLDEST,
+    newest: int = frames.NEWEST,
 ) -> bytes:
-    return wire.frame(wire.encode_hello(wire.Hello(wire.MAGIC, oldest, newest, role, sender)))  # type: ignore[arg-type]
+    return frames.frame(
+        frames.encode_hello(frames.Hello(frames.MAGIC, oldest, newest, role, sender))
+    )  # type: ignore[arg-type]
 
 
 async def closes(address: Address, data: bytes) -> bytes:
@@ -253,7 +258,7 @@ def test_an_older_peer_is_spoken_to_in_its_version() -> None:
         await read_frame(reader)
         await eventually(lambda: 2 in one.transport._came_in)
         one.transport.send(IDS[2], Append(1, 0, 0, (), 0, 0, has=7))
-        append = wire.decode_envelope(await read_frame(reader)).message
+        append = frames.decode_envelope(await read_frame(reader)).message
         assert isinstance(append, Append)
         assert append.has == 0
         writer.close()
@@ -272,7 +277,7 @@ def test_an_older_peer_is_sent_nothing_to_relay() -> None:
         await eventually(lambda: 2 in one.transport._came_in)
         one.transport.send(ReplicaId(2, ANY), Relay(1, 1, b"?"))
         one.transport.send(IDS[2], Vote(1, True, False))
-        assert isinstance(wire.decode_envelope(await read_frame(reader)).message, Vote)
+        assert isinstance(frames.decode_envelope(await read_frame(reader)).message, Vote)
         writer.close()
         await one.transport.close()
 
@@ -286,11 +291,11 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
 
 # -- Everybody else --------------------------------------------------------------------------------
 
-FORGED = wire.frame(
-    wire.encode_envelope(Envelope(IDS[3], IDS[1], Vote(1, True, False)), wire.NEWEST)
+FORGED = frames.frame(
+    frames.encode_envelope(Envelope(IDS[3], IDS[1], Vote(1, True, False)), frames.NEWEST)
 )
-ASTRAY = wire.frame(
-    wire.encode_envelope(Envelope(IDS[5], IDS[2], Vote(1, True, False)), wire.NEWEST)
+ASTRAY = frames.frame(
+    frames.encode_envelope(Envelope(IDS[5], IDS[2], Vote(1, True, False)), frames.NEWEST)
 )
 
 
@@ -299,20 +304,20 @@ ASTRAY = wire.frame(
     [
         (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "bytes announced"),
         (b"\xff" * 100, "bytes announced"),
-        (struct.pack("<II", wire.FRAME_MAX + 1, 0), "bytes announced"),
+        (struct.pack("<II", frames.FRAME_MAX + 1, 0), "bytes announced"),
         (struct.pack("<II", 1025, 0), "the limit is 1024"),
         (struct.pack("<II", 4, 0) + b"abcd", "does not match its checksum"),
-        (wire.frame(b""), "not an Antiphon handshake"),
-        (wire.frame(b"\xc1"), "not an Antiphon handshake"),
+        (frames.frame(b""), "not an Antiphon handshake"),
+        (frames.frame(b"\xc1"), "not an Antiphon handshake"),
         (hello(IDS[5], oldest=99, newest=100), "no common wire version"),
         (hello(IDS[5]) + b"\x00" * 8, "not a message between servers"),
-        (hello(IDS[5]) + struct.pack("<II", wire.FRAME_MAX + 1, 0), "bytes announced"),
+        (hello(IDS[5]) + struct.pack("<II", frames.FRAME_MAX + 1, 0), "bytes announced"),
         (hello(IDS[5]) + FORGED, "sent a message from 3"),
         (hello(IDS[5]) + ASTRAY, "to 2"),
         (hello(IDS[5], "client") + struct.pack("<II", cw.CONTROL_MAX + 1, 0), "the limit is"),
         (
             hello(IDS[5], "client")
-            + wire.frame(b"attach")
+            + frames.frame(b"attach")
             + struct.pack("<II", cw.REQUEST_MAX + 1, 0),
             "the limit is",
         ),
@@ -339,8 +344,8 @@ def test_who_speaks_no_common_version_is_told_ours() -> None:
         one = Peer(1)
         await one.listen()
         answer = await closes(one.address, hello(IDS[2], oldest=99, newest=100))
-        ours = wire.decode_hello(answer[wire.PREFIX_SIZE :])
-        assert (ours.oldest, ours.newest) == (wire.OLDEST, wire.NEWEST)
+        ours = frames.decode_hello(answer[frames.PREFIX_SIZE :])
+        assert (ours.oldest, ours.newest) == (frames.OLDEST, frames.NEWEST)
         await one.transport.close()
 
     run(main())
@@ -368,7 +373,7 @@ def test_of_too_many_strangers_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) 
             first, *_, last = many
             assert await first[0].read() == b""
             assert len(one.transport.strangers.unidentified) == 4
-            last[1].write(hello(ReplicaId(0, 0), "client") + wire.frame(b"echo"))
+            last[1].write(hello(ReplicaId(0, 0), "client") + frames.frame(b"echo"))
             await read_frame(last[0])
             assert await read_frame(last[0]) == b"echo"
             await still_works(two, one)
@@ -400,7 +405,7 @@ class Caller:
         return caller
 
     async def echo(self, body: bytes) -> bytes:
-        self.writer.write(wire.frame(body))
+        self.writer.write(frames.frame(body))
         return await read_frame(self.reader)
 
     async def ended(self) -> None:
@@ -585,7 +590,7 @@ def test_a_client_that_does_not_read_its_answers_is_disconnected(
         with socket.socket() as client:
             client.setblocking(False)
             await loop.sock_connect(client, one.address)
-            requests = wire.frame(bytes(100_000)) * 1000
+            requests = frames.frame(bytes(100_000)) * 1000
             with pytest.raises(ConnectionError):
                 await loop.sock_sendall(client, hello(ReplicaId(0, 0), "client") + requests)
         await eventually(lambda: not one.transport._clients)

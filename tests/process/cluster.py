@@ -12,8 +12,8 @@ from pathlib import Path
 from types import TracebackType
 
 from antiphon.errors import JMSError
-from antiphon.formats import client_wire as cw
 from antiphon.formats import pack
+from antiphon.formats import protocol as cw
 from antiphon.io.client import LogClient, first_body
 from antiphon.io.cluster import ClusterStatus, look
 from antiphon.io.local import LocalCluster

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.chaos.links import Link
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from antiphon.io.client import LogClient
 from antiphon.io.cluster import _ask
 from antiphon.io.transport import format_address

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.formats import wire
+from antiphon.formats import frames
 from antiphon.formats.entry import ReplicaId
 from antiphon.io.client import LogClient
 from antiphon.io.local import LocalCluster, LocalServer
@@ -24,8 +24,8 @@ A_LITTLE_S = 1.0
 
 
 def hello(role: str, node: int = 0) -> bytes:
-    who = wire.Hello(wire.MAGIC, wire.OLDEST, wire.NEWEST, role, ReplicaId(node, node))  # type: ignore[arg-type]
-    return wire.frame(wire.encode_hello(who))
+    who = frames.Hello(frames.MAGIC, frames.OLDEST, frames.NEWEST, role, ReplicaId(node, node))  # type: ignore[arg-type]
+    return frames.frame(frames.encode_hello(who))
 
 
 @contextmanager

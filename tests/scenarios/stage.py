@@ -31,14 +31,14 @@ from antiphon.core.effects import (
 from antiphon.core.replica import Role
 from antiphon.core.settings import Settings
 from antiphon.errors import DiskFullError
-from antiphon.formats import pack, wire
+from antiphon.formats import frames, pack
 from antiphon.formats.entry import (
     Entry,
     Member,
     ReplicaId,
     SnapshotMeta,
 )
-from antiphon.formats.messages import Envelope, RequestVote, Vote
+from antiphon.formats.server_messages import Envelope, RequestVote, Vote
 from antiphon.sim.machine import ALARM
 from tests.scenarios.server import Draws, Server, address_of
 from tests.scenarios.tell import (
@@ -524,8 +524,8 @@ class Stage:
 
     def _send(self, server: Server, effect: Send) -> None:
         sent = Envelope(server.node.replica.id, effect.to, effect.message)
-        arriving = wire.decode_envelope(wire.encode_envelope(sent, self._wire))
-        if not wire.is_known(effect.message, self._wire):
+        arriving = frames.decode_envelope(frames.encode_envelope(sent, self._wire))
+        if not frames.is_known(effect.message, self._wire):
             return
         if (server.number, effect.to.node) in self._cut:
             self._detail(self._on_link(arriving).replace("->", "-x", 1))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from antiphon.formats import messages as m
-from antiphon.formats import pack, wire
+from antiphon.formats import frames, pack
+from antiphon.formats import server_messages as m
 from antiphon.formats.entry import ANY, Entry, Kind, Membership, ReplicaId, decode_membership
 from antiphon.formats.journal import Promise
 
@@ -122,6 +122,6 @@ def _content(message: m.Message) -> str:
         case m.Hears(views):
             return "; ".join(map(_view, views))
         case m.Via(source, to, _, inner):
-            told = tell_message(wire.decode_message(inner))
+            told = tell_message(frames.decode_message(inner))
             return f"from {tell_id(source)} to {tell_id(to)}: {told}"
     raise AssertionError(message)

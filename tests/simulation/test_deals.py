@@ -5,7 +5,7 @@ import pytest
 
 from antiphon.broker import events as ev
 from antiphon.errors import ConnectionLostError, TransactionRolledBackError
-from antiphon.formats.client_wire import Result
+from antiphon.formats.protocol import Result
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.deals import Deal, Deals, Input
 

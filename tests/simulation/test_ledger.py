@@ -6,8 +6,8 @@ import pytest
 from antiphon.broker import events as ev
 from antiphon.core.effects import Accepted
 from antiphon.formats import columns, pack
-from antiphon.formats.client_wire import AckRow, NotPublished
 from antiphon.formats.columns import Extra, Outgoing, encode_extra
+from antiphon.formats.protocol import AckRow, NotPublished
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.ledger import Ledger, Reading, Window
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.ledger import Ledger
 from antiphon.sim.needs import GivenUp, is_needed

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from antiphon.formats.wire import NEWEST
+from antiphon.formats.frames import NEWEST
 from antiphon.sim.plan import draw_plan
 from antiphon.sim.run import make_world, run_plan
 from antiphon.sim.topology import SHAPES, are_connected, draw_cuts, is_connected

@@ -21,7 +21,7 @@ from antiphon.spark.archive import archive, write_all
 from antiphon.spark.archive_log import ArchiveLog, Joined
 from antiphon.spark.journal_files import JournalFiles, Segment
 from antiphon.spark.journal_log import JournalLog
-from tests.formats.values import with_flipped_bit
+from tests.formats.support.values import with_flipped_bit
 from tests.spark import journal_program
 from tests.spark.journals import NOW, Book, everything, told
 

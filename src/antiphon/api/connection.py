@@ -45,8 +45,8 @@ from antiphon.api.conversation_state import StateEvent
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.tracing import Trace
 from antiphon.errors import JMSError
-from antiphon.formats.client_wire import GroupEvent
-from antiphon.formats.wire import Body
+from antiphon.formats.frames import Body
+from antiphon.formats.protocol import GroupEvent
 from antiphon.io.dialing import ClientLink
 from antiphon.model.conflicts import ConflictRelation
 

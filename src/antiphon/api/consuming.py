@@ -27,8 +27,8 @@ from antiphon.api.modes import SessionMode
 from antiphon.api.standing import Standing
 from antiphon.api.waiting import Deadline, Pause, Script, ring
 from antiphon.errors import IllegalStateError, JMSError
-from antiphon.formats.client_wire import RELATION, AckRow, GroupEvent, Kept, Widen
 from antiphon.formats.columns import Columns
+from antiphon.formats.protocol import RELATION, AckRow, GroupEvent, Kept, Widen
 from antiphon.model.conflicts import ConflictRelation
 from antiphon.model.destinations import DEAD_LETTERS
 

@@ -56,7 +56,7 @@ from antiphon.errors import (
     OutcomeUnknownError,
     ResourceAllocationError,
 )
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from antiphon.model.conflicts import ConflictRelation
 from antiphon.model.destinations import DEAD_LETTERS
 from antiphon.model.redelivery import Redelivery

@@ -1,4 +1,4 @@
-"""A client's side of the protocol (`formats/client_wire.py`), without sockets, clocks or threads.
+"""A client's side of the protocol (`formats/protocol`), without sockets, clocks or threads.
 
 The application says what it wants (`send`, `request`, `acknowledge`...) and gets tickets; the
 driver says what happened (`connected`, `received`, `lost`, `tick`), sends what `flush` gives it and
@@ -50,10 +50,10 @@ from antiphon.api.conversation_state import Handout, States
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.conversation_transaction import Transaction
 from antiphon.errors import ConnectionLostError, FormatError, Happened, IllegalStateError, JMSError
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns, Outgoing
+from antiphon.formats.frames import Body
 from antiphon.formats.pack import SPECIAL
-from antiphon.formats.wire import Body
 from antiphon.model.destinations import is_queue
 from antiphon.model.redelivery import DEFAULT, Redelivery
 

@@ -8,7 +8,7 @@ from antiphon.api.conversation_inbox import Slice
 from antiphon.api.conversation_state import StateEvent
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.errors import JMSError
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 
 
 class Dial(msgspec.Struct, frozen=True):

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from antiphon.errors import FormatError
-from antiphon.formats.client_wire import RELATION, STATE, GroupEvent
 from antiphon.formats.columns import Columns, decode_extra, expires
+from antiphon.formats.protocol import RELATION, STATE, GroupEvent
 from antiphon.model.conflicts import ConflictRelation
 
 

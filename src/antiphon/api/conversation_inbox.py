@@ -36,9 +36,9 @@ import msgspec
 
 from antiphon.api.conversation_events import Notice, PerishableColumns, key
 from antiphon.errors import FormatError
-from antiphon.formats.client_wire import DEAD, FAILED, STATE, AckRow, GroupEvent, Kept
 from antiphon.formats.columns import PRIORITY, Columns, decode_extra
 from antiphon.formats.pack import SPECIAL
+from antiphon.formats.protocol import DEAD, FAILED, STATE, AckRow, GroupEvent, Kept
 
 AGAIN = 10
 """Instead of a priority: what comes again comes first."""

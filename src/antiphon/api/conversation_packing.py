@@ -24,9 +24,9 @@ from antiphon.api.conversation_policies import Packing
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.errors import FormatError, JMSError, ResourceAllocationError
 from antiphon.formats import columns, pack
-from antiphon.formats.client_wire import PACK_MAX
 from antiphon.formats.columns import Outgoing, Run
 from antiphon.formats.pack import SPECIAL
+from antiphon.formats.protocol import PACK_MAX
 
 MESSAGE_BYTES = 64
 """What a message costs here besides its content: counted, so that many empty ones are bounded."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 
-from antiphon.formats.client_wire import FAILED, AckRow, Seen
+from antiphon.formats.protocol import FAILED, AckRow, Seen
 
 Range = tuple[int, int]
 

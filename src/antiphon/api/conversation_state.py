@@ -20,7 +20,7 @@ import msgspec
 
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.errors import FormatError
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 
 if TYPE_CHECKING:
     from antiphon.api.conversation import Request

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from antiphon.api.conversation_packing import Batch
 from antiphon.api.conversation_ticket import Ticket
-from antiphon.formats.client_wire import Sent
+from antiphon.formats.protocol import Sent
 
 
 class Transaction:

@@ -25,8 +25,8 @@ from antiphon.api.message import (
 from antiphon.api.modes import DeliveryMode
 from antiphon.api.properties import Properties, Value
 from antiphon.errors import MessageNotWriteableError
-from antiphon.formats.client_wire import VIEW, GroupEvent
 from antiphon.formats.columns import Extra
+from antiphon.formats.protocol import VIEW, GroupEvent
 
 
 class _GroupMessage(Message):

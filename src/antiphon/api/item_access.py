@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from antiphon.api.bodies import check_map_name
 from antiphon.errors import MessageEOFError
+from antiphon.formats.bodies import check_map_name
 from antiphon.model.jms_types import Kind, convert, state
 
 

@@ -31,10 +31,10 @@ from antiphon.errors import (
     MessagesGoneError,
     OutcomeUnknownError,
 )
-from antiphon.formats import client_wire as cw
 from antiphon.formats import pack as packs
+from antiphon.formats import protocol as cw
+from antiphon.formats.frames import Body
 from antiphon.formats.pack import LogPack as LogPack
-from antiphon.formats.wire import Body
 from antiphon.io.dialing import ClientLink
 from antiphon.io.loop import background_loop
 

@@ -30,8 +30,8 @@ from antiphon.api.state import InitialState, StateProvider, handing_out
 from antiphon.api.waiting import Pause, Script
 from antiphon.api.workers import Item, Scheduler
 from antiphon.errors import IllegalStateError, InvalidDestinationError
-from antiphon.formats.client_wire import Join, Kept
 from antiphon.formats.columns import decode_extra
+from antiphon.formats.protocol import Join, Kept
 from antiphon.model.conflicts import ConflictRelation as ConflictRelation
 from antiphon.model.destinations import is_pattern
 

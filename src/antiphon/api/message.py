@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, Unpack, overload
 
 from msgspec.structs import replace
 
-from antiphon.api import bodies, headers
+from antiphon.api import headers
 from antiphon.api import properties as props
 from antiphon.api.bytes_access import BytesAccess
 from antiphon.api.conversation_events import GroupColumns
@@ -32,6 +32,7 @@ from antiphon.errors import (
     MessageNotWriteableError,
     ResourceAllocationError,
 )
+from antiphon.formats import bodies
 from antiphon.formats import columns as formats
 from antiphon.formats.columns import BYTES, MESSAGE, PICKLE, PLAIN, Columns, Extra, Outgoing
 from antiphon.formats.pack import NON_PERSISTENT

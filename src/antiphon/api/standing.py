@@ -5,7 +5,7 @@ from __future__ import annotations
 from antiphon.api.conversation_events import Admission
 from antiphon.api.message import View
 from antiphon.errors import IllegalStateError
-from antiphon.formats.client_wire import VIEW, GroupEvent
+from antiphon.formats.protocol import VIEW, GroupEvent
 from antiphon.model.conflicts import ConflictRelation
 
 

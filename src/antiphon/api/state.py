@@ -16,7 +16,7 @@ from antiphon.api.conversation_state import Began, Missing, Piece, Ready, StateE
 from antiphon.api.conversation_ticket import Ticket
 from antiphon.api.waiting import Pause, Script
 from antiphon.errors import ConnectionLostError
-from antiphon.formats.client_wire import STATE_CHUNK_MAX, GroupEvent
+from antiphon.formats.protocol import STATE_CHUNK_MAX, GroupEvent
 
 IN_MEMORY_BYTES = 1 << 20
 """A state that is not larger needs no file."""

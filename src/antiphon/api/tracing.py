@@ -21,7 +21,7 @@ from antiphon.api.message import Message, View
 from antiphon.api.modes import DeliveryMode
 from antiphon.api.standing import Standing
 from antiphon.errors import ConfigurationError
-from antiphon.formats.client_wire import AckRow
+from antiphon.formats.protocol import AckRow
 from antiphon.formats.trace import Kind, TraceEvent, encode_event
 from antiphon.io.trace_file import TraceFile, run_of
 

@@ -15,8 +15,8 @@ import sys
 from collections.abc import Callable
 
 from antiphon.errors import FormatError
-from antiphon.formats import client_wire as cw
-from antiphon.formats import wire
+from antiphon.formats import frames
+from antiphon.formats import protocol as cw
 from antiphon.formats.entry import ReplicaId
 from antiphon.io.frames import FrameReader
 from antiphon.io.transport import Address, parse_address
@@ -31,7 +31,7 @@ BEATS = 50
 
 class IdleClient(asyncio.BufferedProtocol):
     def __init__(self, lost: Callable[[str], None]) -> None:
-        self._reader = FrameReader(wire.FRAME_MAX)
+        self._reader = FrameReader(frames.FRAME_MAX)
         self._told_lost = lost
         self._shaken = False
         self.attached: asyncio.Future[cw.Attached] = asyncio.get_running_loop().create_future()
@@ -39,8 +39,8 @@ class IdleClient(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        hello = wire.Hello(wire.MAGIC, wire.OLDEST, wire.NEWEST, "client", ReplicaId(0, 0))
-        transport.write(wire.frame(wire.encode_hello(hello)))
+        hello = frames.Hello(frames.MAGIC, frames.OLDEST, frames.NEWEST, "client", ReplicaId(0, 0))
+        transport.write(frames.frame(frames.encode_hello(hello)))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.room()
@@ -53,9 +53,9 @@ class IdleClient(asyncio.BufferedProtocol):
             self._lost(str(error))
             self._transport.abort()
 
-    def _take(self, body: wire.Body) -> None:
+    def _take(self, body: frames.Body) -> None:
         if not self._shaken:
-            wire.decode_hello(body)
+            frames.decode_hello(body)
             self._shaken = True
             session, token = secrets.randbits(62) + 1, secrets.token_bytes(16)
             self._say(cw.Attach(session, token, False, 1, "", LEASE_MS, ((0, 1),), ()))
@@ -70,7 +70,7 @@ class IdleClient(asyncio.BufferedProtocol):
         self._say(cw.Ping())
 
     def _say(self, request: cw.Request) -> None:
-        self._transport.write(wire.frame(cw.encode(request)))
+        self._transport.write(frames.frame(cw.encode(request)))
 
     def connection_lost(self, error: Exception | None) -> None:
         self._lost(f"the connection ended: {error}")

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Generic, TypeVar
 
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 
 ROWS_MAX = 20_000
 """Rows in one batch, which is one entry of the log."""

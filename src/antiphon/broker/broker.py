@@ -24,8 +24,9 @@ from antiphon.broker.sessions import Session
 from antiphon.broker.state import State, encoder
 from antiphon.core.effects import Accepted
 from antiphon.errors import FormatError, IllegalStateError, InvalidDestinationError, JMSError
-from antiphon.formats import client_wire as cw
-from antiphon.formats import command, pack
+from antiphon.formats import commands as command
+from antiphon.formats import pack
+from antiphon.formats import protocol as cw
 from antiphon.formats.entry import Entry, Kind, decode_membership
 
 

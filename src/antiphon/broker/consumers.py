@@ -19,7 +19,7 @@ from antiphon.errors import (
     InvalidDestinationError,
     ResourceAllocationError,
 )
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from antiphon.model import destinations as names
 from antiphon.model.redelivery import DELIVERIES_MAX
 from antiphon.model.selectors import evaluate

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from antiphon.formats.client_wire import NotPublished, Result
+from antiphon.formats.protocol import NotPublished, Result
 
 
 class Attached(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):

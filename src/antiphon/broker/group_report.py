@@ -6,7 +6,7 @@ from itertools import islice
 
 from antiphon.broker.group_state import Group, Member, key_of
 from antiphon.broker.state import State
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from antiphon.model import destinations as names
 
 GROUPS_MAX = 1000

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from antiphon.broker.topics import Key
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from antiphon.model.conflicts import ConflictRelation
 
 REMOVE_AFTER_MS = 60_000

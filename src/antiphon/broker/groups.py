@@ -35,7 +35,7 @@ from antiphon.errors import (
     InvalidDestinationError,
     ResourceAllocationError,
 )
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns, decode_extra
 from antiphon.model import destinations as names
 from antiphon.model.conflicts import ConflictRelation

@@ -52,8 +52,8 @@ from antiphon.broker.state import GRACE_MS
 from antiphon.core.effects import Accepted
 from antiphon.core.stamps import SLEW
 from antiphon.errors import FormatError
-from antiphon.formats import client_wire as cw
-from antiphon.formats import columns, command, pack
+from antiphon.formats import columns, commands, pack
+from antiphon.formats import protocol as cw
 from antiphon.formats.journal import Local
 
 PROPOSAL_BYTES = 1 << 20
@@ -144,7 +144,7 @@ class Home:
         self._published = 0  # packs
         self._refused = 0
         if own is not None:
-            begin = command.Begin(node, own.incarnation, own.opening, life)
+            begin = commands.Begin(node, own.incarnation, own.opening, life)
             self._proposals.want("begin", begin, after=self._log_now())
 
     def take(self) -> list[Effect]:
@@ -248,7 +248,7 @@ class Home:
 
     def _want_detached(self, session: int, attachment: int) -> None:
         self._detaching[session] = attachment
-        detach = command.Detach(session, attachment)
+        detach = commands.Detach(session, attachment)
         self._proposals.want(("detach", session), detach, after=self._log_now(session))
 
     def _detached(self, session: int) -> None:
@@ -284,7 +284,7 @@ class Home:
         link.session, link.seen = m.session, m.seen
         self._proposals.want(
             ("attach", link.number),
-            command.Attach(
+            commands.Attach(
                 m.session,
                 blake2b(m.token, digest_size=TOKEN_BYTES).digest(),
                 m.resume,
@@ -447,7 +447,7 @@ class Home:
             served.early = False
             self._proposals.want(
                 ("request", served.session),
-                command.Request(served.session, m.number, m.body),
+                commands.Request(served.session, m.number, m.body),
                 after=self._log_now(served.session),
             )
 
@@ -531,7 +531,7 @@ class Home:
     def _send_acks(self, now_ms: int) -> None:
         if (batch := self._acking.due(now_ms)) is not None:
             rows = tuple(batch.rows)
-            self._proposals.want("acks", command.Acks(self._node, self._life, batch.number, rows))
+            self._proposals.want("acks", commands.Acks(self._node, self._life, batch.number, rows))
 
     def _on_acks_done(self, e: ev.AcksDone) -> None:
         mine = (e.node, e.life) == (self._node, self._life)
@@ -695,7 +695,7 @@ class Home:
         """The leader did not take these."""
         self._proposals.refused(now_ms)
         for payload in payloads:
-            if not command.is_command(payload):
+            if not commands.is_command(payload):
                 served = self._sessions.get(pack.read_header(payload).session)
                 if served is not None:
                     served.publisher.refused(now_ms)
@@ -799,7 +799,7 @@ class Home:
 
     def _renew(self) -> None:
         if self._sessions:
-            self._proposals.want("renew", command.Renew(self._node, self._life))
+            self._proposals.want("renew", commands.Renew(self._node, self._life))
         else:
             self._proposals.done("renew")
 

@@ -15,8 +15,8 @@ from antiphon.broker import local_contexts
 from antiphon.broker.acking import Acking
 from antiphon.broker.broker import Broker
 from antiphon.broker.unlogged import Unlogged
-from antiphon.formats import client_wire as cw
-from antiphon.formats import command
+from antiphon.formats import commands
+from antiphon.formats import protocol as cw
 from antiphon.formats.journal import Local
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Keeping:
         self._broker = broker
         self._own = own
         self.acking: Acking[Served | None] = Acking()
-        self.unlogged = Unlogged(map(command.decode_rows, own.records if own is not None else ()))
+        self.unlogged = Unlogged(map(commands.decode_rows, own.records if own is not None else ()))
 
     def takes(self, number: int, rows: tuple[cw.AckRow, ...]) -> bool:
         """Whether it is enough that this server's journal has these."""
@@ -58,11 +58,11 @@ class Keeping:
             return None
         rows = tuple(batch.rows)
         self.unlogged.add(rows)
-        return Local(whole=False, data=command.encode_rows(rows)), batch.number
+        return Local(whole=False, data=commands.encode_rows(rows)), batch.number
 
     def all(self) -> tuple[Local, ...]:
         """What the log may lack, in records that take the place of all before them."""
         if self._own is None:
             return ()
         pieces = enumerate(self.unlogged.pieces())
-        return tuple(Local(whole=n == 0, data=command.encode_rows(rows)) for n, rows in pieces)
+        return tuple(Local(whole=n == 0, data=commands.encode_rows(rows)) for n, rows in pieces)

@@ -34,8 +34,8 @@ from antiphon.broker.state import (
     STAGED,
     State,
 )
-from antiphon.formats import client_wire as cw
-from antiphon.formats import command
+from antiphon.formats import commands
+from antiphon.formats import protocol as cw
 from antiphon.model.destinations import NAME_MAX
 
 PRODUCER_RETENTION_MS = 7 * 24 * 3600 * 1000
@@ -54,7 +54,7 @@ ENDED_MAX = 100_000
 HOME_IS_GONE = "its server was removed from the cluster, or has lost its disk"
 
 
-def attach(b: State, m: command.Attach) -> None:
+def attach(b: State, m: commands.Attach) -> None:
     if not local_contexts.serves(b, m):
         return
     session = b.sessions.get(m.session)
@@ -97,7 +97,7 @@ def _tell_attached(b: State, s: Session) -> None:
     b.events.append(ev.Attached(s.number, s.attachment, s.node, s.life, s.link))
 
 
-def _why_not_open(b: State, m: command.Attach) -> tuple[str, str]:
+def _why_not_open(b: State, m: commands.Attach) -> tuple[str, str]:
     if m.resume:
         return "ConnectionLostError", (
             "the session has ended: its lease ran out before the client came back, or another "
@@ -117,7 +117,7 @@ def _why_not_open(b: State, m: command.Attach) -> tuple[str, str]:
     return "", ""
 
 
-def _open(b: State, m: command.Attach) -> Session:
+def _open(b: State, m: commands.Attach) -> Session:
     owner = b.sessions.get(b.client_ids.get(m.client_id, 0))
     if owner is not None:
         lose(b, owner, f"another connection has taken its client id {m.client_id!r}")
@@ -127,7 +127,7 @@ def _open(b: State, m: command.Attach) -> Session:
     return session
 
 
-def detach(b: State, m: command.Detach) -> None:
+def detach(b: State, m: commands.Detach) -> None:
     session = b.sessions.get(m.session)
     if session is not None and session.attachment == m.attachment and not session.leased:
         _begin_lease(b, session)
@@ -147,12 +147,12 @@ def _hold(b: State, session: Session) -> None:
     shared_members.review_all(b, session)
 
 
-def renew(b: State, m: command.Renew) -> None:
+def renew(b: State, m: commands.Renew) -> None:
     if local_contexts.lives(b, m.node, m.life):
         _heard(b, m.node, m.life)
 
 
-def begin(b: State, m: command.Begin) -> None:
+def begin(b: State, m: commands.Begin) -> None:
     """A server with local contexts is back, or new. What its former lives knew is in the log."""
     known = b.lives.get(m.node)
     is_member = not b.incarnations or b.incarnations.get(m.node) == m.incarnation

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 from antiphon.broker.acking import Answers
 from antiphon.broker.publishing import Publisher
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 
 TURNS = 4
 """Large packs, at once, that are arriving or not settled yet: more would only wait in memory."""

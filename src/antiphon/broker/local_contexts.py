@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from antiphon.broker.sessions import Session
 from antiphon.broker.state import LOCAL, REPLICATED, State
-from antiphon.formats import command
+from antiphon.formats import commands
 
 
 def decide(b: State, contexts: str) -> bool:
@@ -27,7 +27,7 @@ def decide(b: State, contexts: str) -> bool:
     return b.contexts == contexts
 
 
-def serves(b: State, m: command.Attach) -> bool:
+def serves(b: State, m: commands.Attach) -> bool:
     """Whether that server does as the others do, and has begun the life that this comes from."""
     if not m.local:
         return decide(b, REPLICATED)
@@ -49,7 +49,7 @@ def is_bound(b: State, session: Session) -> bool:
     )
 
 
-def home_of(b: State, session: Session | None, m: command.Attach) -> int:
+def home_of(b: State, session: Session | None, m: commands.Attach) -> int:
     """The server that has to let go before this client can be attached; 0: none."""
     if session is not None:
         return session.node if session.node != m.node and is_bound(b, session) else 0

@@ -11,7 +11,7 @@ state of others nothing is said: only the member itself can say that it has the 
 from __future__ import annotations
 
 from antiphon.broker.readers import TopicReader
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 
 PASS_POSITIONS, PASS_MS = 10_000, 10_000
 """A floor is moved after so many positions, or after so long. Each time costs a row in an entry of

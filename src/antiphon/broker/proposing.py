@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 
-from antiphon.formats import command
+from antiphon.formats import commands
 
 AGAIN_MS, AGAIN_MAX_MS = 1000, 8000
 RETRY_MS = 250
@@ -20,7 +20,7 @@ COMMANDS_MAX = 64
 
 
 class _Wanted:
-    def __init__(self, what: command.Command, after: int) -> None:
+    def __init__(self, what: commands.Command, after: int) -> None:
         self.what = what
         self.after = after  # this number must be reached first
         self.due_ms = 0  # when to propose it again
@@ -44,7 +44,7 @@ class Proposals:
     def due(self) -> bool:
         return bool(self._due)
 
-    def want(self, key: Hashable, what: command.Command, after: int = 0) -> None:
+    def want(self, key: Hashable, what: commands.Command, after: int = 0) -> None:
         """Propose this until `done`, but not before this number is `reached`; it takes the place of
         what had that key."""
         self._wanted[key] = _Wanted(what, after)
@@ -78,7 +78,7 @@ class Proposals:
 
     def take(self, now_ms: int) -> Iterator[bytes]:
         """What is to be proposed now, as payloads of entries."""
-        some: list[command.Command] = []
+        some: list[commands.Command] = []
         due, self._due = self._due, {}
         for key in due:
             wanted = self._wanted[key]
@@ -88,7 +88,7 @@ class Proposals:
             wanted.due_ms = now_ms + wanted.pause_ms
             some.append(wanted.what)
             if len(some) == COMMANDS_MAX:
-                yield command.encode(some)
+                yield commands.encode(some)
                 some = []
         if some:
-            yield command.encode(some)
+            yield commands.encode(some)

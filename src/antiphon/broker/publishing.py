@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from antiphon.broker.proposing import AGAIN_MAX_MS, AGAIN_MS, RETRY_MS
 from antiphon.errors import FormatError
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
+from antiphon.formats.frames import LARGE_FRAME
 from antiphon.formats.pack import NON_PERSISTENT, STAGED, PackHeader
-from antiphon.formats.wire import LARGE_FRAME
 
 LARGE_BYTES = LARGE_FRAME
 """A pack above that is large: it is ordered when no other large one is on its way, and in the log

@@ -21,7 +21,7 @@ from antiphon.broker.queues import PLAIN, Queue
 from antiphon.broker.readers import Outlet
 from antiphon.broker.sessions import Consumer
 from antiphon.broker.spans import Range, Span, Spans
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from antiphon.formats.journal import Row
 from antiphon.model.selectors.evaluate import Selector, parse
 

@@ -8,7 +8,7 @@ from antiphon.broker.audience import Audience
 from antiphon.broker.sessions import Consumer
 from antiphon.broker.spans import Range, Spans
 from antiphon.broker.topics import RESERVE, Subscription
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from antiphon.model.selectors.evaluate import Selector, parse
 
 WINDOW_BYTES = 16 << 20

@@ -21,7 +21,7 @@ from antiphon.broker.spans import Span
 from antiphon.broker.state import HELD, State
 from antiphon.broker.topics import Subscription
 from antiphon.errors import IllegalStateError, InvalidDestinationError, ResourceAllocationError
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from antiphon.model import destinations as names
 from antiphon.model.redelivery import DELIVERIES_MAX, FACTOR_MAX, WAIT_MAX_MS, Redelivery
 

@@ -21,7 +21,7 @@ from antiphon.broker.broker import Broker
 from antiphon.broker.group_state import Group, Member
 from antiphon.broker.sessions import Session
 from antiphon.errors import FormatError
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 
 REASON_MAX = 1000
 Tell = Callable[[int, cw.Answer], None]  # a session that is attached here

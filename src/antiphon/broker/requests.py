@@ -17,8 +17,8 @@ from antiphon.errors import (
     JMSError,
     ResourceAllocationError,
 )
-from antiphon.formats import client_wire as cw
-from antiphon.formats import command
+from antiphon.formats import commands
+from antiphon.formats import protocol as cw
 from antiphon.model import destinations as names
 
 TEMPORARIES_MAX = 10_000
@@ -27,7 +27,7 @@ PRODUCERS_MAX = 1_000
 Granted = tuple[int, bytes]  # `value` and `data` of the answer
 
 
-def answer(b: State, session: Session, m: command.Request) -> cw.Result:
+def answer(b: State, session: Session, m: commands.Request) -> cw.Result:
     try:
         granted = _REQUESTS[type(m.body)](b, session, m.body)
     except JMSError as error:

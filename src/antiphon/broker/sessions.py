@@ -13,7 +13,7 @@ import msgspec
 from antiphon.broker.parked import Parked
 from antiphon.broker.spans import Spans
 from antiphon.broker.topics import Key
-from antiphon.formats.client_wire import NotPublished, Result
+from antiphon.formats.protocol import NotPublished, Result
 
 REFUSALS_MAX = 256
 """Refused packs that a session remembers, so that a client which asks again is told the same. More

@@ -25,8 +25,8 @@ from antiphon.errors import (
     ResourceAllocationError,
     TransactionRolledBackError,
 )
-from antiphon.formats import client_wire as cw
 from antiphon.formats import pack
+from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns, decode_extra
 from antiphon.formats.pack import PackHeader
 

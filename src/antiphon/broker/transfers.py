@@ -23,7 +23,7 @@ from antiphon.broker.group_state import Group, Member, key_of
 from antiphon.broker.sessions import Session
 from antiphon.broker.state import State
 from antiphon.errors import IllegalStateError
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 
 
 def comes(group: Group, member: Member, takes_state: bool) -> None:

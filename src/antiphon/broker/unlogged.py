@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from antiphon.broker.spans import Spans
-from antiphon.formats import client_wire as cw
-from antiphon.formats import command
+from antiphon.formats import commands
+from antiphon.formats import protocol as cw
 
 SESSIONS_A_PIECE = 4096
 
@@ -47,7 +47,7 @@ class _Progress:
 
 
 class Unlogged:
-    def __init__(self, rows: Iterable[command.Rows] = ()) -> None:
+    def __init__(self, rows: Iterable[commands.Rows] = ()) -> None:
         """`rows`: what the journal has from former lives."""
         self._gathering: dict[int, dict[int, _Progress]] = {}  # by session and consumer
         self._leaving: dict[int, tuple[int, tuple[cw.AckRow, ...]]] = {}  # by number: session, rows
@@ -64,7 +64,7 @@ class Unlogged:
         """Something is on its way into the log."""
         return bool(self._leaving)
 
-    def add(self, rows: command.Rows) -> None:
+    def add(self, rows: commands.Rows) -> None:
         for session, some in rows:
             consumers = self._gathering.setdefault(session, {})
             for row in some:
@@ -92,7 +92,7 @@ class Unlogged:
         for done in [n for n in self._leaving if n <= number]:
             del self._leaving[done]
 
-    def pieces(self) -> Iterator[command.Rows]:
+    def pieces(self) -> Iterator[commands.Rows]:
         """All that the log may lack, in bounded pieces; at least one."""
         rest = self._all()
         yield tuple(islice(rest, SESSIONS_A_PIECE))

@@ -20,7 +20,7 @@ from antiphon.chaos.program import Spec
 from antiphon.chaos.recorder import read_traces
 from antiphon.core.quorum import majority
 from antiphon.errors import JMSError
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from antiphon.formats.trace import TraceEvent
 from antiphon.io.client import LogClient
 from antiphon.io.local import LocalCluster, LocalServer, undisturbed

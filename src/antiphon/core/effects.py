@@ -14,7 +14,7 @@ import msgspec
 
 from antiphon.formats.entry import Entry, ReplicaId, SnapshotMeta
 from antiphon.formats.journal import Promise
-from antiphon.formats.messages import Message, Relay
+from antiphon.formats.server_messages import Message, Relay
 
 
 class Send(msgspec.Struct, frozen=True):

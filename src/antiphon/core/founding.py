@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from antiphon.core.effects import Send
 from antiphon.formats.entry import ANY, Member, Membership, ReplicaId
-from antiphon.formats.messages import Ask, Found, Knock, Message, Promise, Welcome
+from antiphon.formats.server_messages import Ask, Found, Knock, Message, Promise, Welcome
 
 if TYPE_CHECKING:
     from antiphon.core.replica import Replica

@@ -25,7 +25,7 @@ from antiphon.formats.entry import (
     SnapshotMeta,
     encode_membership,
 )
-from antiphon.formats.messages import (
+from antiphon.formats.server_messages import (
     Append,
     Appended,
     PartTaken,

@@ -25,7 +25,7 @@ from antiphon.core.replica import Replica
 from antiphon.core.routes import Routes
 from antiphon.core.settings import Settings
 from antiphon.formats.entry import ANY, Entry, Member, ReplicaId, SnapshotMeta
-from antiphon.formats.messages import Envelope, Hears, Relay, Via
+from antiphon.formats.server_messages import Envelope, Hears, Relay, Via
 
 
 class Node:

@@ -60,7 +60,7 @@ from antiphon.formats.entry import (
     encode_membership,
 )
 from antiphon.formats.journal import Promise
-from antiphon.formats.messages import (
+from antiphon.formats.server_messages import (
     Append,
     Appended,
     Ask,
@@ -80,7 +80,7 @@ from antiphon.formats.messages import (
     Vote,
     Welcome,
 )
-from antiphon.formats.messages import Promise as FoundingPromise
+from antiphon.formats.server_messages import Promise as FoundingPromise
 
 logger = logging.getLogger("antiphon.core.replica")
 

@@ -26,9 +26,9 @@ from typing import NamedTuple
 from antiphon.core.effects import Effect, Persist, Relayed, Send, StorePart, Tail
 from antiphon.core.replica import Replica
 from antiphon.errors import FormatError
-from antiphon.formats import wire
+from antiphon.formats import frames
 from antiphon.formats.entry import ANY, ReplicaId
-from antiphon.formats.messages import Envelope, Hears, Relay, Via, View
+from antiphon.formats.server_messages import Envelope, Hears, Relay, Via, View
 
 logger = logging.getLogger("antiphon.core.routes")
 
@@ -186,14 +186,14 @@ class Routes:
         step = self.detours.get(send.to.node)
         if step is None or isinstance(send.message, Hears):
             return send
-        body = wire.encode_message(send.message, wire.NEWEST)
+        body = frames.encode_message(send.message, frames.NEWEST)
         return Send(ReplicaId(step, ANY), Via(self._r.id, send.to, 1, body))
 
     def passed_on(self, via: Via) -> tuple[Envelope | None, list[Effect]]:
         """What is in it, if it is for this server; otherwise what is to be done with it."""
         if via.to.node == self._r.id.node:
             try:
-                message = wire.decode_message(via.body)
+                message = frames.decode_message(via.body)
             except FormatError as error:
                 # Not the fault of who passed it on: that connection need not end.
                 logger.warning("from %s, through others: %s", via.source, error)

@@ -9,7 +9,7 @@ A *segment* (`seg-00000001.log`) is a header and then batches; one batch is one 
     ENTRY     | index u64 | epoch u64 | stamp u64 | kind u8 | bytes |    an entry of the log
     PROMISE   | epoch u64 | node u64 | incarnation u64 |                 epoch and vote
     LIVE      as ENTRY: a pack below the log's base, kept for readers
-    LOCAL     | whole u8 | bytes |                       what this server alone knows (`command.py`)
+    LOCAL     | whole u8 | bytes |                    what this server alone knows (`commands.py`)
 
 *Offsets* count bytes over all segments: a segment starts at `base`, and ends where the next one's
 base says. A batch names its own `offset`, so that one written to the wrong place is not believed,

@@ -27,8 +27,8 @@ from antiphon.errors import (
     JMSError,
     OutcomeUnknownError,
 )
-from antiphon.formats import client_wire as cw
-from antiphon.formats import columns, pack, wire
+from antiphon.formats import columns, frames, pack
+from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns, Outgoing
 from antiphon.formats.entry import ReplicaId
 from antiphon.io.frames import FrameReader
@@ -60,8 +60,8 @@ class Connection:
     def __init__(self, address: Address) -> None:
         """Raises `OSError` or `FormatError`."""
         self.address = address
-        self._reader = FrameReader(wire.FRAME_MAX)
-        self._arrived: deque[wire.Body] = deque()
+        self._reader = FrameReader(frames.FRAME_MAX)
+        self._arrived: deque[frames.Body] = deque()
         self._socket = socket.create_connection(address, CONNECT_S)
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -71,16 +71,16 @@ class Connection:
             raise
 
     def _shake_hands(self) -> None:
-        own = wire.Hello(wire.MAGIC, wire.OLDEST, wire.NEWEST, "client", ReplicaId(0, 0))
-        self._socket.sendall(wire.frame(wire.encode_hello(own)))
+        own = frames.Hello(frames.MAGIC, frames.OLDEST, frames.NEWEST, "client", ReplicaId(0, 0))
+        self._socket.sendall(frames.frame(frames.encode_hello(own)))
         body = self._next_body(time.monotonic() + CONNECT_S)
         if body is None:
             raise ConnectionError(f"{format_address(self.address)} does not shake hands")
-        wire.agree(own, wire.decode_hello(body))
+        frames.agree(own, frames.decode_hello(body))
 
     def send(self, *requests: cw.Request, timeout: float = PATIENCE_S) -> None:
         self._socket.settimeout(timeout)
-        self._socket.sendall(b"".join(wire.frame(cw.encode(request)) for request in requests))
+        self._socket.sendall(b"".join(frames.frame(cw.encode(request)) for request in requests))
 
     def receive(self, deadline: float) -> cw.Answer | None:
         """The next answer; None: none has come by the deadline. Raises `OSError` when the server
@@ -110,7 +110,7 @@ class Connection:
     def close(self) -> None:
         self._socket.close()
 
-    def _next_body(self, deadline: float) -> wire.Body | None:
+    def _next_body(self, deadline: float) -> frames.Body | None:
         while not self._arrived:
             self._socket.settimeout(max(0.0, deadline - time.monotonic()))
             try:

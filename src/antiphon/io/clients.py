@@ -1,4 +1,4 @@
-"""The clients of one server, over whatever carries their messages (`formats/client_wire.py`).
+"""The clients of one server, over whatever carries their messages (`formats/protocol`).
 
 What belongs to a session goes to the home (`broker/home.py`), and its effects are carried out here.
 What an operator asks (to read the whole log, the status, barriers, changes of the cluster) needs no
@@ -35,11 +35,11 @@ from antiphon.errors import (
     JMSError,
     MessagesGoneError,
 )
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from antiphon.formats.entry import ANY, Member
+from antiphon.formats.frames import Body
 from antiphon.formats.journal import Local, Row
-from antiphon.formats.messages import Relay
-from antiphon.formats.wire import Body
+from antiphon.formats.server_messages import Relay
 from antiphon.io.journal import Journal
 from antiphon.io.log_tasks import Progress, Task, task_for
 from antiphon.io.server_trace import ServerTrace

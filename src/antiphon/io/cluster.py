@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from antiphon.core.quorum import majority
 from antiphon.errors import ConnectionLostError, FormatError, IllegalStateError, JMSError
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from antiphon.formats.entry import ANY
 from antiphon.io.client import Connection, LogClient
 from antiphon.io.local import LocalCluster

@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from antiphon.errors import FormatError
-from antiphon.formats import client_wire as cw
-from antiphon.formats import wire
+from antiphon.formats import frames
+from antiphon.formats import protocol as cw
 from antiphon.formats.entry import ReplicaId
 from antiphon.io.frames import FrameReader
 from antiphon.io.memory import keep_freed_memory
 from antiphon.io.transport import Address, write_parts
 
-OnBodies = Callable[[Sequence[wire.Body]], None]
+OnBodies = Callable[[Sequence[frames.Body]], None]
 """With what is whole; with nothing, if that was a part of something large."""
 
 OnLost = Callable[[Exception | None], None]
@@ -56,8 +56,10 @@ class TcpLink(asyncio.BufferedProtocol):
     def __init__(self, on_bodies: OnBodies, on_lost: OnLost) -> None:
         self._on_bodies = on_bodies
         self._on_lost = on_lost
-        self._reader = FrameReader(wire.FRAME_MAX)
-        self._own = wire.Hello(wire.MAGIC, wire.OLDEST, wire.NEWEST, "client", ReplicaId(0, 0))
+        self._reader = FrameReader(frames.FRAME_MAX)
+        self._own = frames.Hello(
+            frames.MAGIC, frames.OLDEST, frames.NEWEST, "client", ReplicaId(0, 0)
+        )
         self._socket: asyncio.Transport | None = None
         self._closed = False
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -70,7 +72,7 @@ class TcpLink(asyncio.BufferedProtocol):
         self._socket = transport
         sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        transport.write(wire.frame(wire.encode_hello(self._own)))
+        transport.write(frames.frame(frames.encode_hello(self._own)))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.room()
@@ -79,7 +81,7 @@ class TcpLink(asyncio.BufferedProtocol):
         try:
             bodies = list(self._reader.arrived(nbytes))
             if bodies and not self.ready.done():
-                wire.agree(self._own, wire.decode_hello(bodies.pop(0)))
+                frames.agree(self._own, frames.decode_hello(bodies.pop(0)))
                 self.ready.set_result(None)
         except FormatError as error:
             self._end(error)
@@ -95,7 +97,7 @@ class TcpLink(asyncio.BufferedProtocol):
     def send(self, requests: list[cw.Request]) -> None:
         if self._socket is not None and not self._closed:
             bodies = map(cw.encode_parts, requests)
-            parts = [part for body in bodies for part in (wire.frame_head(*body), *body)]
+            parts = [part for body in bodies for part in (frames.frame_head(*body), *body)]
             write_parts(self._socket, parts, sum(map(len, parts)))
 
     def close(self) -> None:

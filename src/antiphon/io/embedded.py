@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from antiphon.core.settings import Settings
 from antiphon.errors import ConfigurationError, FormatError, IllegalStateError
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from antiphon.io.dialing import OnBodies, OnLost
 from antiphon.io.files import FileDisk
 from antiphon.io.journal_disk import RamDisk
@@ -68,8 +68,8 @@ class Embedded:
 
     async def connect(self, on_bodies: OnBodies, on_lost: OnLost) -> EmbeddedLink:
         """A connection, with both callbacks made on the caller's loop: `on_bodies` with answers of
-        the server (`client_wire.py`), `on_lost` once, when the server ends the connection. Raises
-        what a server raises that cannot start."""
+        the server (`formats/protocol/`), `on_lost` once, when the server ends the connection.
+        Raises what a server raises that cannot start."""
         link = EmbeddedLink(asyncio.get_running_loop(), self._server_loop, on_bodies, on_lost)
         await self._there(self._serve(link.far))
         return link

@@ -1,4 +1,4 @@
-"""Cuts a stream of bytes into frames (`formats/wire.py`), many from one read.
+"""Cuts a stream of bytes into frames (`formats/frames.py`), many from one read.
 
 Promise: however the bytes arrive, the same frames come out; a frame that announces more than the
 limit, or does not match its checksum, raises `FormatError` before anything is kept for it.
@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator
 
 from antiphon.errors import FormatError
-from antiphon.formats import wire
+from antiphon.formats import frames
 
 SHARED_BYTES = 64 << 10
 AHEAD = 32
@@ -57,9 +57,9 @@ class FrameReader:
     @property
     def room_kept(self) -> int:
         """For a frame that has not arrived whole."""
-        return len(self._body) if self._length <= wire.LARGE_FRAME else self._there
+        return len(self._body) if self._length <= frames.LARGE_FRAME else self._there
 
-    def arrived(self, count: int) -> Iterator[wire.Body]:
+    def arrived(self, count: int) -> Iterator[frames.Body]:
         """So many bytes are there: the bodies of the frames that are complete now. To be taken to
         the end, in the thread that read them and before it reads more."""
         if self._length:
@@ -67,14 +67,14 @@ class FrameReader:
             if self._there == self._length:
                 body, self._body = self._body, bytearray()
                 self._there = self._length = 0
-                yield wire.unframe(body, self._crc)
+                yield frames.unframe(body, self._crc)
             elif self._there == len(self._body):
                 self._make_room()
             return
         data = self._start + bytes(_shared.buffer[:count])
         at = 0
-        while (start := at + wire.PREFIX_SIZE) <= len(data):
-            length, crc = wire.PREFIX.unpack_from(data, at)
+        while (start := at + frames.PREFIX_SIZE) <= len(data):
+            length, crc = frames.PREFIX.unpack_from(data, at)
             if length > self.limit:
                 raise FormatError(f"a frame of {length} bytes announced; the limit is {self.limit}")
             at = start + length
@@ -83,13 +83,13 @@ class FrameReader:
                 self._body, self._there = bytearray(data[start:]), len(data) - start
                 self._make_room()
                 return
-            yield wire.unframe(data[start:at], crc)
+            yield frames.unframe(data[start:at], crc)
         self._start = data[at:]
 
     def _make_room(self) -> None:
         there = self._body
-        if self._length > wire.LARGE_FRAME:
+        if self._length > frames.LARGE_FRAME:
             self._body = memoryview(mmap.mmap(-1, self._length))
         else:
-            self._body = bytearray(min(self._length, AHEAD * (len(there) + wire.PREFIX_SIZE)))
+            self._body = bytearray(min(self._length, AHEAD * (len(there) + frames.PREFIX_SIZE)))
         self._body[: len(there)] = there

@@ -29,14 +29,14 @@ import msgspec
 from antiphon.core.effects import Accepted, Tail
 from antiphon.errors import DiskFullError, FormatError, JournalDamagedError
 from antiphon.formats import journal as f
-from antiphon.formats.client_wire import LogSlice
 from antiphon.formats.entry import (
     Entry,
     SnapshotMeta,
 )
+from antiphon.formats.frames import LARGE_FRAME
 from antiphon.formats.journal import MANIFEST, index_name, segment_name, snapshot_name
-from antiphon.formats.journal_index import SegmentIndex
-from antiphon.formats.wire import LARGE_FRAME
+from antiphon.formats.protocol import LogSlice
+from antiphon.formats.segment_index import SegmentIndex
 from antiphon.io import journal_recovery as recovery
 from antiphon.io.journal_disk import DIRECTORY, Disk
 from antiphon.io.journal_reached import ReachedFile

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from antiphon.errors import FormatError, MessagesGoneError
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from antiphon.formats.journal import Row
 from antiphon.io.journal import Journal
 from antiphon.model import destinations as names

@@ -20,7 +20,7 @@ from http import HTTPStatus
 from typing import Protocol
 
 from antiphon._version import __version__
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from antiphon.io.transport import Address
 
 REQUEST_BYTES = 8 << 10

@@ -59,10 +59,10 @@ from antiphon.core.effects import (
 from antiphon.core.node import Node
 from antiphon.core.settings import Settings
 from antiphon.errors import DiskFullError, FormatError, IllegalStateError
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from antiphon.formats.entry import Member, Membership, ReplicaId, SnapshotMeta
 from antiphon.formats.journal import Local
-from antiphon.formats.messages import Envelope, Hears, Relay
+from antiphon.formats.server_messages import Envelope, Hears, Relay
 from antiphon.io.clients import Clients
 from antiphon.io.journal import SyncJob
 from antiphon.io.journal_disk import Disk

@@ -22,9 +22,9 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar, cast
 
 from antiphon.errors import ConfigurationError, FormatError
-from antiphon.formats import wire
+from antiphon.formats import frames as wire
 from antiphon.formats.entry import ReplicaId
-from antiphon.formats.messages import Envelope, Message
+from antiphon.formats.server_messages import Envelope, Message
 from antiphon.io.frames import FrameReader
 from antiphon.io.strangers import Strangers
 

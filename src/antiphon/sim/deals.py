@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from antiphon.broker import events as ev
 from antiphon.errors import JMSError
-from antiphon.formats.client_wire import Result
+from antiphon.formats.protocol import Result
 from antiphon.sim.checks import ViolationError
 
 

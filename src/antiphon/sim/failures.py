@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from antiphon.broker import events as ev
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from antiphon.sim.checks import ViolationError
 
 Reader = tuple[int, int]  # session and consumer

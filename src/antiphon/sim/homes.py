@@ -21,10 +21,10 @@ from antiphon.broker.home_effects import (
 )
 from antiphon.broker.keeping import OwnJournal
 from antiphon.core.effects import Accepted, Applied, LocalStored, Rejected
-from antiphon.formats import client_wire as cw
 from antiphon.formats import pack
+from antiphon.formats import protocol as cw
 from antiphon.formats.entry import Entry
-from antiphon.formats.messages import Relay
+from antiphon.formats.server_messages import Relay
 from antiphon.sim.disk import SimDisk
 from antiphon.sim.links import SimLink
 from antiphon.sim.server import SimServer

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 
 if TYPE_CHECKING:
     from antiphon.sim.homes import SimHome

@@ -18,7 +18,7 @@ from antiphon.api.conversation_events import GroupColumns, Notice, admission
 from antiphon.api.conversation_inbox import Inbox, Slice
 from antiphon.api.conversation_state import Ready, StateEvent
 from antiphon.errors import IllegalStateError, JMSError
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from antiphon.formats.columns import TEXT, Extra, Outgoing, decode_extra, encode_extra
 from antiphon.formats.pack import CONTROL
 from antiphon.formats.trace import Kind

@@ -18,8 +18,8 @@ from antiphon.broker.spans import Range
 from antiphon.broker.topics import Key, Subscription
 from antiphon.core import group_spec
 from antiphon.errors import FormatError
-from antiphon.formats import client_wire as cw
-from antiphon.formats import command, pack
+from antiphon.formats import commands, pack
+from antiphon.formats import protocol as cw
 from antiphon.formats.entry import Entry
 from antiphon.formats.entry import Kind as EntryKind
 from antiphon.formats.trace import Kind, TraceEvent
@@ -268,8 +268,8 @@ class MessagingWorld(World):
         """Which dead letters were made, if they are there. One that was there may have been
         acknowledged, and made again, by one entry. `ended`: sessions, by this entry."""
         known = {p for first, last in self._letters for p in range(first, last + 1)}
-        for one in command.decode(payload):
-            for session, rows in one.rows if isinstance(one, command.Acks) else ():
+        for one in commands.decode(payload):
+            for session, rows in one.rows if isinstance(one, commands.Acks) else ():
                 is_here = session in broker.sessions
                 for row in rows if is_here or session in ended else ():
                     self._look_for_letters((session, row.consumer), row, known, is_here)
@@ -295,7 +295,7 @@ class MessagingWorld(World):
         position."""
         if entry.kind != EntryKind.PACK:
             return
-        if command.is_command(entry.payload):
+        if commands.is_command(entry.payload):
             ended = {event.session for event in events if isinstance(event, ev.SessionEnded)}
             self._look_for_dead(self._broker, entry.payload, ended)
             return

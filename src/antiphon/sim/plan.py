@@ -12,7 +12,7 @@ import msgspec
 
 from antiphon.broker.home_settings import HomeSettings
 from antiphon.core.settings import Settings
-from antiphon.formats.wire import NEWEST
+from antiphon.formats.frames import NEWEST
 from antiphon.model.destinations import DEAD_LETTERS
 from antiphon.model.redelivery import Redelivery
 from antiphon.sim.draws import stream

@@ -25,7 +25,7 @@ from antiphon.api.conversation_effects import (
 from antiphon.api.conversation_packing import Batch, Stream
 from antiphon.api.conversation_state import StateEvent
 from antiphon.errors import IllegalStateError, JMSError, SecurityError
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from antiphon.formats.columns import TEXT, Outgoing, encode_extra
 from antiphon.formats.pack import DELAYED, NON_PERSISTENT
 from antiphon.model.destinations import is_temporary

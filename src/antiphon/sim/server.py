@@ -31,8 +31,8 @@ from antiphon.core.effects import (
 from antiphon.core.node import Node
 from antiphon.errors import DiskFullError, JournalDamagedError, SyncFailedError
 from antiphon.formats.entry import Member, ReplicaId, SnapshotMeta
-from antiphon.formats.messages import Envelope, Relay
-from antiphon.formats.wire import NEWEST
+from antiphon.formats.frames import NEWEST
+from antiphon.formats.server_messages import Envelope, Relay
 from antiphon.io.journal import Journal, SyncJob
 from antiphon.io.journal_opening import open_journal
 from antiphon.io.journal_reached import NOTE_SYNC_S

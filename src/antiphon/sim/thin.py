@@ -6,7 +6,7 @@ and tells its node (`Node.alive`). Who falls far behind is sent nothing more, as
 
 from __future__ import annotations
 
-from antiphon.formats.messages import Append, Forward, Message, Via
+from antiphon.formats.server_messages import Append, Forward, Message, Via
 
 PART_US = 20_000
 QUEUE_US = 4_000_000

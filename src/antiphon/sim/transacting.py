@@ -17,7 +17,7 @@ import msgspec
 
 from antiphon.api.conversation import Conversation, Request
 from antiphon.api.conversation_transaction import Transaction
-from antiphon.formats import client_wire as cw
+from antiphon.formats import protocol as cw
 from antiphon.formats.columns import TEXT, Extra, Outgoing, encode_extra
 from antiphon.formats.pack import DELAYED, STAGED
 from antiphon.model.destinations import is_temporary

@@ -20,9 +20,9 @@ from antiphon.core.effects import Applied
 from antiphon.core.quorum import majority
 from antiphon.core.recovered import Recovered
 from antiphon.core.replica import Replica
-from antiphon.formats import wire
+from antiphon.formats import frames
 from antiphon.formats.entry import Entry, ReplicaId, SnapshotMeta, encode_meta
-from antiphon.formats.messages import Envelope, Hears, Message
+from antiphon.formats.server_messages import Envelope, Hears, Message
 from antiphon.io.journal_opening import EARLIER
 from antiphon.sim.changes import Changes
 from antiphon.sim.checks import Held, Oracle, ViolationError
@@ -229,7 +229,7 @@ class World:
         if receiver is None:
             return
         version = min(server.wire_version, receiver.wire_version)
-        if not wire.is_known(message, version):
+        if not frames.is_known(message, version):
             return
         link = (source, target)
         # Who says whom it hears does not shift what is drawn for all else.
@@ -258,7 +258,7 @@ class World:
             return
         envelope: Envelope | bytes = Envelope(server.id, to, message)
         if plan.encode:
-            envelope = wire.encode_envelope(Envelope(server.id, to, message), version)
+            envelope = frames.encode_envelope(Envelope(server.id, to, message), version)
         if calm:
             delay = min(delay, CALM_US)
         else:
@@ -281,7 +281,7 @@ class World:
 
     def _arrive(self, receiver: SimServer, envelope: Envelope | bytes) -> None:
         if isinstance(envelope, bytes):
-            envelope = wire.decode_envelope(envelope)
+            envelope = frames.decode_envelope(envelope)
         if receiver.alive:
             self.on_server(receiver, receiver.lives, receiver.receive, envelope)
 
@@ -409,7 +409,7 @@ class World:
     def _are_connected(self, one: int, other: int, known: set[int]) -> bool:
         """By links of their own, or by those of servers in between that know ways around."""
         assert self.core is not None
-        new = {n for n, version in self.plan.wire_versions.items() if version >= wire.NEWEST}
+        new = {n for n, version in self.plan.wire_versions.items() if version >= frames.NEWEST}
         if new >= self.servers.keys():
             return True
         there = [n for n in sorted(known & new) if n in self.core or self.servers[n].alive]

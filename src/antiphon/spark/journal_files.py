@@ -27,8 +27,8 @@ from typing import NamedTuple
 from antiphon.errors import FormatError, IllegalStateError, JournalDamagedError
 from antiphon.formats import journal as f
 from antiphon.formats.journal import MANIFEST, Manifest, Row, SegmentHeader
-from antiphon.formats.journal_index import SegmentIndex
 from antiphon.formats.pack import LogPack, read_header
+from antiphon.formats.segment_index import SegmentIndex
 
 TRIES = 20
 """A running server lets go of segments; then the folder is looked at anew."""

@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from antiphon.api import bodies, headers
+from antiphon.api import headers
 from antiphon.api.conversation_policies import PACK_BYTES, PACK_MESSAGES
 from antiphon.api.destination import Destination, Topic
 from antiphon.errors import InvalidDestinationError, MessageFormatError
-from antiphon.formats import columns, pack
+from antiphon.formats import bodies, columns, pack
 from antiphon.formats.columns import PRIORITY, Packed
 from antiphon.model.destinations import KINDS
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from antiphon.formats import client_wire as cw
 from antiphon.formats import columns, pack
+from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns, Extra, Outgoing, decode_extra, encode_extra
 from tests.broker.house import TOKEN, Client, House
 from tests.scenarios.stage import ScenarioError

@@ -1,4 +1,4 @@
-"""What clients and servers say to each other, in frames as between servers (`wire.py`).
+"""What clients and servers say to each other, in frames as between servers (`formats/frames.py`).
 
 `docs/wire.md` tells the protocol as a story. In short:
 
@@ -31,7 +31,7 @@ from contextlib import suppress
 import msgspec
 
 from antiphon.errors import FormatError
-from antiphon.formats import wire
+from antiphon.formats import frames
 from antiphon.formats.entry import Membership, ReplicaId
 from antiphon.model.redelivery import Redelivery
 
@@ -708,26 +708,26 @@ def encode(message: Request | Answer) -> bytes:
 
 def encode_parts(message: Request | Answer) -> tuple[bytes, ...]:
     """The same in parts, of which a large pack is one: so it need not be copied."""
-    if not isinstance(message, _WITH_PACKS) or len(message.pack) <= wire.LARGE_BYTES:
+    if not isinstance(message, _WITH_PACKS) or len(message.pack) <= frames.LARGE_BYTES:
         return (_encoder.encode(message),)
     bare = _encoder.encode(msgspec.structs.replace(message, pack=b""))
     names = message.__struct_fields__
     after = (getattr(message, name) for name in names[names.index("pack") + 1 :])
     tail = b"".join(map(_encoder.encode, after))
-    return wire.before_bytes(bare, message.pack, tail), message.pack, tail
+    return frames.before_bytes(bare, message.pack, tail), message.pack, tail
 
 
-def decode_request(body: wire.Body) -> Request:
+def decode_request(body: frames.Body) -> Request:
     try:
-        if len(body) > wire.LARGE_FRAME:
+        if len(body) > frames.LARGE_FRAME:
             with suppress(msgspec.ValidationError):  # otherwise it is another kind of request
-                return Publish(wire.kept(_publish_view.decode(body).pack))
+                return Publish(frames.kept(_publish_view.decode(body).pack))
         return _request.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError(f"not a client's request: {error}") from None
 
 
-def decode_answer(body: wire.Body) -> Answer:
+def decode_answer(body: frames.Body) -> Answer:
     try:
         return _answer.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

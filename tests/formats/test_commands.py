@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import FormatError
-from antiphon.formats import client_wire as cw
-from antiphon.formats import columns, command, pack
+from antiphon.formats import columns, pack
+from antiphon.formats import commands as command
+from antiphon.formats import protocol as cw
 from antiphon.formats.columns import TEXT, Outgoing
-from tests.formats.values import of_type, with_flipped_bit
+from tests.formats.support.values import of_type, with_flipped_bit
 
 commands = st.lists(of_type(command.Command), max_size=4)
 SMALL = command.encode(

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.effects import Accepted
-from antiphon.formats import journal_index
+from antiphon.formats import segment_index
 from antiphon.formats.entry import Entry, Kind
 from antiphon.formats.journal import Row
-from antiphon.formats.journal_index import SegmentIndex
+from antiphon.formats.segment_index import SegmentIndex
 from antiphon.io import journal as journals
 from antiphon.io.journal_disk import RamDisk
 from antiphon.io.journal_opening import open_journal
@@ -72,14 +72,14 @@ def test_rows_for_a_pattern_matches_each_name_once(monkeypatch: pytest.MonkeyPat
     index, matched = SegmentIndex(), []
     for number in range(1, 1001):
         index.load(Row(number, number, 1, 0, 0, 0, f"topic:{number % 100}"))
-    monkeypatch.setattr(journal_index, "matcher", lambda _: lambda name: not matched.append(name))
+    monkeypatch.setattr(segment_index, "matcher", lambda _: lambda name: not matched.append(name))
     for first in range(1, 1000, 10):
         assert next(index.rows_for("topic:*", first)).position == first
     assert len(matched) == 100
 
 
 def test_what_is_remembered_for_patterns_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_index, "FOUND_MAX", 250)
+    monkeypatch.setattr(segment_index, "FOUND_MAX", 250)
     index = SegmentIndex()
     for number in range(1, 101):
         index.load(Row(number, number, 1, 0, 0, 0, f"topic:a.{number}"))

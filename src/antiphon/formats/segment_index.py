@@ -11,8 +11,8 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Iterator
 
-from antiphon.formats.client_wire import LogSlice
 from antiphon.formats.journal import Manifest, Row, encode_row
+from antiphon.formats.protocol import LogSlice
 from antiphon.model.destinations import is_pattern, matcher
 
 NEVER = 1 << 64

@@ -17,7 +17,7 @@ import msgspec
 from crc32c import crc32c
 
 from antiphon.errors import FormatError
-from antiphon.formats.client_wire import AckRow, Body
+from antiphon.formats.protocol import AckRow, Body
 
 MARK = 0x81
 

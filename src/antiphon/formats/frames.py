@@ -33,7 +33,7 @@ from crc32c import crc32c
 from antiphon.errors import FormatError
 from antiphon.formats.checksums import with_summed
 from antiphon.formats.entry import Entry, ReplicaId
-from antiphon.formats.messages import Append, Envelope, Forward, Hears, Message, Relay, Via
+from antiphon.formats.server_messages import Append, Envelope, Forward, Hears, Message, Relay, Via
 
 OLDEST = 1
 NEWEST = 4

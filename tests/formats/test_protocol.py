@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import FormatError
-from antiphon.formats import client_wire as cw
-from tests.formats.test_wire import with_arrays_in_arrays
-from tests.formats.values import of_type
+from antiphon.formats import protocol as cw
+from tests.formats.support.values import of_type
+from tests.formats.test_frames import with_arrays_in_arrays
 
 SIDES = [(cw.Request, cw.decode_request), (cw.Answer, cw.decode_answer)]
 sides = st.sampled_from(SIDES)

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.errors import FormatError
-from antiphon.formats import messages as m
-from antiphon.formats import wire
+from antiphon.formats import frames as wire
+from antiphon.formats import server_messages as m
 from antiphon.formats.entry import (
     Entry,
     Kind,
@@ -20,8 +20,8 @@ from antiphon.formats.entry import (
     ReplicaId,
     SnapshotMeta,
 )
-from antiphon.formats.wire import Hello
-from tests.formats.values import of_type, with_flipped_bit
+from antiphon.formats.frames import Hello
+from tests.formats.support.values import of_type, with_flipped_bit
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 KINDS = get_args(m.Message)

@@ -1,4 +1,4 @@
-"""What servers say to each other. Values only; `wire.py` turns them into bytes.
+"""What servers say to each other. Values only; `formats/frames.py` turns them into bytes.
 
 A message travels in an `Envelope` that names one life of its sender and one of its receiver
 (`ReplicaId`): what was meant for an earlier incarnation is not taken by a later one.
@@ -115,7 +115,7 @@ class Relay(msgspec.Struct, frozen=True, array_like=True, tag=18, gc=False):
 
     session: int
     attachment: int
-    body: bytes  # as in `client_wire.py`
+    body: bytes  # as in `formats/protocol/`
 
 
 class View(msgspec.Struct, frozen=True, array_like=True, gc=False):
