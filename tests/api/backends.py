@@ -11,12 +11,12 @@ from typing import Any
 
 from antiphon.api.connection import Options
 from antiphon.broker.home_settings import HomeSettings
-from antiphon.core.settings import Settings
 from antiphon.io.journal_disk import RamDisk
 from antiphon.io.local import LocalCluster
 from antiphon.io.loop import background_loop
 from antiphon.io.server import Server
 from antiphon.io.transport import format_address, parse_address
+from antiphon.log.settings import Settings
 
 HOST = "127.0.0.1"
 _numbers = count(1)

@@ -8,13 +8,13 @@ from antiphon.broker.home import Home
 from antiphon.broker.home_effects import Admit, Cut, Hold, Propose, Redirect, RelayTo, Store, Tell
 from antiphon.broker.home_settings import HomeSettings
 from antiphon.broker.keeping import OwnJournal
-from antiphon.core.effects import Accepted
 from antiphon.formats import columns, pack
 from antiphon.formats import commands as command
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns, Extra, Outgoing
 from antiphon.formats.entry import Entry, Kind, Member, Membership, encode_membership
 from antiphon.formats.journal import Row
+from antiphon.log.effects import Accepted
 from antiphon.model.destinations import matcher
 
 TOKEN = b"0123456789abcdef"

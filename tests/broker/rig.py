@@ -4,12 +4,12 @@ from typing import Any
 
 from antiphon.broker import events as ev
 from antiphon.broker.broker import Broker
-from antiphon.core.effects import Accepted
 from antiphon.formats import columns, pack
 from antiphon.formats import commands as command
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import PLAIN, PRIORITY, Extra, Outgoing
 from antiphon.formats.entry import Entry, Kind
+from antiphon.log.effects import Accepted
 
 
 class Rig:

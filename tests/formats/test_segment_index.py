@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.effects import Accepted
 from antiphon.formats import segment_index
 from antiphon.formats.entry import Entry, Kind
 from antiphon.formats.journal import Row
@@ -12,6 +11,7 @@ from antiphon.formats.segment_index import SegmentIndex
 from antiphon.io import journal as journals
 from antiphon.io.journal_disk import RamDisk
 from antiphon.io.journal_opening import open_journal
+from antiphon.log.effects import Accepted
 from antiphon.model.destinations import matcher
 
 NAMES = ["topic:a", "topic:a.b", "topic:a.c", "queue:a", "temp-topic:5.1"]

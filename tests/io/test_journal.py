@@ -25,9 +25,6 @@ from hypothesis.stateful import (
     rule,
 )
 
-from antiphon.core.effects import Accepted, EntriesStored, Tail
-from antiphon.core.machine import PackMachine
-from antiphon.core.recovered import Recovered
 from antiphon.errors import DiskFullError
 from antiphon.formats import pack
 from antiphon.formats.entry import (
@@ -43,6 +40,9 @@ from antiphon.formats.journal import Promise
 from antiphon.io.journal import Journal, SyncJob
 from antiphon.io.journal_disk import RamDisk
 from antiphon.io.journal_opening import open_journal
+from antiphon.log.effects import Accepted, EntriesStored, Tail
+from antiphon.log.recovered import Recovered
+from antiphon.log.state_machine import PackMachine
 from antiphon.sim.disk import SimDisk, SyncToken
 
 EVERYTHING = 1 << 40

@@ -7,9 +7,6 @@ from random import Random
 
 import pytest
 
-from antiphon.core.effects import EntriesStored
-from antiphon.core.machine import PackMachine
-from antiphon.core.recovered import Recovered
 from antiphon.errors import DiskFullError, JournalDamagedError, SyncFailedError, UnknownVersionError
 from antiphon.formats import journal as f
 from antiphon.formats import pack
@@ -20,6 +17,9 @@ from antiphon.io.journal import Journal
 from antiphon.io.journal_disk import RamDisk
 from antiphon.io.journal_opening import open_journal
 from antiphon.io.journal_recovery import segment_numbers
+from antiphon.log.effects import EntriesStored
+from antiphon.log.recovered import Recovered
+from antiphon.log.state_machine import PackMachine
 from antiphon.sim.disk import SimDisk
 from tests.io.test_journal import EVERYTHING, donor_of, membership
 

@@ -11,7 +11,6 @@ from random import Random
 
 import pytest
 
-from antiphon.core.effects import Accepted
 from antiphon.errors import DiskFullError
 from antiphon.formats import pack
 from antiphon.formats.entry import Entry, Kind, SnapshotMeta
@@ -20,6 +19,7 @@ from antiphon.io.inspect import examine
 from antiphon.io.journal_disk import RamDisk
 from antiphon.io.journal_opening import open_journal
 from antiphon.io.journal_recovery import segment_numbers
+from antiphon.log.effects import Accepted
 from antiphon.sim.disk import SimDisk
 from tests.io.test_journal import membership
 

@@ -8,13 +8,13 @@ from random import Random
 
 import pytest
 
-from antiphon.core.effects import LocalStored
-from antiphon.core.machine import PackMachine
 from antiphon.formats.entry import Entry, SnapshotMeta
 from antiphon.formats.journal import Local, segment_name
 from antiphon.io import inspect
 from antiphon.io.journal_opening import open_journal
 from antiphon.io.journal_recovery import segment_numbers
+from antiphon.log.effects import LocalStored
+from antiphon.log.state_machine import PackMachine
 from antiphon.sim.disk import SimDisk
 from tests.io.test_journal import donor_of, membership
 from tests.io.test_journal_faults import (

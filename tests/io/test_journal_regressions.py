@@ -3,7 +3,6 @@
 from itertools import count
 from random import Random
 
-from antiphon.core.effects import Accepted
 from antiphon.formats import pack
 from antiphon.formats.entry import Entry, Kind, Member, Membership, SnapshotMeta
 from antiphon.formats.journal import (
@@ -18,6 +17,7 @@ from antiphon.formats.journal import (
 from antiphon.io.journal import Journal
 from antiphon.io.journal_opening import open_journal
 from antiphon.io.journal_recovery import segment_numbers
+from antiphon.log.effects import Accepted
 from antiphon.sim.disk import SimDisk
 
 MEMBERS = Membership(7, (Member(1, 1, True),))

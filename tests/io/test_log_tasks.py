@@ -5,11 +5,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from antiphon.core.settings import Settings
 from antiphon.formats import protocol as cw
 from antiphon.io import log_tasks
 from antiphon.io.journal_disk import RamDisk
 from antiphon.io.server import Server
+from antiphon.log.settings import Settings
 from tests.io.test_server import HOST, RawClient, connected, eventually, publish, run
 
 pytestmark = pytest.mark.process

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from antiphon.broker.home_settings import HomeSettings
-from antiphon.core.settings import Settings
 from antiphon.errors import DiskFullError, JournalDamagedError, SyncFailedError
 from antiphon.formats import columns, frames, pack
 from antiphon.formats import protocol as cw
@@ -19,6 +18,7 @@ from antiphon.formats.journal import REACHED
 from antiphon.io.journal_disk import RamDisk
 from antiphon.io.journal_reached import notes_on
 from antiphon.io.server import Server
+from antiphon.log.settings import Settings
 
 pytestmark = pytest.mark.process
 

@@ -4,7 +4,7 @@
 this folder:
 
     # what is broken, in a sentence
-    file: core/quorum.py
+    file: log/quorum.py
     caught by: sim                     (or `sim programs`, `sim log` and so on, or tests)
     ---- the text to replace, which must stand in the file exactly once
     ...

@@ -29,7 +29,7 @@ def test_there_are_many() -> None:
 def test_where_nothing_is_planted_nothing_is_found() -> None:
     """Otherwise whatever is wrong with the way they are run would pass for a bug that is caught."""
     code, text = runner().run(
-        SOURCE, "", [*PYTEST, "tests/core/test_stamps.py", "tests/formats/test_pack.py"]
+        SOURCE, "", [*PYTEST, "tests/log/test_clock.py", "tests/formats/test_pack.py"]
     )
     assert code == 0, text
     assert " passed" in text

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 
-from antiphon.core.effects import Tail
-from antiphon.core.node import Node
-from antiphon.core.recovered import Recovered
-from antiphon.core.replica import FOUNDING_EPOCH, Role
-from antiphon.core.settings import Settings
 from antiphon.formats.entry import Entry, Kind, Member, Membership, ReplicaId, encode_membership
 from antiphon.formats.journal import Promise
 from antiphon.io.journal_opening import open_journal
+from antiphon.log.effects import Tail
+from antiphon.log.node import Node
+from antiphon.log.recovered import Recovered
+from antiphon.log.replica import FOUNDING_EPOCH, Role
+from antiphon.log.settings import Settings
 from antiphon.sim.disk import SimDisk
 from antiphon.sim.machine import AlarmMachine
 from tests.scenarios.tell import tell_id

@@ -12,7 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from antiphon.core.effects import (
+from antiphon.errors import DiskFullError
+from antiphon.formats import frames, pack
+from antiphon.formats.entry import (
+    Entry,
+    Member,
+    ReplicaId,
+    SnapshotMeta,
+)
+from antiphon.formats.server_messages import Envelope, RequestVote, Vote
+from antiphon.log.effects import (
     Accepted,
     Applied,
     Decided,
@@ -28,17 +37,8 @@ from antiphon.core.effects import (
     Tail,
     TakeSnapshot,
 )
-from antiphon.core.replica import Role
-from antiphon.core.settings import Settings
-from antiphon.errors import DiskFullError
-from antiphon.formats import frames, pack
-from antiphon.formats.entry import (
-    Entry,
-    Member,
-    ReplicaId,
-    SnapshotMeta,
-)
-from antiphon.formats.server_messages import Envelope, RequestVote, Vote
+from antiphon.log.replica import Role
+from antiphon.log.settings import Settings
 from antiphon.sim.machine import ALARM
 from tests.scenarios.server import Draws, Server, address_of
 from tests.scenarios.tell import (

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from antiphon.core.effects import Accepted, Applied
-from antiphon.core.memberships import MembershipHistory
 from antiphon.formats.entry import Entry, Kind, Member, Membership, ReplicaId, SnapshotMeta
+from antiphon.log.effects import Accepted, Applied
+from antiphon.log.membership import MembershipHistory
 from antiphon.sim.checks import Held, Oracle, ViolationError
 
 MEMBERS = Membership(1, tuple(Member(n, n * 10, True) for n in (1, 2, 3)))

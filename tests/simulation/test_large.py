@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from antiphon.core.settings import Settings
+from antiphon.log.settings import Settings
 from antiphon.sim.plan import Plan, draw_plan
 from antiphon.sim.run import make_world, run_world
 

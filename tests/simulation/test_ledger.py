@@ -4,10 +4,10 @@ it."""
 import pytest
 
 from antiphon.broker import events as ev
-from antiphon.core.effects import Accepted
 from antiphon.formats import columns, pack
 from antiphon.formats.columns import Extra, Outgoing, encode_extra
 from antiphon.formats.protocol import AckRow, NotPublished
+from antiphon.log.effects import Accepted
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.ledger import Ledger, Reading, Window
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from antiphon.core.effects import Accepted, EntriesStored
 from antiphon.formats import columns as formats
 from antiphon.formats import pack as packs
 from antiphon.formats.columns import Outgoing
@@ -14,6 +13,7 @@ from antiphon.formats.entry import Entry, Kind, Member, Membership, SnapshotMeta
 from antiphon.io.files import FileDisk
 from antiphon.io.journal import Journal
 from antiphon.io.journal_opening import open_journal
+from antiphon.log.effects import Accepted, EntriesStored
 from antiphon.spark.columns import SCHEMA
 from antiphon.spark.logs import Log
 

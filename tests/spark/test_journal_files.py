@@ -16,9 +16,9 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import invariant
 
-from antiphon.core.effects import Accepted as Row
 from antiphon.errors import JournalDamagedError
 from antiphon.formats import journal as f
+from antiphon.log.effects import Accepted as Row
 from antiphon.spark.journal_files import Accepted, JournalFiles, Sight
 from tests.io.test_journal import EVERYTHING, JournalMachine, ParkingMachine
 from tests.spark.journals import Book

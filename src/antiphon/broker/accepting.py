@@ -15,11 +15,11 @@ from antiphon.broker.parked import Notes
 from antiphon.broker.queues import PLAIN, Special
 from antiphon.broker.sessions import Session
 from antiphon.broker.state import State
-from antiphon.core.effects import Accepted
 from antiphon.errors import FormatError, InvalidDestinationError, ResourceAllocationError
 from antiphon.formats import pack
 from antiphon.formats.columns import Columns, Extra, decode_extra
 from antiphon.formats.pack import PackHeader
+from antiphon.log.effects import Accepted
 from antiphon.model import destinations as names
 
 KNOWN_MAX = 65536

@@ -22,12 +22,12 @@ from antiphon.broker import events as ev
 from antiphon.broker.leases import NUMBER_MAX
 from antiphon.broker.sessions import Session
 from antiphon.broker.state import State, encoder
-from antiphon.core.effects import Accepted
 from antiphon.errors import FormatError, IllegalStateError, InvalidDestinationError, JMSError
 from antiphon.formats import commands as command
 from antiphon.formats import pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.entry import Entry, Kind, decode_membership
+from antiphon.log.effects import Accepted
 
 
 class Broker(State):

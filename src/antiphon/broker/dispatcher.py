@@ -33,11 +33,11 @@ from antiphon.broker.readers import Outlet, TopicReader
 from antiphon.broker.sessions import Consumer
 from antiphon.broker.spans import Range, Span
 from antiphon.broker.topics import RESERVE, Subscription
-from antiphon.core.effects import Accepted
 from antiphon.formats import columns
 from antiphon.formats import protocol as cw
 from antiphon.formats.journal import Row
 from antiphon.formats.pack import SPECIAL, flags_of
+from antiphon.log.effects import Accepted
 from antiphon.model.destinations import is_pattern
 
 TURN_BYTES = 4 << 20

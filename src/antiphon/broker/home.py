@@ -49,12 +49,12 @@ from antiphon.broker.publishing import LARGE_BYTES, Publisher, is_large
 from antiphon.broker.relay import Relay
 from antiphon.broker.sessions import Session
 from antiphon.broker.state import GRACE_MS
-from antiphon.core.effects import Accepted
-from antiphon.core.stamps import SLEW
 from antiphon.errors import FormatError
 from antiphon.formats import columns, commands, pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.journal import Local
+from antiphon.log.clock import SLEW
+from antiphon.log.effects import Accepted
 
 PROPOSAL_BYTES = 1 << 20
 """Proposed at once: it travels to the leader in one frame."""

@@ -22,8 +22,8 @@ from antiphon.broker.queues import Queue, Special
 from antiphon.broker.sessions import Consumer, Life, Producer, Serving, Session
 from antiphon.broker.spans import Span, coarse
 from antiphon.broker.topics import Subscription, Topics
-from antiphon.core.effects import Accepted
 from antiphon.errors import InvalidDestinationError
+from antiphon.log.effects import Accepted
 from antiphon.model import destinations as names
 
 GRACE_MS = 3000

@@ -18,13 +18,13 @@ import msgspec
 from antiphon.chaos.links import Links
 from antiphon.chaos.program import Spec
 from antiphon.chaos.recorder import read_traces
-from antiphon.core.quorum import majority
 from antiphon.errors import JMSError
 from antiphon.formats import protocol as cw
 from antiphon.formats.trace import TraceEvent
 from antiphon.io.client import LogClient
 from antiphon.io.local import LocalCluster, LocalServer, undisturbed
 from antiphon.io.transport import format_address
+from antiphon.log.quorum import majority
 
 STATUS_S = 0.5
 END_S = 60.0

@@ -128,7 +128,7 @@ class View(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Hears(msgspec.Struct, frozen=True, array_like=True, tag=19, gc=False):
-    """Whom the sender hears, and what it was told of others (`core/routes.py`). Since wire
+    """Whom the sender hears, and what it was told of others (`log/routes.py`). Since wire
     version 4."""
 
     views: tuple[View, ...]

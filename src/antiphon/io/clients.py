@@ -26,8 +26,6 @@ from antiphon.broker.home_effects import (
     Store,
     Tell,
 )
-from antiphon.core.effects import Decided, ReadReady
-from antiphon.core.node import Node
 from antiphon.errors import (
     FormatError,
     IllegalStateError,
@@ -44,6 +42,8 @@ from antiphon.io.journal import Journal
 from antiphon.io.log_tasks import Progress, Task, task_for
 from antiphon.io.server_trace import ServerTrace
 from antiphon.io.transport import parse_address
+from antiphon.log.effects import Decided, ReadReady
+from antiphon.log.node import Node
 
 logger = logging.getLogger("antiphon.io.clients")
 

@@ -13,13 +13,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from antiphon.core.quorum import majority
 from antiphon.errors import ConnectionLostError, FormatError, IllegalStateError, JMSError
 from antiphon.formats import protocol as cw
 from antiphon.formats.entry import ANY
 from antiphon.io.client import Connection, LogClient
 from antiphon.io.local import LocalCluster
 from antiphon.io.transport import Address, format_address, parse_address
+from antiphon.log.quorum import majority
 from antiphon.output import say, say_json
 from antiphon.screen import Screen, Table
 

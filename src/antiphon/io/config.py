@@ -46,9 +46,9 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import msgspec
 
-from antiphon.core.settings import Settings
 from antiphon.errors import ConfigurationError, FormatError, InvalidDestinationError
 from antiphon.io.transport import Address, parse_address
+from antiphon.log.settings import Settings
 from antiphon.model import destinations as destination
 from antiphon.model.redelivery import FACTOR_MAX, WAIT_MAX_MS, Redelivery, in_ms
 

@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from antiphon.core.settings import Settings
 from antiphon.errors import ConfigurationError, FormatError, IllegalStateError
 from antiphon.formats import protocol as cw
 from antiphon.io.dialing import OnBodies, OnLost
@@ -24,6 +23,7 @@ from antiphon.io.files import FileDisk
 from antiphon.io.journal_disk import RamDisk
 from antiphon.io.loop import background_loop
 from antiphon.io.server import Server
+from antiphon.log.settings import Settings
 
 SCHEME = "embedded:"
 NODE = 1

@@ -26,7 +26,6 @@ from typing import NamedTuple, cast
 
 import msgspec
 
-from antiphon.core.effects import Accepted, Tail
 from antiphon.errors import DiskFullError, FormatError, JournalDamagedError
 from antiphon.formats import journal as f
 from antiphon.formats.entry import (
@@ -49,6 +48,7 @@ from antiphon.io.journal_transfer import (
     is_live,
     write_snapshot,
 )
+from antiphon.log.effects import Accepted, Tail
 
 logger = logging.getLogger("antiphon.io.journal")
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from antiphon.core.recovered import Recovered
 from antiphon.errors import JournalDamagedError
 from antiphon.formats import journal as f
 from antiphon.formats.entry import (
@@ -37,6 +36,7 @@ from antiphon.io.journal import (
 from antiphon.io.journal_disk import DIRECTORY, Disk
 from antiphon.io.journal_reached import newest_note
 from antiphon.io.journal_transfer import INCOMING, INCOMING_LIVE
+from antiphon.log.recovered import Recovered
 
 logger = logging.getLogger("antiphon.io.journal")
 

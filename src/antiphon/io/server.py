@@ -4,7 +4,7 @@ The way of a message through it (`Server.__init__` puts the pieces together in t
 
     listener     `transport.py` (or `embedded.py`) takes it from a client's connection,
     session      `clients.py` and `broker/home.py` check it and propose it,
-    log          `core/node.py` orders it with the other servers,
+    log          `log/node.py` orders it with the other servers,
     journal      `journal.py` has it on disk,
     broker       `broker/broker.py` accepts it: it has a position, and consumers,
     dispatcher   `broker/dispatcher.py` sends it to those who are connected here,
@@ -38,7 +38,20 @@ from antiphon.broker.home import Home
 from antiphon.broker.home_settings import HomeSettings
 from antiphon.broker.keeping import OwnJournal
 from antiphon.broker.state import LOCAL, REPLICATED
-from antiphon.core.effects import (
+from antiphon.errors import DiskFullError, FormatError, IllegalStateError
+from antiphon.formats import protocol as cw
+from antiphon.formats.entry import Member, Membership, ReplicaId, SnapshotMeta
+from antiphon.formats.journal import Local
+from antiphon.formats.server_messages import Envelope, Hears, Relay
+from antiphon.io.clients import Clients
+from antiphon.io.journal import SyncJob
+from antiphon.io.journal_disk import Disk
+from antiphon.io.journal_opening import open_journal
+from antiphon.io.journal_reached import NOTE_SYNC_S
+from antiphon.io.server_trace import ServerTrace
+from antiphon.io.syncing import Syncing
+from antiphon.io.transport import Address, Transport, format_address, parse_address, settle
+from antiphon.log.effects import (
     Accepted,
     Applied,
     Decided,
@@ -56,21 +69,8 @@ from antiphon.core.effects import (
     Tail,
     TakeSnapshot,
 )
-from antiphon.core.node import Node
-from antiphon.core.settings import Settings
-from antiphon.errors import DiskFullError, FormatError, IllegalStateError
-from antiphon.formats import protocol as cw
-from antiphon.formats.entry import Member, Membership, ReplicaId, SnapshotMeta
-from antiphon.formats.journal import Local
-from antiphon.formats.server_messages import Envelope, Hears, Relay
-from antiphon.io.clients import Clients
-from antiphon.io.journal import SyncJob
-from antiphon.io.journal_disk import Disk
-from antiphon.io.journal_opening import open_journal
-from antiphon.io.journal_reached import NOTE_SYNC_S
-from antiphon.io.server_trace import ServerTrace
-from antiphon.io.syncing import Syncing
-from antiphon.io.transport import Address, Transport, format_address, parse_address, settle
+from antiphon.log.node import Node
+from antiphon.log.settings import Settings
 
 logger = logging.getLogger("antiphon.io.server")
 

@@ -31,12 +31,12 @@ from typing import Any, ClassVar
 from antiphon.broker import events as ev
 from antiphon.broker.broker import Broker
 from antiphon.broker.leases import NUMBER_MAX
-from antiphon.core.effects import Applied
 from antiphon.errors import FormatError, IllegalStateError
 from antiphon.formats import columns, pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.trace import Kind, TraceEvent, encode_event
 from antiphon.io.trace_file import TraceFile, run_of
+from antiphon.log.effects import Applied
 
 logger = logging.getLogger("antiphon.io.server_trace")
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from antiphon.core.effects import Decided
-from antiphon.core.quorum import majority
 from antiphon.formats.entry import Member, ReplicaId
+from antiphon.log.effects import Decided
+from antiphon.log.quorum import majority
 from antiphon.sim.checks import ViolationError
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
 
-from antiphon.core.effects import Accepted, Applied
-from antiphon.core.quorum import majority
 from antiphon.errors import FormatError
 from antiphon.formats import journal as f
 from antiphon.formats.entry import Entry, ReplicaId, SnapshotMeta
+from antiphon.log.effects import Accepted, Applied
+from antiphon.log.quorum import majority
 
 if TYPE_CHECKING:
     from antiphon.sim.server import SimServer

@@ -20,11 +20,11 @@ from antiphon.broker.home_effects import (
     Tell,
 )
 from antiphon.broker.keeping import OwnJournal
-from antiphon.core.effects import Accepted, Applied, LocalStored, Rejected
 from antiphon.formats import pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.entry import Entry
 from antiphon.formats.server_messages import Relay
+from antiphon.log.effects import Accepted, Applied, LocalStored, Rejected
 from antiphon.sim.disk import SimDisk
 from antiphon.sim.links import SimLink
 from antiphon.sim.server import SimServer

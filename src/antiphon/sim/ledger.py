@@ -23,10 +23,10 @@ from collections.abc import Callable
 
 from antiphon.broker import events as ev
 from antiphon.broker.leases import HOME_IS_GONE
-from antiphon.core.effects import Accepted
 from antiphon.formats.columns import PRIORITY, Columns, decode_extra
 from antiphon.formats.pack import DELAYED, EXTRAS, NON_PERSISTENT, STAGED
 from antiphon.formats.protocol import AckRow
+from antiphon.log.effects import Accepted
 from antiphon.model.destinations import DEAD_LETTERS, is_temporary, matcher
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.deals import Deals

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from antiphon.core.effects import Accepted
-from antiphon.core.machine import PackMachine
 from antiphon.formats.entry import Entry
+from antiphon.log.effects import Accepted
+from antiphon.log.state_machine import PackMachine
 
 ALARM = "alarm"
 ALARM_MS = 300

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from antiphon.core.effects import Applied
 from antiphon.formats import trace
 from antiphon.formats.entry import SnapshotMeta
 from antiphon.formats.trace import Kind, TraceEvent
+from antiphon.log.effects import Applied
 
 if TYPE_CHECKING:
     from antiphon.sim.server import SimServer

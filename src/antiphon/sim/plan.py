@@ -11,8 +11,8 @@ from random import Random
 import msgspec
 
 from antiphon.broker.home_settings import HomeSettings
-from antiphon.core.settings import Settings
 from antiphon.formats.frames import NEWEST
+from antiphon.log.settings import Settings
 from antiphon.model.destinations import DEAD_LETTERS
 from antiphon.model.redelivery import Redelivery
 from antiphon.sim.draws import stream

@@ -8,8 +8,8 @@ from random import Random
 
 import msgspec
 
-from antiphon.core.quorum import majority
 from antiphon.formats.entry import Member
+from antiphon.log.quorum import majority
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.draws import stream
 from antiphon.sim.lost_end import lose_end, tear_end

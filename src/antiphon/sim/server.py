@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from antiphon.broker.broker import Broker
-from antiphon.core.effects import (
+from antiphon.errors import DiskFullError, JournalDamagedError, SyncFailedError
+from antiphon.formats.entry import Member, ReplicaId, SnapshotMeta
+from antiphon.formats.frames import NEWEST
+from antiphon.formats.server_messages import Envelope, Relay
+from antiphon.io.journal import Journal, SyncJob
+from antiphon.io.journal_opening import open_journal
+from antiphon.io.journal_reached import NOTE_SYNC_S
+from antiphon.log.effects import (
     Applied,
     Decided,
     Effect,
@@ -28,14 +35,7 @@ from antiphon.core.effects import (
     Tail,
     TakeSnapshot,
 )
-from antiphon.core.node import Node
-from antiphon.errors import DiskFullError, JournalDamagedError, SyncFailedError
-from antiphon.formats.entry import Member, ReplicaId, SnapshotMeta
-from antiphon.formats.frames import NEWEST
-from antiphon.formats.server_messages import Envelope, Relay
-from antiphon.io.journal import Journal, SyncJob
-from antiphon.io.journal_opening import open_journal
-from antiphon.io.journal_reached import NOTE_SYNC_S
+from antiphon.log.node import Node
 from antiphon.sim.disk import SimDisk, SyncToken
 from antiphon.sim.draws import stream
 from antiphon.sim.machine import AlarmMachine

@@ -16,14 +16,14 @@ from typing import Any
 
 from crc32c import crc32c
 
-from antiphon.core.effects import Applied
-from antiphon.core.quorum import majority
-from antiphon.core.recovered import Recovered
-from antiphon.core.replica import Replica
 from antiphon.formats import frames
 from antiphon.formats.entry import Entry, ReplicaId, SnapshotMeta, encode_meta
 from antiphon.formats.server_messages import Envelope, Hears, Message
 from antiphon.io.journal_opening import EARLIER
+from antiphon.log.effects import Applied
+from antiphon.log.quorum import majority
+from antiphon.log.recovered import Recovered
+from antiphon.log.replica import Replica
 from antiphon.sim.changes import Changes
 from antiphon.sim.checks import Held, Oracle, ViolationError
 from antiphon.sim.clients import SimClient

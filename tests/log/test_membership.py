@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.memberships import NOBODY, MembershipHistory
 from antiphon.formats.entry import Member, Membership
+from antiphon.log.membership import NOBODY, MembershipHistory
 
 
 def cluster(number: int) -> Membership:

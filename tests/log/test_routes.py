@@ -2,12 +2,6 @@
 
 from random import Random
 
-from antiphon.core.effects import Effect, Persist, Relayed, Send
-from antiphon.core.machine import PackMachine
-from antiphon.core.node import Node
-from antiphon.core.recovered import Recovered
-from antiphon.core.routes import HOPS_MAX
-from antiphon.core.settings import Settings
 from antiphon.formats import frames
 from antiphon.formats.entry import ANY, Entry, Kind, Member, Membership, ReplicaId
 from antiphon.formats.journal import Promise
@@ -24,6 +18,12 @@ from antiphon.formats.server_messages import (
     View,
     Vote,
 )
+from antiphon.log.effects import Effect, Persist, Relayed, Send
+from antiphon.log.node import Node
+from antiphon.log.recovered import Recovered
+from antiphon.log.routes import HOPS_MAX
+from antiphon.log.settings import Settings
+from antiphon.log.state_machine import PackMachine
 
 IDS = {n: ReplicaId(n, n * 10) for n in range(1, 6)}
 SETTINGS = Settings(heartbeat_ms=50, election_ms=400)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from random import Random
 
-from antiphon.core.effects import (
+from antiphon.formats.entry import ANY, Entry, Member, ReplicaId, SnapshotMeta
+from antiphon.formats.server_messages import Envelope, Hears, Relay, Via
+from antiphon.log.effects import (
     Accepted,
     Applied,
     Deliver,
@@ -19,13 +21,11 @@ from antiphon.core.effects import (
     TakeSnapshot,
     VoteStored,
 )
-from antiphon.core.machine import Machine
-from antiphon.core.recovered import Recovered
-from antiphon.core.replica import Replica
-from antiphon.core.routes import Routes
-from antiphon.core.settings import Settings
-from antiphon.formats.entry import ANY, Entry, Member, ReplicaId, SnapshotMeta
-from antiphon.formats.server_messages import Envelope, Hears, Relay, Via
+from antiphon.log.recovered import Recovered
+from antiphon.log.replica import Replica
+from antiphon.log.routes import Routes
+from antiphon.log.settings import Settings
+from antiphon.log.state_machine import Machine
 
 
 class Node:

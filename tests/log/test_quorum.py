@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.quorum import held_by_majority, majority
 from antiphon.formats.entry import ReplicaId
+from antiphon.log.quorum import held_by_majority, majority
 
 
 def servers(count: int) -> tuple[ReplicaId, ...]:

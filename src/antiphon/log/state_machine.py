@@ -13,10 +13,10 @@ from typing import Any, Protocol
 import msgspec
 from crc32c import crc32c
 
-from antiphon.core.effects import Accepted
 from antiphon.errors import FormatError
 from antiphon.formats import pack
 from antiphon.formats.entry import Entry, Kind
+from antiphon.log.effects import Accepted
 
 SESSIONS_A_CHUNK = 4096
 

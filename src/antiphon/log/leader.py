@@ -11,10 +11,6 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from antiphon.core.effects import Decided, Read, ReadPart, ReadReady, Rejected, Send
-from antiphon.core.memberships import named, no_majority, objection
-from antiphon.core.progress import Flow, Progress
-from antiphon.core.quorum import held_by_majority, majority, tell_each_other
 from antiphon.formats.entry import (
     ANY,
     Entry,
@@ -36,11 +32,15 @@ from antiphon.formats.server_messages import (
     Unwelcome,
     Welcome,
 )
+from antiphon.log.effects import Decided, Read, ReadPart, ReadReady, Rejected, Send
+from antiphon.log.membership import named, no_majority, objection
+from antiphon.log.progress import Flow, Progress
+from antiphon.log.quorum import held_by_majority, majority, tell_each_other
 
 if TYPE_CHECKING:
-    from antiphon.core.replica import Replica
+    from antiphon.log.replica import Replica
 
-logger = logging.getLogger("antiphon.core.leader")
+logger = logging.getLogger("antiphon.log.leader")
 
 NO_LEADER = "this server does not lead any more"
 

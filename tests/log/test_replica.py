@@ -6,17 +6,6 @@ from random import Random
 import pytest
 
 from antiphon.bench.soak import DOUBT
-from antiphon.core.effects import (
-    Deliver,
-    EntriesStored,
-    Persist,
-    ReadPart,
-    Send,
-    VoteStored,
-)
-from antiphon.core.recovered import Recovered
-from antiphon.core.replica import Replica, Role
-from antiphon.core.settings import Settings
 from antiphon.formats.entry import (
     Entry,
     Kind,
@@ -28,6 +17,10 @@ from antiphon.formats.entry import (
 )
 from antiphon.formats.journal import Promise
 from antiphon.formats.server_messages import Append, Envelope, Refused, RequestVote, Vote
+from antiphon.log.effects import Deliver, EntriesStored, Persist, ReadPart, Send, VoteStored
+from antiphon.log.recovered import Recovered
+from antiphon.log.replica import Replica, Role
+from antiphon.log.settings import Settings
 
 MEMBERS = Membership(7, tuple(Member(n, n * 10, True) for n in (1, 2, 3)))
 ME, TWO, THREE = (member.id for member in MEMBERS.members)

@@ -4,8 +4,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from antiphon.core.log import Log
 from antiphon.formats.entry import Entry, Kind
+from antiphon.log.entries import Log
 
 
 class LogMachine(RuleBasedStateMachine):

@@ -23,14 +23,14 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from antiphon.core.effects import Effect, Persist, Relayed, Send, StorePart, Tail
-from antiphon.core.replica import Replica
 from antiphon.errors import FormatError
 from antiphon.formats import frames
 from antiphon.formats.entry import ANY, ReplicaId
 from antiphon.formats.server_messages import Envelope, Hears, Relay, Via, View
+from antiphon.log.effects import Effect, Persist, Relayed, Send, StorePart, Tail
+from antiphon.log.replica import Replica
 
-logger = logging.getLogger("antiphon.core.routes")
+logger = logging.getLogger("antiphon.log.routes")
 
 HOPS_MAX = 8
 """What has been passed on so often is lost: those who passed it on know different ways."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from antiphon.core.quorum import majority
 from antiphon.formats.entry import Member, Membership, ReplicaId
+from antiphon.log.quorum import majority
 
 NOBODY = Membership(0, ())
 

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from antiphon.core.effects import Send
 from antiphon.formats.entry import ANY, Member, Membership, ReplicaId
 from antiphon.formats.server_messages import Ask, Found, Knock, Message, Promise, Welcome
+from antiphon.log.effects import Send
 
 if TYPE_CHECKING:
-    from antiphon.core.replica import Replica
+    from antiphon.log.replica import Replica
 
 
 class Newcomer:

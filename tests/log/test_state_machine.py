@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.core.machine import SESSIONS_A_CHUNK, PackMachine
 from antiphon.formats import pack
 from antiphon.formats.entry import Entry, Kind
+from antiphon.log.state_machine import SESSIONS_A_CHUNK, PackMachine
 
 packs = st.tuples(st.integers(0, 3), st.integers(1, 12), st.integers(1, 4))  # session, seq, count
 entries = st.lists(

@@ -2,12 +2,12 @@
 
 from random import Random
 
-from antiphon.core.effects import Applied, Deliver, ReadReady, Rejected
-from antiphon.core.machine import PackMachine
-from antiphon.core.node import Node
-from antiphon.core.recovered import Recovered
-from antiphon.core.settings import Settings
 from antiphon.formats.entry import Entry, Kind
+from antiphon.log.effects import Applied, Deliver, ReadReady, Rejected
+from antiphon.log.node import Node
+from antiphon.log.recovered import Recovered
+from antiphon.log.settings import Settings
+from antiphon.log.state_machine import PackMachine
 
 
 def tick(index: int) -> Entry:

@@ -24,30 +24,6 @@ from enum import Enum
 from random import Random
 from typing import Any, ClassVar
 
-from antiphon.core.detector import Detector
-from antiphon.core.effects import (
-    Decided,
-    Deliver,
-    Effect,
-    EntriesStored,
-    Install,
-    Persist,
-    Read,
-    ReadReady,
-    Rejected,
-    Send,
-    StorePart,
-    Tail,
-    VoteStored,
-)
-from antiphon.core.founding import Newcomer
-from antiphon.core.leader import NO_LEADER, Leadership
-from antiphon.core.log import Log
-from antiphon.core.memberships import MembershipHistory
-from antiphon.core.quorum import held_by_majority, majority, tell_each_other
-from antiphon.core.recovered import Recovered
-from antiphon.core.settings import Settings
-from antiphon.core.stamps import StampClock
 from antiphon.formats.entry import (
     ANY,
     Entry,
@@ -81,8 +57,32 @@ from antiphon.formats.server_messages import (
     Welcome,
 )
 from antiphon.formats.server_messages import Promise as FoundingPromise
+from antiphon.log.clock import StampClock
+from antiphon.log.effects import (
+    Decided,
+    Deliver,
+    Effect,
+    EntriesStored,
+    Install,
+    Persist,
+    Read,
+    ReadReady,
+    Rejected,
+    Send,
+    StorePart,
+    Tail,
+    VoteStored,
+)
+from antiphon.log.entries import Log
+from antiphon.log.failure_detector import Detector
+from antiphon.log.founding import Newcomer
+from antiphon.log.leader import NO_LEADER, Leadership
+from antiphon.log.membership import MembershipHistory
+from antiphon.log.quorum import held_by_majority, majority, tell_each_other
+from antiphon.log.recovered import Recovered
+from antiphon.log.settings import Settings
 
-logger = logging.getLogger("antiphon.core.replica")
+logger = logging.getLogger("antiphon.log.replica")
 
 FOUNDING_EPOCH = 1
 """The epoch of entry 1, which names the founders; elections begin above it."""

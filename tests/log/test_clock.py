@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.stamps import SLEW, StampClock
+from antiphon.log.clock import SLEW, StampClock
 
 walls = st.integers(-(10**7), 10**7)
 passed = st.integers(0, 10**5)
