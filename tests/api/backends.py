@@ -11,11 +11,11 @@ from typing import Any
 
 from antiphon.api.connection import Options
 from antiphon.broker.home_settings import HomeSettings
-from antiphon.io.journal_disk import RamDisk
 from antiphon.io.local import LocalCluster
 from antiphon.io.loop import background_loop
 from antiphon.io.server import Server
 from antiphon.io.transport import format_address, parse_address
+from antiphon.journal.disk import RamDisk
 from antiphon.log.settings import Settings
 
 HOST = "127.0.0.1"

@@ -22,8 +22,8 @@ from antiphon.formats.entry import (
     encode_membership,
     encode_meta,
 )
-from antiphon.io.journal_disk import RamDisk
-from antiphon.io.journal_opening import open_journal
+from antiphon.journal.disk import RamDisk
+from antiphon.journal.opening import open_journal
 from tests.formats.support.values import U64, of_type, with_flipped_bit
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"

@@ -8,9 +8,9 @@ from antiphon.formats import segment_index
 from antiphon.formats.entry import Entry, Kind
 from antiphon.formats.journal import Row
 from antiphon.formats.segment_index import SegmentIndex
-from antiphon.io import journal as journals
-from antiphon.io.journal_disk import RamDisk
-from antiphon.io.journal_opening import open_journal
+from antiphon.journal import journal as journals
+from antiphon.journal.disk import RamDisk
+from antiphon.journal.opening import open_journal
 from antiphon.log.effects import Accepted
 from antiphon.model.destinations import matcher
 

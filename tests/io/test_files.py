@@ -19,8 +19,8 @@ from antiphon.errors import (
 from antiphon.formats.entry import Entry, Kind
 from antiphon.io import files
 from antiphon.io.files import FileDisk
-from antiphon.io.journal_disk import DIRECTORY
-from antiphon.io.journal_opening import open_journal
+from antiphon.journal.disk import DIRECTORY
+from antiphon.journal.opening import open_journal
 
 
 @pytest.fixture

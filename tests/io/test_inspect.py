@@ -12,8 +12,8 @@ from antiphon.formats import pack
 from antiphon.formats.entry import Entry, Kind, Member, Membership, SnapshotMeta
 from antiphon.io.files import FileDisk
 from antiphon.io.inspect import ReadOnlyDisk, examine
-from antiphon.io.journal import Journal
-from antiphon.io.journal_opening import open_journal
+from antiphon.journal.journal import Journal
+from antiphon.journal.opening import open_journal
 from antiphon.log.effects import Accepted
 
 MEMBERS = Membership(1, (Member(1, 5, True, "127.0.0.1:7470"),))

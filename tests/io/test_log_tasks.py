@@ -7,8 +7,8 @@ import pytest
 
 from antiphon.formats import protocol as cw
 from antiphon.io import log_tasks
-from antiphon.io.journal_disk import RamDisk
 from antiphon.io.server import Server
+from antiphon.journal.disk import RamDisk
 from antiphon.log.settings import Settings
 from tests.io.test_server import HOST, RawClient, connected, eventually, publish, run
 

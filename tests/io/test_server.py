@@ -15,9 +15,9 @@ from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Outgoing
 from antiphon.formats.entry import ReplicaId
 from antiphon.formats.journal import REACHED
-from antiphon.io.journal_disk import RamDisk
-from antiphon.io.journal_reached import notes_on
 from antiphon.io.server import Server
+from antiphon.journal.disk import RamDisk
+from antiphon.journal.reached import notes_on
 from antiphon.log.settings import Settings
 
 pytestmark = pytest.mark.process

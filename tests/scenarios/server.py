@@ -7,7 +7,7 @@ from random import Random
 
 from antiphon.formats.entry import Entry, Kind, Member, Membership, ReplicaId, encode_membership
 from antiphon.formats.journal import Promise
-from antiphon.io.journal_opening import open_journal
+from antiphon.journal.opening import open_journal
 from antiphon.log.effects import Tail
 from antiphon.log.node import Node
 from antiphon.log.recovered import Recovered

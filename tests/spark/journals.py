@@ -11,8 +11,8 @@ from antiphon.formats import pack as packs
 from antiphon.formats.columns import Outgoing
 from antiphon.formats.entry import Entry, Kind, Member, Membership, SnapshotMeta
 from antiphon.io.files import FileDisk
-from antiphon.io.journal import Journal
-from antiphon.io.journal_opening import open_journal
+from antiphon.journal.journal import Journal
+from antiphon.journal.opening import open_journal
 from antiphon.log.effects import Accepted, EntriesStored
 from antiphon.spark.columns import SCHEMA
 from antiphon.spark.logs import Log

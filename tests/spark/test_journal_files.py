@@ -1,6 +1,6 @@
 """A journal's files, looked at from outside while the journal itself is put through everything.
 
-The machine of `tests/io/test_journal.py` writes, replaces, parks, applies, stores and installs
+The machine of `tests/journal/test_journal.py` writes, replaces, parks, applies, stores and installs
 snapshots, is killed and loses power. After every step the files are read as a reader of the folder
 would, and must tell what was accepted.
 """
@@ -20,7 +20,7 @@ from antiphon.errors import JournalDamagedError
 from antiphon.formats import journal as f
 from antiphon.log.effects import Accepted as Row
 from antiphon.spark.journal_files import Accepted, JournalFiles, Sight
-from tests.io.test_journal import EVERYTHING, JournalMachine, ParkingMachine
+from tests.journal.test_journal import EVERYTHING, JournalMachine, ParkingMachine
 from tests.spark.journals import Book
 
 

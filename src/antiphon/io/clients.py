@@ -38,10 +38,10 @@ from antiphon.formats.entry import ANY, Member
 from antiphon.formats.frames import Body
 from antiphon.formats.journal import Local, Row
 from antiphon.formats.server_messages import Relay
-from antiphon.io.journal import Journal
 from antiphon.io.log_tasks import Progress, Task, task_for
 from antiphon.io.server_trace import ServerTrace
 from antiphon.io.transport import parse_address
+from antiphon.journal.journal import Journal
 from antiphon.log.effects import Decided, ReadReady
 from antiphon.log.node import Node
 

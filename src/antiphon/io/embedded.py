@@ -20,9 +20,9 @@ from antiphon.errors import ConfigurationError, FormatError, IllegalStateError
 from antiphon.formats import protocol as cw
 from antiphon.io.dialing import OnBodies, OnLost
 from antiphon.io.files import FileDisk
-from antiphon.io.journal_disk import RamDisk
 from antiphon.io.loop import background_loop
 from antiphon.io.server import Server
+from antiphon.journal.disk import RamDisk
 from antiphon.log.settings import Settings
 
 SCHEME = "embedded:"

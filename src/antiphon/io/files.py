@@ -28,7 +28,7 @@ from antiphon.errors import (
     JournalDamagedError,
     SyncFailedError,
 )
-from antiphon.io.journal_disk import DIRECTORY
+from antiphon.journal.disk import DIRECTORY
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """EFBIG is a limit on the size of one file: like a quota, it may be raised while we run."""

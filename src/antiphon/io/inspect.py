@@ -17,9 +17,9 @@ import msgspec
 
 from antiphon.errors import JournalDamagedError
 from antiphon.formats import journal as f
-from antiphon.io import journal_recovery as recovery
-from antiphon.io.journal_disk import DIRECTORY, Disk
-from antiphon.io.journal_reached import newest_note
+from antiphon.journal import recovery
+from antiphon.journal.disk import DIRECTORY, Disk
+from antiphon.journal.reached import newest_note
 from antiphon.output import say, say_json
 from antiphon.screen import Screen, Table
 

@@ -15,7 +15,7 @@ from typing import Protocol
 from antiphon.errors import FormatError, MessagesGoneError
 from antiphon.formats import protocol as cw
 from antiphon.formats.journal import Row
-from antiphon.io.journal import Journal
+from antiphon.journal.journal import Journal
 from antiphon.model import destinations as names
 
 ROWS_A_TURN = 10_000

@@ -21,12 +21,12 @@ from antiphon.broker.home_settings import HomeSettings
 from antiphon.errors import ConfigurationError, DiskFullError, IllegalStateError, JMSError
 from antiphon.io.config import ServeOptions
 from antiphon.io.files import FileDisk
-from antiphon.io.journal_disk import RamDisk
 from antiphon.io.loop import new_event_loop
 from antiphon.io.memory import keep_freed_memory
 from antiphon.io.metrics import Metrics
 from antiphon.io.server import RETRY_S, Server
 from antiphon.io.transport import Address, format_address
+from antiphon.journal.disk import RamDisk
 from antiphon.output import harmless, say, say_json
 
 logger = logging.getLogger("antiphon.io.serve")

@@ -44,13 +44,13 @@ from antiphon.formats.entry import Member, Membership, ReplicaId, SnapshotMeta
 from antiphon.formats.journal import Local
 from antiphon.formats.server_messages import Envelope, Hears, Relay
 from antiphon.io.clients import Clients
-from antiphon.io.journal import SyncJob
-from antiphon.io.journal_disk import Disk
-from antiphon.io.journal_opening import open_journal
-from antiphon.io.journal_reached import NOTE_SYNC_S
 from antiphon.io.server_trace import ServerTrace
 from antiphon.io.syncing import Syncing
 from antiphon.io.transport import Address, Transport, format_address, parse_address, settle
+from antiphon.journal.disk import Disk
+from antiphon.journal.journal import SyncJob
+from antiphon.journal.opening import open_journal
+from antiphon.journal.reached import NOTE_SYNC_S
 from antiphon.log.effects import (
     Accepted,
     Applied,

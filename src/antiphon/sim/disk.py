@@ -15,7 +15,7 @@ from random import Random
 
 from antiphon.errors import DiskFullError, FormatError, SyncFailedError
 from antiphon.formats import journal as f
-from antiphon.io.journal_disk import DIRECTORY
+from antiphon.journal.disk import DIRECTORY
 
 SECTOR = 512
 

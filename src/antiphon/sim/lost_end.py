@@ -1,6 +1,6 @@
 """A journal that loses its end at rest: cut, zeroed, emptied, deleted, or an older copy of itself.
 
-What the server noted of its journal (`io/journal_reached.py`) tells what must be found: whatever
+What the server noted of its journal (`journal/reached.py`) tells what must be found: whatever
 is gone below it. After a `kill` the note is exact, and what is gone above it is a torn tail.
 """
 
@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from antiphon.errors import JournalDamagedError
 from antiphon.formats import journal as f
-from antiphon.io import journal_reached as reached
-from antiphon.io import journal_recovery as recovery
+from antiphon.journal import reached, recovery
 from antiphon.sim.disk import SimDisk
 
 

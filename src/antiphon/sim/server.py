@@ -15,9 +15,9 @@ from antiphon.errors import DiskFullError, JournalDamagedError, SyncFailedError
 from antiphon.formats.entry import Member, ReplicaId, SnapshotMeta
 from antiphon.formats.frames import NEWEST
 from antiphon.formats.server_messages import Envelope, Relay
-from antiphon.io.journal import Journal, SyncJob
-from antiphon.io.journal_opening import open_journal
-from antiphon.io.journal_reached import NOTE_SYNC_S
+from antiphon.journal.journal import Journal, SyncJob
+from antiphon.journal.opening import open_journal
+from antiphon.journal.reached import NOTE_SYNC_S
 from antiphon.log.effects import (
     Applied,
     Decided,

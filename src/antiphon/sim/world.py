@@ -19,7 +19,7 @@ from crc32c import crc32c
 from antiphon.formats import frames
 from antiphon.formats.entry import Entry, ReplicaId, SnapshotMeta, encode_meta
 from antiphon.formats.server_messages import Envelope, Hears, Message
-from antiphon.io.journal_opening import EARLIER
+from antiphon.journal.opening import EARLIER
 from antiphon.log.effects import Applied
 from antiphon.log.quorum import majority
 from antiphon.log.recovered import Recovered

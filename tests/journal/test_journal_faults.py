@@ -12,16 +12,16 @@ from antiphon.formats import journal as f
 from antiphon.formats import pack
 from antiphon.formats.entry import Entry, Kind, SnapshotMeta
 from antiphon.formats.journal import MANIFEST, index_name, segment_name
-from antiphon.io import journal as journal_module
-from antiphon.io.journal import Journal
-from antiphon.io.journal_disk import RamDisk
-from antiphon.io.journal_opening import open_journal
-from antiphon.io.journal_recovery import segment_numbers
+from antiphon.journal import journal as journal_module
+from antiphon.journal.disk import RamDisk
+from antiphon.journal.journal import Journal
+from antiphon.journal.opening import open_journal
+from antiphon.journal.recovery import segment_numbers
 from antiphon.log.effects import EntriesStored
 from antiphon.log.recovered import Recovered
 from antiphon.log.state_machine import PackMachine
 from antiphon.sim.disk import SimDisk
-from tests.io.test_journal import EVERYTHING, donor_of, membership
+from tests.journal.test_journal import EVERYTHING, donor_of, membership
 
 SEGMENT_BYTES = 300
 

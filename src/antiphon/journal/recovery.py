@@ -1,7 +1,7 @@
 """Reading a journal back: what is whole, what is torn, what is damaged.
 
 Every batch states up to where everything was synced when it was written, and so does the note
-beside the segments (`journal_reached.py`). What is bad, or missing, below the greatest such offset
+beside the segments (`reached.py`). What is bad, or missing, below the greatest such offset
 was once good, and is *damage*; above it, it may never have been written to the end, and is a *torn
 tail* which is cut: nobody was told of what it held.
 """
@@ -15,8 +15,8 @@ from antiphon.errors import FormatError, JournalDamagedError
 from antiphon.formats import journal as f
 from antiphon.formats.entry import SnapshotMeta, decode_meta
 from antiphon.formats.journal import MANIFEST, segment_name, snapshot_name
-from antiphon.io.journal_disk import Disk
-from antiphon.io.journal_reached import notes_on
+from antiphon.journal.disk import Disk
+from antiphon.journal.reached import notes_on
 
 
 def segment_numbers(disk: Disk) -> list[int]:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.io.journal_disk import SMALL_BYTES, RamDisk
+from antiphon.journal.disk import SMALL_BYTES, RamDisk
 
 OFFSETS = st.integers(0, 3 * SMALL_BYTES)
 STEPS = st.one_of(

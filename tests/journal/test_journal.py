@@ -37,9 +37,9 @@ from antiphon.formats.entry import (
     encode_membership,
 )
 from antiphon.formats.journal import Promise
-from antiphon.io.journal import Journal, SyncJob
-from antiphon.io.journal_disk import RamDisk
-from antiphon.io.journal_opening import open_journal
+from antiphon.journal.disk import RamDisk
+from antiphon.journal.journal import Journal, SyncJob
+from antiphon.journal.opening import open_journal
 from antiphon.log.effects import Accepted, EntriesStored, Tail
 from antiphon.log.recovered import Recovered
 from antiphon.log.state_machine import PackMachine

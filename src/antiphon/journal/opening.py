@@ -24,8 +24,9 @@ from antiphon.formats.entry import (
     decode_membership,
 )
 from antiphon.formats.journal import MANIFEST, index_name, segment_name, snapshot_name
-from antiphon.io import journal_recovery as recovery
-from antiphon.io.journal import (
+from antiphon.journal import recovery
+from antiphon.journal.disk import DIRECTORY, Disk
+from antiphon.journal.journal import (
     OWN_SNAPSHOT,
     SEGMENT_BYTES,
     Journal,
@@ -33,12 +34,11 @@ from antiphon.io.journal import (
     Segment,
     parts_of,
 )
-from antiphon.io.journal_disk import DIRECTORY, Disk
-from antiphon.io.journal_reached import newest_note
-from antiphon.io.journal_transfer import INCOMING, INCOMING_LIVE
+from antiphon.journal.reached import newest_note
+from antiphon.journal.transfer import INCOMING, INCOMING_LIVE
 from antiphon.log.recovered import Recovered
 
-logger = logging.getLogger("antiphon.io.journal")
+logger = logging.getLogger("antiphon.journal.journal")
 
 NEW_TAIL = "tail.new"
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from antiphon.errors import FormatError
 from antiphon.formats import journal as f
 from antiphon.formats.entry import Entry, SnapshotMeta, encode_meta
-from antiphon.io.journal_disk import Disk
+from antiphon.journal.disk import Disk
 
 if TYPE_CHECKING:
-    from antiphon.io.journal import Journal
+    from antiphon.journal.journal import Journal
 
 INCOMING = "incoming.snap"
 INCOMING_LIVE = "incoming.live"

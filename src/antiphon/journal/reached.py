@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from antiphon.errors import FormatError, JournalDamagedError
 from antiphon.formats import journal as f
 from antiphon.formats.journal import REACHED
-from antiphon.io.journal_disk import DIRECTORY, Disk
+from antiphon.journal.disk import DIRECTORY, Disk
 
 NOTE_SYNC_S = 1.0
 """How often a driver syncs the newest note, if there is a new one."""

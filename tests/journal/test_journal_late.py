@@ -16,12 +16,12 @@ from antiphon.formats import pack
 from antiphon.formats.entry import Entry, Kind, SnapshotMeta
 from antiphon.formats.journal import Row, segment_name
 from antiphon.io.inspect import examine
-from antiphon.io.journal_disk import RamDisk
-from antiphon.io.journal_opening import open_journal
-from antiphon.io.journal_recovery import segment_numbers
+from antiphon.journal.disk import RamDisk
+from antiphon.journal.opening import open_journal
+from antiphon.journal.recovery import segment_numbers
 from antiphon.log.effects import Accepted
 from antiphon.sim.disk import SimDisk
-from tests.io.test_journal import membership
+from tests.journal.test_journal import membership
 
 SEGMENT_BYTES = 200  # one or two entries
 

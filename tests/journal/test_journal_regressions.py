@@ -14,9 +14,9 @@ from antiphon.formats.journal import (
     index_name,
     segment_name,
 )
-from antiphon.io.journal import Journal
-from antiphon.io.journal_opening import open_journal
-from antiphon.io.journal_recovery import segment_numbers
+from antiphon.journal.journal import Journal
+from antiphon.journal.opening import open_journal
+from antiphon.journal.recovery import segment_numbers
 from antiphon.log.effects import Accepted
 from antiphon.sim.disk import SimDisk
 

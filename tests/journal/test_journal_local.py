@@ -11,19 +11,13 @@ import pytest
 from antiphon.formats.entry import Entry, SnapshotMeta
 from antiphon.formats.journal import Local, segment_name
 from antiphon.io import inspect
-from antiphon.io.journal_opening import open_journal
-from antiphon.io.journal_recovery import segment_numbers
+from antiphon.journal.opening import open_journal
+from antiphon.journal.recovery import segment_numbers
 from antiphon.log.effects import LocalStored
 from antiphon.log.state_machine import PackMachine
 from antiphon.sim.disk import SimDisk
-from tests.io.test_journal import donor_of, membership
-from tests.io.test_journal_faults import (
-    SEGMENT_BYTES,
-    disk_of,
-    entry,
-    files_of,
-    flipped,
-)
+from tests.journal.test_journal import donor_of, membership
+from tests.journal.test_journal_faults import SEGMENT_BYTES, disk_of, entry, files_of, flipped
 
 
 class Keeper:

@@ -11,13 +11,13 @@ from antiphon.errors import DiskFullError, JournalDamagedError
 from antiphon.formats import journal as f
 from antiphon.formats.journal import MANIFEST, REACHED, index_name, segment_name
 from antiphon.io import inspect
-from antiphon.io.journal import Journal
-from antiphon.io.journal_opening import open_journal
-from antiphon.io.journal_reached import notes_on
-from antiphon.io.journal_recovery import read_manifest, segment_numbers
+from antiphon.journal.journal import Journal
+from antiphon.journal.opening import open_journal
+from antiphon.journal.reached import notes_on
+from antiphon.journal.recovery import read_manifest, segment_numbers
 from antiphon.sim.disk import SimDisk
 from tests.formats.test_journal import fixture_disk
-from tests.io.test_journal_faults import (
+from tests.journal.test_journal_faults import (
     SEGMENT_BYTES,
     disk_of,
     entry,

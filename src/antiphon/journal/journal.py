@@ -3,8 +3,8 @@
 Promises: what `end_sync` released is there after any crash; what a crash tears off was never
 released; a changed byte is noticed, and never taken for the end. Entries are read by index for
 servers that lag, and packs by position for readers. Formats: `formats/journal.py`. How a journal is
-read back: `journal_opening.py`; how damage is told from a torn tail: `journal_recovery.py`, and
-`journal_reached.py` for what is missing at the end. This module does no IO by itself: a `Disk` is
+read back: `opening.py`; how damage is told from a torn tail: `recovery.py`, and
+`reached.py` for what is missing at the end. This module does no IO by itself: a `Disk` is
 passed in.
 
 A driver calls `append` (collect), `flush` (one write), `begin_sync`, the disk's `sync` for each
@@ -36,10 +36,10 @@ from antiphon.formats.frames import LARGE_FRAME
 from antiphon.formats.journal import MANIFEST, index_name, segment_name, snapshot_name
 from antiphon.formats.protocol import LogSlice
 from antiphon.formats.segment_index import SegmentIndex
-from antiphon.io import journal_recovery as recovery
-from antiphon.io.journal_disk import DIRECTORY, Disk
-from antiphon.io.journal_reached import ReachedFile
-from antiphon.io.journal_transfer import (
+from antiphon.journal import recovery
+from antiphon.journal.disk import DIRECTORY, Disk
+from antiphon.journal.reached import ReachedFile
+from antiphon.journal.transfer import (
     INCOMING,
     Incoming,
     PartReader,
@@ -50,7 +50,7 @@ from antiphon.io.journal_transfer import (
 )
 from antiphon.log.effects import Accepted, Tail
 
-logger = logging.getLogger("antiphon.io.journal")
+logger = logging.getLogger("antiphon.journal.journal")
 
 SEGMENT_BYTES = 64 << 20
 CACHED_SEGMENTS = 2

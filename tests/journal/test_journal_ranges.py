@@ -12,7 +12,7 @@ from antiphon.formats.journal import Row
 from antiphon.formats.protocol import LogSlice
 from antiphon.formats.segment_index import SegmentIndex
 from antiphon.model import destinations as names
-from tests.io.test_journal_late import Store, body
+from tests.journal.test_journal_late import Store, body
 
 MANY = 1 << 30
 
