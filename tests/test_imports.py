@@ -97,7 +97,6 @@ TO_MOVE = {
     "cli",
     "cli_bench",
     "cli_parts",
-    "core",
     "demo",
     "demo_member",
     "demo_report",

@@ -5,7 +5,7 @@ process; two writers, which compare every answer with what it must be. The serve
 killed as by a crash, then the oldest member; the others suspect and remove it. Both come back: the
 server with its journal, the member with the table that the others hand it. At the end the replicas
 must hold the same, and the traces of all programs must keep what groups promise, as two judges see
-it: `core/group_spec.py`, and the audit on Spark, which also draws what happened (`demo_report.py`);
+it: `checkers/groups.py`, and the audit on Spark, which also draws what happened (`demo_report.py`);
 otherwise exit code 1. Without Spark there is one judge.
 """
 
@@ -26,7 +26,7 @@ from typing import Any
 
 import antiphon
 from antiphon.chaos.recorder import read_traces
-from antiphon.core import group_spec
+from antiphon.checkers import groups
 from antiphon.demo_member import GROUP
 from antiphon.errors import IllegalStateError, JMSError, ResourceAllocationError
 from antiphon.io.cluster import ClusterStatus, look
@@ -368,7 +368,7 @@ def _end(stage: Stage, url: str, writers: list[Writer], folder: Path) -> dict[st
     shutil.copytree(folder / TRACES, folder / JUDGED)
     about = ("", f"topic:{GROUP}")  # the answers are in the traces too, and are not judged here
     events = [event for event in read_traces(folder / JUDGED) if event.group in about]
-    violations = group_spec.check(events)
+    violations = groups.check(events)
     wrong = [*what_is_wrong(writers, tables), *map(str, violations)]
     for complaint in wrong:
         stage.say(f"FAILED: {complaint}")

@@ -10,7 +10,7 @@ from typing import Any
 
 import antiphon
 from antiphon import ConflictRelation
-from antiphon.core import group_spec
+from antiphon.checkers import groups
 from antiphon.formats.trace import TraceEvent, decode
 
 URL = "embedded:traced"
@@ -49,7 +49,7 @@ def test_what_is_sent_in_a_transaction_is_sent_when_it_is_committed(tmp_path: Pa
     events = [e for e in read(tmp_path) if e.process == "teller"]
     assert [e.kind for e in events if e.kind in ("send", "sent")] == ["send"] * 2 + ["sent", "send"]
     assert {e.sender_seq for e in events if e.kind == "send"} == {-1}  # its place comes later
-    assert group_spec.check(read(tmp_path)) == []
+    assert groups.check(read(tmp_path)) == []
 
 
 def test_a_run_of_two_programs_is_told_and_judged(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_run_of_two_programs_is_told_and_judged(tmp_path: Path) -> None:
         assert isinstance(b.receive(20), antiphon.ViewMessage)
     assert {path.name for path in folder.iterdir()} == {"run7-a-1.trace", "run7-two%2F2-1.trace"}
     events = read(folder)
-    assert group_spec.check(events) == []
+    assert groups.check(events) == []
     mine = [e for e in events if e.process == "a"]
     assert [e.seq for e in mine] == list(range(1, len(mine) + 1))
     kinds = Counter(e.kind for e in mine)
@@ -141,11 +141,11 @@ def test_the_judge_sees_what_is_missing(tmp_path: Path) -> None:
             take(a, 3)
             take(member, 2)
     events = read(tmp_path)
-    assert group_spec.check(events) == []
+    assert groups.check(events) == []
     spoilt = [e for e in events if not (e.process == "b" and e.kind in ("deliver", "leave"))]
-    assert {v.rule for v in group_spec.check(spoilt)} == {"P2"}
+    assert {v.rule for v in groups.check(spoilt)} == {"P2"}
     spoilt = [e for e in events if e.kind != "send" and e.kind != "sent"]
-    assert {v.rule for v in group_spec.check(spoilt)} == {"P3"}
+    assert {v.rule for v in groups.check(spoilt)} == {"P3"}
 
 
 def test_a_process_that_is_back_is_the_next_incarnation(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 import antiphon
 from antiphon import cli
 from antiphon.chaos.recorder import read_traces
-from antiphon.core import group_spec
+from antiphon.checkers import groups
 from antiphon.formats.trace import TraceEvent, encode_event, encode_header
 from antiphon.io.cluster import known_groups
 from antiphon.io.local import COMMAND
@@ -133,7 +133,7 @@ def test_the_traces_of_the_servers_keep_the_promises(folder: Path) -> None:
     delivered = {e.message for e in events if e.kind == "deliver"}
     assert {e.message for e in events if e.kind == "sent"} <= delivered
     assert len(delivered) >= 121
-    assert group_spec.check(events) == []
+    assert groups.check(events) == []
 
 
 def _lost(events: list[TraceEvent]) -> list[TraceEvent]:
@@ -157,7 +157,7 @@ def _from_nowhere(events: list[TraceEvent]) -> list[TraceEvent]:
 def test_what_a_server_did_wrong_is_found(
     plant: Callable[[list[TraceEvent]], list[TraceEvent]], rule: str, folder: Path
 ) -> None:
-    found = group_spec.check(plant(read_traces(folder)))
+    found = groups.check(plant(read_traces(folder)))
     assert rule in {violation.rule for violation in found}
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.core import group_spec
+from antiphon.checkers import groups
 from antiphon.formats.trace import decode
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.cli import check_seed
@@ -56,8 +56,8 @@ def test_a_trace_that_breaks_the_specification_is_a_violation() -> None:
         run_world(world)
         at = max(i for i, e in enumerate(world.traces) if e.kind == "view")
         doubled = [*world.traces, world.traces[at]]
-        assert group_spec.check(world.traces, complete=False) == []
-        assert group_spec.check(doubled, complete=False) != []
+        assert groups.check(world.traces, complete=False) == []
+        assert groups.check(doubled, complete=False) != []
 
 
 def test_a_state_has_all_messages_between_its_origin_and_its_cut() -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from antiphon.core import group_spec
+from antiphon.checkers import groups as group_spec
 from antiphon.formats.trace import TraceEvent
 
 Trace = list[TraceEvent]

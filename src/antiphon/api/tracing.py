@@ -2,7 +2,7 @@
 
 Promise: every event is handed to the kernel before the application sees what it tells of, so
 `kill -9` loses none. Who reads the files of all programs can judge whether groups keep what they
-promise (`core/group_spec.py`).
+promise (`checkers/groups.py`).
 
 A file is one life of one process (`io/trace_file.py`), which is named by the client id, or else by
 the first member that it joins as, or else by the number of its session.

@@ -8,7 +8,7 @@ known to be acknowledged never comes again.
 
 A message counts as accepted if it reached anybody: each one is for somebody who must get it.
 
-What happens in the group is judged by its specification (`core/group_spec.py`).
+What happens in the group is judged by its specification (`checkers/groups.py`).
 
 Of transfers between accounts (`teller.py`): each coin is there once in the end, and has moved as
 often as anybody has seen or was told; no transfer of a coin has happened twice; a coin that a
@@ -21,7 +21,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
-from antiphon.core import group_spec
+from antiphon.checkers import groups
 from antiphon.formats.trace import TraceEvent
 from antiphon.model.destinations import is_queue, matcher
 
@@ -34,7 +34,7 @@ COINS = 20
 def judge_group(events: Iterable[TraceEvent]) -> list[str]:
     """`events` of all processes, while they are members still."""
     own = [event for event in events if event.group == GROUP or event.kind == "crash"]
-    return [str(violation) for violation in group_spec.check(own)]
+    return [str(violation) for violation in groups.check(own)]
 
 
 def judge_accounts(events: Iterable[TraceEvent], found: list[str]) -> list[str]:

@@ -1,6 +1,6 @@
 """Programs of a chaos run in a group: members that multicast, remove suspects, leave and come back,
 and an outsider that sends to them. Their contexts write the traces (`connect(trace=...)`), which
-must keep to `core/group_spec.py`.
+must keep to `checkers/groups.py`.
 
 Members that are not durable are replicas: their state is a digest of all messages since the group
 began, handed to whoever joins. At the end all of them must have the same.

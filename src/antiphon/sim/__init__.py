@@ -15,7 +15,7 @@ def __getattr__(name: str) -> Any:
 
         return simulate
     if name in ("Operation", "linearizable"):
-        from antiphon.sim import linearizability
+        from antiphon.checkers import linearizability
 
         return getattr(linearizability, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -21,8 +21,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 from antiphon.blocks.service import ReplicatedService, Requests, decode_outcome
+from antiphon.checkers.linearizability import Operation, Raised
 from antiphon.sim.draws import stream
-from antiphon.sim.linearizability import Operation, Raised
 from antiphon.sim.states import difference, restored_difference
 
 RESUBMIT_S = 0.5

@@ -2,7 +2,7 @@
 leaves and comes back.
 
 Everything that its application sees goes into the trace by which the run is judged in the end
-(`core/group_spec.py`). What can be known at once is checked at once: a view is the same everywhere,
+(`checkers/groups.py`). What can be known at once is checked at once: a view is the same everywhere,
 a message is handed out in the view that it was ordered in, what is acknowledged does not come
 again.
 """

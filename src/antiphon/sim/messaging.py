@@ -16,7 +16,7 @@ from antiphon.broker.home_effects import RelayTo
 from antiphon.broker.queues import Queue
 from antiphon.broker.spans import Range
 from antiphon.broker.topics import Key, Subscription
-from antiphon.core import group_spec
+from antiphon.checkers import groups
 from antiphon.errors import FormatError
 from antiphon.formats import commands, pack
 from antiphon.formats import protocol as cw
@@ -220,7 +220,7 @@ class MessagingWorld(World):
             raise ViolationError(f"two views of {group} have one number: {first} and {event}")
 
     def _specification(self, complete: bool) -> None:
-        for violation in group_spec.check(self.traces, complete=complete):
+        for violation in groups.check(self.traces, complete=complete):
             raise ViolationError(str(violation))
 
     # -- What servers report -------------------------------------------------------------------

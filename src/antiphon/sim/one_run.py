@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import NamedTuple
 
+from antiphon.checkers.linearizability import Operation
 from antiphon.sim.draws import stream
 from antiphon.sim.group_world import Line, MakeService, Plan, Violation
 from antiphon.sim.guard import guarded
-from antiphon.sim.linearizability import Operation
 from antiphon.sim.passive_world import PassiveWorld
 from antiphon.sim.service_world import Came, World
 

@@ -19,11 +19,11 @@ from random import Random
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from antiphon.checkers.linearizability import Operation
 from antiphon.sim import elsewhere
 from antiphon.sim.draws import stream
 from antiphon.sim.elsewhere import CannotLoad, Elsewhere
 from antiphon.sim.group_world import Fault, Line, MakeService, Op, Plan
-from antiphon.sim.linearizability import Operation
 from antiphon.sim.one_run import Ran, run
 from antiphon.sim.passive_world import STEP
 

@@ -1,6 +1,6 @@
 """`antiphon audit`: whether groups kept what they promise, from traces of any size.
 
-It is the second judge, beside `core/group_spec.py`: written from the same specification (thesis
+It is the second judge, beside `checkers/groups.py`: written from the same specification (thesis
 4.2, docs/groups.md), in another way. Time is proportional to the rows of the trace:
 
 1. Who was a member when (`audit_lives.py`): few rows, on the driver. Views are judged there.

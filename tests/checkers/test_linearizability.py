@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from antiphon.checkers.linearizability import Operation, Raised, linearizable
 from antiphon.errors import ResourceAllocationError
-from antiphon.sim.linearizability import Operation, Raised, linearizable
 
 Command = tuple[Any, ...]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.core import group_spec
+from antiphon.checkers import groups
 from antiphon.formats.trace import Kind, TraceEvent
 from antiphon.model.conflicts import ConflictRelation
 
@@ -86,7 +86,7 @@ class History:
         return self.add("p", "conflict", relation=relation.to_json(), position=after)
 
     def broken(self, *, complete: bool = True) -> list[str]:
-        return [v.rule for v in group_spec.check(self.events, complete=complete)]
+        return [v.rule for v in groups.check(self.events, complete=complete)]
 
 
 def pair(*, durable: bool = False) -> History:
@@ -304,7 +304,7 @@ def test_p2_durable_and_not_durable_members_of_one_group() -> None:
     h.crash("p").crash("q").broadcast("s", "1").deliver("r", "1")
     h.view(2, "p r q", "r").join("q").view(2, "p r q", "q")
     h.join("p", durable=True).view(2, "p r q", "p")
-    found = group_spec.check(h.events)
+    found = groups.check(h.events)
     assert [str(v)[:14] for v in found] == ["P2: r/r.1.3 de"]
     assert "and p, which is correct in it, did not" in found[0].text
 
@@ -342,13 +342,13 @@ def returned(cut: int) -> History:
 
 def test_p2_a_state_that_comes_before_the_view_is_of_the_process_that_has_the_view() -> None:
     """Message 3 is in it; that the process before missed message 1 is not mended by it."""
-    found = group_spec.check(returned(cut=3).events)
+    found = groups.check(returned(cut=3).events)
     assert [v.rule for v in found] == ["P2"]
     assert "delivered 1 in view 1, and p, which is" in found[0].text
 
 
 def test_p2_who_is_another_owes_what_is_not_in_its_state() -> None:
-    found = group_spec.check(returned(cut=2).events)
+    found = groups.check(returned(cut=2).events)
     assert ["delivered 3 in view 4, and p', which is" in v.text for v in found] == [False, True]
 
 
@@ -555,7 +555,7 @@ def test_p5_what_a_program_asks_for_again_does_not_change_the_order() -> None:
 
 def test_a_violation_is_told_in_a_sentence() -> None:
     h = pair().broadcast("s", "1").deliver("p", "1")
-    assert [str(v) for v in group_spec.check(h.events)] == [
+    assert [str(v) for v in groups.check(h.events)] == [
         "P2: p/p.1.1 delivered 1 in view 1, and q/q.1.2, which is correct in it, did not"
     ]
 
@@ -567,4 +567,4 @@ def test_groups_are_judged_one_by_one() -> None:
     )
     h.add("s", "sent", group="h", message="2", persistent=True)
     assert h.broken() == ["P1"]
-    assert "h" in str(group_spec.check(h.events)[0])
+    assert "h" in str(groups.check(h.events)[0])

@@ -1,1 +1,0 @@
-"""The replicated log and its parts: pure state machines that take inputs and return effects."""
