@@ -92,7 +92,6 @@ TO_MOVE = {
     "api",
     "bench",
     "blocks",
-    "broker",
     "chaos",
     "cli",
     "cli_bench",

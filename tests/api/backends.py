@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from antiphon.api.connection import Options
-from antiphon.broker.home_settings import HomeSettings
+from antiphon.broker.home.settings import HomeSettings
 from antiphon.io.local import LocalCluster
 from antiphon.io.loop import background_loop
 from antiphon.io.server import Server

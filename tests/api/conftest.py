@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.broker.home_settings import HomeSettings
+from antiphon.broker.home.settings import HomeSettings
 from antiphon.model.redelivery import Redelivery
 from tests.api import backends
 from tests.api.backends import Backend

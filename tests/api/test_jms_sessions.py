@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from antiphon import SessionMode
-from antiphon.broker.home_settings import HomeSettings
+from antiphon.broker.home.settings import HomeSettings
 from antiphon.errors import IllegalStateError
 from antiphon.model.redelivery import Redelivery
 from tests.api import backends

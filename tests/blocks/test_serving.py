@@ -23,7 +23,7 @@ from antiphon.blocks import serving as serving_module
 from antiphon.blocks.block import Heard, Settle
 from antiphon.blocks.service import Request
 from antiphon.blocks.serving import ServiceBlock
-from antiphon.broker.home_settings import HomeSettings
+from antiphon.broker.home.settings import HomeSettings
 from antiphon.errors import (
     FormatError,
     IllegalStateError,

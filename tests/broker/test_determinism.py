@@ -5,12 +5,12 @@ import random
 
 import pytest
 
-from antiphon.broker.broker import Broker
+from antiphon.broker.machine.machine import Broker
 from antiphon.formats import commands as command
 from antiphon.formats import pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import PRIORITY, Extra
-from tests.broker.rig import Rig
+from tests.broker.support.rig import Rig
 
 SESSIONS = range(1, 6)
 DESTINATIONS = ("topic:a", "topic:a.b", "queue:q", "queue:r", "temp-queue:1.1", "temp-topic:2.1")

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import antiphon
-from antiphon.broker.spans import Spans
-from antiphon.broker.topics import Subscription, Topics
+from antiphon.broker.machine.ranges import Spans
+from antiphon.broker.machine.topics import Subscription, Topics
 from antiphon.formats import protocol as cw
-from tests.broker.house import Client, House, open_consumer, publish
+from tests.broker.support.house import Client, House, open_consumer, publish
 
 PACKAGE = str(Path(antiphon.__file__).parent)
 FEW, MANY = 20, 200

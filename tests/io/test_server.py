@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.broker.home_settings import HomeSettings
+from antiphon.broker.home.settings import HomeSettings
 from antiphon.errors import DiskFullError, JournalDamagedError, SyncFailedError
 from antiphon.formats import columns, frames, pack
 from antiphon.formats import protocol as cw

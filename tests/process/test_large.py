@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import antiphon
-from antiphon.broker.links import TURNS
+from antiphon.broker.home.connections import TURNS
 from tests.process.cluster import Cluster
 
 pytestmark = pytest.mark.process

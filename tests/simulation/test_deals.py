@@ -3,7 +3,7 @@ are whole."""
 
 import pytest
 
-from antiphon.broker import events as ev
+from antiphon.broker.machine import events as ev
 from antiphon.errors import ConnectionLostError, TransactionRolledBackError
 from antiphon.formats.protocol import Result
 from antiphon.sim.checks import ViolationError

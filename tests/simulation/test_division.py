@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.broker import events as ev
+from antiphon.broker.machine import events as ev
 from antiphon.model.destinations import DEAD_LETTERS
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.division import Division, Reader

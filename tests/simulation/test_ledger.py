@@ -3,7 +3,7 @@ it."""
 
 import pytest
 
-from antiphon.broker import events as ev
+from antiphon.broker.machine import events as ev
 from antiphon.formats import columns, pack
 from antiphon.formats.columns import Extra, Outgoing, encode_extra
 from antiphon.formats.protocol import AckRow, NotPublished

@@ -6,7 +6,7 @@ from antiphon.formats import protocol as cw
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.ledger import Ledger
 from antiphon.sim.needs import GivenUp, is_needed
-from tests.broker.rig import Rig
+from tests.broker.support.rig import Rig
 
 A, B = 0xA, 0xB
 

@@ -1,9 +1,10 @@
 """The clients of one server, over whatever carries their messages (`formats/protocol`).
 
-What belongs to a session goes to the home (`broker/home.py`), and its effects are carried out here.
-What an operator asks (to read the whole log, the status, barriers, changes of the cluster) needs no
-session and is answered here; so does who reads a part of the log (`log_tasks.py`). A client that
-sends nonsense, or does not read what it asked for, is told and left; nobody else notices.
+What belongs to a session goes to the home (`broker/home/home.py`), and its effects are carried out
+here. What an operator asks (to read the whole log, the status, barriers, changes of the cluster)
+needs no session and is answered here; so does who reads a part of the log (`log_tasks.py`). A
+client that sends nonsense, or does not read what it asked for, is told and left; nobody else
+notices.
 """
 
 from __future__ import annotations
@@ -14,9 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
-from antiphon.broker.broker import Broker
-from antiphon.broker.home import Home
-from antiphon.broker.home_effects import (
+from antiphon.broker.home.effects import (
     Admit,
     Effect,
     Hold,
@@ -26,6 +25,8 @@ from antiphon.broker.home_effects import (
     Store,
     Tell,
 )
+from antiphon.broker.home.home import Home
+from antiphon.broker.machine.machine import Broker
 from antiphon.errors import (
     FormatError,
     IllegalStateError,

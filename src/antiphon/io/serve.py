@@ -17,7 +17,7 @@ from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any
 
-from antiphon.broker.home_settings import HomeSettings
+from antiphon.broker.home.settings import HomeSettings
 from antiphon.errors import ConfigurationError, DiskFullError, IllegalStateError, JMSError
 from antiphon.io.config import ServeOptions
 from antiphon.io.files import FileDisk

@@ -3,11 +3,11 @@
 The way of a message through it (`Server.__init__` puts the pieces together in this order):
 
     listener     `transport.py` (or `embedded.py`) takes it from a client's connection,
-    session      `clients.py` and `broker/home.py` check it and propose it,
+    session      `clients.py` and `broker/home/home.py` check it and propose it,
     log          `log/node.py` orders it with the other servers,
     journal      `journal.py` has it on disk,
-    broker       `broker/broker.py` accepts it: it has a position, and consumers,
-    dispatcher   `broker/dispatcher.py` sends it to those who are connected here,
+    broker       `broker/machine/machine.py` accepts it: it has a position, and consumers,
+    dispatcher   `broker/dispatch/dispatcher.py` sends it to those who are connected here,
 
 and back through session and listener. `counts` has what each of them has done and is waiting for.
 
@@ -32,12 +32,12 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any, ClassVar, overload
 
-from antiphon.broker import group_report
-from antiphon.broker.broker import Broker
-from antiphon.broker.home import Home
-from antiphon.broker.home_settings import HomeSettings
-from antiphon.broker.keeping import OwnJournal
-from antiphon.broker.state import LOCAL, REPLICATED
+from antiphon.broker.home.home import Home
+from antiphon.broker.home.local_acks import OwnJournal
+from antiphon.broker.home.settings import HomeSettings
+from antiphon.broker.machine.groups import report
+from antiphon.broker.machine.machine import Broker
+from antiphon.broker.machine.state import LOCAL, REPLICATED
 from antiphon.errors import DiskFullError, FormatError, IllegalStateError
 from antiphon.formats import protocol as cw
 from antiphon.formats.entry import Member, Membership, ReplicaId, SnapshotMeta
@@ -456,7 +456,7 @@ class Server:
             time.process_time(),
             tuple(self._trouble()),
             self.counts(),
-            group_report.groups(self.broker),
+            report.groups(self.broker),
         )
 
     def counts(self) -> dict[str, dict[str, int]]:

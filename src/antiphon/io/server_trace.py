@@ -28,9 +28,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
-from antiphon.broker import events as ev
-from antiphon.broker.broker import Broker
-from antiphon.broker.leases import NUMBER_MAX
+from antiphon.broker.machine import events as ev
+from antiphon.broker.machine.machine import Broker
+from antiphon.broker.machine.session_lifecycle import NUMBER_MAX
 from antiphon.errors import FormatError, IllegalStateError
 from antiphon.formats import columns, pack
 from antiphon.formats import protocol as cw

@@ -41,7 +41,7 @@ class Settings(msgspec.Struct, frozen=True):
     large_bytes: int = 4 << 20
     """A pack above that is large: it is written when the last large one has a majority, and the
     others wait at the leader; so small ones come between them. Who proposes counts by the same size
-    (`broker/publishing.py`): what comes behind a large one must not overtake it."""
+    (`broker/home/incoming_packs.py`): what comes behind a large one must not overtake it."""
 
     volatile: bool = False
     """Memory mode: what is in memory is held. Otherwise only what the journal has synced."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from antiphon.api.conversation import Acknowledgement, Conversation, Request
 from antiphon.api.conversation_inbox import Inbox, Slice
-from antiphon.broker.topics import Key
+from antiphon.broker.machine.topics import Key
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns
 from antiphon.model.destinations import DEAD_LETTERS, is_queue, is_temporary

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from antiphon.broker import events as ev
+from antiphon.broker.machine import events as ev
 from antiphon.errors import JMSError
 from antiphon.formats.protocol import Result
 from antiphon.sim.checks import ViolationError

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable
 
-from antiphon.broker import events as ev
+from antiphon.broker.machine import events as ev
 from antiphon.model.destinations import DEAD_LETTERS
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.special import Traits

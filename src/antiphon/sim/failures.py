@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from antiphon.broker import events as ev
+from antiphon.broker.machine import events as ev
 from antiphon.formats import protocol as cw
 from antiphon.sim.checks import ViolationError
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from antiphon.broker import events as ev
-from antiphon.broker.broker import Broker
-from antiphon.broker.home import Home
-from antiphon.broker.home_effects import (
+from antiphon.broker.home.effects import (
     Admit,
     Cut,
     Effect,
@@ -19,7 +16,10 @@ from antiphon.broker.home_effects import (
     Store,
     Tell,
 )
-from antiphon.broker.keeping import OwnJournal
+from antiphon.broker.home.home import Home
+from antiphon.broker.home.local_acks import OwnJournal
+from antiphon.broker.machine import events as ev
+from antiphon.broker.machine.machine import Broker
 from antiphon.formats import pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.entry import Entry

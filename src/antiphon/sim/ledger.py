@@ -21,8 +21,8 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable
 
-from antiphon.broker import events as ev
-from antiphon.broker.leases import HOME_IS_GONE
+from antiphon.broker.machine import events as ev
+from antiphon.broker.machine.session_lifecycle import HOME_IS_GONE
 from antiphon.formats.columns import PRIORITY, Columns, decode_extra
 from antiphon.formats.pack import DELAYED, EXTRAS, NON_PERSISTENT, STAGED
 from antiphon.formats.protocol import AckRow

@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from antiphon.broker import events as ev
-from antiphon.broker.broker import Broker
-from antiphon.broker.home_effects import RelayTo
-from antiphon.broker.queues import Queue
-from antiphon.broker.spans import Range
-from antiphon.broker.topics import Key, Subscription
+from antiphon.broker.home.effects import RelayTo
+from antiphon.broker.machine import events as ev
+from antiphon.broker.machine.machine import Broker
+from antiphon.broker.machine.queues import Queue
+from antiphon.broker.machine.ranges import Range
+from antiphon.broker.machine.topics import Key, Subscription
 from antiphon.checkers import groups
 from antiphon.errors import FormatError
 from antiphon.formats import commands, pack

@@ -8,9 +8,9 @@ what is gone as well. Nothing of that was for it.
 
 from __future__ import annotations
 
-from antiphon.broker.broker import Broker
-from antiphon.broker.spans import Spans
-from antiphon.broker.topics import Subscription
+from antiphon.broker.machine.machine import Broker
+from antiphon.broker.machine.ranges import Spans
+from antiphon.broker.machine.topics import Subscription
 from antiphon.sim.checks import ViolationError
 from antiphon.sim.ledger import Ledger
 

@@ -10,7 +10,7 @@ from random import Random
 
 import msgspec
 
-from antiphon.broker.home_settings import HomeSettings
+from antiphon.broker.home.settings import HomeSettings
 from antiphon.formats.frames import NEWEST
 from antiphon.log.settings import Settings
 from antiphon.model.destinations import DEAD_LETTERS

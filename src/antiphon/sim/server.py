@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from antiphon.broker.broker import Broker
+from antiphon.broker.machine.machine import Broker
 from antiphon.errors import DiskFullError, JournalDamagedError, SyncFailedError
 from antiphon.formats.entry import Member, ReplicaId, SnapshotMeta
 from antiphon.formats.frames import NEWEST

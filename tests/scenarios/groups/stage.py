@@ -13,7 +13,7 @@ import msgspec
 from antiphon.formats import columns, pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns, Extra, Outgoing, decode_extra, encode_extra
-from tests.broker.house import TOKEN, Client, House
+from tests.broker.support.house import TOKEN, Client, House
 from tests.scenarios.stage import ScenarioError
 
 PREFETCH = 100

@@ -1,0 +1,58 @@
+"""Who is here for the messages of one pattern, at one server.
+
+Those without a selector get every pack. Those with one are asked together (`SelectorIndex`): who
+wants nothing of a pack costs nothing, not even a number that says how far it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from itertools import chain
+from typing import Generic, TypeVar
+
+from antiphon.broker.dispatch.filtering import Contents, headers_in, matching_each
+from antiphon.broker.machine.ranges import Range
+from antiphon.model.selectors.evaluate import Selector
+from antiphon.model.selectors.index import SelectorIndex
+
+Reader = TypeVar("Reader", bound=Hashable)
+
+
+class Audience(Generic[Reader]):
+    def __init__(self) -> None:
+        self.plain: dict[Reader, None] = {}
+        self.passed = 0  # a message up to here was looked at for those with selectors
+        self.selecting: dict[Reader, Selector] = {}  # who has one
+        self._index: SelectorIndex[Reader] = SelectorIndex()
+        self._headers: Counter[str] = Counter()  # that selectors read
+
+    def __iter__(self) -> Iterator[Reader]:
+        return chain(self.plain, self.selecting)
+
+    def __bool__(self) -> bool:
+        return bool(self.plain or self.selecting)
+
+    @property
+    def selects(self) -> bool:
+        return bool(self.selecting)
+
+    def add(self, reader: Reader, selector: Selector | None) -> None:
+        if selector is None:
+            self.plain[reader] = None
+            return
+        self.selecting[reader] = selector
+        self._index.add(reader, selector)
+        self._headers.update(headers_in(selector))
+
+    def remove(self, reader: Reader) -> None:
+        selector = self.selecting.pop(reader, None)
+        if selector is None:
+            self.plain.pop(reader, None)
+            return
+        self._index.remove(reader)
+        self._headers -= Counter(headers_in(selector))  # none stays with a count of 0
+
+    def wanted(self, contents: Contents) -> dict[Reader, list[Range]]:
+        """What those with selectors want of a pack, by its index there."""
+        return matching_each(self._index, contents, self._headers)

@@ -1,0 +1,176 @@
+"""Connections of clients at one server: who waits for what, who is held back, who fell silent.
+
+Promises: what clients have sent and not been answered is bounded, for each and for all together;
+beyond that nothing is read from a client until half is left. Large packs are counted apart: a few
+clients at a time may send one, and have it ordered, and the others wait for their turn; so they
+hold back nobody who sends small ones. A client that has not been heard for
+the stated time is found, unless it could not be heard: because it was held back, or because this
+process itself stood still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from antiphon.broker.home.ack_batches import Answers
+from antiphon.broker.home.incoming_packs import Publisher
+from antiphon.formats import protocol as cw
+
+TURNS = 4
+"""Large packs, at once, that are arriving or not settled yet: more would only wait in memory."""
+
+STOOD_STILL_MS = 1000
+"""Without a look for so long, this process did not run."""
+
+
+class Link:
+    """A connection."""
+
+    def __init__(self, number: int, now_ms: int) -> None:
+        self.number = number
+        self.heard_ms = now_ms
+        self.session = 0  # that it asked for
+        self.seen: tuple[cw.Seen, ...] = ()  # what its client has, until it is served
+        self.served: Served | None = None
+        self.waiting_bytes = 0  # of requests that are not answered
+        self.large_bytes = 0  # of these, of large packs
+        self.held = False
+
+
+class Served:
+    """A session that is attached to a link here."""
+
+    def __init__(self, session: int, attachment: int, link: Link) -> None:
+        self.session = session
+        self.attachment = attachment
+        self.link = link
+        self.publisher = Publisher({})
+        self.request: cw.Control | None = None  # not answered
+        self.early = False  # that was ordered before packs that it is about
+        self.behind_large = False  # the request waits for a large pack to be settled
+        self.ack_batches = 0  # not done, with acknowledgements of this session
+        self.acks = Answers()
+
+
+class Links:
+    def __init__(
+        self, window_bytes: int, all_bytes: int, hold: Callable[[int, bool], None], now_ms: int
+    ) -> None:
+        """`window_bytes` is for one client, `all_bytes` for all together."""
+        self._window_bytes = window_bytes
+        self._all_bytes = all_bytes
+        self._hold = hold
+        self._links: dict[int, Link] = {}
+        self._held: dict[Link, None] = {}
+        self._turns: dict[Link, None] = {}  # of those with a large pack
+        self._turn_wait: dict[Link, None] = {}  # have begun to send one, and are not read
+        self._large_bytes = 0
+        self.waiting_bytes = 0
+        self._now_ms = now_ms
+        self._stood_still = False
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    def __iter__(self) -> Iterator[Link]:
+        """Also while some of them leave."""
+        return iter(list(self._links.values()))
+
+    @property
+    def held(self) -> int:
+        return len(self._held)
+
+    def get(self, number: int) -> Link | None:
+        return self._links.get(number)
+
+    def add(self, number: int, now_ms: int) -> None:
+        self._links[number] = Link(number, now_ms)
+
+    def remove(self, link: Link) -> None:
+        del self._links[link.number]
+        self._held.pop(link, None)
+        self._turn_wait.pop(link, None)
+        self.waits_less(link, link.waiting_bytes, link.large_bytes)
+        self.ends_turn(link)
+
+    # -- Holding back --------------------------------------------------------------------------
+
+    def waits_more(self, link: Link, size: int, *, large: bool = False) -> None:
+        """`large`: it is a large pack."""
+        link.waiting_bytes += size
+        self.waiting_bytes += size
+        if large:
+            link.large_bytes += size
+            self._large_bytes += size
+        small_bytes = self.waiting_bytes - self._large_bytes
+        if link.waiting_bytes > self._window_bytes or small_bytes > self._all_bytes:
+            self._hold_back(link)
+
+    def waits_less(self, link: Link, size: int, large: int = 0) -> None:
+        """`large`: so much of it was of large packs."""
+        link.waiting_bytes -= size
+        self.waiting_bytes -= size
+        if large:
+            link.large_bytes -= large
+            self._large_bytes -= large
+            if not link.large_bytes:
+                self.ends_turn(link)
+        if not self._held or self.waiting_bytes - self._large_bytes > self._all_bytes // 2:
+            return
+        for held in list(self._held):
+            if held.waiting_bytes <= self._window_bytes // 2 and held not in self._turn_wait:
+                self._let_go(held)
+
+    def asks_turn(self, link: Link) -> None:
+        """Its client has begun to send a large pack."""
+        if link in self._turns or link in self._turn_wait:
+            return
+        if len(self._turns) < TURNS:
+            self._turns[link] = None
+        else:
+            self._turn_wait[link] = None
+            self._hold_back(link)
+
+    def ends_turn(self, link: Link) -> None:
+        """It has no large pack here, or none that is not settled."""
+        if link not in self._turns:
+            return
+        del self._turns[link]
+        if self._turn_wait:
+            first = next(iter(self._turn_wait))
+            del self._turn_wait[first]
+            self._turns[first] = None
+            if first.waiting_bytes <= self._window_bytes:
+                self._let_go(first)
+
+    def _hold_back(self, link: Link) -> None:
+        if not link.held:
+            link.held = True
+            self._held[link] = None
+            self._hold(link.number, True)
+
+    def _let_go(self, link: Link) -> None:
+        del self._held[link]
+        link.held = False
+        link.heard_ms = self._now_ms  # while it was not read, it could not be heard
+        self._hold(link.number, False)
+
+    # -- Silence -------------------------------------------------------------------------------
+
+    def look(self, now_ms: int) -> None:
+        """To be called regularly, and often: so standing still is noticed."""
+        self._stood_still = self._stood_still or now_ms - self._now_ms > STOOD_STILL_MS
+        self._now_ms = now_ms
+
+    def silent(self, limit_ms: int) -> list[Link]:
+        """Those who have said nothing for so long."""
+        if self._stood_still:
+            # Who has heard nobody blames nobody for it.
+            self._stood_still = False
+            for link in self._links.values():
+                link.heard_ms = self._now_ms
+        return [
+            link
+            for link in self._links.values()
+            if self._now_ms - link.heard_ms > limit_ms and not link.held
+        ]

@@ -1,0 +1,68 @@
+"""What a home with local contexts keeps to itself: acknowledgements that its journal has.
+
+They are gathered like all others (`ack_batches.py`), but into records of the server's own journal,
+and are then told to the log, later and fewer (`unlogged_acks.py`). A home without local contexts
+keeps nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from antiphon.broker.home.ack_batches import Acking
+from antiphon.broker.home.unlogged_acks import Unlogged
+from antiphon.broker.machine import local_contexts
+from antiphon.broker.machine.machine import Broker
+from antiphon.formats import commands
+from antiphon.formats import protocol as cw
+from antiphon.formats.journal import Local
+
+if TYPE_CHECKING:
+    from antiphon.broker.home.connections import Served
+
+
+class OwnJournal(msgspec.Struct, frozen=True):
+    """With local contexts: what this server's journal knows of its past."""
+
+    incarnation: int
+    opening: int
+    records: list[bytes]  # of acknowledgements that the log may lack
+
+
+class Keeping:
+    def __init__(self, broker: Broker, own: OwnJournal | None) -> None:
+        self._broker = broker
+        self._own = own
+        self.acking: Acking[Served | None] = Acking()
+        self.unlogged = Unlogged(map(commands.decode_rows, own.records if own is not None else ()))
+
+    def takes(self, number: int, rows: tuple[cw.AckRow, ...]) -> bool:
+        """Whether it is enough that this server's journal has these."""
+        session = self._broker.sessions.get(number)
+        if self._own is None or session is None:
+            return False
+        return local_contexts.is_bound(self._broker, session) and all(
+            row.kind == cw.ACK
+            and row.last <= self._broker.position
+            and (consumer := session.consumers.get(row.consumer)) is not None
+            and consumer.subscription is not None
+            for row in rows
+        )
+
+    def due(self, now_ms: int) -> tuple[Local, int] | None:
+        """What is to be stored now, and its number, by which `acking` knows that it is done."""
+        batch = self.acking.due(now_ms)
+        if batch is None:
+            return None
+        rows = tuple(batch.rows)
+        self.unlogged.add(rows)
+        return Local(whole=False, data=commands.encode_rows(rows)), batch.number
+
+    def all(self) -> tuple[Local, ...]:
+        """What the log may lack, in records that take the place of all before them."""
+        if self._own is None:
+            return ()
+        pieces = enumerate(self.unlogged.pieces())
+        return tuple(Local(whole=n == 0, data=commands.encode_rows(rows)) for n, rows in pieces)

@@ -1,0 +1,184 @@
+"""A pack becomes messages: they get their positions, and are for whom they are for.
+
+Mostly that is when the pack is applied; what is staged or delayed (`transactions.py`) gets its
+place in the order later, at the entry that makes it visible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from antiphon.broker.machine.last_values import Keys, keys_in
+from antiphon.broker.machine.pending_packs import Notes
+from antiphon.broker.machine.queues import PLAIN, Special
+from antiphon.broker.machine.sessions import Session
+from antiphon.broker.machine.state import State
+from antiphon.errors import FormatError, InvalidDestinationError, ResourceAllocationError
+from antiphon.formats import pack
+from antiphon.formats.columns import Columns, Extra, decode_extra
+from antiphon.formats.pack import PackHeader
+from antiphon.log.effects import Accepted
+from antiphon.model import destinations as names
+
+KNOWN_MAX = 65536
+GROUP_ID, GROUP_SEQUENCE = "JMSXGroupID", "JMSXGroupSeq"
+CLOSES = -1
+"""The sequence number by which a sender says that its group ends."""
+
+TIME_MAX = 1 << 50
+"""Milliseconds that a message may wait or live: more than anybody will, and stamps beyond that fit
+the formats."""
+
+
+def accept(b: State, header: PackHeader, notes: Notes, source: int = 0) -> None:
+    """`source`: the earlier entry that has the pack. Times to live begin with the present one."""
+    first = b.position + 1
+    b.position += header.count
+    timed = [_until(special, b.stamp) for special in notes.specials]
+    if names.is_queue(header.destination):
+        queue = b.queue(header.destination)
+        queue.put(first, b.position, timed)
+        b.assign(queue)
+    else:
+        _publish(b, notes.owner, header.destination, notes.keys, first, b.position)
+        for queue in b.shared_by(header.destination):
+            is_member = queue.pattern in b.groups
+            queue.put(first, b.position, _lasting(notes.specials) if is_member else timed)
+            b.assign(queue)
+    group = b.groups.get(header.destination)
+    if group is not None:
+        group.messages += header.count
+    b.accepted.append(
+        Accepted(
+            b.index,
+            first,
+            header.count,
+            b.stamp,
+            group.view if group is not None else 0,
+            header.destination,
+            header.session,
+            header.sequence,
+            header.producer,
+            source,
+        )
+    )
+
+
+def _until(special: Special, stamp: int) -> Special:
+    if not special.expires:
+        return special
+    return msgspec.structs.replace(special, expires=stamp + special.expires)
+
+
+def _lasting(specials: Sequence[Special]) -> list[Special]:
+    """In a group nothing expires: its members get the same, however slow they are."""
+    return [msgspec.structs.replace(special, expires=0) for special in specials]
+
+
+def look_into(b: State, session: Session, header: PackHeader, payload: bytes) -> Notes:
+    """What has to be known of the messages when they are accepted. Raises what is wrong with
+    them."""
+    flags = header.flags & (pack.SPECIAL | pack.EXTRAS)
+    if not flags:
+        return Notes(session.owner)
+    keys = keys_in(payload) if header.destination in b.last_values else {}
+    if full := _why_topic_cannot(b, header.destination, keys):
+        raise ResourceAllocationError(full)
+    specials = _specials(payload) if flags & pack.SPECIAL else ()
+    return Notes(session.owner, specials, keys)
+
+
+def _specials(payload: bytes) -> tuple[Special, ...]:
+    """Of each message. `expires` is the time to live beyond the delivery delay. Raises
+    `ResourceAllocationError`."""
+    return tuple(_special(extra) for extra in _extras(payload))
+
+
+def delay_of(payload: bytes) -> int:
+    """The delivery delay, which all messages of a pack share."""
+    return _bounded(next(iter(_extras(payload))).delivery_delay)
+
+
+def _bounded(time_ms: int) -> int:
+    return max(0, min(time_ms, TIME_MAX))
+
+
+def _extras(payload: bytes) -> list[Extra]:
+    """Servers do not check what clients say of a message: what cannot be read is not special."""
+    try:
+        columns = Columns(payload)
+        return [decode_extra(columns.extra(i)) for i in range(columns.count)]
+    except FormatError:
+        return [Extra()] * pack.read_header(payload).count
+
+
+def _special(extra: Extra) -> Special:
+    found = extra.properties.get(GROUP_ID)
+    group = found if isinstance(found, str) else ""
+    if len(group) > names.NAME_MAX:
+        raise ResourceAllocationError(f"a {GROUP_ID} has at most {names.NAME_MAX} characters")
+    closes = extra.properties.get(GROUP_SEQUENCE) == CLOSES
+    lives = _bounded(extra.time_to_live) - _bounded(extra.delivery_delay)
+    special = Special(
+        max(0, min(extra.priority, 9)),
+        # One that dies before it may be delivered is dropped as soon as it could be.
+        max(lives, 1) if extra.time_to_live > 0 else 0,
+        group,
+        closes and bool(group),
+    )
+    return PLAIN if special == PLAIN else special
+
+
+def why_not(b: State, destination: str) -> str:
+    """Why nothing can be sent there; empty: it can."""
+    wrong = b.unsendable.get(destination)
+    if wrong is None:
+        if len(b.unsendable) >= KNOWN_MAX:
+            b.unsendable.clear()
+        wrong = b.unsendable[destination] = _check_sendable(b, destination)
+    return wrong
+
+
+def has_ended(b: State, destination: str) -> bool:
+    """It was a temporary destination. Who sends there in a transaction cannot know, and has done
+    the work: the message is dropped."""
+    if not names.is_temporary(destination) or not why_not(b, destination):
+        return False
+    try:
+        names.owner(destination)
+    except InvalidDestinationError:
+        return False
+    return True
+
+
+def _check_sendable(b: State, destination: str) -> str:
+    try:
+        _, name = names.parse(destination)
+    except InvalidDestinationError as error:
+        return str(error)
+    if names.is_pattern(name):
+        return f"{destination!r} has a wildcard: it can be subscribed to, not sent to"
+    if names.is_temporary(destination) and not b.owner_of(destination):
+        return f"{destination!r} does not exist: it was deleted, or its connection has ended"
+    return ""
+
+
+def _why_topic_cannot(b: State, destination: str, keys: Keys) -> str:
+    """Why the topic cannot take messages with these keys; empty: it can."""
+    if not keys or destination not in b.last_values:
+        return ""
+    return b.last_values.why_not(destination, keys)
+
+
+def _publish(b: State, owner: str, destination: str, keys: Keys, first: int, last: int) -> None:
+    """Messages of this client, from one position to the other."""
+    for subscription in b.topics.no_local.get(owner, {}).values():
+        # Here and not where messages are handed out, which may be long after the session of their
+        # sender has ended.
+        if subscription.matches(destination):
+            subscription.pass_over(b.topics.last_for(subscription), last)
+    b.topics.published(destination, last)
+    if keys and destination in b.last_values:
+        b.last_values.take(destination, keys, first)

@@ -1,0 +1,208 @@
+"""What is known of a group: its members, its view, and what they have not acknowledged of it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from antiphon.broker.machine.topics import Key
+from antiphon.formats import protocol as cw
+from antiphon.model.conflicts import ConflictRelation
+
+REMOVE_AFTER_MS = 60_000
+"""A suspected non-durable member is removed after so long, unless the group says otherwise."""
+
+
+class Member(msgspec.Struct, array_like=True):
+    name: str
+    durable: bool
+    joined: int  # the view that it came with
+    session: int  # 0: nobody is there for it
+    consumer: int
+    provides: bool  # it can hand out the state
+    acked: int  # group events up to here it has acknowledged
+    suspected: bool = False
+    suspect_at: int = 0  # a stamp; 0: it is connected, or suspected, or was closed in order
+    remove_at: int = 0  # a stamp; 0: not by itself
+    needs_state: bool = False  # it has not got the state of those who were there before
+    request: int = 0  # the event with which somebody was asked for it; 0: nobody was
+    cut: int = 0  # its position
+    provider: str = ""  # who was
+    detour: bool = False  # the state comes by way of the leader
+    # Sessions and attachments of both at that moment: what is under way is lost with a connection.
+    path: tuple[int, int, int, int] = (0, 0, 0, 0)
+    unable: tuple[str, ...] = ()  # who said that it cannot hand out its state
+    stateless: bool = False  # nobody could give it one
+    since: int = 0  # the view from which on its state is complete
+    took: int = 0  # the request with which it got its state
+    late: int = 0  # events up to here it has acknowledged, but not the state before them
+    shared: str = ""  # the queue, if it is a shared subscription (`shared_members.py`)
+
+
+class Departed(msgspec.Struct, array_like=True):
+    """A member that was removed while it was connected: it is told so, and then nothing more."""
+
+    session: int
+    consumer: int
+    acked: int
+    last: int  # the event that removed it
+    waits: bool  # for its state, which it will not get
+
+
+class Past(NamedTuple):
+    """How far a group had counted that was forgotten; one of the same name goes on from there."""
+
+    view: int
+    serial: int
+
+
+class Group:
+    def __init__(self, destination: str, relation: str, remove_after_ms: int) -> None:
+        self.destination = destination
+        self.relation = relation  # JSON
+        self.remove_after_ms = remove_after_ms  # NEVER: members do that
+        # Somebody said so; otherwise they are the defaults, and whoever first says is right.
+        self.relation_given = self.remove_after_given = False
+        self.kept_until = 0  # a stamp: it was named, and nobody has joined it yet
+        self.view = 0
+        self.serial = 0  # of the last event
+        self.members: dict[str, Member] = {}  # in the order in which they joined
+        self.departed: list[Departed] = []
+        self.events: list[cw.GroupEvent] = []  # that somebody has not acknowledged
+        self.messages = 0  # accepted, ever
+        self._found: dict[tuple[int, int], Member] = {}  # by `member_of`; a cache
+
+    def announce(
+        self, position: int, kind: int, came: tuple[str, ...] = (), went: tuple[str, ...] = ()
+    ) -> None:
+        self.serial += 1
+        relation = self.relation if kind == cw.RELATION else ""
+        self.events.append(
+            cw.GroupEvent(
+                self.serial, position, kind, self.view, tuple(self.members), came, went, relation
+            )
+        )
+        for member in self.members.values():
+            if member.shared:
+                member.acked = self.serial
+            elif kind == cw.STATE:
+                self.pass_over(member)
+        self.trim()
+
+    def pass_over(self, member: Member) -> None:
+        """What is not for this member need not be kept for it."""
+        for event in self.after(member.acked):
+            if event.kind != cw.STATE or self._is_asked(event, member):
+                return
+            member.acked = event.serial
+
+    def concerns(self, event: cw.GroupEvent, session: int, consumer: int) -> bool:
+        """A state request is told only to who is asked, and while it stands."""
+        member = self.member_of(session, consumer)
+        return event.kind != cw.STATE or (member is not None and self._is_asked(event, member))
+
+    def _is_asked(self, event: cw.GroupEvent, member: Member) -> bool:
+        taker = self.members.get(event.came[0])
+        return member.name in event.went and taker is not None and taker.request == event.serial
+
+    def after(self, serial: int) -> list[cw.GroupEvent]:
+        first = self.serial - len(self.events)  # events have dense numbers
+        return self.events[max(0, serial - first) :]
+
+    def trim(self) -> None:
+        told = (m for m in self.members.values() if not m.shared)
+        needed = [m.acked for m in told if m.durable or m.session]
+        needed += [d.acked for d in self.departed]
+        upto = min(needed, default=self.serial)
+        first = self.serial - len(self.events)
+        del self.events[: max(0, upto - first)]
+
+    @property
+    def is_over(self) -> bool:
+        """Nobody is in it, or has to be told that it no longer is, or is expected."""
+        return not (self.members or self.departed or self.kept_until)
+
+    def due(self, name: str) -> int | None:
+        """When something is due for this member, or, without a name, for the group; None: nothing
+        is."""
+        if not name:
+            return self.kept_until or None
+        member = self.members.get(name)
+        return (member.suspect_at or member.remove_at or None) if member is not None else None
+
+    def member_of(self, session: int, consumer: int) -> Member | None:
+        """Asked for every member whenever something happens to one of them: so who was found once
+        is not looked for again."""
+        found = self._found.get((session, consumer))
+        if found is None or not self._is(found, session, consumer):
+            newest_first = reversed(self.members.values())
+            found = next((m for m in newest_first if self._is(m, session, consumer)), None)
+            self._remember(session, consumer, found)
+        return found
+
+    def _is(self, member: Member, session: int, consumer: int) -> bool:
+        same = member.session == session and member.consumer == consumer
+        return same and self.members.get(member.name) is member
+
+    def _remember(self, session: int, consumer: int, member: Member | None) -> None:
+        if len(self._found) > 2 * len(self.members):
+            self._found.clear()  # of those who left
+        if member is not None:
+            self._found[session, consumer] = member
+
+    def acked_by(self, session: int, consumer: int) -> int:
+        """The events that this member, or one that was removed, has acknowledged."""
+        member = self.member_of(session, consumer)
+        return member.acked if member is not None else self._departed(session, consumer).acked
+
+    def last_for(self, session: int, consumer: int) -> int:
+        """The last event that is for it: of one that was removed, that it was."""
+        if self.member_of(session, consumer) is not None:
+            return self.serial
+        return self._departed(session, consumer).last
+
+    def waits_in_vain(self, session: int, consumer: int) -> bool:
+        """For a state that nobody has, or that is not for it any more."""
+        member = self.member_of(session, consumer)
+        return member.stateless if member is not None else self._departed(session, consumer).waits
+
+    def _departed(self, session: int, consumer: int) -> Departed:
+        found = [d for d in self.departed if (d.session, d.consumer) == (session, consumer)]
+        return found[0] if found else Departed(session, consumer, self.serial, 0, False)
+
+    def state(self) -> tuple[Any, ...]:
+        return (
+            self.destination,
+            self.relation,
+            self.remove_after_ms,
+            self.view,
+            self.serial,
+            list(self.members.values()),
+            self.departed,
+            self.events,
+            self.messages,
+            self.relation_given,
+            self.remove_after_given,
+            self.kept_until,
+        )
+
+    @classmethod
+    def from_state(cls, state: Any) -> Group:
+        one = cls(*state[:3])
+        one.view, one.serial = state[3:5]
+        one.members = {m.name: m for m in msgspec.convert(state[5], list[Member])}
+        one.departed = msgspec.convert(state[6], list[Departed])
+        one.events = msgspec.convert(state[7], list[cw.GroupEvent])
+        one.messages = state[8]
+        if len(state) > 9:
+            one.relation_given, one.remove_after_given, one.kept_until = state[9:]
+        else:  # of 0.1, which did not keep what was given
+            one.relation_given = one.relation != ConflictRelation.ATOMIC.to_json()
+            one.remove_after_given = one.remove_after_ms != REMOVE_AFTER_MS
+        return one
+
+
+def key_of(destination: str, name: str) -> Key:
+    """Of the member's subscription; a leading blank is in no other kind of key."""
+    return (f" {destination}", name)

@@ -1,0 +1,588 @@
+"""Groups: topics that tell their members who they are (thesis, ch. 4).
+
+A join, a leave, a removal, a suspicion is an entry of the log; what follows from it is a *group
+event* that stands between the same two messages for every member, so all see it at the same place
+(P4). Events are numbered in their group and kept until every member has acknowledged them.
+
+**Suspicion is not exclusion.** A member whose connection is lost is suspected if it has not come
+back in a while; the suspicion is withdrawn when it does. Members decide what follows
+(`JMS_remove`), or the group's `remove_after` does, for non-durable members. A durable member is
+never removed because it crashed: it stays in the view and misses nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+import msgspec
+
+from antiphon.broker.machine.groups import state_requests
+from antiphon.broker.machine.groups.group import (
+    REMOVE_AFTER_MS,
+    Departed,
+    Group,
+    Member,
+    Past,
+    key_of,
+)
+from antiphon.broker.machine.ranges import Span
+from antiphon.broker.machine.sessions import Consumer, Session
+from antiphon.broker.machine.state import GROUP, State
+from antiphon.broker.machine.topics import Key, Subscription
+from antiphon.errors import (
+    FormatError,
+    IllegalStateError,
+    InvalidDestinationError,
+    ResourceAllocationError,
+)
+from antiphon.formats import protocol as cw
+from antiphon.formats.columns import Columns, decode_extra
+from antiphon.model import destinations as names
+from antiphon.model.conflicts import ConflictRelation
+
+SUSPECT_MS = 1000
+"""A member that has been without a connection for so long is suspected."""
+
+NEVER = 0
+AS_IT_IS = -1
+MEMBERS_MAX = 1000
+
+KEPT_MS = 3_600_000
+"""A group that was named, and that nobody joins, is kept for so long: those who know it as a topic
+may come later. One that had members goes with the last of them."""
+
+PAST_MAX = 1000
+"""So many forgotten groups are known by name, each with the number of its last view."""
+
+
+# -- Requests --------------------------------------------------------------------------------------
+
+
+def create(b: State, m: cw.CreateGroup) -> tuple[int, bytes]:
+    if m.relation:
+        check_relation(m.relation)
+    group = b.groups.get(m.destination) or _new(b, m.destination)
+    if m.relation and group.relation_given and m.relation != group.relation:
+        raise IllegalStateError(
+            f"the group {m.destination!r} has the conflict relation {group.relation}, "
+            f"not {m.relation}. Leave it out, or change it with set_conflict"
+        )
+    after_ms = group.remove_after_ms
+    if group.remove_after_given and m.remove_after_ms not in (AS_IT_IS, after_ms):
+        raise IllegalStateError(
+            f"the group {m.destination!r} removes suspects after {after_ms} ms "
+            f"(0: never), not {m.remove_after_ms} ms. Leave it out"
+        )
+    _give(b, group, m.relation, m.remove_after_ms)
+    if not group.members:
+        group.kept_until = b.stamp + KEPT_MS
+        _set_deadline(b, group, "", group.kept_until)
+    return group.view, group.relation.encode()
+
+
+def _new(b: State, destination: str) -> Group:
+    """With all as it is by default."""
+    kind, name = names.parse(destination)
+    if kind != names.TOPIC or names.is_pattern(name):
+        raise InvalidDestinationError(f"{destination!r} cannot be a group: a group is a topic")
+    used = b.topics.is_used(destination) or b.is_shared(destination)
+    if used or destination in b.last_values:
+        raise InvalidDestinationError(
+            f"{destination!r} is in use as a plain topic, and what a name is, is fixed"
+        )
+    group = Group(destination, ConflictRelation.ATOMIC.to_json(), REMOVE_AFTER_MS)
+    # Views are never numbered twice: who knows those of an earlier life must not take one for
+    # another, as a removal that is still on its way would, or who judges a trace.
+    group.view, group.serial = b.past_groups.pop(destination, b.past_floor)
+    b.groups[destination] = group
+    return group
+
+
+def _give(b: State, group: Group, relation: str, remove_after_ms: int) -> None:
+    """Who says first how the group is to be fixes all of it, what is left out as it is by default.
+    Who says nothing fixes nothing, and takes it as it is."""
+    if not relation and remove_after_ms == AS_IT_IS:
+        return
+    if relation and not group.relation_given:
+        _relate(b, group, relation)
+    if remove_after_ms != AS_IT_IS and not group.remove_after_given:
+        group.remove_after_ms = max(NEVER, remove_after_ms)
+        for member in group.members.values():
+            if member.suspected:
+                _remove_later(b, group, member)
+    group.relation_given = group.remove_after_given = True
+
+
+def _relate(b: State, group: Group, relation: str) -> None:
+    group.relation_given = True
+    if relation != group.relation:
+        group.relation = relation
+        if group.members:
+            _announce(b, group, cw.RELATION)
+
+
+def check_relation(relation: str) -> None:
+    try:
+        ConflictRelation.from_json(relation)
+    except FormatError as error:
+        raise IllegalStateError(str(error)) from None
+
+
+def join(b: State, session: Session, m: cw.Join) -> tuple[int, bytes]:
+    name = m.name or f"{session.number:x}.{m.consumer:x}"
+    _check_name(name)
+    if m.relation:
+        check_relation(m.relation)
+    group = b.groups.get(m.destination) or _new(b, m.destination)
+    old = group.members.get(name)
+    if old is not None and not _may_take_over(old):
+        raise IllegalStateError(
+            f"cannot join {group.destination!r} as {name!r}: a live member has that name. Nothing "
+            "was changed. Choose another name, or close that member first"
+        )
+    if old is not None and old.durable and m.durable:
+        _check_home(b, group, old)
+        _resume(b, group, old, session, m)
+    else:
+        _give(b, group, m.relation, m.remove_after_ms)
+        _enter(b, group, name, old, session, m)
+    waits = group.members[name].needs_state
+    data = (name, group.relation, tuple(group.members), waits)
+    return group.view, msgspec.msgpack.encode(data)
+
+
+def _check_home(b: State, group: Group, old: Member) -> None:
+    """With local contexts: its server alone knows how far it was."""
+    before = b.sessions.get(old.session)
+    if before is not None and before.held:
+        raise IllegalStateError(
+            f"cannot join {group.destination!r} as {old.name!r}: server {before.node} alone knows "
+            "how far that member was, and is away. Nothing was changed. Wait until it is back, or "
+            "remove it from the cluster"
+        )
+
+
+def _check_name(name: str) -> None:
+    if not _is_name(name):
+        raise IllegalStateError(
+            f"{name[:80]!r} is no name for a member: 1 to {names.NAME_MAX} characters, no blanks"
+        )
+
+
+def _is_name(name: str) -> bool:
+    return name.isprintable() and " " not in name and 0 < len(name) <= names.NAME_MAX
+
+
+def _may_take_over(old: Member) -> bool:
+    if old.shared:
+        return old.suspected and not old.durable
+    return old.suspected or old.session == 0
+
+
+def _resume(b: State, group: Group, old: Member, session: Session, m: cw.Join) -> None:
+    """A durable member is back: the same one, in the same view."""
+    subscription = b.topics.subscriptions[key_of(group.destination, old.name)]
+    before = b.sessions.get(old.session)
+    consumer = before.consumers.pop(old.consumer, None) if before is not None else None
+    if consumer is not None:  # of the session that lost it: who knows what was seen there
+        subscription.lose(b.position, consumer.prefetch)
+        state_requests.gone(b, group, old)
+    old.session, old.consumer, old.provides = session.number, m.consumer, m.provides
+    subscription.consumer = (session.number, m.consumer)
+    _add_consumer(session, m, key_of(group.destination, old.name))
+    back(b, group, old)
+    state_requests.comes_back(group, old, m.takes_state)
+    state_requests.review(b, group)
+
+
+def _enter(
+    b: State, group: Group, name: str, old: Member | None, session: Session, m: cw.Join
+) -> None:
+    """A new member; perhaps in the place of one that was lost, which leaves with the same view."""
+    if old is None and len(group.members) >= MEMBERS_MAX:
+        raise ResourceAllocationError(f"a group has at most {MEMBERS_MAX} members")
+    if old is not None:
+        _drop(b, group, old)
+    key = key_of(group.destination, name)
+    subscription = Subscription(key, m.durable, group.destination, "", b.position)
+    subscription.consumer = (session.number, m.consumer)
+    b.topics.add(subscription)
+    _add_consumer(session, m, key)
+    group.members[name] = Member(
+        name, m.durable, group.view + 1, session.number, m.consumer, m.provides, group.serial
+    )
+    state_requests.comes(group, group.members[name], m.takes_state)
+    _new_view(b, group, came=(name,), went=(name,) if old is not None else ())
+
+
+def enter_shared(b: State, group: Group, name: str, queue: str, durable: bool) -> None:
+    """A shared subscription becomes a member, which needs no state."""
+    _check_name(name)
+    old = group.members.get(name)
+    if old is None and len(group.members) >= MEMBERS_MAX:
+        raise ResourceAllocationError(f"a group has at most {MEMBERS_MAX} members")
+    if old is not None:
+        _drop(b, group, old)
+    group.members[name] = Member(
+        name, durable, group.view + 1, 0, 0, False, group.serial, shared=queue
+    )
+    _new_view(b, group, came=(name,), went=(name,) if old is not None else ())
+
+
+def _add_consumer(session: Session, m: cw.Join, key: Key) -> None:
+    session.consumers[m.consumer] = Consumer(
+        session.number, m.consumer, m.destination, m.prefetch, "spill", key
+    )
+
+
+def leave(b: State, session: Session, consumer: Consumer) -> None:
+    """A member goes, of either kind."""
+    group = b.groups[consumer.destination]
+    member = group.member_of(session.number, consumer.number)
+    if member is None:
+        _forget_departed(b, group, session, consumer)
+        return
+    part(b, group, member)
+
+
+def part(b: State, group: Group, member: Member) -> None:
+    _drop(b, group, member)
+    _new_view(b, group, went=(member.name,))
+
+
+# -- What befalls members --------------------------------------------------------------------------
+
+
+def closed(b: State, session: Session, consumer: Consumer, kept: list[Span]) -> None:
+    """In order: a non-durable member has left, a durable one is inactive and stays a member. What
+    it saw and has not acknowledged comes again when it is back."""
+    group = b.groups[consumer.destination]
+    member = group.member_of(session.number, consumer.number)
+    if member is not None and member.durable:
+        subscription = b.topics.subscriptions[key_of(group.destination, member.name)]
+        subscription.consumer = None
+        state_requests.gone(b, group, member)
+        subscription.give_back(kept)
+        member.session = member.consumer = member.suspect_at = 0
+        del session.consumers[consumer.number]
+        state_requests.review(b, group)
+    elif member is not None:
+        leave(b, session, consumer)
+    else:
+        _forget_departed(b, group, session, consumer)
+    group.trim()
+
+
+def _forget_departed(b: State, group: Group, session: Session, consumer: Consumer) -> None:
+    who = (session.number, consumer.number)
+    group.departed = [d for d in group.departed if (d.session, d.consumer) != who]
+    del session.consumers[consumer.number]
+    b.topics.discard(consumer.subscription)
+    b.told_groups[group.destination] = None
+
+
+def lost(b: State, session: Session, consumer: Consumer) -> None:
+    """Its session is lost. A non-durable member stays in the view until it is removed, but nothing
+    is kept for it."""
+    group = b.groups[consumer.destination]
+    member = group.member_of(session.number, consumer.number)
+    if member is None:
+        _forget_departed(b, group, session, consumer)
+        return
+    member.session = member.consumer = 0
+    del session.consumers[consumer.number]
+    subscription = b.topics.subscriptions[key_of(group.destination, member.name)]
+    subscription.consumer = None
+    if member.durable:
+        subscription.lose(b.position, consumer.prefetch)
+        state_requests.gone(b, group, member)
+    else:
+        b.topics.remove(subscription.key)
+    suspect(b, group, member)
+    state_requests.review(b, group)
+    group.trim()
+
+
+def detached(b: State, session: Session) -> None:
+    """Its connection is lost: it is suspected if it does not come back."""
+    for group, member in _members_of(b, session):
+        cut_off(b, group, member)
+
+
+def cut_off(b: State, group: Group, member: Member) -> None:
+    if not member.suspected and not member.suspect_at:
+        member.suspect_at = b.stamp + SUSPECT_MS
+        _set_deadline(b, group, member.name, member.suspect_at)
+
+
+def attached(b: State, session: Session) -> None:
+    for group, member in _members_of(b, session):
+        back(b, group, member)
+        state_requests.review(b, group)
+
+
+def _members_of(b: State, session: Session) -> list[tuple[Group, Member]]:
+    found = []
+    for consumer in session.consumers.values():
+        group = b.groups.get(consumer.destination)
+        member = group.member_of(session.number, consumer.number) if group else None
+        if group is not None and member is not None:
+            found.append((group, member))
+    return found
+
+
+def back(b: State, group: Group, member: Member) -> None:
+    suspected, member.suspected = member.suspected, False
+    member.suspect_at = member.remove_at = 0
+    if suspected:
+        _announce(b, group, cw.SUSPICION, went=(member.name,))
+
+
+def suspect(b: State, group: Group, member: Member) -> None:
+    if member.suspected:
+        return
+    member.suspected = True
+    member.suspect_at = 0
+    _remove_later(b, group, member)
+    _announce(b, group, cw.SUSPICION, came=(member.name,))
+    state_requests.review(b, group)
+
+
+def _remove_later(b: State, group: Group, member: Member) -> None:
+    member.remove_at = 0
+    if not member.durable and group.remove_after_ms != NEVER:
+        member.remove_at = b.stamp + group.remove_after_ms
+        _set_deadline(b, group, member.name, member.remove_at)
+
+
+def _set_deadline(b: State, group: Group, name: str, stamp: int) -> None:
+    heapq.heappush(b.deadlines, (stamp, GROUP, f"{group.destination} {name}"))
+
+
+def due(b: State, key: str) -> None:
+    destination, _, name = key.partition(" ")
+    group = b.groups[destination]
+    if not name:
+        group.kept_until = 0
+        b.told_groups[destination] = None
+        return
+    member = group.members[name]
+    if member.suspect_at:
+        suspect(b, group, member)
+    else:
+        _remove(b, group, [member])
+
+
+def renew(b: State) -> None:
+    """A new leader: while there was none, nobody could come back."""
+    for group in b.groups.values():
+        for member in group.members.values():
+            if member.suspect_at:
+                member.suspect_at = b.stamp + SUSPECT_MS
+                _set_deadline(b, group, member.name, member.suspect_at)
+            elif member.remove_at:
+                member.remove_at = b.stamp + group.remove_after_ms
+                _set_deadline(b, group, member.name, member.remove_at)
+
+
+# -- What members tell the group -------------------------------------------------------------------
+
+
+def control(b: State, group: Group, payload: bytes) -> None:
+    """Messages that are for the group itself, and are not delivered (tables 4.2 and 6.5)."""
+    columns = Columns(payload)
+    for i in range(columns.count):
+        extra = decode_extra(columns.extra(i))
+        properties = extra.properties
+        view = properties.get("JMS_in_view")
+        upto = view if isinstance(view, int) else group.view
+        if isinstance(remove := properties.get("JMS_remove"), str):
+            _remove(b, group, _named(group, remove, upto))
+        if isinstance(invite := properties.get("JMS_join_process"), str):
+            _invite(b, group, invite.split(), properties.get("JMS_subscription") == "durable")
+        if "JMS_set_conflict" in properties:
+            _set_relation(b, group, columns.body(i))
+
+
+def _named(group: Group, text: str, upto: int) -> list[Member]:
+    """Who joined after the view in which this was said is not meant."""
+    wanted = dict.fromkeys(text.split())
+    return [
+        group.members[n] for n in wanted if n in group.members and group.members[n].joined <= upto
+    ]
+
+
+def _remove(b: State, group: Group, members: list[Member]) -> None:
+    if not members:
+        return
+    for member in members:
+        session = b.sessions.get(member.session)
+        consumer = session.consumers.get(member.consumer) if session is not None else None
+        if consumer is not None:
+            # Before the view is announced: it is kept for those whom it removes, too.
+            waits = member.needs_state or member.stateless
+            group.departed.append(
+                Departed(member.session, member.consumer, member.acked, group.serial + 1, waits)
+            )
+            _set_apart(b, group, member, consumer)
+            del group.members[member.name]
+            state_requests.left(group, member)
+        else:
+            _drop(b, group, member)
+    _new_view(b, group, went=tuple(m.name for m in members))
+
+
+def _set_apart(b: State, group: Group, member: Member, consumer: Consumer) -> None:
+    """It gets what was ordered before its removal, and nothing of whoever has its name next."""
+    apart = f" {consumer.session:x}.{consumer.number:x}"  # no member's name has a blank
+    consumer.subscription = key_of(group.destination, apart)
+    subscription = b.topics.rename(key_of(group.destination, member.name), consumer.subscription)
+    subscription.ends = b.position
+
+
+def _invite(b: State, group: Group, invited: list[str], durable: bool) -> None:
+    """Members that have not come yet: they are in the view. All that is sent from now on is kept
+    for durable ones. Others are suspected until they come, and then take their own place: nothing
+    is kept for them, as for any that is not there."""
+    new = [n for n in dict.fromkeys(invited) if n not in group.members and _is_name(n)]
+    came = tuple(new[: MEMBERS_MAX - len(group.members)])
+    for name in came:
+        if durable:
+            key = key_of(group.destination, name)
+            b.topics.add(Subscription(key, True, group.destination, "", b.position))
+        group.members[name] = Member(
+            name, durable, group.view + 1, 0, 0, False, group.serial, needs_state=durable
+        )
+    if came:
+        _new_view(b, group, came)
+    for name in came if not durable else ():
+        suspect(b, group, group.members[name])
+
+
+def _set_relation(b: State, group: Group, body: bytes) -> None:
+    try:
+        relation = ConflictRelation.from_json(body.decode()).to_json()
+    except (FormatError, UnicodeDecodeError):
+        return  # clients check it; a foreign one changes nothing
+    _relate(b, group, relation)
+
+
+def unsubscribe(b: State, destination: str, name: str) -> None:
+    group = b.groups.get(destination)
+    member = group.members.get(name) if group is not None else None
+    if group is None or member is None:
+        raise InvalidDestinationError(f"{destination!r} has no member {name!r}")
+    _remove(b, group, [member])
+
+
+# -- Events ----------------------------------------------------------------------------------------
+
+
+def _new_view(
+    b: State, group: Group, came: tuple[str, ...] = (), went: tuple[str, ...] = ()
+) -> None:
+    group.view += 1
+    if came:
+        group.kept_until = 0
+    _announce(b, group, cw.VIEW, came, went)
+    b.told_groups[group.destination] = None
+    state_requests.review(b, group)
+
+
+def _announce(
+    b: State, group: Group, kind: int, came: tuple[str, ...] = (), went: tuple[str, ...] = ()
+) -> None:
+    group.announce(b.position, kind, came, went)
+    b.tell_group(group.destination)
+
+
+def acknowledge(b: State, session: Session, consumer: Consumer, row: cw.AckRow) -> None:
+    """A member has handled events, or its state. As long as it may need that one again, it may also
+    have to be told again of what has happened since it joined."""
+    group = b.groups.get(consumer.destination)
+    if group is None:
+        return
+    number = consumer.number
+    serial = min(row.event, group.serial)
+    member = group.member_of(session.number, number)
+    if member is not None:
+        member.late = max(member.late, serial)
+        subscription = b.topics.subscriptions[key_of(group.destination, member.name)]
+        if row.state == member.took:
+            subscription.base = None
+        if subscription.base is None:
+            member.acked = max(member.acked, member.late)
+            group.pass_over(member)
+    for one in group.departed:
+        if (one.session, one.consumer) == (session.number, number):
+            one.acked = max(one.acked, serial)
+    b.told_groups[group.destination] = None
+
+
+def settle(b: State) -> None:
+    """At the end of an entry, which may have the acknowledgements of many members: let go of events
+    that all have acknowledged, and of groups that are over."""
+    for destination in b.told_groups:
+        if (group := b.groups.get(destination)) is not None:
+            group.trim()
+            if group.is_over:
+                _forget(b, group)
+    b.told_groups.clear()
+
+
+# -- Letting go ------------------------------------------------------------------------------------
+
+
+def delete(b: State, m: cw.DeleteGroup) -> None:
+    """Remove all members with one view, which makes it a group that is over."""
+    group = b.groups.get(m.destination)
+    if group is None:
+        raise InvalidDestinationError(f"there is no group {m.destination!r}")
+    live = [member.name for member in group.members.values() if _is_live(b, member)]
+    if live and not m.force:
+        raise IllegalStateError(
+            f"the group {m.destination!r} has live members: {', '.join(live)}. Nothing was "
+            "changed. Let them leave first, or delete it by force: then they are removed"
+        )
+    group.kept_until = 0
+    _remove(b, group, list(group.members.values()))
+    b.told_groups[group.destination] = None
+
+
+def _is_live(b: State, member: Member) -> bool:
+    if member.shared:
+        queue = b.queues.get(member.shared)
+        return queue is not None and any(not taker.closed for taker in queue.takers.values())
+    return bool(member.session) and not member.suspected
+
+
+def _forget(b: State, group: Group) -> None:
+    del b.groups[group.destination]
+    b.past_groups[group.destination] = Past(group.view, group.serial)
+    if len(b.past_groups) > PAST_MAX:
+        past = b.past_groups.pop(next(iter(b.past_groups)))
+        b.past_floor = Past(*map(max, past, b.past_floor))
+
+
+def _drop(b: State, group: Group, member: Member) -> None:
+    """Nothing is kept for this member any more."""
+    del group.members[member.name]
+    state_requests.left(group, member)
+    _forget_consumer(b, member)
+    b.topics.discard(key_of(group.destination, member.name))
+    if member.shared:
+        _drop_shared(b, member)
+
+
+def _drop_shared(b: State, member: Member) -> None:
+    """Those who divided its messages get nothing more."""
+    queue = b.queues.get(member.shared)
+    for session, consumer in queue.takers if queue is not None else ():
+        b.sessions[session].consumers.pop(consumer, None)
+    b.drop_queue(member.shared)
+
+
+def _forget_consumer(b: State, member: Member) -> None:
+    session = b.sessions.get(member.session)
+    if session is not None:
+        session.consumers.pop(member.consumer, None)

@@ -1,0 +1,189 @@
+"""Who takes over whose state in a group: in the log, while the state itself goes another way.
+
+A member that joins *needs* the state of those who were there before. A request for it is a group
+event; its place in the order is the *cut*: what was ordered before is in the state, and the member
+gets what comes after. The oldest member that can hand out its state, has it, is connected and not
+suspected is asked.
+
+Whatever is ordered from the join on is kept for the member until it has *acknowledged* the state: a
+state that never arrives takes no message with it, and a durable member that is gone before it has
+acknowledged the state is given one again.
+
+A request *stands* as long as both have the connections that they had when it was made, for what was
+on its way is lost with a connection. After that another one is made, with a later cut. Nobody is
+asked while all who have the state have lost their connections: they may come back with it. If all
+of them are gone for good, or cannot hand it out, the state is lost: the member is told so, gets all
+messages since its join, and has a state from there on. That is one for those who joined later, and
+for nobody else: what was sent before is not in it.
+"""
+
+from __future__ import annotations
+
+from antiphon.broker.machine.groups.group import Group, Member, key_of
+from antiphon.broker.machine.sessions import Session
+from antiphon.broker.machine.state import State
+from antiphon.errors import IllegalStateError
+from antiphon.formats import protocol as cw
+
+
+def comes(group: Group, member: Member, takes_state: bool) -> None:
+    """It joins. To be called before `review`: whoever has no state must not be asked for it."""
+    member.needs_state = takes_state and _hopes(group, member)
+    member.request, member.stateless, member.since = 0, False, member.joined
+
+
+def comes_back(group: Group, member: Member, takes_state: bool) -> None:
+    """A durable member has another life. It needs a state if it has acknowledged none."""
+    member.stateless = False  # if it was so, its last life was told
+    if member.needs_state:
+        comes(group, member, takes_state)
+
+
+def review(b: State, group: Group) -> None:
+    """After something happened to members: see to it that everybody who waits can hope."""
+    for member in list(group.members.values()):
+        if member.needs_state and member.request and not _is_there(b, member):
+            member.request = 0  # who hands it out goes on without it
+            b.tell_group(group.destination)
+        elif member.needs_state and _is_there(b, member) and not _stands(b, group, member):
+            _ask(b, group, member)
+
+
+def _ask(b: State, group: Group, member: Member) -> None:
+    able = [m for m in _others(group, member) if _is_able(m, member)]
+    provider = _next(member.provider, [m for m in able if _is_there(b, m)])
+    if provider is not None:
+        _request(b, group, member, provider)
+    elif not member.request and not _hopes(group, member):
+        member.needs_state, member.stateless, member.since = False, True, member.joined
+        b.tell_group(group.destination)
+    # Otherwise somebody may come back; or all has been sent, and only has to arrive.
+
+
+def _next(last: str, able: list[Member]) -> Member | None:
+    """The oldest one; not again the one that was asked last, if there is another."""
+    return next((m for m in able if m.name != last), able[0] if able else None)
+
+
+def _request(b: State, group: Group, member: Member, provider: Member) -> None:
+    member.provider = provider.name
+    member.path = _path(b, member, provider)
+    member.request, member.cut, member.since = group.serial + 1, b.position, provider.since
+    group.announce(b.position, cw.STATE, came=(member.name,), went=(provider.name,))
+    b.tell_group(group.destination)
+
+
+# -- What is known of members ----------------------------------------------------------------------
+
+
+def _others(group: Group, member: Member) -> list[Member]:
+    return [m for m in group.members.values() if m is not member]
+
+
+def _provides(member: Member, taker: Member) -> bool:
+    return member.provides and member.session != 0 and member.name not in taker.unable
+
+
+def _is_able(member: Member, taker: Member) -> bool:
+    """It has what the other one needs, and can hand it out: now, or when it is back."""
+    has_it = not member.needs_state and member.since <= taker.joined
+    return has_it and _provides(member, taker)
+
+
+def _hopes(group: Group, member: Member) -> bool:
+    """Somebody else has the state, or will have one: who joined earlier, in any case. (So the first
+    one that waits without hope has to do without, and the others get its state.)"""
+    return any(
+        _is_able(m, member)
+        or (m.needs_state and (m.request or m.joined < member.joined) and _provides(m, member))
+        for m in _others(group, member)
+    )
+
+
+def _is_there(b: State, member: Member) -> bool:
+    session = b.sessions.get(member.session)
+    return session is not None and not session.detached and not member.suspected
+
+
+def _stands(b: State, group: Group, member: Member) -> bool:
+    """A request was made and nothing has happened to it. (A provider that has lost its connection
+    is waited for: it is suspected soon, or comes back with another attachment.)"""
+    provider = group.members.get(member.provider)
+    if not member.request or provider is None or provider.suspected:
+        return False
+    return member.path == _path(b, member, provider)
+
+
+def _path(b: State, member: Member, provider: Member) -> tuple[int, int, int, int]:
+    return (*_place(b, provider), *_place(b, member))
+
+
+def _place(b: State, member: Member) -> tuple[int, int]:
+    session = b.sessions.get(member.session)
+    return (member.session, session.attachment if session is not None else 0)
+
+
+# -- What a waiting member says --------------------------------------------------------------------
+
+
+def ask_again(b: State, session: Session, m: cw.AskState) -> int:
+    group, member = _member(b, session, m.consumer)
+    if member.needs_state and member.request == m.serial:
+        if m.raised and member.provider not in member.unable:
+            member.unable = (*member.unable, member.provider)
+        member.request, member.detour = 0, not member.detour
+        review(b, group)
+        b.tell_group(group.destination)  # also if nobody is asked now: the last one may stop
+    return 0
+
+
+def done(b: State, session: Session, m: cw.StateDone) -> int:
+    group, member = _member(b, session, m.consumer)
+    if not (member.needs_state and member.request == m.serial):
+        return 0
+    member.needs_state = False
+    member.took, member.request, member.provider, member.unable = m.serial, 0, "", ()
+    b.topics.subscriptions[key_of(group.destination, member.name)].take_over(member.cut)
+    b.tell_group(group.destination)
+    review(b, group)  # it may hand out the state itself, from now on
+    return 1
+
+
+def gone(b: State, group: Group, member: Member) -> None:
+    """Whoever was this durable member is not there any more. If it has not acknowledged the state
+    that it took over, its next life needs one."""
+    if b.topics.subscriptions[key_of(group.destination, member.name)].put_back():
+        member.needs_state = True
+        member.late = member.acked
+
+
+def left(group: Group, provider: Member) -> None:
+    """It has left, or was removed, and sends nothing any more. What it was asked for and has not
+    acknowledged, it has not sent, or not all of it: nobody need wait for that."""
+    for taker in group.members.values():
+        if taker.provider == provider.name and taker.request > max(provider.acked, provider.late):
+            taker.request = 0
+
+
+def _member(b: State, session: Session, number: int) -> tuple[Group, Member]:
+    consumer = session.consumers.get(number)
+    group = b.groups.get(consumer.destination) if consumer is not None else None
+    member = group.member_of(session.number, number) if group is not None else None
+    if group is None or member is None:
+        raise IllegalStateError(f"consumer {number} is no member of a group")
+    return group, member
+
+
+# -- What clients say to each other ----------------------------------------------------------------
+
+
+def taker_of(group: Group, provider: Member, serial: int) -> Member | None:
+    """Who waits for the state that this member was asked for."""
+    return next(
+        (
+            m
+            for m in group.members.values()
+            if m.needs_state and m.request == serial and m.provider == provider.name
+        ),
+        None,
+    )

@@ -1,0 +1,98 @@
+"""Last-value topics: they keep the last message of each key for those who subscribe later.
+
+The state machine knows their positions; they stay live, so that the journal has them. A new
+subscription begins with them, in the order in which they were sent, and goes on with what comes. A
+message without a key is one as on any topic. There is no message that deletes a key.
+
+Of these topics alone the state machine looks into packs. It is bounded: what would go beyond is
+refused, before anything has happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from antiphon.broker.machine.ranges import Range
+from antiphon.errors import FormatError, InvalidDestinationError, ResourceAllocationError
+from antiphon.formats.columns import Columns, extra_of
+from antiphon.model import destinations as names
+
+TOPICS_MAX = 1_000
+KEYS_MAX = 100_000
+"""Of one topic."""
+
+KEY_MAX = 1024
+"""Characters."""
+
+Keys = dict[str, int]  # -> its last message: the position, or the index in a pack
+
+
+class LastValues:
+    def __init__(self) -> None:
+        self._topics: dict[str, Keys] = {}  # by destination
+
+    def __contains__(self, destination: str) -> bool:
+        return destination in self._topics
+
+    def declare(self, destination: str) -> None:
+        """From now on it is one. Again, it changes nothing."""
+        kind, name = names.parse(destination)
+        if kind != names.TOPIC or names.is_pattern(name):
+            raise InvalidDestinationError(
+                f"{destination!r} cannot keep last values: only a topic without wildcards can"
+            )
+        if destination not in self._topics and len(self._topics) >= TOPICS_MAX:
+            raise ResourceAllocationError(f"there are at most {TOPICS_MAX} last-value topics")
+        self._topics.setdefault(destination, {})
+
+    def why_not(self, destination: str, keys: Keys) -> str:
+        """Why a pack with these keys cannot be taken; empty: it can."""
+        known = self._topics[destination]
+        if any(len(key) > KEY_MAX for key in keys):
+            return f"a key has at most {KEY_MAX} characters in {destination!r}, which keeps keys"
+        if len(known) + sum(key not in known for key in keys) > KEYS_MAX:
+            return f"{destination!r} keeps the last message of at most {KEYS_MAX} keys"
+        return ""
+
+    def take(self, destination: str, keys: Keys, first: int) -> None:
+        """`first`: the position of the pack's first message."""
+        known = self._topics[destination]
+        for key, i in keys.items():
+            # What was stored before it became visible cannot be refused any more.
+            if key in known or len(known) < KEYS_MAX:
+                known[key] = first + i
+
+    def positions(self, matches: Callable[[str], bool]) -> list[int]:
+        """Of all last messages in topics that match, in their order."""
+        found = (keys.values() for topic, keys in self._topics.items() if matches(topic))
+        return sorted(position for positions in found for position in positions)
+
+    def live(self) -> Iterator[Range]:
+        for keys in self._topics.values():
+            for position in keys.values():
+                yield position, position
+
+    def topics(self) -> Iterator[str]:
+        return iter(self._topics)
+
+    def rows(self) -> Iterator[tuple[str, str, int]]:
+        for topic, keys in self._topics.items():
+            yield from ((topic, key, position) for key, position in keys.items())
+
+    def restore_topics(self, topics: list[str]) -> None:
+        self._topics.update((topic, {}) for topic in topics)
+
+    def restore_rows(self, rows: list[Any]) -> None:
+        for topic, key, position in rows:
+            self._topics[topic][key] = position
+
+
+def keys_in(pack: bytes) -> Keys:
+    """What a pack has of keys, each with the index of its last message."""
+    try:
+        columns = Columns(pack)
+    except FormatError:
+        return {}  # servers check what clients send
+    extras = (extra_of(columns, i) for i in range(columns.count))
+    return {extra.key: i for i, extra in enumerate(extras) if extra.key is not None}

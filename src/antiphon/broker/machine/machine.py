@@ -1,0 +1,151 @@
+"""The state machine of the messaging server: sessions, topics, queues, acknowledgements.
+
+Promises: the same entries give the same state, the same events and the same snapshot, byte for
+byte, on every replica; whatever a client put into an entry, `apply` does not raise. It knows
+positions, never bodies. A message is accepted once, however often its pack is in the log; it stays
+live until every subscription that must have it, or one consumer of its queue, has acknowledged it.
+Time is the entries' stamps.
+
+`apply` takes a pack (`acceptance.py`, `transactions.py`) or commands: sessions and their leases
+(`session_lifecycle.py`), what clients ask for (`requests.py`), acknowledgements (`consumers.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from crc32c import crc32c
+
+from antiphon.broker.machine import (
+    acceptance,
+    consumers,
+    requests,
+    session_lifecycle,
+    transactions,
+)
+from antiphon.broker.machine import events as ev
+from antiphon.broker.machine.groups import membership
+from antiphon.broker.machine.session_lifecycle import NUMBER_MAX
+from antiphon.broker.machine.sessions import Session
+from antiphon.broker.machine.state import State, encoder
+from antiphon.errors import FormatError, IllegalStateError, InvalidDestinationError, JMSError
+from antiphon.formats import commands as command
+from antiphon.formats import pack
+from antiphon.formats import protocol as cw
+from antiphon.formats.entry import Entry, Kind, decode_membership
+from antiphon.log.effects import Accepted
+
+
+class Broker(State):
+    def apply(self, entry: Entry) -> list[Accepted]:
+        self.stamp, self.index, self.accepted = entry.stamp, entry.index, []
+        told = len(self.events)
+        if entry.kind == Kind.EPOCH:
+            session_lifecycle.renew_all(self)
+        # Always: a snapshot may be taken here, and who restores it must find nothing overdue.
+        session_lifecycle.expire(self)
+        if entry.kind == Kind.MEMBERSHIP:
+            members = decode_membership(entry.payload).members
+            session_lifecycle.follow_members(self, {m.node: m.incarnation for m in members})
+        elif entry.kind == Kind.PACK:
+            if command.is_command(entry.payload):
+                self._commands(entry.payload)
+            else:
+                self._pack(entry.payload)
+        membership.settle(self)
+        self._chain(entry, self.events[told:])
+        return self.accepted
+
+    def _chain(self, entry: Entry, events: list[ev.Event]) -> None:
+        mark = (self.digest, entry.index, entry.epoch, entry.stamp, self.position, events)
+        self.digest = crc32c(encoder.encode(mark))
+
+    def _pack(self, payload: bytes) -> None:
+        try:
+            header = pack.read_header(payload)
+        except FormatError:
+            return  # servers check what clients send; what slips in is nobody's message
+        session = self.sessions.get(header.session)
+        last = session.streams.get(header.producer) if session is not None else None
+        if session is None or last is None or header.sequence != last + 1:
+            return  # a duplicate, or behind a gap, or of a session that is over
+        if header.last > NUMBER_MAX:
+            return
+        session.streams[header.producer] = header.last
+        try:
+            self._take(session, header, payload)
+        except JMSError as error:
+            self._refuse(session, header, type(error).__name__, str(error))
+
+    def _take(self, session: Session, header: pack.PackHeader, payload: bytes) -> None:
+        """Raises what is wrong with it."""
+        if header.producer:
+            if header.producer not in session.names:
+                raise IllegalStateError(
+                    f"producer {header.producer} was opened by another connection meanwhile"
+                )
+            self.producers[session.names[header.producer]].last = header.last
+        wrong = acceptance.why_not(self, header.destination)
+        staged = header.flags & pack.STAGED
+        if wrong and not (staged and acceptance.has_ended(self, header.destination)):
+            raise InvalidDestinationError(wrong)
+        if header.flags & pack.CONTROL and header.destination not in self.groups:
+            raise InvalidDestinationError(
+                f"{header.destination!r} is no group, and takes no JMS_remove or the like"
+            )
+        if header.flags & (pack.STAGED | pack.DELAYED):
+            transactions.park(self, session, header, payload)
+        elif header.flags & pack.CONTROL:
+            membership.control(self, self.groups[header.destination], payload)
+            self.events.append(ev.Taken(session.number, header.producer))
+        else:
+            acceptance.accept(self, header, acceptance.look_into(self, session, header, payload))
+
+    def _refuse(self, session: Session, header: pack.PackHeader, code: str, text: str) -> None:
+        refusal = cw.NotPublished(header.producer, header.sequence, header.last, code, text)
+        session.refuse(refusal)
+        self.events.append(ev.PackRefused(session.number, refusal))
+
+    def _commands(self, payload: bytes) -> None:
+        try:
+            commands = command.decode(payload)
+        except FormatError:
+            return  # only servers write commands; a foreign one is not worth a crash
+        for one in commands:
+            if isinstance(one, command.Request):
+                self._request(one)
+            elif isinstance(one, command.Acks):
+                self._acks(one)
+            else:
+                _SESSIONS[type(one)](self, one)
+
+    def _acks(self, m: command.Acks) -> None:
+        for number, rows in m.rows:
+            session = self.sessions.get(number)
+            if session is not None:
+                for row in rows:
+                    consumers.acknowledge(self, session, row)
+        self.events.append(ev.AcksDone(m.node, m.life, m.batch))
+
+    def _request(self, m: command.Request) -> None:
+        session = self.sessions.get(m.session)
+        if session is None or m.number not in (session.request, session.request + 1):
+            return
+        if not transactions.has_arrived(session, m.body):
+            self.events.append(ev.Early(session.number, m.number))
+            return
+        if m.number == session.request + 1:
+            session.request = m.number
+            session.result = requests.answer(self, session, m)
+        self.events.append(ev.Answered(session.number, session.result))
+        if isinstance(m.body, cw.CloseSession):
+            session_lifecycle.close(self, session, m.body.kept)
+
+
+_SESSIONS: dict[type, Callable[[State, Any], None]] = {
+    command.Attach: session_lifecycle.attach,
+    command.Detach: session_lifecycle.detach,
+    command.Renew: session_lifecycle.renew,
+    command.Begin: session_lifecycle.begin,
+}

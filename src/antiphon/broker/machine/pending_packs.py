@@ -1,0 +1,34 @@
+"""Packs that are stored in the log and not visible to anybody yet, as plain data; the rules are in
+`transactions.py`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from antiphon.broker.machine.queues import Special
+from antiphon.formats.pack import PackHeader
+
+
+class Notes(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What the state machine has to know of a pack's messages, for it sees them only once."""
+
+    owner: str = ""  # whose they are: `Session.owner`
+    specials: tuple[Special, ...] = ()  # empty: all are plain
+    keys: dict[str, int] = {}  # of a last-value topic: -> the index of its last message
+
+
+class Parked(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A pack that is stored and not visible."""
+
+    index: int  # of the entry that has it
+    header: PackHeader
+    notes: Notes
+    delay: int  # ms from when it is accepted until it is visible
+    payload: bytes  # only of messages for a group itself, which are not delivered
+
+
+class Staged(msgspec.Struct, frozen=True):
+    """Packs that any session may commit."""
+
+    expires: int
+    packs: list[Parked]

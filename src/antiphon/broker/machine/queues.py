@@ -1,0 +1,466 @@
+"""Queues: which messages wait, and for which consumer the others are.
+
+Every replica makes the same assignments at the same entries, as ranges of packs, so no server asks
+another who has what. A message is for one consumer at a time; it comes back when that consumer
+returns it, closes, or loses its session.
+
+Greater priorities go first, and among equals the message that came first, also if it came back.
+Messages of one group (`JMSXGroupID`) go to one consumer while it is there: what comes for it when
+it has no room is *reserved*, and goes to it before all others. An expired message that nobody has
+is dropped. An exclusive consumer gets everything while it is open. One with a selector gets what
+its server claims for it (`claim`), for only servers look into messages; it has no groups, since
+nobody here knows which of their messages it wants, but leaves those alone that another one has.
+
+What could not be handled is *held*: nobody gets it until its time has come (`redelivery.py`), and
+then it waits as what came back does.
+
+A shared subscription is a queue too, filled by a topic (`pattern`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import chain, groupby
+from typing import Any
+
+import msgspec
+
+from antiphon.broker.machine.ranges import Range, Ranges, Span, Spans
+from antiphon.formats.columns import PRIORITY
+from antiphon.model.redelivery import Redelivery
+
+Taker = tuple[int, int]  # session and consumer
+
+GROUPS_MAX = 100_000
+"""Groups of one queue whose consumer is known. Beyond that the one that began first is forgotten:
+what comes of it later may go to another consumer."""
+
+STALE_MAX = 64
+"""Beyond so many, and as many as there are messages that may expire, what is said of expiry about
+messages that are done with is cleaned up."""
+
+
+class Special(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What makes a message one that does not simply wait for its turn."""
+
+    priority: int = PRIORITY
+    expires: int = 0  # a stamp; 0: never
+    group: str = ""
+    closes: bool = False  # it is the last of its group
+
+
+PLAIN = Special()
+
+
+class QueueConsumer:
+    """What one consumer of a queue has and has not acknowledged."""
+
+    def __init__(self, prefetch: int, selective: bool = False, exclusive: bool = False) -> None:
+        self.prefetch = prefetch
+        self.selective = selective  # it has a selector
+        self.exclusive = exclusive
+        self.opened = 0  # which it was, of all that this queue had
+        self.assigned = Spans()
+        self.reserved = Spans()  # of its groups, when it has room
+        self.closed = False
+
+    @property
+    def credit(self) -> int:
+        return 0 if self.closed else self.prefetch - self.assigned.count
+
+
+class Lane:
+    """The messages of one priority that nobody has."""
+
+    def __init__(self) -> None:
+        self.fresh: deque[Span] = deque()  # plain ones, as they came
+        self.sorted = Spans()  # special ones, and all that came back
+        self.count = 0
+
+    def append(self, first: int, last: int) -> None:
+        """Plain messages, which come after all others."""
+        self.fresh.append((first, last, 0))
+        self.count += last - first + 1
+
+    def add(self, first: int, last: int, deliveries: int) -> None:
+        self.sorted.add(first, last, deliveries)
+        self.count += last - first + 1
+
+    @property
+    def first(self) -> int:
+        """The position that is next. Only if there is one."""
+        if not self.fresh:
+            return self.sorted.first
+        fresh = self.fresh[0][0]
+        return min(fresh, self.sorted.first) if self.sorted else fresh
+
+    def take(self, most: int) -> Span:
+        """The next ones. Only if there are some."""
+        if self.fresh and self.first == self.fresh[0][0]:
+            first, last, deliveries = self.fresh.popleft()
+            upto = min(last, first + most - 1)
+            if upto < last:
+                self.fresh.appendleft((upto + 1, last, deliveries))
+            taken = (first, upto, deliveries)
+        else:
+            found = self.sorted.take_first(most)
+            assert found is not None
+            taken = found
+        self.count -= taken[1] - taken[0] + 1
+        return taken
+
+    def remove(self, first: int, last: int) -> list[Span]:
+        """Those that lie in this range, wherever their turn is."""
+        while self.fresh and self.fresh[0][0] <= last:
+            self.sorted.add(*self.fresh.popleft())
+        return self.remove_special(first, last)
+
+    def remove_special(self, first: int, last: int) -> list[Span]:
+        """The same of messages that are special."""
+        taken = self.sorted.take(first, last)
+        self.count -= sum(two - one + 1 for one, two, _ in taken)
+        return taken
+
+    def spans(self) -> Iterator[Span]:
+        yield from self.sorted
+        yield from self.fresh
+
+    def after(self, position: int) -> Iterator[Span]:
+        """Those beyond a position, in no order; without looking at all before it."""
+        if self.sorted.last > position:
+            yield from self.sorted.between(position + 1, self.sorted.last)
+        for first, last, deliveries in reversed(self.fresh):
+            if last <= position:
+                return
+            yield max(first, position + 1), last, deliveries
+
+
+class Queue:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.takers: dict[Taker, QueueConsumer] = {}  # the one whose turn it is comes first
+        self.opened = 0  # consumers so far
+        self.last = 0  # the last position that was put in
+        self.returned = 0  # grows when something comes back; who has looked must look again
+        # Of a shared subscription:
+        self.pattern = ""
+        self.selector = ""
+        self.durable = False
+        self.redelivery = Redelivery()  # what its consumers have asked for
+        self.held: list[tuple[int, int, int, int]] = []  # a heap: until when, and a span
+        self.special: Ranges[Special] = Ranges()  # of messages that are not plain
+        self.reasons: Ranges[str] = Ranges()  # of dead letters
+        self._plain = Lane()
+        self._lanes: dict[int, Lane] = {PRIORITY: self._plain}  # the greatest priority first
+        self._owners: dict[str, tuple[Taker, int]] = {}  # by group, and from which message on
+        # A heap: stamp, positions. All that may expire is in it, and some that is done with.
+        self._expiring: list[tuple[int, int, int]] = []
+        self.watched: int | None = None  # the first expiry that there is a deadline for
+
+    @property
+    def idle(self) -> bool:
+        return not (self.takers or self.count or self.held or self.durable)
+
+    @property
+    def count(self) -> int:
+        """Of messages that somebody may have, and nobody has."""
+        return sum(lane.count for lane in self._lanes.values())
+
+    def _lane(self, priority: int) -> Lane:
+        lane = self._lanes.get(priority)
+        if lane is None:
+            lane = self._lanes[priority] = Lane()
+            self._lanes = dict(sorted(self._lanes.items(), reverse=True))
+        return lane
+
+    # -- In -------------------------------------------------------------------------------------
+
+    def put(self, first: int, last: int, specials: Sequence[Special] = ()) -> None:
+        """`specials`: of each message; empty: they are plain."""
+        self.last = last
+        if not specials:
+            self._plain.append(first, last)
+            return
+        for special, run in groupby(specials):
+            count = len(list(run))
+            self._put(first, first + count - 1, special)
+            first += count
+
+    def _put(self, first: int, last: int, special: Special) -> None:
+        if special == PLAIN:
+            self._plain.append(first, last)
+            return
+        self.special.add(first, last, special)
+        self._wait(first, last, 0, special)
+
+    def put_dead(self, spans: list[Span], reason: str) -> None:
+        """Dead letters: nothing about them is special any more."""
+        for begin, end, _ in spans:
+            self.returned += 1
+            self.last = max(self.last, end)
+            for first, last in self.reasons.gaps(begin, end):  # another consumer's may be here
+                self.reasons.add(first, last, reason)
+                self._plain.add(first, last, 0)
+
+    def give_back(self, spans: list[Span]) -> None:
+        for first, last, deliveries in spans:
+            self.returned += 1
+            for one, two, special in self._runs(first, last):
+                self._wait(one, two, deliveries, special)
+
+    def hold(self, until: int, span: Span) -> None:
+        """Nobody gets these before this stamp."""
+        heapq.heappush(self.held, (until, *span))
+
+    def release(self, stamp: int) -> None:
+        """What was held until now waits for a consumer again."""
+        while self.held and self.held[0][0] <= stamp:
+            _, *span = heapq.heappop(self.held)
+            self.give_back([(span[0], span[1], span[2])])
+
+    @property
+    def held_count(self) -> int:
+        return sum(last - first + 1 for _, first, last, _ in self.held)
+
+    @property
+    def next_release(self) -> int | None:
+        return self.held[0][0] if self.held else None
+
+    def _runs(self, first: int, last: int) -> Iterator[tuple[int, int, Special]]:
+        """This range, in parts of which the same is true."""
+        while first <= last:
+            special, end = self.special.run(first)
+            upto = last if end is None else min(end, last)
+            yield first, upto, special or PLAIN
+            first = upto + 1
+
+    def _wait(self, first: int, last: int, deliveries: int, special: Special) -> None:
+        self._lane(special.priority).add(first, last, deliveries)
+        self._note_expiry(first, last, special)
+
+    def open(self, taker: Taker, consumer: QueueConsumer) -> None:
+        self.opened += 1
+        consumer.opened = self.opened
+        self.takers[taker] = consumer
+        if consumer.exclusive:  # it gets everything, also what is reserved for others
+            self._owners.clear()
+            for other in self.takers.values():
+                self.give_back(other.reserved.clear())
+
+    # -- Out ------------------------------------------------------------------------------------
+
+    def assign(self, stamp: int) -> Iterator[tuple[Taker, Span]]:
+        """Divide what waits and has not expired among those who have room: each in turn gets an
+        equal share, as far as its window goes."""
+        self.expire(stamp)
+        while able := self._able():
+            room = sum(self.takers[taker].credit for taker in able)
+            share = -(-min(self.count, room) // len(able))
+            for taker in able:
+                consumer = self.takers[taker]
+                if not (self.count or consumer.reserved):
+                    continue
+                self.takers[taker] = self.takers.pop(taker)  # its next turn is after all the others
+                yield from ((taker, span) for span in self._take(taker, consumer, share))
+
+    def _able(self) -> list[Taker]:
+        """Those who could be given something now."""
+        waiting = self.count > 0
+        return [
+            taker
+            for taker in self._entitled()
+            if (consumer := self.takers[taker]).credit > 0
+            and ((waiting and not consumer.selective) or consumer.reserved)
+        ]
+
+    def _entitled(self) -> list[Taker]:
+        """Those who may get something: all, or of the exclusive ones the one that came first."""
+        exclusive = [taker for taker, c in self.takers.items() if c.exclusive and not c.closed]
+        return [min(exclusive, key=self._opened)] if exclusive else list(self.takers)
+
+    def _opened(self, taker: Taker) -> int:
+        return self.takers[taker].opened
+
+    def _take(self, taker: Taker, consumer: QueueConsumer, share: int) -> Iterator[Span]:
+        while consumer.credit > 0 and (own := consumer.reserved.take_first(consumer.credit)):
+            yield self._give(consumer, own)
+        left = 0 if consumer.selective else min(share, consumer.credit)
+        while left > 0 and (lane := self._next_lane()) is not None:
+            span = self._within_run(lane, left)
+            if self._is_others(taker, span):
+                continue
+            left -= span[1] - span[0] + 1
+            yield self._give(consumer, span)
+
+    def _next_lane(self) -> Lane | None:
+        return next((lane for lane in self._lanes.values() if lane.count), None)
+
+    def _within_run(self, lane: Lane, most: int) -> Span:
+        """The next ones of a lane that have the same about them."""
+        _, end = self.special.run(lane.first)
+        return lane.take(most if end is None else min(most, end - lane.first + 1))
+
+    def _give(self, consumer: QueueConsumer, span: Span) -> Span:
+        first, last, deliveries = span
+        consumer.assigned.add(first, last, deliveries + 1)
+        return first, last, deliveries + 1
+
+    def _is_others(self, taker: Taker, span: Span) -> bool:
+        """Of a group that another consumer has: it is reserved for that one."""
+        special = self.special.of(span[0])
+        if special is None or not special.group:
+            return False
+        owner, since = self._owners.setdefault(special.group, (taker, span[0]))
+        # One that comes again may have ended a group that was there before this one.
+        if special.closes and since <= span[0]:
+            del self._owners[special.group]
+        elif len(self._owners) > GROUPS_MAX:
+            del self._owners[next(iter(self._owners))]
+        if owner != taker:
+            self.takers[owner].reserved.add(*span)
+        return owner != taker
+
+    def claim(self, taker: Taker, first: int, last: int) -> Iterator[Span]:
+        """For a consumer with a selector: what still waits of these and is nobody else's, as far
+        as its window goes."""
+        if taker not in self._entitled():
+            return
+        for lane in self._lanes.values():
+            for span in lane.remove(first, last):
+                yield from self._grant(taker, lane, span)
+
+    def _grant(self, taker: Taker, lane: Lane, span: Span) -> Iterator[Span]:
+        """What it cannot have of this goes on waiting."""
+        consumer = self.takers[taker]
+        for first, last, special in self._runs(span[0], span[1]):
+            theirs = self._owners.get(special.group, (taker, 0))[0] != taker
+            upto = first - 1 if theirs else min(last, first + consumer.credit - 1)
+            if first <= upto:
+                yield self._give(consumer, (first, upto, span[2]))
+            if upto < last:
+                lane.add(upto + 1, last, span[2])
+
+    def waiting_after(self, position: int) -> list[Range]:
+        """What nobody has, beyond a position."""
+        spans = (span for lane in self._lanes.values() for span in lane.after(position))
+        return sorted((first, last) for first, last, _ in spans)
+
+    def skip(self, first: int, last: int) -> None:
+        """Of a shared subscription: none of its consumers wants these."""
+        for lane in self._lanes.values():
+            for one, two, _ in lane.remove(first, last):
+                self.forget(one, two)
+
+    def forget(self, first: int, last: int) -> None:
+        """Nothing is to be known about these any more."""
+        if self.special:
+            self.special.take(first, last)
+        if self.reasons:
+            self.reasons.take(first, last)
+
+    def leave(self, taker: Taker) -> None:
+        """This consumer gets nothing more; its groups are free, and what it had alone."""
+        consumer = self.takers[taker]
+        self.returned += 1
+        self._owners = {g: owned for g, owned in self._owners.items() if owned[0] != taker}
+        self.give_back(consumer.reserved.clear())
+
+    # -- Time -----------------------------------------------------------------------------------
+
+    def _note_expiry(self, first: int, last: int, special: Special) -> None:
+        if not special.expires:
+            return
+        heapq.heappush(self._expiring, (special.expires, first, last))
+        if len(self._expiring) > 2 * len(self.special) + STALE_MAX:
+            self._expiring = [(s.expires, one, two) for one, two, s in self.special if s.expires]
+            heapq.heapify(self._expiring)
+
+    def next_expiry(self) -> int | None:
+        """When something expires that is here; None: never."""
+        while self._expiring:
+            expires, first, last = self._expiring[0]
+            if any(s.expires == expires for _, _, s in self.special.between(first, last)):
+                return expires
+            heapq.heappop(self._expiring)  # it is done with
+        return None
+
+    def expire(self, stamp: int) -> None:
+        """Drop what nobody has and should have had by now."""
+        while self._expiring and self._expiring[0][0] <= stamp:
+            expires, first, last = heapq.heappop(self._expiring)
+            for one, two, special in self.special.between(first, last):
+                if special.expires == expires:
+                    self._drop_waiting(one, two, self._lane(special.priority))
+
+    def _drop_waiting(self, first: int, last: int, lane: Lane) -> None:
+        reserved = (c.reserved.take(first, last) for c in self.takers.values() if c.reserved)
+        for one, two, _ in chain(lane.remove_special(first, last), *reserved):
+            self.forget(one, two)
+
+    # -- All of it ------------------------------------------------------------------------------
+
+    def spans(self) -> Iterator[Span]:
+        """Whatever is in here, in no order."""
+        for lane in self._lanes.values():
+            yield from lane.spans()
+        for consumer in self.takers.values():
+            yield from consumer.assigned
+            yield from consumer.reserved
+        yield from ((first, last, deliveries) for _, first, last, deliveries in self.held)
+
+    def live(self) -> Iterator[Range]:
+        return ((first, last) for first, last, _ in self.spans())
+
+    def waiting(self) -> Iterator[tuple[int, int, int, int, bool]]:
+        """First, last, deliveries, priority, whether they are fresh: for the snapshot."""
+        for priority, lane in self._lanes.items():
+            yield from ((*span, priority, False) for span in lane.sorted)
+            yield from ((*span, priority, True) for span in lane.fresh)
+
+    def restore_waiting(
+        self, first: int, last: int, deliveries: int, priority: int, fresh: bool
+    ) -> None:
+        if fresh:
+            self._lane(priority).append(first, last)
+        else:
+            self._lane(priority).add(first, last, deliveries)
+
+    def restore_special(self, first: int, last: int, special: Special) -> None:
+        self.special.add(first, last, special)
+        self._note_expiry(first, last, special)
+
+    def state(self) -> tuple[Any, ...]:
+        """Without what waits or is held and what is special about it, which may be long."""
+        takers = [
+            (
+                *taker,
+                c.prefetch,
+                c.selective,
+                c.exclusive,
+                c.opened,
+                c.closed,
+                list(c.assigned),
+                list(c.reserved),
+            )
+            for taker, c in self.takers.items()
+        ]
+        owners = [(group, *taker, since) for group, (taker, since) in self._owners.items()]
+        shared = (self.pattern, self.selector, self.durable)
+        return self.name, self.opened, self.last, shared, takers, owners, self.redelivery
+
+    @classmethod
+    def from_state(cls, state: Any) -> Queue:
+        name, opened, last, shared, takers, owners, *later = state
+        one = cls(name)
+        one.opened, one.last = opened, last
+        one.pattern, one.selector, one.durable = shared
+        if later:  # not in a snapshot of 0.1
+            one.redelivery = msgspec.convert(later[0], Redelivery)
+        for session, number, prefetch, selective, exclusive, opened, closed, *spans in takers:
+            taker = one.takers[session, number] = QueueConsumer(prefetch, selective, exclusive)
+            taker.opened, taker.closed = opened, closed
+            taker.assigned, taker.reserved = (Spans(map(tuple, some)) for some in spans)
+        one._owners = {g: ((session, number), since) for g, session, number, since in owners}
+        return one

@@ -1,0 +1,125 @@
+"""What could not be handled comes again after a wait, in the log's time.
+
+A consumer of a queue says which delivery failed, and how long to wait: meanwhile its message is
+held, in nobody's way. Whose messages must keep their order waits itself; a subscription remembers
+only until when, for a consumer that is opened later.
+
+How long, how often, and where the dead letters go may be asked for with each queue, by whoever
+consumes from it. What one has asked for counts as long as the queue has messages or consumers.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+import msgspec
+
+from antiphon.broker.machine.queues import Queue
+from antiphon.broker.machine.ranges import Span
+from antiphon.broker.machine.sessions import Session
+from antiphon.broker.machine.state import HELD, State
+from antiphon.broker.machine.topics import Subscription
+from antiphon.errors import IllegalStateError, InvalidDestinationError, ResourceAllocationError
+from antiphon.formats import protocol as cw
+from antiphon.model import destinations as names
+from antiphon.model.redelivery import DELIVERIES_MAX, FACTOR_MAX, WAIT_MAX_MS, Redelivery
+
+
+def hold(b: State, queue: Queue, spans: list[Span], wait_ms: int) -> None:
+    """These come again after the wait."""
+    until = b.stamp + _bounded(wait_ms)
+    if until == b.stamp:
+        queue.give_back(spans)
+        return
+    before = queue.next_release
+    for span in spans:
+        queue.hold(until, span)
+    if spans and (before is None or until < before):
+        heapq.heappush(b.deadlines, (until, HELD, queue.name))
+
+
+def due(b: State, name: str) -> None:
+    """The wait of some messages of this queue is over."""
+    queue = b.queues[name]
+    queue.release(b.stamp)
+    if (following := queue.next_release) is not None:
+        heapq.heappush(b.deadlines, (following, HELD, name))
+    b.settle(queue)
+
+
+def postpone(b: State, subscription: Subscription, kept: Iterable[cw.Kept]) -> None:
+    """The consumer of this subscription closes with what it has seen: who opens the next one waits,
+    if handling some of it has failed. One that was closed while it waited changes nothing."""
+    if wait := max((_bounded(k.wait) for k in kept), default=0):
+        subscription.waits = b.stamp + wait
+
+
+def _bounded(wait_ms: int) -> int:
+    return max(0, min(wait_ms, WAIT_MAX_MS))
+
+
+# -- What is asked for with a queue ----------------------------------------------------------------
+
+
+def agreed(b: State, m: cw.OpenConsumer) -> Redelivery:
+    """What counts for this queue from now on. Raises what is wrong with what is asked for."""
+    queue = b.queues.get(m.destination)
+    known = queue.redelivery if queue is not None else Redelivery()
+    asked = m.redelivery or Redelivery()
+    _check(asked, m.destination)
+    for name in asked.__struct_fields__:
+        theirs, ours = getattr(asked, name), getattr(known, name)
+        if None not in (theirs, ours) and theirs != ours:
+            raise IllegalStateError(
+                f"{m.destination!r} has {_WORDS[name]} {ours!r}, and was asked for with "
+                f"{theirs!r}: all consumers of a queue ask for the same, or leave it out"
+            )
+    return asked.over(known)
+
+
+_WORDS = {
+    "delay_ms": "a redelivery_delay in ms of",
+    "factor": "a redelivery_factor of",
+    "most_ms": "a redelivery_most in ms of",
+    "deliveries": "deliveries",
+    "dead_letters": "dead_letters",
+}
+
+
+def _check(asked: Redelivery, destination: str) -> None:
+    for wait in (asked.delay_ms, asked.most_ms):
+        if wait is not None and not 0 <= wait <= WAIT_MAX_MS:
+            raise ResourceAllocationError(f"a redelivery waits 0 to {WAIT_MAX_MS} ms, not {wait}")
+    if asked.factor is not None and not 1 <= asked.factor <= FACTOR_MAX:
+        raise ResourceAllocationError(
+            f"a redelivery_factor is 1 to {FACTOR_MAX:g}, not {asked.factor}"
+        )
+    if asked.deliveries is not None and not 1 <= asked.deliveries <= DELIVERIES_MAX:
+        raise ResourceAllocationError(f"deliveries is 1 or more, not {asked.deliveries}")
+    if asked.dead_letters is not None:
+        kind, _ = names.parse(asked.dead_letters)
+        if kind != names.QUEUE or asked.dead_letters == destination:
+            raise InvalidDestinationError(
+                f"{asked.dead_letters!r} cannot have the dead letters of {destination!r}: another "
+                "queue can, which is not temporary"
+            )
+
+
+def dead_letters(queue: Queue | None) -> str:
+    """Where what is given up goes."""
+    asked = queue.redelivery.dead_letters if queue is not None else None
+    return asked or names.DEAD_LETTERS
+
+
+def with_terms(b: State, session: Session, body: cw.Body, result: cw.Result) -> cw.Result:
+    """The answer to who has opened a consumer, with what it has to know of redeliveries."""
+    if not isinstance(body, cw.OpenConsumer | cw.Join) or result.code:
+        return result
+    consumer = session.consumers[body.consumer]
+    subscription, queue = b.subscription(consumer), b.queues.get(consumer.destination)
+    if subscription is not None and subscription.waits > b.stamp:
+        return msgspec.structs.replace(result, wait=subscription.waits - b.stamp)
+    if subscription is None and queue is not None and queue.redelivery != Redelivery():
+        return msgspec.structs.replace(result, redelivery=queue.redelivery)
+    return result

@@ -1,0 +1,313 @@
+"""Sessions begin, move from server to server, and end.
+
+A session is attached to a server; that server says every now and then that it lives (`Renew`), and
+if it no longer does, or says that a connection is lost, the leases of its clients begin. The first
+entry of a new leader renews everything: while there was no leader nobody could. With local contexts
+some sessions wait for their server instead (`local_contexts.py`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+from antiphon.broker.machine import consumers, local_contexts, redelivery, transactions
+from antiphon.broker.machine import events as ev
+from antiphon.broker.machine.groups import membership, shared_members
+from antiphon.broker.machine.sessions import Life, Serving, Session
+from antiphon.broker.machine.state import (
+    DELAYED,
+    EXPIRY,
+    GRACE_MS,
+    GROUP,
+    HELD,
+    LOCAL,
+    PRODUCER,
+    SERVING,
+    SESSION,
+    STAGED,
+    State,
+)
+from antiphon.formats import commands
+from antiphon.formats import protocol as cw
+from antiphon.model.destinations import NAME_MAX
+
+PRODUCER_RETENTION_MS = 7 * 24 * 3600 * 1000
+"""How long a named producer that nobody has open keeps its sequence."""
+
+NUMBER_MAX = 1 << 62
+"""Numbers of a client that are counted on stay below, so that they always fit the formats."""
+
+LEASE_MAX_MS = 24 * 3600 * 1000
+
+ENDED_MS = 600_000
+"""How long a session is remembered that has ended: far longer than a command is on its way."""
+
+ENDED_MAX = 100_000
+
+HOME_IS_GONE = "its server was removed from the cluster, or has lost its disk"
+
+
+def attach(b: State, m: commands.Attach) -> None:
+    if not local_contexts.serves(b, m):
+        return
+    session = b.sessions.get(m.session)
+    code, text = "", ""
+    if session is None:
+        attempt, until = b.ended.get(m.session, (0, 0))
+        if m.attempt <= attempt and b.stamp < until:
+            return  # it was opened by this, and has ended; the command is in the log twice
+        code, text = _why_not_open(b, m)
+    elif session.token != m.token:
+        code, text = "SecurityError", "this session belongs to somebody else"
+    elif m.attempt < session.attempt:
+        return  # the client has gone elsewhere since
+    elif session.place == (m.attempt, m.node, m.life, m.link):
+        _tell_attached(b, session)  # it was proposed again
+        return
+    if not code and (home := local_contexts.home_of(b, session, m)):
+        b.events.append(ev.Redirected(m.session, m.node, m.life, m.link, home))
+        return
+    if code:
+        b.events.append(ev.AttachRefused(m.session, m.node, m.life, m.link, code, text))
+        return
+    _heard(b, m.node, m.life)
+    if session is None:
+        session = _open(b, m)
+    session.attachment += 1
+    session.attempt, session.node, session.life, session.link = m.attempt, m.node, m.life, m.link
+    session.expires, session.held = None, False
+    membership.attached(b, session)
+    shared_members.review_all(b, session)
+    for producer, sequence in m.sequences:
+        if producer in session.streams:
+            # What was answered early and then lost does not come again (non-persistent).
+            last = min(sequence - 1, NUMBER_MAX)
+            session.streams[producer] = max(session.streams[producer], last)
+    _tell_attached(b, session)
+
+
+def _tell_attached(b: State, s: Session) -> None:
+    b.events.append(ev.Attached(s.number, s.attachment, s.node, s.life, s.link))
+
+
+def _why_not_open(b: State, m: commands.Attach) -> tuple[str, str]:
+    if m.resume:
+        return "ConnectionLostError", (
+            "the session has ended: its lease ran out before the client came back, or another "
+            "connection took its client id. Connect anew"
+        )
+    owner = b.sessions.get(b.client_ids.get(m.client_id, 0))
+    if owner is not None and not owner.detached:
+        return "InvalidClientIDError", (
+            f"client id {m.client_id!r} is in use by another connection. Nothing was changed. "
+            "Choose another, or close that connection first"
+        )
+    if m.session <= 0 or not 0 < m.lease_ms <= LEASE_MAX_MS or len(m.client_id) > NAME_MAX:
+        return "ResourceAllocationError", (
+            f"a lease has 1 to {LEASE_MAX_MS} ms, not {m.lease_ms}; "
+            f"a client id at most {NAME_MAX} characters, not {len(m.client_id)}"
+        )
+    return "", ""
+
+
+def _open(b: State, m: commands.Attach) -> Session:
+    owner = b.sessions.get(b.client_ids.get(m.client_id, 0))
+    if owner is not None:
+        lose(b, owner, f"another connection has taken its client id {m.client_id!r}")
+    session = b.sessions[m.session] = Session(m.session, m.token, m.client_id, m.lease_ms)
+    if m.client_id:
+        b.client_ids[m.client_id] = m.session
+    return session
+
+
+def detach(b: State, m: commands.Detach) -> None:
+    session = b.sessions.get(m.session)
+    if session is not None and session.attachment == m.attachment and not session.leased:
+        _begin_lease(b, session)
+
+
+def _begin_lease(b: State, session: Session) -> None:
+    session.expires, session.held = b.stamp + session.lease_ms, False
+    heapq.heappush(b.deadlines, (session.expires, SESSION, session.number))
+    membership.detached(b, session)
+    shared_members.review_all(b, session)
+
+
+def _hold(b: State, session: Session) -> None:
+    """Without its server nobody knows how far it is: it waits for that one."""
+    session.held = True
+    membership.detached(b, session)
+    shared_members.review_all(b, session)
+
+
+def renew(b: State, m: commands.Renew) -> None:
+    if local_contexts.lives(b, m.node, m.life):
+        _heard(b, m.node, m.life)
+
+
+def begin(b: State, m: commands.Begin) -> None:
+    """A server with local contexts is back, or new. What its former lives knew is in the log."""
+    known = b.lives.get(m.node)
+    is_member = not b.incarnations or b.incarnations.get(m.node) == m.incarnation
+    is_late = known is not None and m.opening <= known.opening
+    if not is_member or is_late or not local_contexts.decide(b, LOCAL):
+        return
+    b.lives[m.node] = Life(m.node, m.life, m.opening)
+    for session in b.sessions.values():
+        if session.node == m.node and session.life != m.life and not session.leased:
+            _begin_lease(b, session)
+
+
+def follow_members(b: State, incarnations: dict[int, int]) -> None:
+    """Who is a server from now on, by node."""
+    before, b.incarnations = b.incarnations, incarnations
+    for node, incarnation in before.items():
+        if incarnations.get(node) != incarnation:
+            _is_gone(b, node)
+
+
+def _is_gone(b: State, node: int) -> None:
+    """With what it alone knew: nobody waits for it any more, and nobody is bound to it later."""
+    if b.lives.pop(node, None) is None:
+        return
+    for session in [s for s in b.sessions.values() if s.node == node and not s.leased]:
+        if local_contexts.is_bound(b, session):
+            for consumer in session.consumers.values():
+                consumer.prefetch = b.position  # any number may have been seen, not some windows
+            lose(b, session, HOME_IS_GONE)
+        else:
+            _begin_lease(b, session)
+
+
+def _heard(b: State, node: int, life: int) -> None:
+    known = b.serving.get(node)
+    if known is not None and known.life != life:
+        _detach_all(b, node, known.life)
+    b.serving[node] = Serving(node, life, b.stamp)
+    heapq.heappush(b.deadlines, (b.stamp + GRACE_MS, SERVING, node))
+
+
+def _detach_all(b: State, node: int, life: int) -> None:
+    for session in b.sessions.values():
+        if session.node == node and session.life == life and not session.detached:
+            if local_contexts.is_bound(b, session):
+                _hold(b, session)
+            else:
+                _begin_lease(b, session)
+
+
+def renew_all(b: State) -> None:
+    for session in b.sessions.values():
+        if session.leased:
+            _begin_lease(b, session)
+    for serving in list(b.serving.values()):
+        _heard(b, serving.node, serving.life)
+    membership.renew(b)
+
+
+def expire(b: State) -> None:
+    while (due := b.next_deadline()) is not None and due <= b.stamp:
+        _, kind, key = heapq.heappop(b.deadlines)
+        if kind == SESSION:
+            session = b.sessions[int(key)]
+            lose(b, session, f"no connection for the {session.lease_ms / 1000:g} s of its lease")
+        elif kind == SERVING:
+            silent = b.serving.pop(int(key))
+            _detach_all(b, silent.node, silent.life)
+        else:
+            _EXPIRE[kind](b, key)
+
+
+def _expire_messages(b: State, name: int | str) -> None:
+    queue = b.queues[str(name)]
+    queue.watched = None
+    b.settle(queue)
+
+
+def _expire_producer(b: State, name: int | str) -> None:
+    del b.producers[str(name)]
+
+
+_EXPIRE: dict[int, Callable[[State, int | str], None]] = {
+    GROUP: lambda b, key: membership.due(b, str(key)),
+    EXPIRY: _expire_messages,
+    DELAYED: lambda b, index: transactions.due(b, int(index)),
+    HELD: lambda b, name: redelivery.due(b, str(name)),
+    STAGED: lambda b, handle: transactions.expire(b, str(handle)),
+    PRODUCER: _expire_producer,
+}
+
+
+def close(b: State, session: Session, kept: tuple[cw.Kept, ...]) -> None:
+    """In order: only what the application saw and did not acknowledge is flagged."""
+    with b.together():
+        _close_consumers(b, session, kept)
+    _end(b, session, "", "")
+
+
+def _close_consumers(b: State, session: Session, kept: tuple[cw.Kept, ...]) -> None:
+    for consumer in list(session.consumers.values()):
+        if not consumer.closed:
+            consumers.shut(b, session, consumer, [k for k in kept if k.consumer == consumer.number])
+    consumers.return_kept(b, session, cw.Return(tuple(k for k in kept if k.wait)))
+    for consumer in list(session.consumers.values()):
+        consumers.let_go(b, session, consumer)
+
+
+def lose(b: State, session: Session, why: str) -> None:
+    """Without a word from the client: whatever was sent to it may have been seen."""
+    with b.together():
+        _lose_consumers(b, session)
+    _end(b, session, "ConnectionLostError", why)
+
+
+def _lose_consumers(b: State, session: Session) -> None:
+    for consumer in list(session.consumers.values()):
+        subscription = b.subscription(consumer)
+        if consumer.destination in b.groups:
+            membership.lost(b, session, consumer)
+        elif subscription is None:
+            consumer.closed = True
+            consumers.let_go(b, session, consumer, lost=True)
+        elif consumer.closed:
+            del session.consumers[consumer.number]
+        else:
+            subscription.consumer = None
+            if subscription.durable:
+                subscription.lose(b.position, consumer.prefetch)
+            else:
+                b.topics.remove(subscription.key)
+            del session.consumers[consumer.number]
+
+
+def _end(b: State, session: Session, code: str, text: str) -> None:
+    transactions.end(b, session)
+    for destination in list(session.temporaries):
+        drop_temporary(b, session, destination)
+    for name in session.names.values():
+        producer = b.producers[name]
+        producer.session, producer.number = 0, 0
+        producer.expires = b.stamp + PRODUCER_RETENTION_MS
+        heapq.heappush(b.deadlines, (producer.expires, PRODUCER, name))
+    if b.client_ids.get(session.client_id) == session.number:
+        del b.client_ids[session.client_id]
+    del b.sessions[session.number]
+    _remember_end(b, session)
+    b.events.append(ev.SessionEnded(session.number, code, text))
+
+
+def _remember_end(b: State, session: Session) -> None:
+    """Otherwise a late copy of the command that opened it would open it again, and a client that
+    resumes would find an empty session in the place of its own."""
+    b.ended.pop(session.number, None)
+    b.ended[session.number] = (session.attempt, b.stamp + ENDED_MS)
+    while len(b.ended) > ENDED_MAX or next(iter(b.ended.values()))[1] <= b.stamp:
+        del b.ended[next(iter(b.ended))]
+
+
+def drop_temporary(b: State, session: Session, destination: str) -> None:
+    del session.temporaries[destination]
+    b.unsendable.pop(destination, None)
+    b.drop_queue(destination)
+    b.topics.forget(destination)

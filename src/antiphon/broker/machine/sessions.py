@@ -1,0 +1,177 @@
+"""What the servers know of a client: its session, its consumers, its named producers.
+
+A session is attached to one server, or detached with a lease that runs in log time. Everything is
+plain data with a `state()` for the snapshot; the rules are in `broker/machine/machine.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from antiphon.broker.machine.pending_packs import Parked
+from antiphon.broker.machine.ranges import Spans
+from antiphon.broker.machine.topics import Key
+from antiphon.formats.protocol import NotPublished, Result
+
+REFUSALS_MAX = 256
+"""Refused packs that a session remembers, so that a client which asks again is told the same. More
+than a client may have unanswered."""
+
+
+class Consumer:
+    """One consumer of a session, of a topic (`subscription`) or of a queue."""
+
+    def __init__(
+        self,
+        session: int,
+        number: int,
+        destination: str,
+        prefetch: int,
+        slow: str,
+        subscription: Key | None,
+        selector: str = "",
+    ) -> None:
+        self.session = session
+        self.number = number
+        self.destination = destination
+        self.prefetch = prefetch
+        self.slow = slow
+        self.subscription = subscription  # None: of a queue
+        self.selector = selector  # of a queue's
+        self.browses: int | None = None  # only looks at the messages of a queue, up to this one
+        self.closed = False
+        self.kept = Spans()  # after closing, of a topic: seen, and may yet be acknowledged
+
+    def state(self) -> tuple[Any, ...]:
+        return (
+            self.number,
+            self.destination,
+            self.prefetch,
+            self.slow,
+            self.subscription,
+            self.closed,
+            list(self.kept),
+            self.selector,
+            self.browses,
+        )
+
+
+class Session:
+    def __init__(self, number: int, token: bytes, client_id: str, lease_ms: int) -> None:
+        self.number = number
+        self.token = token
+        self.client_id = client_id
+        self.lease_ms = lease_ms
+        self.attachment = 0
+        self.attempt = 0  # the client's, that led to this attachment
+        self.node = 0
+        self.life = 0
+        self.link = 0
+        self.expires: int | None = None  # None: attached, or held
+        self.held = False  # for its server, which is away and alone knows what it acknowledged
+        self.streams: dict[int, int] = {0: 0}  # producer -> its last sequence
+        self.names: dict[int, str] = {}  # producer -> its name
+        self.refusals: list[NotPublished] = []
+        self.request = 0  # the last control request
+        self.result = Result(0)
+        self.consumers: dict[int, Consumer] = {}
+        self.temporaries: dict[str, None] = {}
+        self.staged: dict[tuple[int, int], Parked] = {}  # by producer and first sequence
+
+    @property
+    def detached(self) -> bool:
+        return self.held or self.leased
+
+    @property
+    def leased(self) -> bool:
+        """Its server has let go of it: it may go on anywhere, while its lease runs."""
+        return self.expires is not None
+
+    @property
+    def owner(self) -> str:
+        """By which its messages are its own: its client id, or if it has none, itself. A blank
+        cannot be in the number of a session: the two kinds do not meet."""
+        return f"{self.client_id} " if self.client_id else f"{self.number:x}"
+
+    @property
+    def place(self) -> tuple[int, int, int, int]:
+        """Which connection this session has."""
+        return self.attempt, self.node, self.life, self.link
+
+    def refuse(self, refusal: NotPublished) -> None:
+        self.refusals.append(refusal)
+        del self.refusals[:-REFUSALS_MAX]
+
+    def state(self) -> tuple[Any, ...]:
+        """Without what is staged, which may be long."""
+        return (
+            self.number,
+            self.token,
+            self.client_id,
+            self.lease_ms,
+            self.attachment,
+            self.attempt,
+            self.node,
+            self.life,
+            self.link,
+            self.expires,
+            self.streams,
+            self.names,
+            self.refusals,
+            self.request,
+            self.result,
+            [consumer.state() for consumer in self.consumers.values()],
+            list(self.temporaries),
+            self.held,
+        )
+
+    @classmethod
+    def from_state(cls, state: Any) -> Session:
+        one = cls(*state[:4])
+        one.attachment, one.attempt, one.node, one.life, one.link, one.expires = state[4:10]
+        one.streams, one.names = state[10], state[11]
+        one.refusals = msgspec.convert(state[12], list[NotPublished])
+        one.request = state[13]
+        one.result = msgspec.convert(state[14], Result)
+        for number, destination, prefetch, slow, key, closed, kept, selector, browses in state[15]:
+            subscription = (key[0], key[1]) if key is not None else None
+            consumer = Consumer(
+                one.number, number, destination, prefetch, slow, subscription, selector
+            )
+            consumer.closed, consumer.browses = closed, browses
+            consumer.kept = Spans(map(tuple, kept))
+            one.consumers[number] = consumer
+        one.temporaries = dict.fromkeys(state[16])
+        one.held = state[17]
+        return one
+
+    def stage(self, parked: Parked) -> None:
+        self.staged[parked.header.producer, parked.header.sequence] = parked
+
+
+class Producer(msgspec.Struct, array_like=True):
+    """A named producer, which outlives its sessions for a while."""
+
+    name: str
+    last: int  # messages accepted, ever
+    session: int  # 0: nobody has it open
+    number: int  # in that session
+    expires: int  # a stamp, while nobody has it open
+
+
+class Serving(msgspec.Struct, array_like=True):
+    """A server that has clients, and when it was last heard of."""
+
+    node: int
+    life: int
+    renewed: int
+
+
+class Life(msgspec.Struct, array_like=True):
+    """Of a server with local contexts (`command.Begin`)."""
+
+    node: int
+    life: int
+    opening: int

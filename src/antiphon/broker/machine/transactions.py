@@ -1,0 +1,239 @@
+"""Messages that are stored before they are visible: those of transactions, and delayed ones.
+
+Such a pack is *parked*: the state machine knows the entry that has it, and the journal keeps that
+entry. It gets its positions at the entry that makes it visible: a commit, or the one with whose
+stamp its delay is over. So whoever consumes sees it at one place in the order, like any other.
+
+A commit is one entry: at it all that the transaction received is acknowledged and all that it sent
+becomes visible, one message directly after the other, whatever their destinations; or, if something
+is wrong with any of it, nothing happens. Packs may also be staged under a handle, for any session
+to commit. A token makes a second commit of the same thing one that sends nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+from antiphon.broker.machine import acceptance, consumers
+from antiphon.broker.machine import events as ev
+from antiphon.broker.machine.groups import membership
+from antiphon.broker.machine.pending_packs import Parked, Staged
+from antiphon.broker.machine.sessions import Session
+from antiphon.broker.machine.state import DELAYED, STAGED, State
+from antiphon.errors import (
+    IllegalStateError,
+    ResourceAllocationError,
+    TransactionRolledBackError,
+)
+from antiphon.formats import pack
+from antiphon.formats import protocol as cw
+from antiphon.formats.columns import Columns, decode_extra
+from antiphon.formats.pack import PackHeader
+
+PARKED_MAX = 1_000_000
+"""Packs of all sessions together that are stored and not visible."""
+
+STAGED_RETENTION_MS = 24 * 3600 * 1000
+"""What nobody commits is forgotten after so long."""
+
+TOKEN_RETENTION_MS = 7 * 24 * 3600 * 1000
+TOKENS_MAX = 1_000_000
+TOKEN_LENGTH_MAX = 1024
+
+CONTROL_MAX = 64 << 10
+"""Bytes of a pack for a group itself: it is kept here as it is until its time comes."""
+
+
+# -- Packs that are not visible yet ----------------------------------------------------------------
+
+
+def park(b: State, session: Session, header: PackHeader, payload: bytes) -> None:
+    """Raises what is wrong with it: at its commit, or when its time has come, nothing may be."""
+    if b.parked_count >= PARKED_MAX:
+        raise ResourceAllocationError(
+            f"{PARKED_MAX} packs wait for a commit or for their time; no more can be stored"
+        )
+    delay = acceptance.delay_of(payload) if header.flags & pack.DELAYED else 0
+    notes = acceptance.look_into(b, session, header, payload)
+    control = _checked_control(payload) if header.flags & pack.CONTROL else b""
+    parked = Parked(b.index, header, notes, delay, control)
+    b.parked_count += 1
+    if header.flags & pack.STAGED:
+        session.stage(parked)
+    else:
+        _delay(b, parked)
+    b.events.append(ev.Taken(session.number, header.producer))
+
+
+def _checked_control(payload: bytes) -> bytes:
+    if len(payload) > CONTROL_MAX:
+        raise ResourceAllocationError(
+            f"messages for a group itself have at most {CONTROL_MAX} bytes, not {len(payload)}, if "
+            "they are sent in a transaction or with a delay"
+        )
+    columns = Columns(payload)
+    for i in range(columns.count):
+        decode_extra(columns.extra(i))
+    return payload
+
+
+def _delay(b: State, parked: Parked) -> None:
+    due = b.stamp + parked.delay
+    b.delayed[parked.index] = (due, parked)
+    heapq.heappush(b.deadlines, (due, DELAYED, parked.index))
+
+
+def due(b: State, index: int) -> None:
+    """The delay of this pack is over."""
+    _, parked = b.delayed.pop(index)
+    b.parked_count -= 1
+    _appear(b, parked)
+
+
+def _appear(b: State, parked: Parked) -> None:
+    header = parked.header
+    if acceptance.has_ended(b, header.destination):
+        b.dropped += header.count
+    elif header.flags & pack.CONTROL:
+        group = b.groups.get(header.destination)
+        if group is not None:  # otherwise it is over, and there is nobody whom this concerns
+            membership.control(b, group, parked.payload)
+    else:
+        acceptance.accept(b, header, parked.notes, parked.index)
+
+
+def drop(b: State, some: Iterable[Parked]) -> None:
+    b.parked_count -= len(list(some))
+
+
+def expire(b: State, handle: str) -> None:
+    drop(b, b.staged.pop(handle).packs)
+
+
+# -- What clients ask for --------------------------------------------------------------------------
+
+
+def has_arrived(session: Session, body: cw.Body) -> bool:
+    """Whether all that this request is about was applied: what a client sends before a request may
+    be ordered after it, if it was lost on its way to the leader."""
+    if not isinstance(body, cw.Commit | cw.Stage | cw.Discard):
+        return True
+    return all(session.streams.get(producer, last) >= last for producer, _, last in body.sent)
+
+
+def commit(b: State, session: Session, m: cw.Commit) -> int:
+    fresh = not _known(b, m.token)
+    try:
+        _check(b, session, m)
+        packs = _listed(b, session, m) if fresh else []
+    except (IllegalStateError, TransactionRolledBackError) as error:
+        _forget_own(b, session, m.sent)
+        raise TransactionRolledBackError(f"nothing was committed: {error}") from None
+    _remember(b, m.token)
+    _forget_own(b, session, m.sent)
+    for handle in m.staged:
+        if handle in b.staged:
+            expire(b, handle)
+    with b.together():
+        for row in m.rows:
+            consumers.acknowledge(b, session, row)
+        for parked in packs:
+            _publish(b, parked)
+    return int(fresh)
+
+
+def _check(b: State, session: Session, m: cw.Commit) -> None:
+    if len(m.token) > TOKEN_LENGTH_MAX:
+        raise IllegalStateError(f"a token has at most {TOKEN_LENGTH_MAX} characters")
+    if any(row.kind not in (cw.ACK, cw.DEAD) for row in m.rows):
+        raise IllegalStateError("only servers choose messages for a consumer")
+    for row in m.rows:
+        if subscription := consumers.taken_over(b, session, row):
+            raise IllegalStateError(
+                f"what was received from {subscription.pattern!r} goes to the consumer that was "
+                "opened since then"
+            )
+
+
+def _listed(b: State, session: Session, m: cw.Commit) -> list[Parked]:
+    """What becomes visible, in this order; raises if anything is wrong with any of it."""
+    packs = _own(session, m.sent)
+    for handle in dict.fromkeys(m.staged):
+        if handle not in b.staged:
+            raise IllegalStateError(f"nothing is staged as {handle!r}, or not any more")
+        packs += b.staged[handle].packs
+    return packs
+
+
+def _own(session: Session, sent: tuple[cw.Sent, ...]) -> list[Parked]:
+    """Raises `TransactionRolledBackError` if something is missing."""
+    found: dict[int, Parked] = {}  # by entry: each pack once, whatever a client lists
+    for producer, first, last in sent:
+        while first <= last:
+            parked = session.staged.get((producer, first))
+            if parked is None:
+                raise TransactionRolledBackError(_why_missing(session, producer, first))
+            found[parked.index] = parked
+            first = parked.header.last + 1
+    return list(found.values())
+
+
+def _why_missing(session: Session, producer: int, sequence: int) -> str:
+    for refusal in session.refusals:
+        if refusal.producer == producer and refusal.first <= sequence <= refusal.last:
+            return refusal.text
+    return f"message {sequence} of this transaction is not here"
+
+
+def _known(b: State, token: str) -> bool:
+    return bool(token) and b.tokens.get(token, 0) > b.stamp
+
+
+def _remember(b: State, token: str) -> None:
+    if not token or _known(b, token):
+        return
+    while b.tokens and (len(b.tokens) >= TOKENS_MAX or next(iter(b.tokens.values())) <= b.stamp):
+        del b.tokens[next(iter(b.tokens))]
+    b.tokens[token] = b.stamp + TOKEN_RETENTION_MS
+
+
+def _forget_own(b: State, session: Session, sent: tuple[cw.Sent, ...]) -> None:
+    """What this session has staged, in these ranges, is its own no longer."""
+    found = [
+        session.staged.pop(key)
+        for key in list(session.staged)
+        if any(producer == key[0] and first <= key[1] <= last for producer, first, last in sent)
+    ]
+    drop(b, found)
+
+
+def _publish(b: State, parked: Parked) -> None:
+    if parked.header.flags & pack.DELAYED:
+        b.parked_count += 1
+        _delay(b, parked)
+    else:
+        _appear(b, parked)
+
+
+def stage(b: State, session: Session, m: cw.Stage) -> tuple[int, bytes]:
+    try:
+        packs = _own(session, m.sent)
+    finally:
+        _forget_own(b, session, m.sent)
+    b.parked_count += len(packs)
+    handle = f"{session.number:x}-{b.index}-{session.request}"  # nobody ever had or has this one
+    b.staged[handle] = Staged(b.stamp + STAGED_RETENTION_MS, packs)
+    heapq.heappush(b.deadlines, (b.staged[handle].expires, STAGED, handle))
+    return 0, handle.encode()
+
+
+def discard(b: State, session: Session, m: cw.Discard) -> int:
+    _forget_own(b, session, m.sent)
+    return 0
+
+
+def end(b: State, session: Session) -> None:
+    """A session is over: what it has not committed is as if it had never been sent."""
+    drop(b, session.staged.values())
+    session.staged.clear()
