@@ -103,9 +103,7 @@ TO_MOVE = {
     "experiments",
     "group_cli",
     "io",
-    "output",
     "pubsub_cli",
-    "screen",
     "sim",
     "spark",
     "trace_show",
@@ -194,11 +192,11 @@ def test_no_room_is_crowded() -> None:
         ("antiphon.formats.x", "open('f')", "pure, but calls open()"),
         ("antiphon.journal.x", "import os", "pure, but imports os"),
         ("antiphon.journal.x", "import antiphon.io.tcp", "journal may not import antiphon.io.tcp"),
-        ("antiphon.lab.bench.x", "from rich.table import Table", "only antiphon.screen"),
-        ("antiphon.lab.bench.x", "import rich", "only antiphon.screen may import"),
-        ("antiphon.io.x", "print(name)", "prints; call antiphon.output"),
-        ("antiphon.io.x", "import sys\nsys.stdout.write(name)", "prints; call antiphon.output"),
-        ("antiphon.screen", "print(name)", "prints; call antiphon.output"),
+        ("antiphon.lab.bench.x", "from rich.table import Table", "only antiphon.terminal.screen"),
+        ("antiphon.lab.bench.x", "import rich", "only antiphon.terminal.screen may import"),
+        ("antiphon.io.x", "print(name)", "prints; call antiphon.terminal.lines"),
+        ("antiphon.io.x", "import sys\nsys.stdout.write(name)", "prints; call antiphon.terminal"),
+        ("antiphon.terminal.screen", "print(name)", "prints; call antiphon.terminal.lines"),
         ("antiphon.misplaced", "", "belongs to no room"),
         ("antiphon.log.x", "from . import y", "relative import"),
     ],
@@ -265,12 +263,12 @@ def complaints(module: str, tree: ast.Module, modules: set[str]) -> Iterator[str
             yield "relative import; write it in full"
         elif imported.split(".")[0] == "antiphon" and not may_import(module, imported):
             yield f"{room_of(module)} may not import {imported}"
-        elif imported.split(".")[0] == "rich" and module != "antiphon.screen":
-            yield f"only antiphon.screen may import {imported}: rich reads texts as markup"
+        elif imported.split(".")[0] == "rich" and module != "antiphon.terminal.screen":
+            yield f"only antiphon.terminal.screen may import {imported}: rich reads texts as markup"
         elif is_pure(module) and imported.split(".")[0] in IMPURE:
             yield f"is pure, but imports {imported}"
-    if module != "antiphon.output" and any(map(prints, ast.walk(tree))):
-        yield "prints; call antiphon.output, which escapes what comes from outside"
+    if module != "antiphon.terminal.lines" and any(map(prints, ast.walk(tree))):
+        yield "prints; call antiphon.terminal.lines, which escapes what comes from outside"
     if is_pure(module):
         yield from impure_uses(tree)
 

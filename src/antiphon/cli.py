@@ -37,7 +37,7 @@ from antiphon.cli_parts import (
     words,
 )
 from antiphon.errors import ConfigurationError, InvalidDestinationError, JMSError
-from antiphon.output import complain
+from antiphon.terminal.lines import complain
 
 Address = tuple[str, int]
 

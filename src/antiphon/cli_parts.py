@@ -9,7 +9,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import NoReturn, TypeAlias
 
-from antiphon.output import harmless
+from antiphon.terminal.lines import harmless
 
 Handler = Callable[..., int]
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"

@@ -31,10 +31,10 @@ from antiphon.demo_member import GROUP
 from antiphon.errors import IllegalStateError, JMSError, ResourceAllocationError
 from antiphon.io.cluster import ClusterStatus, look
 from antiphon.io.local import LocalCluster, undisturbed
-from antiphon.output import say, say_json
-from antiphon.screen import Columns, Group, Screen, Table, live, styled
 from antiphon.spark import session
 from antiphon.spark.charts import Mark
+from antiphon.terminal.lines import say, say_json
+from antiphon.terminal.screen import Columns, Group, Screen, Table, live, styled
 
 MEMBERS = ("replica-1", "replica-2", "replica-3")
 WRITERS = ("writer-1", "writer-2")

@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 import antiphon
-from antiphon.output import say_json
+from antiphon.terminal.lines import say_json
 
 GROUP = "demo.table"
 

@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 from antiphon._version import __version__
 from antiphon.errors import ResourceAllocationError
-from antiphon.output import say_json
-from antiphon.screen import Screen, Table, styled
 from antiphon.spark import java
+from antiphon.terminal.lines import say_json
+from antiphon.terminal.screen import Screen, Table, styled
 
 PYTHON = (3, 11)
 FILES = 4096

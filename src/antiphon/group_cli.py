@@ -17,8 +17,8 @@ from antiphon.api.sync import connect
 from antiphon.errors import ConfigurationError, ConnectionLostError, InvalidDestinationError
 from antiphon.formats import protocol as cw
 from antiphon.io.cluster import known_groups, look
-from antiphon.output import say, say_json
-from antiphon.screen import Group, Screen, Table, live
+from antiphon.terminal.lines import say, say_json
+from antiphon.terminal.screen import Group, Screen, Table, live
 
 LOOK_EVERY_S = 1.0
 NEWS_SHOWN = 12

@@ -18,7 +18,7 @@ from typing import Any
 
 import antiphon
 from antiphon.api.properties import DEAD_REASON
-from antiphon.output import say, say_json
+from antiphon.terminal.lines import say, say_json
 
 ACKNOWLEDGE_EVERY = 256
 """Messages shown; with nothing more to show, those shown so far are acknowledged at once."""

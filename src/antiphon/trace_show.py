@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from antiphon.formats.trace import TraceEvent, decode
-from antiphon.output import say, say_json
+from antiphon.terminal.lines import say, say_json
 
 # Shown in every line's fixed part, so not again among the further columns.
 _IN_PREFIX = {"run", "process", "incarnation", "seq", "kind"}

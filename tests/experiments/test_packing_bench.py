@@ -15,7 +15,7 @@ from antiphon.experiments.evaluation import Row
 from antiphon.experiments.packing_bench import Terminal, report
 from antiphon.experiments.packing_plan import BURSTS, MIXED, Plan
 from antiphon.experiments.packing_report import Over, summary, tables
-from antiphon.screen import Screen
+from antiphon.terminal.screen import Screen
 
 SOURCES = {"1000": (4, 16), MIXED: (8,), BURSTS: (8,), "5-20ms": (5,)}
 PLAN = Plan(SOURCES, rounds=2, seconds=0.1, climbing_s=0.8, step_s=0.1)

@@ -21,7 +21,7 @@ import antiphon
 from antiphon import cli
 from antiphon.formats.trace import TraceEvent, encode_event, encode_header
 from antiphon.io.local import COMMAND, LocalCluster
-from antiphon.output import _HARMFUL, harmless
+from antiphon.terminal.lines import _HARMFUL, harmless
 
 pytestmark = pytest.mark.process
 

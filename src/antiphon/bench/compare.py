@@ -26,8 +26,8 @@ from typing import Any, NamedTuple, Protocol
 from antiphon.bench.crew import Flood, Job, Load, Paced, Shape, Slice
 from antiphon.bench.messaging import Messaging
 from antiphon.bench.relay import BareRelay
-from antiphon.output import say_json
-from antiphon.screen import Progress, Screen, Table
+from antiphon.terminal.lines import say_json
+from antiphon.terminal.screen import Progress, Screen, Table
 
 RATE = 1000
 SLICE_S = 1.0

@@ -25,8 +25,8 @@ from antiphon.errors import IllegalStateError, ResourceAllocationError
 from antiphon.io.client import LogClient
 from antiphon.io.local import LocalCluster, LocalServer
 from antiphon.io.transport import format_address
-from antiphon.output import say_json
-from antiphon.screen import Screen, Table
+from antiphon.terminal.lines import say_json
+from antiphon.terminal.screen import Screen, Table
 
 CLIENTS_A_PROCESS = 2500
 ATTACH_S = 300.0

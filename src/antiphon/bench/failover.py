@@ -42,8 +42,8 @@ from antiphon.bench.crew import PATIENCE_S, context, hear, start
 from antiphon.errors import IllegalStateError
 from antiphon.io.cluster import ClusterStatus, known_groups, look
 from antiphon.io.local import LocalCluster, LocalServer
-from antiphon.output import say_json
-from antiphon.screen import Screen, Table, track
+from antiphon.terminal.lines import say_json
+from antiphon.terminal.screen import Screen, Table, track
 
 GROUP = "bench"
 SERVERS = 3

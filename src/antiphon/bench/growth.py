@@ -27,9 +27,9 @@ from typing import Any, NamedTuple
 
 from antiphon.bench import growth_points as measures
 from antiphon.bench.growth_points import Effort, Row
-from antiphon.output import say_json
-from antiphon.screen import Progress, Screen, Table
 from antiphon.spark.charts import Decades, Line, Scale, line_chart
+from antiphon.terminal.lines import say_json
+from antiphon.terminal.screen import Progress, Screen, Table
 
 FULL = Effort(seconds=2.0, rounds=5, light=200)
 QUICK = Effort(seconds=0.2, rounds=1, light=10)

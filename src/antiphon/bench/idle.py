@@ -20,7 +20,7 @@ from antiphon.formats import protocol as cw
 from antiphon.formats.entry import ReplicaId
 from antiphon.io.frames import FrameReader
 from antiphon.io.transport import Address, parse_address
-from antiphon.output import say
+from antiphon.terminal.lines import say
 
 DIALLING_MAX = 16
 LEASE_MS = 30_000

@@ -30,8 +30,8 @@ from antiphon.bench.messaging import Messaging
 from antiphon.bench.peers_common import MEMBERS, SERVERS, Contender
 from antiphon.bench.peers_report import DURABLE, MEMORY, OURS, Turns
 from antiphon.errors import ResourceAllocationError
-from antiphon.output import say_json
-from antiphon.screen import Progress
+from antiphon.terminal.lines import say_json
+from antiphon.terminal.screen import Progress
 
 WARM_S = 0.5
 PEERS = {

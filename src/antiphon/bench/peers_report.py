@@ -15,7 +15,7 @@ from typing import Any
 
 from antiphon.bench.crew import Slice
 from antiphon.bench.peers_common import Contender
-from antiphon.screen import Screen, Table
+from antiphon.terminal.screen import Screen, Table
 
 MEMORY, DURABLE = "Antiphon, memory", "Antiphon, durable"
 OURS = (MEMORY, DURABLE)

@@ -28,8 +28,8 @@ from antiphon.bench.crew import BLOCK_MAX, PATIENCE_S, hear, start
 from antiphon.io.local import LocalCluster, LocalServer
 from antiphon.model.selectors.evaluate import Fields, Selector, parse
 from antiphon.model.selectors.index import SelectorIndex
-from antiphon.output import say_json
-from antiphon.screen import Screen, Table
+from antiphon.terminal.lines import say_json
+from antiphon.terminal.screen import Screen, Table
 
 TOPIC = "bench"
 COUNTS = (0, 1, 10, 100, 1000)

@@ -31,8 +31,8 @@ from antiphon.bench.crew import PATIENCE_S, Crew, Flood, Load, context
 from antiphon.errors import IllegalStateError
 from antiphon.io.cluster import known_groups, look
 from antiphon.io.local import LocalCluster
-from antiphon.output import say_json
-from antiphon.screen import Progress, Screen, Table
+from antiphon.terminal.lines import say_json
+from antiphon.terminal.screen import Progress, Screen, Table
 
 GROUP = "bench"
 SERVERS = 3

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 import antiphon
 from antiphon.io.local import LocalCluster
-from antiphon.output import say_json
-from antiphon.screen import Screen, Table, track
 from antiphon.spark import session
+from antiphon.terminal.lines import say_json
+from antiphon.terminal.screen import Screen, Table, track
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -29,8 +29,8 @@ import antiphon
 from antiphon.bench.connections import peak_bytes
 from antiphon.io.client import LogClient
 from antiphon.io.local import LocalCluster
-from antiphon.output import say_json
-from antiphon.screen import Screen, Table, track
+from antiphon.terminal.lines import say_json
+from antiphon.terminal.screen import Screen, Table, track
 
 TOPIC = "bench"
 SIZE = 1000

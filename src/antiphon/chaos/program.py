@@ -23,7 +23,7 @@ import antiphon
 from antiphon.chaos.member import GroupMember, send_from_outside
 from antiphon.chaos.recorder import Recorder
 from antiphon.chaos.teller import Teller
-from antiphon.output import complain
+from antiphon.terminal.lines import complain
 
 ACKNOWLEDGE_EVERY = 40
 PREFETCH = 100

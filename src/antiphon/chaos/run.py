@@ -23,8 +23,8 @@ from antiphon.chaos.program import Spec
 from antiphon.chaos.teller import LEFT, RIGHT, find_coins
 from antiphon.errors import IllegalStateError
 from antiphon.io.transport import format_address
-from antiphon.output import say, say_json
-from antiphon.screen import Screen, Table
+from antiphon.terminal.lines import say, say_json
+from antiphon.terminal.screen import Screen, Table
 
 TOPICS = ("topic:chaos.a", "topic:chaos.b")
 QUEUE = "queue:chaos"

@@ -25,10 +25,10 @@ from antiphon.experiments.crew import Crew, Done, Run
 from antiphon.experiments.evaluation import Row, with_losses
 from antiphon.experiments.output import Output
 from antiphon.experiments.sources import Source
-from antiphon.output import say, say_json
-from antiphon.screen import Progress
 from antiphon.spark import latency, session
 from antiphon.spark.charts import Line
+from antiphon.terminal.lines import say, say_json
+from antiphon.terminal.screen import Progress
 
 WHAT = "antiphon experiment groups"
 SIZES = (1, 2, 3, 5, 10, 15, 20, 25, 30)

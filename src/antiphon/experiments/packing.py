@@ -20,8 +20,8 @@ from antiphon.experiments.output import Output
 from antiphon.experiments.packing_plan import QUICK, Plan
 from antiphon.experiments.packing_report import Over, medians, tell
 from antiphon.experiments.packing_runs import EVERY_S
-from antiphon.output import say, say_json
 from antiphon.spark import latency, session
+from antiphon.terminal.lines import say, say_json
 
 WHAT = "antiphon experiment packing"
 

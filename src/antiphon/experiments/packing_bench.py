@@ -23,9 +23,9 @@ from antiphon.experiments.packing_report import (
     summary,
     tables,
 )
-from antiphon.output import say_json
-from antiphon.screen import Screen, Table
 from antiphon.spark.report import Cell, cell
+from antiphon.terminal.lines import say_json
+from antiphon.terminal.screen import Screen, Table
 
 POINTS_MAX = 12
 """Of a curve that is printed; a longer one is thinned."""

@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from antiphon.experiments.crew import Crew, Done, Run
 from antiphon.experiments.evaluation import Row
 from antiphon.experiments.packing_plan import MEMBERS, SERVERS, SOURCES, Plan
-from antiphon.screen import Progress
+from antiphon.terminal.screen import Progress
 
 WARM_S = 0.2
 EVERY_S = 0.25

@@ -20,8 +20,8 @@ from antiphon.io.client import Connection, LogClient
 from antiphon.io.local import LocalCluster
 from antiphon.io.transport import Address, format_address, parse_address
 from antiphon.log.quorum import majority
-from antiphon.output import say, say_json
-from antiphon.screen import Screen, Table
+from antiphon.terminal.lines import say, say_json
+from antiphon.terminal.screen import Screen, Table
 
 LOOK_S = 1.0
 CHANGE_S = 15.0

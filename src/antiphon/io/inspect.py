@@ -20,8 +20,8 @@ from antiphon.formats import journal as f
 from antiphon.journal import recovery
 from antiphon.journal.disk import DIRECTORY, Disk
 from antiphon.journal.reached import newest_note
-from antiphon.output import say, say_json
-from antiphon.screen import Screen, Table
+from antiphon.terminal.lines import say, say_json
+from antiphon.terminal.screen import Screen, Table
 
 
 class ReadOnlyDisk:

@@ -27,7 +27,7 @@ from antiphon.io.metrics import Metrics
 from antiphon.io.server import RETRY_S, Server
 from antiphon.io.transport import Address, format_address
 from antiphon.journal.disk import RamDisk
-from antiphon.output import harmless, say, say_json
+from antiphon.terminal.lines import harmless, say, say_json
 
 logger = logging.getLogger("antiphon.io.serve")
 

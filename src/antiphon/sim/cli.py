@@ -15,14 +15,14 @@ from pathlib import Path
 
 import msgspec
 
-from antiphon.output import complain, say, say_json
-from antiphon.screen import Progress
 from antiphon.sim.messaging import MessagingWorld
 from antiphon.sim.observer import TraceWriter
 from antiphon.sim.plan import draw_plan
 from antiphon.sim.run import Result, make_world, run_plan, run_seed, run_world
 from antiphon.sim.shrink import Shrinker
 from antiphon.sim.story import Event, table
+from antiphon.terminal.lines import complain, say, say_json
+from antiphon.terminal.screen import Progress
 
 TWICE_EVERY = 25
 """One seed in so many runs twice, and must do the same both times."""

@@ -18,10 +18,10 @@ import msgspec
 
 from antiphon import LogSlice
 from antiphon.errors import IllegalStateError
-from antiphon.output import say, say_json
 from antiphon.spark import session
 from antiphon.spark.archive_files import ArchiveFiles, File, Manifest
 from antiphon.spark.journal_log import ALL_TOPICS, JournalLog
+from antiphon.terminal.lines import say, say_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -188,7 +188,7 @@ class _LazySpark:
     def __call__(
         self, journal: JournalLog, slices: Sequence[LogSlice], folder: Path, run: str
     ) -> list[File]:
-        from antiphon.screen import Screen
+        from antiphon.terminal.screen import Screen
 
         with Screen(stderr=True).doing("starting Spark") as doing:
             if self._work is None:

@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from antiphon.errors import IllegalStateError
-from antiphon.output import say_json
-from antiphon.screen import Screen, Table
 from antiphon.spark import audit, session, trace_table
 from antiphon.spark.audit import Verdict
 from antiphon.spark.audit_findings import PROPERTIES, Finding
+from antiphon.terminal.lines import say_json
+from antiphon.terminal.screen import Screen, Table
 
 EXAMPLES_MAX = 5
 """Of each property; the others are counted."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from html import escape as escape_html
 from typing import NamedTuple
 
-from antiphon.output import harmless
+from antiphon.terminal.lines import harmless
 
 WIDTH, HEIGHT = 640, 340
 LEFT, RIGHT, TOP, BOTTOM = 70, 14, 34, 76

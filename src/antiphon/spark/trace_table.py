@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 
 from antiphon.errors import FormatError, IllegalStateError
 from antiphon.formats.trace import Reading, TraceEvent
-from antiphon.output import say, say_json
-from antiphon.screen import track
+from antiphon.terminal.lines import say, say_json
+from antiphon.terminal.screen import track
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -2,7 +2,7 @@
 
 Promise: a line stays one line, and text from outside (names, bodies, paths, errors of servers) can
 do no more than be read: what would move a cursor, change a colour, end a line or turn the direction
-of the text is shown as an escape. `screen.py` promises the same for tables and what moves.
+of the text is shown as an escape. `terminal/screen.py` promises the same for tables and what moves.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from antiphon.output import harmless
+from antiphon.terminal.lines import harmless
 
 __all__ = ["Columns", "Group", "Progress", "Screen", "Table", "live", "styled", "track"]
 

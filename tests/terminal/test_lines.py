@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from antiphon.io.serve import _Lines
-from antiphon.output import complain, harmless, say, say_json
-from antiphon.screen import Columns, Group, Progress, Screen, Table, live, styled, track
+from antiphon.terminal.lines import complain, harmless, say, say_json
+from antiphon.terminal.screen import Columns, Group, Progress, Screen, Table, live, styled, track
 
 MARKUP = "x[/y] [red]a[/red] :warning: [link=http://a]b"
 DRIVES = "\x1b[31m \x9b2J \x07 \r \u202e \u2028 \ufeff \nforged"
