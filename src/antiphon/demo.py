@@ -27,9 +27,9 @@ from typing import Any
 import antiphon
 from antiphon.chaos.recorder import read_traces
 from antiphon.checkers import groups
+from antiphon.cli.cluster import ClusterStatus, look
 from antiphon.demo_member import GROUP
 from antiphon.errors import IllegalStateError, JMSError, ResourceAllocationError
-from antiphon.io.cluster import ClusterStatus, look
 from antiphon.io.local import LocalCluster, undisturbed
 from antiphon.spark import session
 from antiphon.spark.charts import Mark

@@ -11,11 +11,11 @@ from random import Random
 
 import pytest
 
+from antiphon.cli.journal import examine
 from antiphon.errors import DiskFullError
 from antiphon.formats import pack
 from antiphon.formats.entry import Entry, Kind, SnapshotMeta
 from antiphon.formats.journal import Row, segment_name
-from antiphon.io.inspect import examine
 from antiphon.journal.disk import RamDisk
 from antiphon.journal.opening import open_journal
 from antiphon.journal.recovery import segment_numbers

@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
+from antiphon.cli import journal as inspect
 from antiphon.formats.entry import Entry, SnapshotMeta
 from antiphon.formats.journal import Local, segment_name
-from antiphon.io import inspect
 from antiphon.journal.opening import open_journal
 from antiphon.journal.recovery import segment_numbers
 from antiphon.log.effects import LocalStored

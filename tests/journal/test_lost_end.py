@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
+from antiphon.cli import journal as inspect
 from antiphon.errors import DiskFullError, JournalDamagedError
 from antiphon.formats import journal as f
 from antiphon.formats.journal import MANIFEST, REACHED, index_name, segment_name
-from antiphon.io import inspect
 from antiphon.journal.journal import Journal
 from antiphon.journal.opening import open_journal
 from antiphon.journal.reached import notes_on

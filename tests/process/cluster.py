@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
+from antiphon.cli.cluster import ClusterStatus, look
 from antiphon.errors import JMSError
 from antiphon.formats import pack
 from antiphon.formats import protocol as cw
 from antiphon.io.client import LogClient, first_body
-from antiphon.io.cluster import ClusterStatus, look
 from antiphon.io.local import LocalCluster
 
 DESTINATION = "topic:load"

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from antiphon import cli
+from antiphon.cli.cluster import look
 from antiphon.io.client import LogClient
-from antiphon.io.cluster import look
 from antiphon.io.local import COMMAND
 from tests.paste_readme import until
 from tests.process.cluster import DESTINATION

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import antiphon
-from antiphon import cli
+from antiphon.cli import commands
 from antiphon.formats.trace import TraceEvent, encode_event, encode_header
 from antiphon.io.local import COMMAND, LocalCluster
 from antiphon.terminal.lines import _HARMFUL, harmless
@@ -253,7 +253,7 @@ CASES: dict[str, Callable[[World], None] | str] = {
         OWN_ARGUMENTS,
     ),
 }
-COMMANDS = tuple(leaves(cli._build_parser()))
+COMMANDS = tuple(leaves(commands._build_parser()))
 ON_SPARK = ("audit", "archive", "trace to-parquet")
 
 
@@ -279,7 +279,7 @@ def test_every_command_has_a_case() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_what_is_complained_about(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    parser = cli._build_parser()
+    parser = commands._build_parser()
     with pytest.raises(SystemExit) as exit_:
         parser.parse_args([*command.split(), f"--{TEXT}", TEXT, TEXT, TEXT, TEXT])
     assert exit_.value.code == 2

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from antiphon.chaos.links import Link
+from antiphon.cli.cluster import _ask
 from antiphon.formats import protocol as cw
 from antiphon.io.client import LogClient
-from antiphon.io.cluster import _ask
 from antiphon.io.transport import format_address
 from tests.process.cluster import DESTINATION, WAIT_S, Cluster
 

@@ -17,8 +17,8 @@ import antiphon
 from antiphon import cli
 from antiphon.chaos.recorder import read_traces
 from antiphon.checkers import groups
+from antiphon.cli.cluster import known_groups
 from antiphon.formats.trace import TraceEvent, encode_event, encode_header
-from antiphon.io.cluster import known_groups
 from antiphon.io.local import COMMAND
 from tests.process.cluster import Cluster
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from antiphon.checkers import groups
+from antiphon.cli.sim import check_seed
 from antiphon.formats.trace import decode
 from antiphon.sim.checks import ViolationError
-from antiphon.sim.cli import check_seed
 from antiphon.sim.messaging import MessagingWorld
 from antiphon.sim.plan import Plan, draw_plan
 from antiphon.sim.replicas import Replica

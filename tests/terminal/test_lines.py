@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from antiphon.io.serve import _Lines
+from antiphon.cli.serve import _Lines
 from antiphon.terminal.lines import complain, harmless, say, say_json
 from antiphon.terminal.screen import Columns, Group, Progress, Screen, Table, live, styled, track
 

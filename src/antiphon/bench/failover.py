@@ -39,8 +39,8 @@ from typing import Any, NamedTuple
 
 import antiphon
 from antiphon.bench.crew import PATIENCE_S, context, hear, start
+from antiphon.cli.cluster import ClusterStatus, known_groups, look
 from antiphon.errors import IllegalStateError
-from antiphon.io.cluster import ClusterStatus, known_groups, look
 from antiphon.io.local import LocalCluster, LocalServer
 from antiphon.terminal.lines import say_json
 from antiphon.terminal.screen import Screen, Table, track

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from antiphon.bench.connections import peak_bytes
 from antiphon.bench.crew import PATIENCE_S
+from antiphon.cli.cluster import look
 from antiphon.errors import IllegalStateError
-from antiphon.io.cluster import look
 from antiphon.io.local import LocalCluster, LocalServer
 
 

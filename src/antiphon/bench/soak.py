@@ -28,8 +28,8 @@ from typing import Any, NamedTuple
 import antiphon
 from antiphon.bench.connections import peak_bytes
 from antiphon.bench.crew import PATIENCE_S, Crew, Flood, Load, context
+from antiphon.cli.cluster import known_groups, look
 from antiphon.errors import IllegalStateError
-from antiphon.io.cluster import known_groups, look
 from antiphon.io.local import LocalCluster
 from antiphon.terminal.lines import say_json
 from antiphon.terminal.screen import Progress, Screen, Table

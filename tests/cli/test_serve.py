@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from antiphon.io import serve
+from antiphon.cli import serve
 from antiphon.io.config import ServeOptions
 from antiphon.io.server import Server
 from tests.io.test_server import HOST, Disk, connected, eventually, run

@@ -6,10 +6,10 @@ import json
 import msgspec
 import pytest
 
+from antiphon.cli import cluster
+from antiphon.cli.cluster import ClusterStatus
 from antiphon.formats import protocol as cw
 from antiphon.formats.entry import Member, Membership, ReplicaId
-from antiphon.io import cluster
-from antiphon.io.cluster import ClusterStatus
 
 MEMBERSHIP = Membership(
     3,

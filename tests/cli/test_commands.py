@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import antiphon
-from antiphon import cli, cli_parts
+from antiphon.cli import commands
+from antiphon.cli import parsers as cli_parts
 from antiphon.io.local import COMMAND
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -26,7 +27,7 @@ def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser
                 yield from parsers(below)
 
 
-PARSERS = {parser.prog: parser for parser in parsers(cli._build_parser())}
+PARSERS = {parser.prog: parser for parser in parsers(commands._build_parser())}
 
 
 def leaves() -> dict[str, argparse.ArgumentParser]:
@@ -58,7 +59,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, argparse.Namespac
 def test_each_help_ends_with_an_example_that_parses(command: str) -> None:
     example = PARSERS[command].format_help().splitlines()[-1].strip()
     assert example.startswith(command)
-    cli._build_parser().parse_args(example.split()[1:])
+    commands._build_parser().parse_args(example.split()[1:])
 
 
 @pytest.mark.parametrize("command", leaves())
@@ -70,7 +71,7 @@ def test_help_loads_none_of_the_extras() -> None:
     program = (
         "import sys\n"
         "from antiphon import cli\n"
-        "try: cli.main([*sys.argv[1:], '--help'])\n"
+        "try: commands.main([*sys.argv[1:], '--help'])\n"
         "finally: print(*(n for n in ('pyspark', 'pyarrow', 'pandas') if n in sys.modules))\n"
     )
     for command in ("audit", "archive", "trace to-parquet", "experiment groups", "bench spark"):
@@ -146,7 +147,7 @@ def test_wrong_usage_exits_2_and_says_why(
 ) -> None:
     monkeypatch.delenv("ANTIPHON_URL", raising=False)
     with pytest.raises(SystemExit) as exit_:
-        cli.main(line.split())
+        commands.main(line.split())
     assert exit_.value.code == 2
     assert complaint in capsys.readouterr().err
 
@@ -187,24 +188,24 @@ def test_what_cannot_be_used_exits_2_with_one_sentence(
 @pytest.mark.parametrize(
     ("line", "implementation"),
     [
-        ("sim", "antiphon.sim.cli.run"),
-        ("journal inspect data", "antiphon.io.inspect.run"),
+        ("sim", "antiphon.cli.sim.run"),
+        ("journal inspect data", "antiphon.cli.journal.run"),
         ("demo", "antiphon.demo.run"),
         ("chaos --seconds 1", "antiphon.chaos.run.run"),
-        ("serve", "antiphon.io.serve.run"),
-        ("cluster up 3", "antiphon.io.cluster.up"),
-        (f"cluster status {URL}", "antiphon.io.cluster.status"),
-        (f"cluster remove {URL} 3", "antiphon.io.cluster.change"),
-        (f"pub {URL} topic:Alarms Fire!", "antiphon.pubsub_cli.publish"),
-        (f"sub {URL} queue:q", "antiphon.pubsub_cli.subscribe"),
-        (f"group {URL} accounts", "antiphon.group_cli.run"),
+        ("serve", "antiphon.cli.serve.run"),
+        ("cluster up 3", "antiphon.cli.cluster.up"),
+        (f"cluster status {URL}", "antiphon.cli.cluster.status"),
+        (f"cluster remove {URL} 3", "antiphon.cli.cluster.change"),
+        (f"pub {URL} topic:Alarms Fire!", "antiphon.cli.pubsub.publish"),
+        (f"sub {URL} queue:q", "antiphon.cli.pubsub.subscribe"),
+        (f"group {URL} accounts", "antiphon.cli.group.run"),
         ("bench throughput", "antiphon.bench.compare.throughput"),
         ("bench latency", "antiphon.bench.compare.latency"),
         ("bench peers --sizes 100 1000", "antiphon.bench.peers.run"),
         ("bench packing --quick", "antiphon.experiments.packing_bench.run"),
         ("experiment groups", "antiphon.experiments.groups.run"),
         ("experiment packing", "antiphon.experiments.packing.run"),
-        ("trace show x.trace", "antiphon.trace_show.run"),
+        ("trace show x.trace", "antiphon.cli.trace.run"),
         ("trace to-parquet traces out.parquet", "antiphon.spark.trace_table.run"),
         ("audit traces", "antiphon.spark.audit_report.run"),
     ],
@@ -212,7 +213,7 @@ def test_what_cannot_be_used_exits_2_with_one_sentence(
 def test_each_command_has_its_implementation(
     line: str, implementation: str, called: list[tuple[str, argparse.Namespace]]
 ) -> None:
-    assert cli.main(line.split()) == 0
+    assert commands.main(line.split()) == 0
     assert [name for name, _ in called] == [implementation]
 
 
@@ -220,7 +221,7 @@ def test_each_command_has_its_implementation(
 def test_what_writes_traces_can_end_with_their_audit(
     line: str, called: list[tuple[str, argparse.Namespace]]
 ) -> None:
-    assert cli.main([*line.split(), "--trace", "traces", "--audit"]) == 0
+    assert commands.main([*line.split(), "--trace", "traces", "--audit"]) == 0
     assert [name for name, _ in called][1:] == ["antiphon.spark.audit_report.at_the_end"]
 
 
@@ -245,7 +246,7 @@ def test_without_spark_a_command_that_needs_it_says_so_before_it_does_anything(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    assert cli.main(line.split()) == 1
+    assert commands.main(line.split()) == 1
     assert f"{what} needs Spark: pip install 'antiphon[spark]'" in capsys.readouterr().err
     assert not called
 
@@ -262,7 +263,7 @@ def test_without_spark_a_command_that_needs_it_says_so_before_it_does_anything(
 def test_where_a_server_listens(
     options: str, listen: tuple[str, int], called: list[tuple[str, argparse.Namespace]]
 ) -> None:
-    cli.main(["serve", *options.split()])
+    commands.main(["serve", *options.split()])
     assert called[0][1].listen == listen
 
 
@@ -285,7 +286,7 @@ def test_where_a_server_listens(
 def test_what_a_property_on_the_command_line_means(
     text: str, value: object, called: list[tuple[str, argparse.Namespace]]
 ) -> None:
-    cli.main(["pub", URL, "topic:Alarms", "Fire!", "-p", text, "-p", "type=old"])
+    commands.main(["pub", URL, "topic:Alarms", "Fire!", "-p", text, "-p", "type=old"])
     assert called[0][1].properties == [("floor", value), ("type", "old")]
     assert type(called[0][1].properties[0][1]) is type(value)
 
@@ -295,14 +296,14 @@ def test_an_option_counts_more_than_the_file(
 ) -> None:
     file = tmp_path / "server.toml"
     file.write_text('data = "here"\nstorage = "memory"\n')
-    cli.main(["serve", "--config", str(file), "--data", "there"])
+    commands.main(["serve", "--config", str(file), "--data", "there"])
     options = called[0][1]
     assert (options.data, options.storage) == ("there", "memory")
 
 
 def test_the_nodes_of_a_change(called: list[tuple[str, argparse.Namespace]]) -> None:
-    cli.main(["cluster", "add", URL, "4=a:1", "5=b:2"])
-    cli.main(["cluster", "transfer", URL, "2"])
+    commands.main(["cluster", "add", URL, "4=a:1", "5=b:2"])
+    commands.main(["cluster", "transfer", URL, "2"])
     (_, add), (_, transfer) = called
     assert (add.change, add.url, add.nodes) == ("add", URL, [(4, ("a", 1)), (5, ("b", 2))])
     assert (transfer.change, transfer.nodes) == ("transfer", [2])
@@ -312,19 +313,19 @@ def test_a_dash_takes_the_url_from_the_environment(
     called: list[tuple[str, argparse.Namespace]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTIPHON_URL", URL)
-    cli.main(["cluster", "status", "-"])
+    commands.main(["cluster", "status", "-"])
     assert called[0][1].url == URL
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
-        cli.main(["--version"])
+        commands.main(["--version"])
     assert exit_.value.code == 0
     assert capsys.readouterr().out == f"antiphon {antiphon.__version__}\n"
 
 
 def test_trace_show_prints_a_line_an_event(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["trace", "show", str(FIXTURES / "trace-v1.trace")]) == 0
+    assert commands.main(["trace", "show", str(FIXTURES / "trace-v1.trace")]) == 0
     _, view, _ = capsys.readouterr().out.splitlines()
     assert view == (
         "8812 replica-1/2      2 view        position=7 group='accounts' view_id=3"
@@ -333,7 +334,7 @@ def test_trace_show_prints_a_line_an_event(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_trace_show_prints_an_object_an_event(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["trace", "show", str(FIXTURES / "trace-v1.trace"), "--json"]) == 0
+    assert commands.main(["trace", "show", str(FIXTURES / "trace-v1.trace"), "--json"]) == 0
     _, view, _ = map(json.loads, capsys.readouterr().out.splitlines())
     assert view == {
         "run": "8812",
@@ -354,7 +355,7 @@ def test_trace_show_tells_of_a_torn_tail(
 ) -> None:
     torn = tmp_path / "torn.trace"
     torn.write_bytes((FIXTURES / "trace-v1.trace").read_bytes()[:-1])
-    assert cli.main(["trace", "show", str(torn)]) == 0
+    assert commands.main(["trace", "show", str(torn)]) == 0
     out, err = capsys.readouterr()
     assert len(out.splitlines()) == 2
     assert "torn tail" in err
@@ -365,14 +366,14 @@ def test_trace_show_fails_on_what_is_no_trace(
 ) -> None:
     other = tmp_path / "other.trace"
     other.write_bytes(b"something else altogether")
-    assert cli.main(["trace", "show", str(other)]) == 1
+    assert commands.main(["trace", "show", str(other)]) == 1
     assert "FormatError: not a trace file" in capsys.readouterr().err
-    assert cli.main(["trace", "show", str(tmp_path / "missing.trace")]) == 2
+    assert commands.main(["trace", "show", str(tmp_path / "missing.trace")]) == 2
     assert "No such file" in capsys.readouterr().err
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-    program = "import sys; from antiphon import cli; sys.exit(cli.main())"
+    program = "import sys; from antiphon import cli; sys.exit(commands.main())"
     shown = subprocess.Popen(
         [sys.executable, "-c", program, "trace", "show", str(FIXTURES / "trace-v1.trace")],
         stdout=subprocess.PIPE,

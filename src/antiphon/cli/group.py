@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from antiphon.api.sync import connect
+from antiphon.cli.cluster import known_groups, look
 from antiphon.errors import ConfigurationError, ConnectionLostError, InvalidDestinationError
 from antiphon.formats import protocol as cw
-from antiphon.io.cluster import known_groups, look
 from antiphon.terminal.lines import say, say_json
 from antiphon.terminal.screen import Group, Screen, Table, live
 

@@ -1,7 +1,7 @@
 """What `antiphon group` says of two looks at a group. (That it looks: tests/process.)"""
 
+from antiphon.cli.group import Watch, as_json
 from antiphon.formats.protocol import GroupStatus, MemberStatus
-from antiphon.group_cli import Watch, as_json
 
 
 def member(name: str, joined: int, why: str = "", behind: int = 0) -> MemberStatus:

@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 
 from antiphon._version import __version__
-from antiphon.cli_bench import add_bench
-from antiphon.cli_parts import (
+from antiphon.cli.bench import add_bench
+from antiphon.cli.parsers import (
     Commands,
     Handler,
     Parser,
@@ -157,7 +157,7 @@ def _serve(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
         options = serve_options(given, args.config)
     except ConfigurationError as error:
         parser.error(str(error))
-    return implementation("antiphon.io.serve", "run")(options)
+    return implementation("antiphon.cli.serve", "run")(options)
 
 
 def _add_cluster(commands: Commands) -> None:
@@ -169,7 +169,7 @@ def _add_cluster(commands: Commands) -> None:
         "up",
         "run N local servers, until Ctrl-C",
         "antiphon cluster up 3",
-        implementation("antiphon.io.cluster", "up"),
+        implementation("antiphon.cli.cluster", "up"),
     )
     up.add_argument("servers", type=positive, metavar="N", help="how many servers")
     up.add_argument("--data", metavar="DIR", help="keep the journals here (default: temporary)")
@@ -182,7 +182,7 @@ def _add_cluster(commands: Commands) -> None:
         "status",
         "leader, every node's role, groups; exit code 1 without a leader or with a server down",
         "antiphon cluster status antiphon://127.0.0.1:7470",
-        implementation("antiphon.io.cluster", "status"),
+        implementation("antiphon.cli.cluster", "status"),
     )
     _add_url(status)
     status.add_argument(
@@ -215,7 +215,7 @@ def _add_change(
         change,
         text,
         f"antiphon cluster {change} antiphon://127.0.0.1:7470 {sample}",
-        implementation("antiphon.io.cluster", "change"),
+        implementation("antiphon.cli.cluster", "change"),
     )
     _add_url(parser)
     parser.add_argument(
@@ -231,7 +231,7 @@ def _add_pub(commands: Commands) -> None:
         "pub",
         "send messages by hand",
         "antiphon pub antiphon://127.0.0.1:7470 topic:Alarms Fire! -p floor=4",
-        implementation("antiphon.pubsub_cli", "publish"),
+        implementation("antiphon.cli.pubsub", "publish"),
     )
     _add_url(parser)
     _add_destination(parser)
@@ -290,7 +290,7 @@ def _add_sub(commands: Commands) -> None:
     )
     parser.add_argument("--client-id", type=words, metavar="ID", help="who this is, to the servers")
     add_json(parser, lines=True)
-    subscribe = implementation("antiphon.pubsub_cli", "subscribe")
+    subscribe = implementation("antiphon.cli.pubsub", "subscribe")
     parser.set_defaults(handler=lambda args: subscribe(_checked_sub(parser, args)))
 
 
@@ -320,7 +320,7 @@ def _add_watch_group(commands: Commands) -> None:
         "group",
         "show a group as it lives: views, suspects, who is behind; until Ctrl-C",
         "antiphon group antiphon://127.0.0.1:7470 accounts",
-        implementation("antiphon.group_cli", "run"),
+        implementation("antiphon.cli.group", "run"),
     )
     _add_url(parser)
     parser.add_argument("name", type=words, metavar="NAME", help="the group's")
@@ -350,7 +350,7 @@ def _add_sim(commands: Commands) -> None:
         "sim",
         "simulate whole clusters under faults, and check what they promise",
         "antiphon sim --seeds 200 --json",
-        implementation("antiphon.sim.cli", "run"),
+        implementation("antiphon.cli.sim", "run"),
     )
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
@@ -439,7 +439,7 @@ def _add_doctor(commands: Commands) -> None:
         "doctor",
         "look at this machine, and say what to mend",
         "antiphon doctor --data /var/lib",
-        implementation("antiphon.doctor", "run"),
+        implementation("antiphon.cli.doctor", "run"),
     )
     parser.add_argument(
         "--data", metavar="DIR", default=".", help="measure this folder's disk (default: here)"
@@ -456,7 +456,7 @@ def _add_journal(commands: Commands) -> None:
         "inspect",
         "what the files of a journal hold, and whether they are whole",
         "antiphon journal inspect ./antiphon-data",
-        implementation("antiphon.io.inspect", "run"),
+        implementation("antiphon.cli.journal", "run"),
     )
     inspect.add_argument("dir", metavar="DIR", help="a server's data folder")
     add_json(inspect)
@@ -487,7 +487,7 @@ def _add_trace(commands: Commands) -> None:
         "show",
         "print the events of a trace file",
         "antiphon trace show traces/7-a-1.trace",
-        implementation("antiphon.trace_show", "run"),
+        implementation("antiphon.cli.trace", "run"),
     )
     show.add_argument("file", metavar="FILE", help="a file ending in .trace")
     add_json(show, lines=True)

@@ -29,7 +29,7 @@ from antiphon.io.transport import Address, format_address
 from antiphon.journal.disk import RamDisk
 from antiphon.terminal.lines import harmless, say, say_json
 
-logger = logging.getLogger("antiphon.io.serve")
+logger = logging.getLogger("antiphon.cli.serve")
 
 
 class _Lines(logging.Formatter):

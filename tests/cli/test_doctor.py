@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from antiphon import cli, doctor
+from antiphon import cli
+from antiphon.cli import doctor
 from antiphon.spark import java
 
 

@@ -1,13 +1,13 @@
 """The commands `antiphon bench ...`: their options, and what implements each.
 
-Nothing that measures is imported here: help stays quick (`cli_parts.py`).
+Nothing that measures is imported here: help stays quick (`cli/parsers.py`).
 """
 
 from __future__ import annotations
 
 import argparse
 
-from antiphon.cli_parts import (
+from antiphon.cli.parsers import (
     Commands,
     add_command,
     add_contexts,

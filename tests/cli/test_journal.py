@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from antiphon import cli
+from antiphon.cli.journal import ReadOnlyDisk, examine
 from antiphon.formats import pack
 from antiphon.formats.entry import Entry, Kind, Member, Membership, SnapshotMeta
 from antiphon.io.files import FileDisk
-from antiphon.io.inspect import ReadOnlyDisk, examine
 from antiphon.journal.journal import Journal
 from antiphon.journal.opening import open_journal
 from antiphon.log.effects import Accepted
