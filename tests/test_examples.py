@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.io.local import LocalCluster
+from antiphon.server.local_cluster import LocalCluster
 from tests import quick_java
 
 FOLDER = Path(__file__).parent.parent / "examples"

@@ -97,7 +97,6 @@ TO_MOVE = {
     "demo_member",
     "demo_report",
     "experiments",
-    "io",
     "sim",
     "spark",
 }

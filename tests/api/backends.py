@@ -11,12 +11,12 @@ from typing import Any
 
 from antiphon.api.connection import Options
 from antiphon.broker.home.settings import HomeSettings
-from antiphon.io.local import LocalCluster
-from antiphon.io.loop import background_loop
-from antiphon.io.server import Server
+from antiphon.io.background_loop import background_loop
 from antiphon.io.transport import format_address, parse_address
 from antiphon.journal.disk import RamDisk
 from antiphon.log.settings import Settings
+from antiphon.server.local_cluster import LocalCluster
+from antiphon.server.server import Server
 
 HOST = "127.0.0.1"
 _numbers = count(1)

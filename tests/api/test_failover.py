@@ -11,7 +11,7 @@ import pytest
 
 import antiphon
 from antiphon import SessionMode
-from antiphon.io.local import LocalCluster
+from antiphon.server.local_cluster import LocalCluster
 from tests.api.fronts import PATIENCE_S, Aio, Sync
 
 pytestmark = pytest.mark.process

@@ -13,7 +13,7 @@ import pytest
 import antiphon
 from antiphon.blocks import ServiceClient
 from antiphon.blocks.targets_http import HttpTarget
-from antiphon.io.local import LocalCluster
+from antiphon.server.local_cluster import LocalCluster
 
 FOLDER = Path(__file__).parents[2] / "examples" / "trip"
 sys.path.insert(0, str(FOLDER))

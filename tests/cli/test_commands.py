@@ -13,7 +13,7 @@ import pytest
 import antiphon
 from antiphon.cli import commands
 from antiphon.cli import parsers as cli_parts
-from antiphon.io.local import COMMAND
+from antiphon.server.local_cluster import COMMAND
 
 FIXTURES = Path(__file__).parent / "fixtures"
 URL = "antiphon://127.0.0.1:7470"

@@ -11,7 +11,7 @@ from antiphon import cli
 from antiphon.cli.journal import ReadOnlyDisk, examine
 from antiphon.formats import pack
 from antiphon.formats.entry import Entry, Kind, Member, Membership, SnapshotMeta
-from antiphon.io.files import FileDisk
+from antiphon.io.file_disk import FileDisk
 from antiphon.journal.journal import Journal
 from antiphon.journal.opening import open_journal
 from antiphon.log.effects import Accepted

@@ -11,8 +11,8 @@ import pytest
 
 from antiphon.cli import serve
 from antiphon.io.config import ServeOptions
-from antiphon.io.server import Server
-from tests.io.test_server import HOST, Disk, connected, eventually, run
+from antiphon.server.server import Server
+from tests.server.test_server import HOST, Disk, connected, eventually, run
 
 OPTIONS = ServeOptions((HOST, 0), json=True)
 

@@ -20,7 +20,7 @@ from typing import Any
 from antiphon.api import conversation as conv
 from antiphon.api.conversation_state import Began, Missing, Piece, Ready
 from antiphon.formats import protocol as cw
-from antiphon.io.dialing import ClientLink, dial
+from antiphon.io.client_link import ClientLink, dial
 from antiphon.io.transport import parse_address
 
 GROUP = "topic:state"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from antiphon import cli
-from antiphon.io.client import LogClient, first_body
-from antiphon.io.local import free_port
+from antiphon.server.admin_client import LogClient, first_body
+from antiphon.server.local_cluster import free_port
 from tests.process.cluster import DESTINATION, Cluster, Load, assert_is_another
 
 pytestmark = pytest.mark.process

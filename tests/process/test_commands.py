@@ -14,8 +14,8 @@ import pytest
 
 from antiphon import cli
 from antiphon.cli.cluster import look
-from antiphon.io.client import LogClient
-from antiphon.io.local import COMMAND
+from antiphon.server.admin_client import LogClient
+from antiphon.server.local_cluster import COMMAND
 from tests.paste_readme import until
 from tests.process.cluster import DESTINATION
 

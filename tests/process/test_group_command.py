@@ -13,7 +13,7 @@ import pytest
 import antiphon
 from antiphon import cli
 from antiphon.blocks import Lock
-from antiphon.io.client import LogClient
+from antiphon.server.admin_client import LogClient
 from tests.process.cluster import Cluster
 
 pytestmark = pytest.mark.process

@@ -20,7 +20,7 @@ import pytest
 import antiphon
 from antiphon.cli import commands
 from antiphon.formats.trace import TraceEvent, encode_event, encode_header
-from antiphon.io.local import COMMAND, LocalCluster
+from antiphon.server.local_cluster import COMMAND, LocalCluster
 from antiphon.terminal.lines import _HARMFUL, harmless
 
 pytestmark = pytest.mark.process

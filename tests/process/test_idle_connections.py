@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.bench.connections import SPARE_FILES, Crowd, measure
-from antiphon.io.local import LocalCluster
+from antiphon.server.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.process
 

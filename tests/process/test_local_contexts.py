@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import antiphon
-from antiphon.io.local import COMMAND, LocalCluster
+from antiphon.server.local_cluster import COMMAND, LocalCluster
 from tests.process.cluster import WAIT_S, Cluster
 
 pytestmark = pytest.mark.process

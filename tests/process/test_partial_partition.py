@@ -8,8 +8,8 @@ import pytest
 from antiphon.chaos.links import Link
 from antiphon.cli.cluster import _ask
 from antiphon.formats import protocol as cw
-from antiphon.io.client import LogClient
 from antiphon.io.transport import format_address
+from antiphon.server.admin_client import LogClient
 from tests.process.cluster import DESTINATION, WAIT_S, Cluster
 
 pytestmark = pytest.mark.process

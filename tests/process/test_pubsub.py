@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.io.local import COMMAND, LocalCluster
+from antiphon.server.local_cluster import COMMAND, LocalCluster
 from tests.process.cluster import Cluster
 
 pytestmark = pytest.mark.process

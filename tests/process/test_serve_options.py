@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.io.client import LogClient
-from antiphon.io.local import COMMAND, free_port
-from antiphon.io.metrics import ONLY_GROW
+from antiphon.server.admin_client import LogClient
+from antiphon.server.local_cluster import COMMAND, free_port
+from antiphon.server.metrics import ONLY_GROW
 
 pytestmark = pytest.mark.process
 

@@ -19,7 +19,7 @@ from antiphon.chaos.recorder import read_traces
 from antiphon.checkers import groups
 from antiphon.cli.cluster import known_groups
 from antiphon.formats.trace import TraceEvent, encode_event, encode_header
-from antiphon.io.local import COMMAND
+from antiphon.server.local_cluster import COMMAND
 from tests.process.cluster import Cluster
 
 pytestmark = pytest.mark.process

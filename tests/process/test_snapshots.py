@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from antiphon.formats import pack
-from antiphon.io.client import LogClient
+from antiphon.server.admin_client import LogClient
 from tests.process.cluster import DESTINATION, Cluster, Load
 
 pytestmark = pytest.mark.process

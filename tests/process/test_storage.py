@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from antiphon import cli
-from antiphon.io.local import LocalServer
+from antiphon.server.local_cluster import LocalServer
 from tests.process.cluster import DESTINATION, Cluster, Load, assert_is_another
 
 pytestmark = pytest.mark.process

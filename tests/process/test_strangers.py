@@ -10,8 +10,8 @@ import pytest
 
 from antiphon.formats import frames
 from antiphon.formats.entry import ReplicaId
-from antiphon.io.client import LogClient
-from antiphon.io.local import LocalCluster, LocalServer
+from antiphon.server.admin_client import LogClient
+from antiphon.server.local_cluster import LocalCluster, LocalServer
 
 pytestmark = pytest.mark.process
 

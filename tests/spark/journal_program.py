@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import antiphon
-from antiphon.io.files import FileDisk
-from antiphon.io.loop import background_loop
-from antiphon.io.server import Server
+from antiphon.io.background_loop import background_loop
+from antiphon.io.file_disk import FileDisk
 from antiphon.io.transport import format_address
 from antiphon.log.settings import Settings
+from antiphon.server.server import Server
 
 HOST = "127.0.0.1"
 RETAIN = 250  # somewhat less than what two lives send

@@ -10,7 +10,7 @@ from antiphon.formats import columns as formats
 from antiphon.formats import pack as packs
 from antiphon.formats.columns import Outgoing
 from antiphon.formats.entry import Entry, Kind, Member, Membership, SnapshotMeta
-from antiphon.io.files import FileDisk
+from antiphon.io.file_disk import FileDisk
 from antiphon.journal.journal import Journal
 from antiphon.journal.opening import open_journal
 from antiphon.log.effects import Accepted, EntriesStored

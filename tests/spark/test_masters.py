@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from antiphon.io.local import LocalCluster
+from antiphon.server.local_cluster import LocalCluster
 from tests.spark import everything
 from tests.spark.conftest import QUICK
 

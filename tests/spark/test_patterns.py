@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import antiphon
-from antiphon.io.local import LocalCluster
+from antiphon.server.local_cluster import LocalCluster
 from antiphon.spark import patterns
 from antiphon.spark.pattern_events import Event, Pattern, moment
 from antiphon.spark.patterns import Counts

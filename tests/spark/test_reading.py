@@ -21,7 +21,7 @@ from pyspark.sql import functions as fn
 
 import antiphon
 from antiphon.bench import spark as bench
-from antiphon.io.local import LocalCluster
+from antiphon.server.local_cluster import LocalCluster
 from antiphon.spark import archive as archiving
 from antiphon.spark import columns
 from antiphon.spark.journal_log import JournalLog

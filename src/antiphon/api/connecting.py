@@ -2,7 +2,7 @@
 
 `antiphon://HOST:PORT[,HOST:PORT...]` is a server or a cluster, whose servers are tried in turn.
 `embedded:`, `embedded:NAME` and `embedded:///PATH` are servers in this process
-(`io/embedded.py`). Without a URL: `ANTIPHON_URL`, then `antiphon.toml`.
+(`server/embedded.py`). Without a URL: `ANTIPHON_URL`, then `antiphon.toml`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Protocol
 from antiphon.api import arguments
 from antiphon.api.destination import Destination
 from antiphon.errors import ConfigurationError, FormatError, InvalidDestinationError
+from antiphon.io.client_link import ClientLink, OnBodies, OnLost, dial
 from antiphon.io.config import CLIENT_FILE, client_config
-from antiphon.io.dialing import ClientLink, OnBodies, OnLost, dial
 from antiphon.io.transport import SCHEME, Address, format_address, parse_address, parse_url
 
 EMBEDDED = "embedded:"
@@ -106,7 +106,7 @@ def _why(error: OSError | FormatError) -> str:
 class _Embedded:
     def __init__(self, url: str) -> None:
         # Not at the top: programs that use servers elsewhere need no server inside them.
-        from antiphon.io.embedded import acquire
+        from antiphon.server.embedded import acquire
 
         self._embedded = acquire(url)
 

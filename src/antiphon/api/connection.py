@@ -47,7 +47,7 @@ from antiphon.api.tracing import Trace
 from antiphon.errors import JMSError
 from antiphon.formats.frames import Body
 from antiphon.formats.protocol import GroupEvent
-from antiphon.io.dialing import ClientLink
+from antiphon.io.client_link import ClientLink
 from antiphon.model.conflicts import ConflictRelation
 
 logger = logging.getLogger("antiphon.api")

@@ -35,8 +35,8 @@ from antiphon.formats import pack as packs
 from antiphon.formats import protocol as cw
 from antiphon.formats.frames import Body
 from antiphon.formats.pack import LogPack as LogPack
-from antiphon.io.dialing import ClientLink
-from antiphon.io.loop import background_loop
+from antiphon.io.background_loop import background_loop
+from antiphon.io.client_link import ClientLink
 
 CREDIT_BYTES = 8 << 20
 """What a server may send ahead of who reads."""

@@ -1,7 +1,7 @@
 """The blocking front: contexts, producers and consumers for programs with threads.
 
 Objects may be used from any thread. Sockets are served by one background thread of the process
-(`io/loop.py`); listeners run on one thread for each context.
+(`io/background_loop.py`); listeners run on one thread for each context.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from antiphon.api.state import StateProvider
 from antiphon.api.waiting import Deadline, Script
 from antiphon.errors import JMSError, OutcomeUnknownError
 from antiphon.formats.columns import Packed
-from antiphon.io.loop import background_loop
+from antiphon.io.background_loop import background_loop
 from antiphon.model.conflicts import ConflictRelation
 
 Outcome = TypeVar("Outcome")

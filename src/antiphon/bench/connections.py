@@ -22,9 +22,9 @@ from typing import Any
 
 from antiphon.bench import idle
 from antiphon.errors import IllegalStateError, ResourceAllocationError
-from antiphon.io.client import LogClient
-from antiphon.io.local import LocalCluster, LocalServer
 from antiphon.io.transport import format_address
+from antiphon.server.admin_client import LogClient
+from antiphon.server.local_cluster import LocalCluster, LocalServer
 from antiphon.terminal.lines import say_json
 from antiphon.terminal.screen import Screen, Table
 

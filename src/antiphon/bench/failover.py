@@ -41,7 +41,7 @@ import antiphon
 from antiphon.bench.crew import PATIENCE_S, context, hear, start
 from antiphon.cli.cluster import ClusterStatus, known_groups, look
 from antiphon.errors import IllegalStateError
-from antiphon.io.local import LocalCluster, LocalServer
+from antiphon.server.local_cluster import LocalCluster, LocalServer
 from antiphon.terminal.lines import say_json
 from antiphon.terminal.screen import Screen, Table, track
 

@@ -18,7 +18,7 @@ from antiphon.errors import FormatError
 from antiphon.formats import frames
 from antiphon.formats import protocol as cw
 from antiphon.formats.entry import ReplicaId
-from antiphon.io.frames import FrameReader
+from antiphon.io.frame_reader import FrameReader
 from antiphon.io.transport import Address, parse_address
 from antiphon.terminal.lines import say
 

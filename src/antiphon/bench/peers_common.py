@@ -23,7 +23,7 @@ from antiphon.bench.compare import Side
 from antiphon.bench.connections import cpu_s
 from antiphon.bench.crew import PATIENCE_S, Crew, Job, Load, OpenReceiver, OpenSender, Slice
 from antiphon.errors import IllegalStateError
-from antiphon.io.local import undisturbed
+from antiphon.server.local_cluster import undisturbed
 
 SERVERS = 3
 MEMBERS = 3

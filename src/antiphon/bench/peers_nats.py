@@ -29,7 +29,7 @@ from antiphon.bench.peers_common import (
     loop_thread,
 )
 from antiphon.bench.peers_programs import Program, find
-from antiphon.io.local import HOST, free_port
+from antiphon.server.local_cluster import HOST, free_port
 
 STREAM = SUBJECT = "bench"
 KEPT_BYTES = 256 << 20

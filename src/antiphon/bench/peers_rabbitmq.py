@@ -32,7 +32,7 @@ from antiphon.bench.peers_common import (
 )
 from antiphon.bench.peers_programs import Program, find
 from antiphon.errors import IllegalStateError
-from antiphon.io.local import HOST, free_port
+from antiphon.server.local_cluster import HOST, free_port
 
 EXCHANGE = "bench"
 ACKNOWLEDGED_TOGETHER = 100

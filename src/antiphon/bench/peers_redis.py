@@ -14,7 +14,7 @@ from redis import Redis
 
 from antiphon.bench.peers_common import MEMBERS, Contender, Ends, Gathering, Peer, Processes
 from antiphon.bench.peers_programs import Program, find
-from antiphon.io.local import HOST, free_port
+from antiphon.server.local_cluster import HOST, free_port
 
 STREAM = "bench"
 KEPT = 10_000

@@ -34,7 +34,7 @@ from antiphon.bench.crew import PATIENCE_S, Crew, Job, Shape, Slice, context, he
 from antiphon.bench.servers import peak_mb
 from antiphon.formats import columns, pack
 from antiphon.formats.columns import BYTES, Columns
-from antiphon.io.memory import keep_freed_memory
+from antiphon.io.malloc import keep_freed_memory
 
 HOST = "127.0.0.1"
 DATA, MEMBER, COMMITS = b"D", b"M", b"C"

@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 import antiphon
 from antiphon.bench.connections import cpu_s
 from antiphon.bench.crew import BLOCK_MAX, PATIENCE_S, hear, start
-from antiphon.io.local import LocalCluster, LocalServer
 from antiphon.model.selectors.evaluate import Fields, Selector, parse
 from antiphon.model.selectors.index import SelectorIndex
+from antiphon.server.local_cluster import LocalCluster, LocalServer
 from antiphon.terminal.lines import say_json
 from antiphon.terminal.screen import Screen, Table
 

@@ -13,7 +13,7 @@ from antiphon.bench.connections import peak_bytes
 from antiphon.bench.crew import PATIENCE_S
 from antiphon.cli.cluster import look
 from antiphon.errors import IllegalStateError
-from antiphon.io.local import LocalCluster, LocalServer
+from antiphon.server.local_cluster import LocalCluster, LocalServer
 
 
 class Spent(NamedTuple):

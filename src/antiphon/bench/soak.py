@@ -30,7 +30,7 @@ from antiphon.bench.connections import peak_bytes
 from antiphon.bench.crew import PATIENCE_S, Crew, Flood, Load, context
 from antiphon.cli.cluster import known_groups, look
 from antiphon.errors import IllegalStateError
-from antiphon.io.local import LocalCluster
+from antiphon.server.local_cluster import LocalCluster
 from antiphon.terminal.lines import say_json
 from antiphon.terminal.screen import Progress, Screen, Table
 

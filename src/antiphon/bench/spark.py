@@ -19,7 +19,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 import antiphon
-from antiphon.io.local import LocalCluster
+from antiphon.server.local_cluster import LocalCluster
 from antiphon.spark import session
 from antiphon.terminal.lines import say_json
 from antiphon.terminal.screen import Screen, Table, track

@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 
 import antiphon
 from antiphon.bench.connections import peak_bytes
-from antiphon.io.client import LogClient
-from antiphon.io.local import LocalCluster
+from antiphon.server.admin_client import LogClient
+from antiphon.server.local_cluster import LocalCluster
 from antiphon.terminal.lines import say_json
 from antiphon.terminal.screen import Screen, Table, track
 

@@ -21,10 +21,10 @@ from antiphon.chaos.recorder import read_traces
 from antiphon.errors import JMSError
 from antiphon.formats import protocol as cw
 from antiphon.formats.trace import TraceEvent
-from antiphon.io.client import LogClient
-from antiphon.io.local import LocalCluster, LocalServer, undisturbed
 from antiphon.io.transport import format_address
 from antiphon.log.quorum import majority
+from antiphon.server.admin_client import LogClient
+from antiphon.server.local_cluster import LocalCluster, LocalServer, undisturbed
 
 STATUS_S = 0.5
 END_S = 60.0

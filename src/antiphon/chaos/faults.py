@@ -12,7 +12,7 @@ from typing import TypeVar
 from antiphon.chaos.crew import Programs, Servers
 from antiphon.chaos.links import Link, Links
 from antiphon.chaos.plan import Fault
-from antiphon.io.local import LocalServer
+from antiphon.server.local_cluster import LocalServer
 
 DELAY_S = 0.15
 """On a slow link, for each piece that is read from it."""

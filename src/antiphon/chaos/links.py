@@ -11,9 +11,9 @@ import asyncio
 import contextlib
 from types import TracebackType
 
-from antiphon.io.local import HOST, free_port
-from antiphon.io.loop import background_loop
+from antiphon.io.background_loop import background_loop
 from antiphon.io.transport import Address
+from antiphon.server.local_cluster import HOST, free_port
 
 CHUNK_BYTES = 64 << 10
 

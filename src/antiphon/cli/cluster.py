@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 from antiphon.errors import ConnectionLostError, FormatError, IllegalStateError, JMSError
 from antiphon.formats import protocol as cw
 from antiphon.formats.entry import ANY
-from antiphon.io.client import Connection, LogClient
-from antiphon.io.local import LocalCluster
 from antiphon.io.transport import Address, format_address, parse_address
 from antiphon.log.quorum import majority
+from antiphon.server.admin_client import Connection, LogClient
+from antiphon.server.local_cluster import LocalCluster
 from antiphon.terminal.lines import say, say_json
 from antiphon.terminal.screen import Screen, Table
 

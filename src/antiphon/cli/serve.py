@@ -19,14 +19,14 @@ from typing import Any
 
 from antiphon.broker.home.settings import HomeSettings
 from antiphon.errors import ConfigurationError, DiskFullError, IllegalStateError, JMSError
+from antiphon.io.background_loop import new_event_loop
 from antiphon.io.config import ServeOptions
-from antiphon.io.files import FileDisk
-from antiphon.io.loop import new_event_loop
-from antiphon.io.memory import keep_freed_memory
-from antiphon.io.metrics import Metrics
-from antiphon.io.server import RETRY_S, Server
+from antiphon.io.file_disk import FileDisk
+from antiphon.io.malloc import keep_freed_memory
 from antiphon.io.transport import Address, format_address
 from antiphon.journal.disk import RamDisk
+from antiphon.server.metrics import Metrics
+from antiphon.server.server import RETRY_S, Server
 from antiphon.terminal.lines import harmless, say, say_json
 
 logger = logging.getLogger("antiphon.cli.serve")

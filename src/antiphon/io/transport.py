@@ -25,7 +25,7 @@ from antiphon.errors import ConfigurationError, FormatError
 from antiphon.formats import frames as wire
 from antiphon.formats.entry import ReplicaId
 from antiphon.formats.server_messages import Envelope, Message
-from antiphon.io.frames import FrameReader
+from antiphon.io.frame_reader import FrameReader
 from antiphon.io.strangers import Strangers
 
 logger = logging.getLogger("antiphon.io.transport")

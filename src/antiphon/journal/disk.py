@@ -1,7 +1,7 @@
 """What the journal needs of a disk, and the one that is only memory.
 
 The journal is written against this interface, so that the same code, recovery included, runs on
-files (`io/files.py`), in memory, and on the simulator's faulty disk.
+files (`io/file_disk.py`), in memory, and on the simulator's faulty disk.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A simulated server with clients: drives the same `Home` as `io/clients.py` does."""
+"""A simulated server with clients: drives the same `Home` as `server/clients.py` does."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A simulated server: the driver's half of a node, with a process that can die at any moment.
 
-It does what `io/server.py` does: carries out effects in order, flushes, syncs, releases tails. A
-crash can fall between any two effects.
+It does what `server/server.py` does: carries out effects in order, flushes, syncs, releases tails.
+A crash can fall between any two effects.
 """
 
 from __future__ import annotations

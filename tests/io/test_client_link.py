@@ -7,7 +7,7 @@ import pytest
 
 from antiphon.formats import frames
 from antiphon.formats.entry import ReplicaId
-from antiphon.io.dialing import dial
+from antiphon.io.client_link import dial
 
 pytestmark = pytest.mark.process
 

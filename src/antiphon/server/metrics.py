@@ -29,7 +29,7 @@ ANSWER_S = 5.0
 CONNECTIONS_MAX = 32
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 
-logger = logging.getLogger("antiphon.io.metrics")
+logger = logging.getLogger("antiphon.server.metrics")
 
 
 class Source(Protocol):

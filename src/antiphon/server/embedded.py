@@ -18,12 +18,12 @@ from typing import Any, TypeVar
 
 from antiphon.errors import ConfigurationError, FormatError, IllegalStateError
 from antiphon.formats import protocol as cw
-from antiphon.io.dialing import OnBodies, OnLost
-from antiphon.io.files import FileDisk
-from antiphon.io.loop import background_loop
-from antiphon.io.server import Server
+from antiphon.io.background_loop import background_loop
+from antiphon.io.client_link import OnBodies, OnLost
+from antiphon.io.file_disk import FileDisk
 from antiphon.journal.disk import RamDisk
 from antiphon.log.settings import Settings
+from antiphon.server.server import Server
 
 SCHEME = "embedded:"
 NODE = 1

@@ -31,7 +31,7 @@ from antiphon.formats import columns, frames, pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns, Outgoing
 from antiphon.formats.entry import ReplicaId
-from antiphon.io.frames import FrameReader
+from antiphon.io.frame_reader import FrameReader
 from antiphon.io.transport import Address, format_address, parse_url
 
 CONNECT_S = 2.0

@@ -43,9 +43,7 @@ from antiphon.formats import protocol as cw
 from antiphon.formats.entry import Member, Membership, ReplicaId, SnapshotMeta
 from antiphon.formats.journal import Local
 from antiphon.formats.server_messages import Envelope, Hears, Relay
-from antiphon.io.clients import Clients
-from antiphon.io.server_trace import ServerTrace
-from antiphon.io.syncing import Syncing
+from antiphon.io.sync_thread import Syncing
 from antiphon.io.transport import Address, Transport, format_address, parse_address, settle
 from antiphon.journal.disk import Disk
 from antiphon.journal.journal import SyncJob
@@ -71,8 +69,10 @@ from antiphon.log.effects import (
 )
 from antiphon.log.node import Node
 from antiphon.log.settings import Settings
+from antiphon.server.clients import Clients
+from antiphon.server.trace import ServerTrace
 
-logger = logging.getLogger("antiphon.io.server")
+logger = logging.getLogger("antiphon.server.server")
 
 RETRY_S = 0.5
 """How often a full disk is tried again."""
@@ -103,7 +103,7 @@ class Server:
         trace: str | None = None,
     ) -> None:
         """Opens the journal, and raises what `open_journal` raises. `trace`: a folder to write down
-        in what is accepted and handed out (`server_trace.py`). `retain`: how many messages
+        in what is accepted and handed out (`server/trace.py`). `retain`: how many messages
         stay readable although nobody must have them; None: all. `contexts`: where acknowledgements
         of topics are kept, REPLICATED or LOCAL, which needs a disk that is not volatile."""
         assert contexts == REPLICATED or not disk.volatile

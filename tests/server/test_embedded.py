@@ -15,9 +15,9 @@ from antiphon.errors import ConfigurationError, IllegalStateError
 from antiphon.formats import columns, pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Outgoing
-from antiphon.io import loop as loops
-from antiphon.io.embedded import Embedded, EmbeddedLink, acquire
-from antiphon.io.loop import background_loop
+from antiphon.io import background_loop as loops
+from antiphon.io.background_loop import background_loop
+from antiphon.server.embedded import Embedded, EmbeddedLink, acquire
 
 SESSION = 0x5E
 

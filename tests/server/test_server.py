@@ -15,10 +15,10 @@ from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Outgoing
 from antiphon.formats.entry import ReplicaId
 from antiphon.formats.journal import REACHED
-from antiphon.io.server import Server
 from antiphon.journal.disk import RamDisk
 from antiphon.journal.reached import notes_on
 from antiphon.log.settings import Settings
+from antiphon.server.server import Server
 
 pytestmark = pytest.mark.process
 
@@ -378,7 +378,7 @@ def test_sessions_and_counts_are_in_the_status() -> None:
 
 
 def test_a_reader_gets_no_more_than_its_credit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("antiphon.io.server.LEISURE_S", 60)  # reading does not wait for it
+    monkeypatch.setattr("antiphon.server.server.LEISURE_S", 60)  # reading does not wait for it
 
     async def main() -> None:
         async with running(RamDisk()) as (_, client):

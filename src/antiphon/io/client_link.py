@@ -15,8 +15,8 @@ from antiphon.errors import FormatError
 from antiphon.formats import frames
 from antiphon.formats import protocol as cw
 from antiphon.formats.entry import ReplicaId
-from antiphon.io.frames import FrameReader
-from antiphon.io.memory import keep_freed_memory
+from antiphon.io.frame_reader import FrameReader
+from antiphon.io.malloc import keep_freed_memory
 from antiphon.io.transport import Address, write_parts
 
 OnBodies = Callable[[Sequence[frames.Body]], None]

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from antiphon.io.local import undisturbed
+from antiphon.server.local_cluster import undisturbed
 
 
 def begin_a_process(known: list[str]) -> None:

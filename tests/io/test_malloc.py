@@ -8,7 +8,7 @@ import pytest
 
 TAKE_AND_FREE = """
 import resource
-from antiphon.io.memory import keep_freed_memory
+from antiphon.io.malloc import keep_freed_memory
 
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -38,7 +38,7 @@ from antiphon.formats.trace import Kind, TraceEvent, encode_event
 from antiphon.io.trace_file import TraceFile, run_of
 from antiphon.log.effects import Applied
 
-logger = logging.getLogger("antiphon.io.server_trace")
+logger = logging.getLogger("antiphon.server.trace")
 
 
 class _Told:

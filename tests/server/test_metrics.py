@@ -10,9 +10,9 @@ import pytest
 
 from antiphon.formats import protocol as cw
 from antiphon.formats.entry import Member, Membership, ReplicaId
-from antiphon.io import metrics
-from antiphon.io.metrics import Metrics
 from antiphon.io.transport import Address
+from antiphon.server import metrics
+from antiphon.server.metrics import Metrics
 
 STATUS = cw.Status(
     id=ReplicaId(2, 7),

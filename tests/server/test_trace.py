@@ -12,7 +12,7 @@ from antiphon.errors import IllegalStateError
 from antiphon.formats import columns, pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.trace import TraceEvent, decode
-from antiphon.io.server_trace import ServerTrace
+from antiphon.server.trace import ServerTrace
 
 SESSION = 0x5F
 QUEUE = "queue:q"

@@ -2,7 +2,7 @@
 
 What belongs to a session goes to the home (`broker/home/home.py`), and its effects are carried out
 here. What an operator asks (to read the whole log, the status, barriers, changes of the cluster)
-needs no session and is answered here; so does who reads a part of the log (`log_tasks.py`). A
+needs no session and is answered here; so does who reads a part of the log (`log_queries.py`). A
 client that sends nonsense, or does not read what it asked for, is told and left; nobody else
 notices.
 """
@@ -39,14 +39,14 @@ from antiphon.formats.entry import ANY, Member
 from antiphon.formats.frames import Body
 from antiphon.formats.journal import Local, Row
 from antiphon.formats.server_messages import Relay
-from antiphon.io.log_tasks import Progress, Task, task_for
-from antiphon.io.server_trace import ServerTrace
 from antiphon.io.transport import parse_address
 from antiphon.journal.journal import Journal
 from antiphon.log.effects import Decided, ReadReady
 from antiphon.log.node import Node
+from antiphon.server.log_queries import Progress, Task, task_for
+from antiphon.server.trace import ServerTrace
 
-logger = logging.getLogger("antiphon.io.clients")
+logger = logging.getLogger("antiphon.server.clients")
 
 DELIVERY_BYTES = 256 << 10
 """Packs handed to one reader of the log before the others have their turn."""

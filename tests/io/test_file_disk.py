@@ -17,8 +17,8 @@ from antiphon.errors import (
     SyncFailedError,
 )
 from antiphon.formats.entry import Entry, Kind
-from antiphon.io import files
-from antiphon.io.files import FileDisk
+from antiphon.io import file_disk
+from antiphon.io.file_disk import FileDisk
 from antiphon.journal.disk import DIRECTORY
 from antiphon.journal.opening import open_journal
 
@@ -165,7 +165,7 @@ def test_a_failed_sync_is_never_a_full_disk(
     disk: FileDisk, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     disk.write("x", 0, b"1")
-    monkeypatch.setattr(files, "_sync_data", fails_with(number))
+    monkeypatch.setattr(file_disk, "_sync_data", fails_with(number))
     monkeypatch.setattr(os, "fsync", fails_with(number))
     for name in ("x", DIRECTORY):
         with pytest.raises(SyncFailedError, match="could not be synced"):
@@ -193,22 +193,22 @@ def test_short_writes_and_reads_go_on(disk: FileDisk, monkeypatch: pytest.Monkey
 
 
 def test_many_parts_are_written_one_after_the_other(disk: FileDisk) -> None:
-    parts = [b"%d" % (at % 10) for at in range(3 * files.PARTS_MAX)]
+    parts = [b"%d" % (at % 10) for at in range(3 * file_disk.PARTS_MAX)]
     disk.write("x", 2, *parts)
     assert disk.read("x", 2, 2 + len(parts)) == b"".join(parts)
 
 
 def test_open_files_are_bounded_but_unsynced_ones_stay_open(disk: FileDisk) -> None:
-    names = [f"f{at}" for at in range(3 * files.OPEN_MAX)]
-    for name in names[: files.OPEN_MAX + 5]:
+    names = [f"f{at}" for at in range(3 * file_disk.OPEN_MAX)]
+    for name in names[: file_disk.OPEN_MAX + 5]:
         disk.write(name, 0, name.encode())
-    assert len(disk._open) == files.OPEN_MAX + 5
+    assert len(disk._open) == file_disk.OPEN_MAX + 5
     for name in names:
         disk.write(name, 0, name.encode())
         disk.sync(name)
-    assert len(disk._open) <= files.OPEN_MAX + 1
+    assert len(disk._open) <= file_disk.OPEN_MAX + 1
     assert all(disk.read(name, 0, 9) == name.encode() for name in names)
-    assert len(disk._open) <= files.OPEN_MAX
+    assert len(disk._open) <= file_disk.OPEN_MAX
 
 
 # -- Large writes ----------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from antiphon.errors import SyncFailedError
-from antiphon.io.syncing import Syncing
+from antiphon.io.sync_thread import Syncing
 
 
 class Disk:

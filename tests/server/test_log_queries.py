@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from antiphon.formats import protocol as cw
-from antiphon.io import log_tasks
-from antiphon.io.server import Server
 from antiphon.journal.disk import RamDisk
 from antiphon.log.settings import Settings
-from tests.io.test_server import HOST, RawClient, connected, eventually, publish, run
+from antiphon.server import log_queries
+from antiphon.server.server import Server
+from tests.server.test_server import HOST, RawClient, connected, eventually, publish, run
 
 pytestmark = pytest.mark.process
 
@@ -125,7 +125,7 @@ def test_no_more_is_sent_than_the_credit_allows() -> None:
 
 
 def test_a_long_range_is_read_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_tasks, "PACKS_A_TURN", 3)
+    monkeypatch.setattr(log_queries, "PACKS_A_TURN", 3)
 
     async def main() -> None:
         async with house() as there:
@@ -138,7 +138,7 @@ def test_a_long_range_is_read_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_slices_of_a_long_range_are_asked_for_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_tasks, "ROWS_A_TURN", 3)
+    monkeypatch.setattr(log_queries, "ROWS_A_TURN", 3)
 
     async def main() -> None:
         async with house() as there:
@@ -247,7 +247,7 @@ def test_a_name_that_is_none_is_refused_and_the_connection_goes_on(request_: cw.
         cw.ReadLog("topic:x", 2, 1, 1),
         cw.ReadLog("topic:x", 1, 1, -1),
         cw.AskSlices(("topic:x",), 1, 1, 0),
-        cw.AskSlices(("topic:x",) * (log_tasks.TOPICS_MAX + 1), 1, 1, 1),
+        cw.AskSlices(("topic:x",) * (log_queries.TOPICS_MAX + 1), 1, 1, 1),
     ],
 )
 def test_who_asks_what_makes_no_sense_is_left(request_: cw.Request) -> None:

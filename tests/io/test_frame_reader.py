@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from antiphon.errors import FormatError
 from antiphon.formats import frames
-from antiphon.io.frames import AHEAD, SHARED_BYTES, FrameReader
+from antiphon.io.frame_reader import AHEAD, SHARED_BYTES, FrameReader
 
 
 def feed(reader: FrameReader, data: bytes) -> Iterator[frames.Body]:
