@@ -89,7 +89,6 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 
 TO_MOVE = {
-    "api",
     "bench",
     "blocks",
     "chaos",

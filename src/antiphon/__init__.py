@@ -7,8 +7,7 @@ import logging
 
 from antiphon import aio
 from antiphon._version import __version__
-from antiphon.api.classic import Connection, ConnectionFactory, ConnectionMetaData, Session
-from antiphon.api.classic_domains import (
+from antiphon.api.classic.domains import (
     QueueConnection,
     QueueConnectionFactory,
     QueueSession,
@@ -16,7 +15,7 @@ from antiphon.api.classic_domains import (
     TopicConnectionFactory,
     TopicSession,
 )
-from antiphon.api.classic_ends import (
+from antiphon.api.classic.endpoints import (
     MessageConsumer,
     MessageProducer,
     QueueReceiver,
@@ -24,7 +23,15 @@ from antiphon.api.classic_ends import (
     TopicPublisher,
     TopicSubscriber,
 )
-from antiphon.api.destination import (
+from antiphon.api.classic.sessions import (
+    Connection,
+    ConnectionFactory,
+    ConnectionMetaData,
+    Session,
+)
+from antiphon.api.log_reader import LogBounds, LogPack, LogReader, LogSlice, open_log
+from antiphon.api.lookup import lookup
+from antiphon.api.messages.destinations import (
     Destination,
     Group,
     Queue,
@@ -32,10 +39,8 @@ from antiphon.api.destination import (
     TemporaryTopic,
     Topic,
 )
-from antiphon.api.group_messages import SuspicionMessage, ViewMessage
-from antiphon.api.log_reader import LogBounds, LogPack, LogReader, LogSlice, open_log
-from antiphon.api.membership import ConflictRelation
-from antiphon.api.message import (
+from antiphon.api.messages.group_messages import SuspicionMessage, ViewMessage
+from antiphon.api.messages.message import (
     BytesMessage,
     MapMessage,
     Message,
@@ -53,7 +58,7 @@ from antiphon.api.modes import (
     DeliveryMode,
     SessionMode,
 )
-from antiphon.api.naming import lookup
+from antiphon.api.operations.member import ConflictRelation
 from antiphon.api.sync import Browser, Consumer, Context, Member, Producer, SendFuture, connect
 from antiphon.errors import (
     ConfigurationError,

@@ -9,9 +9,9 @@ import pytest
 
 from antiphon.broker.home.settings import HomeSettings
 from antiphon.model.redelivery import Redelivery
-from tests.api import backends
-from tests.api.backends import Backend
-from tests.api.fronts import Aio, Sync
+from tests.api.support import backends
+from tests.api.support.backends import Backend
+from tests.api.support.fronts import Aio, Sync
 
 
 @pytest.fixture(scope="session")

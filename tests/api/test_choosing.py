@@ -16,9 +16,9 @@ from antiphon.errors import (
     InvalidDestinationError,
     ResourceAllocationError,
 )
-from tests.api.backends import Backend, lose_connection
-from tests.api.fronts import PATIENCE_S
-from tests.api.steps import SOON, Connect, received
+from tests.api.support.backends import Backend, lose_connection
+from tests.api.support.fronts import PATIENCE_S
+from tests.api.support.steps import SOON, Connect, received
 
 MOMENT = 0.01
 """What is sent to live so long is over `SOON`."""

@@ -24,9 +24,9 @@ from antiphon.errors import (
     MessageFormatError,
     ResourceAllocationError,
 )
-from tests.api.backends import Backend, lose_connection
-from tests.api.fronts import PATIENCE_S
-from tests.api.steps import (
+from tests.api.support.backends import Backend, lose_connection
+from tests.api.support.fronts import PATIENCE_S
+from tests.api.support.steps import (
     CLIENT,
     INDIVIDUAL,
     SOON,

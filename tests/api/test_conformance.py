@@ -19,10 +19,10 @@ import antiphon
 import antiphon.blocks.aio
 from antiphon import ConflictRelation, SessionMode, View, aio
 from antiphon.errors import IllegalStateError, InvalidSelectorError
-from tests.api import backends
-from tests.api.backends import Backend
-from tests.api.fronts import PATIENCE_S
-from tests.api.steps import (
+from tests.api.support import backends
+from tests.api.support.backends import Backend
+from tests.api.support.fronts import PATIENCE_S
+from tests.api.support.steps import (
     CLIENT,
     SOON,
     TRANSACTED,

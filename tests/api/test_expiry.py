@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
-from antiphon.api import conversation as conv
-from antiphon.api.conversation import Conversation, Terms
-from antiphon.api.conversation_events import GroupColumns, PerishableColumns
-from antiphon.api.conversation_inbox import Inbox, Slice
+from antiphon.api.protocol import conversation as conv
+from antiphon.api.protocol.conversation import Conversation, Terms
+from antiphon.api.protocol.inbox import Inbox, Slice
+from antiphon.api.protocol.inbox_items import GroupColumns, PerishableColumns
 from antiphon.formats import columns, pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import TEXT, Columns, Extra, Outgoing

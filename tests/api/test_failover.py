@@ -12,7 +12,7 @@ import pytest
 import antiphon
 from antiphon import SessionMode
 from antiphon.server.local_cluster import LocalCluster
-from tests.api.fronts import PATIENCE_S, Aio, Sync
+from tests.api.support.fronts import PATIENCE_S, Aio, Sync
 
 pytestmark = pytest.mark.process
 MESSAGES = 300

@@ -12,12 +12,12 @@ import pytest
 
 import antiphon
 from antiphon import SessionMode, aio
-from antiphon.api.conversation import Conversation
-from antiphon.api.conversation_packing import ROOM_BYTES
+from antiphon.api.protocol.conversation import Conversation
+from antiphon.api.protocol.outbox import ROOM_BYTES
 from antiphon.errors import IllegalStateError, OutcomeUnknownError
-from tests.api import backends
-from tests.api.backends import lose_connection
-from tests.api.fronts import PATIENCE_S
+from tests.api.support import backends
+from tests.api.support.backends import lose_connection
+from tests.api.support.fronts import PATIENCE_S
 
 
 def run(program: Coroutine[Any, Any, None]) -> None:

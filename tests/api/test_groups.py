@@ -25,8 +25,8 @@ from antiphon.errors import (
     MessageFormatError,
     MessageNotWriteableError,
 )
-from tests.api.backends import Backend, abandon, lose_connection
-from tests.api.fronts import PATIENCE_S
+from tests.api.support.backends import Backend, abandon, lose_connection
+from tests.api.support.fronts import PATIENCE_S
 
 Connect = Callable[..., Any]
 SOON = 0.1

@@ -13,9 +13,9 @@ import pytest
 import antiphon
 from antiphon import SessionMode
 from antiphon.errors import IllegalStateError, InvalidDestinationError
-from tests.api.backends import Backend
-from tests.api.fronts import PATIENCE_S, every_front
-from tests.api.steps import (
+from tests.api.support.backends import Backend
+from tests.api.support.fronts import PATIENCE_S, every_front
+from tests.api.support.steps import (
     CLIENT,
     DELIVERIES,
     TRANSACTED,

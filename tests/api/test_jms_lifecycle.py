@@ -12,9 +12,9 @@ import pytest
 
 from antiphon import SessionMode
 from antiphon.errors import IllegalStateError, InvalidClientIDError, InvalidDestinationError
-from tests.api.backends import Backend, abandon
-from tests.api.fronts import PATIENCE_S, every_front
-from tests.api.steps import (
+from tests.api.support.backends import Backend, abandon
+from tests.api.support.fronts import PATIENCE_S, every_front
+from tests.api.support.steps import (
     CLIENT,
     SOON,
     Connect,

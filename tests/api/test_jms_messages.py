@@ -16,11 +16,11 @@ from antiphon.errors import (
     MessageNotReadableError,
     MessageNotWriteableError,
 )
-from tests.api import test_typed_bodies as bodies
-from tests.api import test_typed_properties as properties
-from tests.api.backends import Backend
-from tests.api.fronts import every_front
-from tests.api.steps import CLIENT, Connect, counted, plain, received, send_numbers
+from tests.api.messages import test_typed_bodies as bodies
+from tests.api.messages import test_typed_properties as properties
+from tests.api.support.backends import Backend
+from tests.api.support.fronts import every_front
+from tests.api.support.steps import CLIENT, Connect, counted, plain, received, send_numbers
 
 
 class Way:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from antiphon import SessionMode
-from tests.api.backends import Backend
-from tests.api.fronts import Sync, every_front
-from tests.api.steps import (
+from tests.api.support.backends import Backend
+from tests.api.support.fronts import Sync, every_front
+from tests.api.support.steps import (
     CLIENT,
     SOON,
     TRANSACTED,

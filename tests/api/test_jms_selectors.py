@@ -14,9 +14,9 @@ import pytest
 
 from antiphon import DeliveryMode
 from antiphon.errors import InvalidDestinationError, InvalidSelectorError
-from tests.api.backends import Backend
-from tests.api.fronts import every_front
-from tests.api.steps import Connect, heard, listed, received, send, send_numbers, texts
+from tests.api.support.backends import Backend
+from tests.api.support.fronts import every_front
+from tests.api.support.steps import Connect, heard, listed, received, send, send_numbers, texts
 
 END = "end"
 

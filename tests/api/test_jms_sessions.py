@@ -14,10 +14,10 @@ from antiphon import SessionMode
 from antiphon.broker.home.settings import HomeSettings
 from antiphon.errors import IllegalStateError
 from antiphon.model.redelivery import Redelivery
-from tests.api import backends
-from tests.api.backends import Backend, abandon, lose_connection
-from tests.api.fronts import PATIENCE_S, every_front
-from tests.api.steps import (
+from tests.api.support import backends
+from tests.api.support.backends import Backend, abandon, lose_connection
+from tests.api.support.fronts import PATIENCE_S, every_front
+from tests.api.support.steps import (
     CLIENT,
     DELIVERIES,
     INDIVIDUAL,

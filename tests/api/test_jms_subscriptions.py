@@ -12,9 +12,9 @@ import pytest
 
 import antiphon
 from antiphon.errors import IllegalStateError, InvalidDestinationError
-from tests.api.backends import Backend
-from tests.api.fronts import every_front
-from tests.api.steps import (
+from tests.api.support.backends import Backend
+from tests.api.support.fronts import every_front
+from tests.api.support.steps import (
     CLIENT,
     Connect,
     counted,

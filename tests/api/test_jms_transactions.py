@@ -21,9 +21,9 @@ from antiphon.errors import (
     OutcomeUnknownError,
     TransactionRolledBackError,
 )
-from tests.api.backends import Backend, abandon, lose_connection
-from tests.api.fronts import PATIENCE_S, Sync, every_front
-from tests.api.steps import (
+from tests.api.support.backends import Backend, abandon, lose_connection
+from tests.api.support.fronts import PATIENCE_S, Sync, every_front
+from tests.api.support.steps import (
     CLIENT,
     TRANSACTED,
     Connect,

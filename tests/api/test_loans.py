@@ -10,9 +10,9 @@ from itertools import islice
 import pytest
 
 import antiphon
-from antiphon.api.conversation_inbox import Inbox, Loan, Slice
+from antiphon.api.protocol.inbox import Inbox, Loan, Slice
 from antiphon.formats.protocol import AckRow
-from tests.api.test_inbox import CONSUMER, slice_of
+from tests.api.protocol.test_inbox import CONSUMER, slice_of
 
 MESSAGES = 2000
 

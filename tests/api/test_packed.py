@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import antiphon
-from antiphon.api.conversation_packing import ROOM_BYTES
+from antiphon.api.protocol.outbox import ROOM_BYTES
 from antiphon.errors import (
     IllegalStateError,
     InvalidDestinationError,
@@ -21,8 +21,8 @@ from antiphon.formats.columns import TEXT, Extra, Packed, encode_extra
 from antiphon.formats.pack import SPECIAL
 from antiphon.formats.protocol import PACK_MAX
 from antiphon.formats.trace import decode
-from tests.api.backends import Backend
-from tests.api.steps import TRANSACTED, Connect, received, texts
+from tests.api.support.backends import Backend
+from tests.api.support.steps import TRANSACTED, Connect, received, texts
 
 
 def packed(*bodies: str, extras: list[Extra] | None = None, flags: int = 0) -> Packed:

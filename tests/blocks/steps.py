@@ -9,7 +9,7 @@ from typing import Any
 
 import antiphon
 from antiphon.errors import OutcomeUnknownError
-from tests.api.fronts import PATIENCE_S
+from tests.api.support.fronts import PATIENCE_S
 
 
 class Held:

@@ -15,8 +15,8 @@ import pytest
 
 import antiphon
 from antiphon import blocks
-from antiphon.api.conversation import Conversation
-from antiphon.api.message import BODY_MAX
+from antiphon.api.messages.message import BODY_MAX
+from antiphon.api.protocol.conversation import Conversation
 from antiphon.blocks import (
     ALL,
     FIRST,
@@ -30,7 +30,7 @@ from antiphon.blocks import (
 from antiphon.blocks.calls import Replies
 from antiphon.errors import IllegalStateError, MessageFormatError, OutcomeUnknownError
 from antiphon.formats import values
-from tests.api.fronts import PATIENCE_S
+from tests.api.support.fronts import PATIENCE_S
 
 CLASSES = sorted(name for name in aio.__all__)
 _numbers = count(1)

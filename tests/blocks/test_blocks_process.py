@@ -15,7 +15,7 @@ import pytest
 import antiphon
 from antiphon.blocks import GroupClient, ServiceClient
 from antiphon.server.local_cluster import LocalServer
-from tests.api.steps import heard, in_thread
+from tests.api.support.steps import heard, in_thread
 from tests.process.cluster import WAIT_S, Cluster
 
 pytestmark = pytest.mark.process

@@ -29,9 +29,9 @@ from antiphon.blocks.coordinating import (
 from antiphon.blocks.service import ReplicatedService
 from antiphon.blocks.serving import ServiceBlock
 from antiphon.errors import IllegalStateError
-from tests.api.backends import abandon
-from tests.api.fronts import PATIENCE_S
-from tests.api.steps import heard, in_thread, until
+from tests.api.support.backends import abandon
+from tests.api.support.fronts import PATIENCE_S
+from tests.api.support.steps import heard, in_thread, until
 from tests.blocks.conftest import Connect
 from tests.blocks.steps import buried, remove
 

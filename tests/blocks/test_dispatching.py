@@ -34,8 +34,8 @@ from antiphon.errors import (
     MessageFormatError,
     OutcomeUnknownError,
 )
-from tests.api.backends import abandon
-from tests.api.steps import heard, in_thread, until
+from tests.api.support.backends import abandon
+from tests.api.support.steps import heard, in_thread, until
 from tests.blocks.conftest import Connect
 from tests.blocks.steps import Held, buried, remove
 
@@ -349,7 +349,7 @@ def test_a_client_leaves_nothing_behind(connect: Connect) -> None:
 def test_a_dispatcher_that_cannot_join_leaves_nothing_behind(
     party: Callable[..., Party], connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("antiphon.api.context.NAME_WAIT_S", 0.01)
+    monkeypatch.setattr("antiphon.api.operations.context.NAME_WAIT_S", 0.01)
     party(ann=shouting("ann"))
     ctx = connect()
     sessions = len(ctx.connection.members)

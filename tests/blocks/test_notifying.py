@@ -17,7 +17,7 @@ from antiphon.blocks import NotificationBus
 from antiphon.blocks.block import Heard, Tell
 from antiphon.blocks.notifying import BusBlock
 from antiphon.errors import FormatError, IllegalStateError, MessageFormatError
-from tests.api.steps import heard, until
+from tests.api.support.steps import heard, until
 from tests.blocks.conftest import Connect
 from tests.blocks.steps import remove
 

@@ -33,9 +33,9 @@ from antiphon.errors import (
 )
 from antiphon.formats import values
 from antiphon.model.redelivery import Redelivery
-from tests.api.backends import abandon, one_server
-from tests.api.fronts import PATIENCE_S
-from tests.api.steps import heard, in_thread, until
+from tests.api.support.backends import abandon, one_server
+from tests.api.support.fronts import PATIENCE_S
+from tests.api.support.steps import heard, in_thread, until
 from tests.blocks.conftest import Connect
 from tests.blocks.steps import Held, buried, remove
 
@@ -458,7 +458,7 @@ def test_a_replica_that_cannot_go_on_says_so(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_name_that_is_taken_is_refused(
     start: Start, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("antiphon.api.context.NAME_WAIT_S", 0.01)
+    monkeypatch.setattr("antiphon.api.operations.context.NAME_WAIT_S", 0.01)
     start("one")
     ctx = connect()
     sessions = len(ctx.connection.members)

@@ -11,8 +11,8 @@ import pytest
 
 from antiphon.blocks import ReplicatedTable
 from antiphon.errors import IllegalStateError, MessageFormatError
-from tests.api.fronts import PATIENCE_S
-from tests.api.steps import heard, in_thread
+from tests.api.support.fronts import PATIENCE_S
+from tests.api.support.steps import heard, in_thread
 from tests.blocks.conftest import Connect
 
 Start = Callable[[], ReplicatedTable]

@@ -17,8 +17,8 @@ import time
 from random import Random
 from typing import Any
 
-from antiphon.api import conversation as conv
-from antiphon.api.conversation_state import Began, Missing, Piece, Ready
+from antiphon.api.protocol import conversation as conv
+from antiphon.api.protocol.state_transfer import Began, Missing, Piece, Ready
 from antiphon.formats import protocol as cw
 from antiphon.io.client_link import ClientLink, dial
 from antiphon.io.transport import parse_address

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import antiphon
-from tests.api.backends import one_server
+from tests.api.support.backends import one_server
 from tests.process.cluster import Cluster
 from tests.spark.stepping import STEPS, SteppingSource, go_on, plan, reached
 from tests.spark.streams import Program, Reader, add_file, folders, write_files

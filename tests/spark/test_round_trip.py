@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import antiphon
-from tests.api.backends import one_server
+from tests.api.support.backends import one_server
 
 PATIENCE_S = 60.0
 BODIES: list[Any] = ["text", b"bytes", {"a": 1}, [1, "x"], (1, 2), antiphon.Message(), "", b""]

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as t
 
-from antiphon.api.conversation_policies import PACK_BYTES, PACK_MESSAGES
-from antiphon.api.destination import Queue, Topic
-from antiphon.api.message import Message, outgoing
+from antiphon.api.messages.destinations import Queue, Topic
+from antiphon.api.messages.message import Message, outgoing
+from antiphon.api.protocol.packing import PACK_BYTES, PACK_MESSAGES
 from antiphon.errors import InvalidDestinationError, MessageFormatError
 from antiphon.formats import columns, pack
 from antiphon.formats.columns import Columns, Extra, decode_extra

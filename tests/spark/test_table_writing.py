@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException, PySparkException, StreamingQueryEx
 from pyspark.sql import DataFrame, SparkSession
 
 import antiphon
-from tests.api.backends import Backend, one_server
+from tests.api.support.backends import Backend, one_server
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 PATIENCE_S = 60.0

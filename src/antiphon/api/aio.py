@@ -24,12 +24,8 @@ from functools import partial
 from types import EllipsisType, TracebackType
 from typing import IO, Any, Generic, TypeVar, Unpack, cast
 
-from antiphon.api.connecting import default_url, route_to
 from antiphon.api.connection import Connection, logger, options_of
-from antiphon.api.consuming import LISTENER_TURN, BaseConsumer, Loop, Slow
-from antiphon.api.context import BaseContext, check_browsable, terms_of
-from antiphon.api.conversation_ticket import Ticket
-from antiphon.api.destination import (
+from antiphon.api.messages.destinations import (
     Destination,
     Group,
     Queue,
@@ -38,13 +34,17 @@ from antiphon.api.destination import (
     TemporaryTopic,
     Topic,
 )
-from antiphon.api.membership import BaseMember, Job
-from antiphon.api.message import Message
+from antiphon.api.messages.message import Message
+from antiphon.api.messages.properties import Value
 from antiphon.api.modes import SessionMode
-from antiphon.api.producing import BaseProducer, Headers, Sending, split
-from antiphon.api.properties import Value
-from antiphon.api.state import StateProvider
-from antiphon.api.waiting import Deadline, Script
+from antiphon.api.operations.consumer import LISTENER_TURN, BaseConsumer, Loop, Slow
+from antiphon.api.operations.context import BaseContext, check_browsable, terms_of
+from antiphon.api.operations.initial_state import StateProvider
+from antiphon.api.operations.member import BaseMember, Job
+from antiphon.api.operations.producer import BaseProducer, Headers, Sending, split
+from antiphon.api.operations.scripts import Deadline, Script
+from antiphon.api.protocol.ticket import Ticket
+from antiphon.api.urls import default_url, route_to
 from antiphon.errors import IllegalStateError, JMSError
 from antiphon.formats.columns import Packed
 from antiphon.model.conflicts import ConflictRelation

@@ -24,10 +24,9 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from antiphon.api import arguments
-from antiphon.api.connecting import Route
-from antiphon.api.conversation import Conversation, Terms
-from antiphon.api.conversation_effects import (
+from antiphon.api.operations import arguments
+from antiphon.api.protocol.conversation import Conversation, Terms
+from antiphon.api.protocol.effects import (
     AcksDue,
     Arrived,
     Complete,
@@ -39,11 +38,12 @@ from antiphon.api.conversation_effects import (
     Over,
     Settled,
 )
-from antiphon.api.conversation_inbox import Slice
-from antiphon.api.conversation_policies import Packing, SelfClocking, policy_of
-from antiphon.api.conversation_state import StateEvent
-from antiphon.api.conversation_ticket import Ticket
+from antiphon.api.protocol.inbox import Slice
+from antiphon.api.protocol.packing import Packing, SelfClocking, policy_of
+from antiphon.api.protocol.state_transfer import StateEvent
+from antiphon.api.protocol.ticket import Ticket
 from antiphon.api.tracing import Trace
+from antiphon.api.urls import Route
 from antiphon.errors import JMSError
 from antiphon.formats.frames import Body
 from antiphon.formats.protocol import GroupEvent

@@ -20,9 +20,9 @@ from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
 from antiphon import errors
-from antiphon.api import arguments
-from antiphon.api.connecting import Route, default_url, route_to
-from antiphon.api.destination import Topic
+from antiphon.api.messages.destinations import Topic
+from antiphon.api.operations import arguments
+from antiphon.api.urls import Route, default_url, route_to
 from antiphon.errors import (
     ConnectionLostError,
     FormatError,

@@ -15,15 +15,8 @@ from queue import SimpleQueue
 from types import EllipsisType, TracebackType
 from typing import IO, Any, TypeVar, Unpack, cast
 
-from antiphon.api import arguments
-from antiphon.api.connecting import default_url, route_to
 from antiphon.api.connection import Connection, logger, options_of
-from antiphon.api.consuming import LISTENER_TURN, BaseConsumer, Loop, Slow
-from antiphon.api.context import BaseContext, check_browsable, terms_of
-from antiphon.api.conversation_events import Notice
-from antiphon.api.conversation_inbox import Loan
-from antiphon.api.conversation_ticket import Ticket
-from antiphon.api.destination import (
+from antiphon.api.messages.destinations import (
     Destination,
     Group,
     Queue,
@@ -32,13 +25,20 @@ from antiphon.api.destination import (
     TemporaryTopic,
     Topic,
 )
-from antiphon.api.membership import BaseMember, Job
-from antiphon.api.message import Message, arrived_together
+from antiphon.api.messages.message import Message, arrived_together
+from antiphon.api.messages.properties import Value
 from antiphon.api.modes import SessionMode
-from antiphon.api.producing import BaseProducer, Headers, Sending, split
-from antiphon.api.properties import Value
-from antiphon.api.state import StateProvider
-from antiphon.api.waiting import Deadline, Script
+from antiphon.api.operations import arguments
+from antiphon.api.operations.consumer import LISTENER_TURN, BaseConsumer, Loop, Slow
+from antiphon.api.operations.context import BaseContext, check_browsable, terms_of
+from antiphon.api.operations.initial_state import StateProvider
+from antiphon.api.operations.member import BaseMember, Job
+from antiphon.api.operations.producer import BaseProducer, Headers, Sending, split
+from antiphon.api.operations.scripts import Deadline, Script
+from antiphon.api.protocol.inbox import Loan
+from antiphon.api.protocol.inbox_items import Notice
+from antiphon.api.protocol.ticket import Ticket
+from antiphon.api.urls import default_url, route_to
 from antiphon.errors import JMSError, OutcomeUnknownError
 from antiphon.formats.columns import Packed
 from antiphon.io.background_loop import background_loop

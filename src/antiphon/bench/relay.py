@@ -28,7 +28,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import cast
 
-from antiphon.api.conversation_policies import PACK_BYTES, PACKS_IN_FLIGHT
+from antiphon.api.protocol.packing import PACK_BYTES, PACKS_IN_FLIGHT
 from antiphon.bench.connections import cpu_s
 from antiphon.bench.crew import PATIENCE_S, Crew, Job, Shape, Slice, context, hear, start
 from antiphon.bench.servers import peak_mb

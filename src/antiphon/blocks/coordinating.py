@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import antiphon
-from antiphon.api.waiting import Deadline
+from antiphon.api.operations.scripts import Deadline
 from antiphon.blocks.hosting import TIMEOUT_S
 from antiphon.blocks.service import ReplicatedService
 from antiphon.blocks.serving import AnyService, Replica

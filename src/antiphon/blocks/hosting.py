@@ -17,9 +17,9 @@ from types import TracebackType
 from typing import IO, Any, Generic, TypeVar
 
 import antiphon
-from antiphon.api import arguments
-from antiphon.api.message import View
-from antiphon.api.waiting import Deadline
+from antiphon.api.messages.message import View
+from antiphon.api.operations import arguments
+from antiphon.api.operations.scripts import Deadline
 from antiphon.blocks.block import Block, Effects, Heard, Multicast, Remove, Reply, Settle, Tell
 from antiphon.blocks.calls import ALL, FIRST, NONE, Call, Replies, check_replies
 from antiphon.blocks.responding import PATIENCE, failed, take_reply

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
-from antiphon.api.message import View
+from antiphon.api.messages.message import View
 from antiphon.blocks.block import Effect, Effects, Heard, Multicast, Remove, Settle, Tell
 from antiphon.blocks.errors import RefusedError
 from antiphon.blocks.passive import Answer, Cast, End, Fate, Invocation, Kind, PassiveReplica

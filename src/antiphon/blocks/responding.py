@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from antiphon.api.message import View
+from antiphon.api.messages.message import View
 from antiphon.blocks.block import Block, Effects, Heard, Reply
 from antiphon.blocks.calls import Asked, Call
 from antiphon.errors import MessageFormatError

@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
 import antiphon
-from antiphon.api.message import View
+from antiphon.api.messages.message import View
 from antiphon.blocks.block import Effects, Heard, Settle
 from antiphon.blocks.errors import TooFewRepliesError
 from antiphon.blocks.hosting import TIMEOUT_S, Closing, GroupClient, Host, Hosted

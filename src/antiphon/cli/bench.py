@@ -290,7 +290,7 @@ def _add_peers(bench: Commands) -> None:
 
 
 def _packing(text: str) -> str:
-    from antiphon.api.conversation_policies import policy_of
+    from antiphon.api.protocol.packing import policy_of
 
     try:
         policy_of(text)

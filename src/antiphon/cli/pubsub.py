@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 import antiphon
-from antiphon.api.properties import DEAD_REASON
+from antiphon.api.messages.properties import DEAD_REASON
 from antiphon.terminal.lines import say, say_json
 
 ACKNOWLEDGE_EVERY = 256

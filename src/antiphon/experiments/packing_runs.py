@@ -1,7 +1,7 @@
 """The measurement behind `antiphon experiment packing` and `antiphon bench packing`.
 
 Three servers without stable storage, three members, and a publisher for each packing policy
-(`api/conversation_policies.py`), which send from JBora's sources (`packing_plan.py`). The policies
+(`api/protocol/packing.py`), which send from JBora's sources (`packing_plan.py`). The policies
 take turns, round by round, so that whatever else happens on the machine hits all of them; hill
 climbing has time to itself. What a run left is handed on at once, so that no two are held.
 

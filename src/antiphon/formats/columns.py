@@ -283,7 +283,7 @@ class Extra(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     properties: dict[str, bool | int | float | str | None] = {}
     correlation_id: str | None = None
-    reply_to: str | None = None  # a destination as in `destination.py`
+    reply_to: str | None = None  # a destination as in `api/messages/destinations.py`
     type: str | None = None
     priority: int = PRIORITY
     time_to_live: int = 0  # ms from the stamp with which it was accepted; 0: for ever

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from antiphon.api.conversation import Acknowledgement, Conversation, Request
-from antiphon.api.conversation_inbox import Inbox, Slice
+from antiphon.api.protocol.conversation import Acknowledgement, Conversation, Request
+from antiphon.api.protocol.inbox import Inbox, Slice
 from antiphon.broker.machine.topics import Key
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from antiphon.api.conversation import Acknowledgement, Conversation, Request
-from antiphon.api.conversation_events import GroupColumns, Notice, admission
-from antiphon.api.conversation_inbox import Inbox, Slice
-from antiphon.api.conversation_state import Ready, StateEvent
+from antiphon.api.protocol.conversation import Acknowledgement, Conversation, Request
+from antiphon.api.protocol.inbox import Inbox, Slice
+from antiphon.api.protocol.inbox_items import GroupColumns, Notice, admission
+from antiphon.api.protocol.state_transfer import Ready, StateEvent
 from antiphon.errors import IllegalStateError, JMSError
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import TEXT, Extra, Outgoing, decode_extra, encode_extra

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from antiphon.api.conversation import Conversation, Request, Terms
-from antiphon.api.conversation_effects import (
+from antiphon.api.protocol.conversation import Conversation, Request, Terms
+from antiphon.api.protocol.effects import (
     AcksDue,
     Arrived,
     Dial,
@@ -22,8 +22,8 @@ from antiphon.api.conversation_effects import (
     Over,
     Settled,
 )
-from antiphon.api.conversation_packing import Batch, Stream
-from antiphon.api.conversation_state import StateEvent
+from antiphon.api.protocol.outbox import Batch, Stream
+from antiphon.api.protocol.state_transfer import StateEvent
 from antiphon.errors import IllegalStateError, JMSError, SecurityError
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import TEXT, Outgoing, encode_extra

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from antiphon.api.conversation import Conversation
-from antiphon.api.conversation_state import Began, Handout, Missing, Piece, Ready, StateEvent
+from antiphon.api.protocol.conversation import Conversation
+from antiphon.api.protocol.state_transfer import Began, Handout, Missing, Piece, Ready, StateEvent
 from antiphon.sim.checks import ViolationError
 
 PIECE_BYTES = 30

@@ -1,10 +1,10 @@
 """A simulated program that works in transactions: for each message that it receives it sends one,
 and commits both together, or rolls back.
 
-It does what a transacted context does (`api/context.py`: `committing`, `rolling_back`, `staging`):
-while a commit is on its way it receives nothing. Now and then it leaves what it sent with the
-servers and commits it by its handle; or it sends something of its own, for another program to
-commit, or with a token that it uses twice. `deals.py` judges.
+It does what a transacted context does (`api/operations/context.py`: `committing`, `rolling_back`,
+`staging`): while a commit is on its way it receives nothing. Now and then it leaves what it sent
+with the servers and commits it by its handle; or it sends something of its own, for another program
+to commit, or with a token that it uses twice. `deals.py` judges.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from antiphon.api.conversation import Conversation, Request
-from antiphon.api.conversation_transaction import Transaction
+from antiphon.api.protocol.conversation import Conversation, Request
+from antiphon.api.protocol.transaction import Transaction
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import TEXT, Extra, Outgoing, encode_extra
 from antiphon.formats.pack import DELAYED, STAGED

@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from antiphon.api import headers
-from antiphon.api.conversation_policies import PACK_BYTES, PACK_MESSAGES
-from antiphon.api.destination import Destination, Topic
+from antiphon.api.messages import headers
+from antiphon.api.messages.destinations import Destination, Topic
+from antiphon.api.protocol.packing import PACK_BYTES, PACK_MESSAGES
 from antiphon.errors import InvalidDestinationError, MessageFormatError
 from antiphon.formats import bodies, columns, pack
 from antiphon.formats.columns import PRIORITY, Packed

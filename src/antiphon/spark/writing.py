@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 import antiphon
-from antiphon.api.connecting import EMBEDDED, default_url, route_to
+from antiphon.api.urls import EMBEDDED, default_url, route_to
 from antiphon.errors import (
     IllegalStateError,
     JMSError,

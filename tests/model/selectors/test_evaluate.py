@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
 
-from antiphon.api.properties import check_name
+from antiphon.api.messages.properties import check_name
 from antiphon.errors import InvalidSelectorError, MessageFormatError
 from antiphon.model.selectors.evaluate import Selector, parse
 from antiphon.model.selectors.grammar import DEPTH_MAX, HEADERS, LENGTH_MAX, PATTERN_MAX

@@ -15,7 +15,7 @@ from typing import Self
 
 import antiphon
 from antiphon import aio
-from antiphon.api.waiting import Deadline
+from antiphon.api.operations.scripts import Deadline
 from antiphon.blocks.aio.serving import Replica
 from antiphon.blocks.coordinating import (
     ASK_S,

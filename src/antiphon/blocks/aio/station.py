@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import antiphon
 from antiphon import aio
-from antiphon.api import arguments
+from antiphon.api.operations import arguments
 from antiphon.errors import IllegalStateError
 
 logger = logging.getLogger("antiphon.blocks")

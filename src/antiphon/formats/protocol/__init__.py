@@ -110,7 +110,7 @@ class Ping(msgspec.Struct, frozen=True, array_like=True, tag=12, gc=False):
 
 class OpenConsumer(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
     consumer: int  # its number in the session, chosen by the client
-    destination: str  # as in `destination.py`; of a topic it may be a pattern
+    destination: str  # as in `api/messages/destinations.py`; of a topic it may be a pattern
     prefetch: int  # messages delivered and not acknowledged
     durable: str = ""  # the name of the durable subscription
     selector: str = ""

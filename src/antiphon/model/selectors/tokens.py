@@ -97,7 +97,7 @@ def _token(text: str, at: int) -> tuple[Token, int]:
 
 
 def _name_end(text: str, at: int) -> int:
-    """As in `antiphon.api.properties`: what can name a property can be selected by."""
+    """As in `antiphon.api.messages.properties`: what can name a property can be selected by."""
     if not begins(text[at]):
         return at
     while at < len(text) and continues(text[at]):

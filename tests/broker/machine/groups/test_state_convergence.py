@@ -12,8 +12,8 @@ from random import Random
 import msgspec
 import pytest
 
-from antiphon.api import conversation as conv
-from antiphon.api.conversation_state import Began, Handout, Missing, Piece, Ready
+from antiphon.api.protocol import conversation as conv
+from antiphon.api.protocol.state_transfer import Began, Handout, Missing, Piece, Ready
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import TEXT, Extra, Outgoing, encode_extra
 from antiphon.formats.pack import CONTROL

@@ -1,0 +1,46 @@
+"""Destinations and connection factories by name: what JMS programs get from a directory.
+
+The names are those of `antiphon.toml` (`io/config.py`), so that a program need not know where its
+servers are, nor what its topics and queues are called there.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+
+from antiphon.api.classic.domains import QueueConnectionFactory, TopicConnectionFactory
+from antiphon.api.classic.sessions import ConnectionFactory
+from antiphon.api.messages.destinations import Destination
+from antiphon.api.operations import arguments
+from antiphon.api.urls import listed
+from antiphon.errors import InvalidDestinationError
+from antiphon.io.config import CLIENT_FILE, ClientConfig, Factory, client_config, client_file
+
+_KINDS = {"topic": TopicConnectionFactory, "queue": QueueConnectionFactory}
+
+
+def lookup(name: str, config: str | os.PathLike[str] | None = None) -> Any:
+    """The destination or the connection factory of this name in `antiphon.toml`, in the current
+    folder or in the file given as `config`. What it is, the file says."""
+    path = arguments.path("config", config)
+    told = client_config() if path is None else client_file(path)
+    if arguments.text("a name", name) in told.destinations:
+        return Destination.parse(told.destinations[name])
+    if name in told.factories:
+        return _made(told.factories[name], told)
+    file = os.path.abspath(CLIENT_FILE if path is None else path)
+    raise InvalidDestinationError(
+        f"{file} has nothing that is called {name!r}. Destinations: {listed(told.destinations)}; "
+        f"factories: {listed(told.factories)}"
+    )
+
+
+def _made(factory: Factory, told: ClientConfig) -> ConnectionFactory:
+    values = msgspec.structs.asdict(factory)
+    given = {key: value for key, value in values.items() if value is not msgspec.UNSET}
+    kind = _KINDS.get(given.pop("domain", ""), ConnectionFactory)
+    url = given.pop("url", told.url) or None
+    return kind(url, **given)

@@ -1,0 +1,168 @@
+"""What members are told about their group, as messages: views and suspicions.
+
+Python code matches on the classes; plain JMS code looks at the properties (thesis, tables 6.2 to
+6.4): a view message has `JMS_view`, the view as text, with `JMS_join` or `JMS_leave`, and the view
+as its body; a suspicion is an empty text message with `JMS_suspect` or `JMS_withdraw`. Several
+names in one property are separated by blanks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from antiphon.api.messages.destinations import Destination
+from antiphon.api.messages.message import (
+    JMS_VIEW,
+    Arrival,
+    Message,
+    ObjectMessage,
+    Owner,
+    TextMessage,
+    View,
+    _Sent,
+)
+from antiphon.api.messages.properties import Properties, Value
+from antiphon.api.modes import DeliveryMode
+from antiphon.errors import MessageNotWriteableError
+from antiphon.formats.columns import Extra
+from antiphon.formats.protocol import VIEW, GroupEvent
+
+
+class _GroupMessage(Message):
+    """Made of a group event."""
+
+    __slots__ = ("_came", "_read_only", "_serial", "_went")
+
+    def _fill(
+        self,
+        view: View | None,
+        body: Any,
+        came: tuple[str, ...],
+        went: tuple[str, ...],
+        properties: dict[str, Value],
+    ) -> None:
+        Message.__init__(self)
+        self._serial = 0
+        self._came = came
+        self._went = went
+        self._body = body
+        self._read_only = False
+        self._extra = Extra(properties=properties)
+        self._sent = _Sent(None, 0, None, DeliveryMode.PERSISTENT, view)
+
+    def _key(self) -> int:
+        return -self._serial
+
+    @property
+    def body(self) -> Any:
+        return self._body
+
+    @body.setter
+    def body(self, body: Any) -> None:
+        if self._read_only:
+            raise MessageNotWriteableError(
+                "the body of a received message is read-only: call clear_body() first"
+            )
+        self._body = self._checked(body)
+
+    def clear_body(self) -> None:
+        self._read_only = False
+        self._body = self._empty()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = {
+            name: getattr(self, name) for cls in (Message, _GroupMessage) for name in cls.__slots__
+        }
+        state["_arrival"] = dataclasses.replace(self._arrival, owner=None)
+        return _restored, (type(self), state)
+
+
+class ViewMessage(_GroupMessage, ObjectMessage):
+    """The group has another view."""
+
+    __slots__ = ()
+    __match_args__ = ("view", "joined", "left")
+
+    def __init__(self, view: View, joined: tuple[str, ...] = (), left: tuple[str, ...] = ()):
+        properties: dict[str, Value] = {JMS_VIEW: str(view)}
+        self._fill(view, view, joined, left, properties | _names(JMS_join=joined, JMS_leave=left))
+
+    @property
+    def view(self) -> View:
+        view = self._origin().view
+        assert view is not None
+        return view
+
+    @property
+    def joined(self) -> tuple[str, ...]:
+        """Who has come with this view."""
+        return self._came
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """Who has gone with it."""
+        return self._went
+
+    @staticmethod
+    def _written(body: Any, allow_pickle: bool) -> tuple[int, bytes]:
+        if isinstance(body, View):
+            body = body._asdict() | {"members": list(body.members)}
+        return ObjectMessage._written(body, allow_pickle)
+
+    def __repr__(self) -> str:
+        return f"<ViewMessage {self.view} joined {self.joined} left {self.left}>"
+
+
+class SuspicionMessage(_GroupMessage, TextMessage):
+    """Members cannot be heard of, or can again. They stay members until somebody removes them."""
+
+    __slots__ = ()
+    __match_args__ = ("suspects", "withdrawn")
+
+    def __init__(self, suspects: tuple[str, ...] = (), withdrawn: tuple[str, ...] = ()):
+        names = _names(JMS_suspect=suspects, JMS_withdraw=withdrawn)
+        self._fill(None, "", suspects, withdrawn, names)
+
+    @property
+    def suspects(self) -> tuple[str, ...]:
+        """Newly suspected."""
+        return self._came
+
+    @property
+    def withdrawn(self) -> tuple[str, ...]:
+        """No longer suspected."""
+        return self._went
+
+    def __repr__(self) -> str:
+        return f"<SuspicionMessage suspects {self.suspects} withdrawn {self.withdrawn}>"
+
+
+def _names(**properties: tuple[str, ...]) -> dict[str, Value]:
+    return {name: " ".join(members) for name, members in properties.items() if members}
+
+
+def occurred(
+    event: GroupEvent, view: View | None, destination: Destination, deliveries: int, owner: Owner
+) -> ViewMessage | SuspicionMessage:
+    """The message for a member; `view` is the one from here on."""
+    message: ViewMessage | SuspicionMessage
+    if event.kind == VIEW:
+        message = ViewMessage(View(event.view, event.members), event.came, event.went)
+    else:
+        message = SuspicionMessage(event.came, event.went)
+    message._serial = event.serial
+    message._arrival = Arrival(None, event.position, deliveries, owner)
+    message._read_only = True
+    message._sent = _Sent(
+        f"ID:{destination.name}.{event.serial}", 0, destination, DeliveryMode.PERSISTENT, view
+    )
+    message._properties = Properties(dict(message._headers().properties), True, deliveries)
+    return message
+
+
+def _restored(cls: type[_GroupMessage], state: dict[str, Any]) -> _GroupMessage:
+    message = cls.__new__(cls)
+    for name, value in state.items():
+        setattr(message, name, value)
+    return message

@@ -1,0 +1,116 @@
+"""Headers and properties of a message that is to be sent: what may be given, checked and written.
+
+A value of a wrong type raises `MessageFormatError` or `InvalidDestinationError`, a number out of
+bounds `ValueError`, too much of everything `ResourceAllocationError`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+from antiphon.api.messages import properties as props
+from antiphon.api.messages.destinations import Destination
+from antiphon.api.messages.properties import Value
+from antiphon.api.operations import arguments
+from antiphon.errors import (
+    InvalidDestinationError,
+    MessageFormatError,
+    ResourceAllocationError,
+)
+from antiphon.formats import columns
+from antiphon.formats.columns import Extra
+
+HEADERS_MAX = 1_000_000
+"""Headers and properties of one message; with a body of the greatest size they fit a pack."""
+
+SECONDS_MAX = 1e11
+
+
+class Headers(TypedDict, total=False):
+    """What may be said when sending. None is as good as not given."""
+
+    properties: Mapping[str, Value] | None
+    priority: int | None  # 0 to 9
+    time_to_live: float | None  # seconds; 0: for ever
+    delivery_delay: float | None  # seconds
+    correlation_id: str | None
+    reply_to: Destination | None
+    type: str | None
+    tag: str | None
+    key: str | None
+
+
+def fields_of(given: Headers, extra: Extra) -> dict[str, Any]:
+    """The fields of `Extra` that are given."""
+    fields: dict[str, Any] = {}
+    value: Any
+    for name, value in given.items():
+        match name:
+            case _ if value is None:
+                pass
+            case "correlation_id" | "type" | "tag" | "key":
+                fields[name] = text(name, value)
+            case "properties":
+                if not isinstance(value, Mapping):
+                    raise MessageFormatError(f"properties are a mapping, not {value!r}")
+                fields[name] = extra.properties | props.checked(value)
+            case "priority":
+                fields[name] = _priority(value)
+            case "time_to_live" | "delivery_delay":
+                fields[name] = _milliseconds(name, value) if value else 0
+            case "reply_to":
+                fields[name] = address(value)
+            case _:
+                raise TypeError(f"a message has no header {name!r}")
+    return fields
+
+
+def written(extra: Extra) -> bytes:
+    try:
+        data = columns.encode_extra(extra)
+    except UnicodeEncodeError as error:
+        raise MessageFormatError(
+            f"a header or property cannot be written as UTF-8: {error}"
+        ) from None
+    if len(data) > HEADERS_MAX:
+        raise ResourceAllocationError(
+            f"headers and properties of {len(data)} bytes: a message has at most {HEADERS_MAX}. "
+            "Nothing was sent."
+        )
+    return data
+
+
+def text(name: str, value: str | None) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise MessageFormatError(f"{name} is a str, not a {type(value).__name__}")
+    return str.__str__(value)
+
+
+def address(destination: Destination | None) -> str | None:
+    if destination is None:
+        return None
+    if not isinstance(destination, Destination):
+        raise InvalidDestinationError(
+            f"reply_to is a destination, not a {type(destination).__name__}"
+        )
+    destination.check_sendable()
+    return destination.text
+
+
+def _priority(priority: int) -> int:
+    if not isinstance(priority, int) or not 0 <= priority <= 9:
+        raise ValueError(f"a priority is a number from 0 to 9, not {priority!r}")
+    return int(priority)
+
+
+def _milliseconds(name: str, seconds: float) -> int:
+    if not 0 < arguments.seconds(name, seconds) <= SECONDS_MAX:
+        raise ValueError(
+            f"{name} is a number of seconds from 0 to {SECONDS_MAX:g}, not {seconds!r}"
+        )
+    # Rounded up: nothing expires early.
+    return math.ceil(seconds * 1000)

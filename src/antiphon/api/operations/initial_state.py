@@ -1,0 +1,108 @@
+"""The state of a group's member: handed out to others, and taken over from them.
+
+Promises: who takes a state over sees a whole one or none, however many members fail on the way; it
+waits in a file, so that a large one needs little memory and a slow reader holds up nobody. Who
+hands one out goes on as soon as nobody wants it any more.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO
+
+from antiphon.api.connection import Connection
+from antiphon.api.operations.scripts import Pause, Script
+from antiphon.api.protocol.state_transfer import Began, Missing, Piece, Ready, StateEvent
+from antiphon.api.protocol.ticket import Ticket
+from antiphon.errors import ConnectionLostError
+from antiphon.formats.protocol import STATE_CHUNK_MAX, GroupEvent
+
+IN_MEMORY_BYTES = 1 << 20
+"""A state that is not larger needs no file."""
+
+StateProvider = Callable[[], bytes | Iterable[bytes]]
+
+
+class InitialState:
+    """What a member takes over when it joins."""
+
+    def __init__(self, waits: bool) -> None:
+        self.known = Ticket()  # settled when it is there, or it is certain that there is none
+        self._file: IO[bytes] | None = None
+        if not waits:
+            self.known.settle()
+
+    def take(self, event: StateEvent) -> Piece | None:
+        """Returns what is stored now; `known` may be settled with this, and is to be told."""
+        if isinstance(event, Began):
+            self._discard()
+            self._file = tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES)  # noqa: SIM115
+        elif isinstance(event, Piece) and self._file is not None:
+            self._file.write(event.data)
+            return event
+        elif isinstance(event, Ready) and self._file is not None:
+            self._file.seek(0)
+            self.known.settle()
+        elif isinstance(event, Missing) and not self.known.done:
+            self._discard()
+            self.known.settle(_lost())
+        return None
+
+    def stream(self) -> IO[bytes] | None:
+        """Once it is known."""
+        self.known.outcome()
+        return self._file
+
+    def close(self) -> None:
+        """With the member its stream is closed."""
+        self._discard()
+
+    def _discard(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _lost() -> ConnectionLostError:
+    return ConnectionLostError(
+        "the state of the group is lost: every member that had it is gone, or could not hand it "
+        "out. Messages come from the join on"
+    )
+
+
+def handing_out(
+    connection: Connection, consumer: int, request: GroupEvent, provider: StateProvider
+) -> Script[Exception | None]:
+    """Hand out what the provider gives, as long as somebody wants it. Returns what it raised."""
+    handout = connection.do(lambda c: c.hand_out(consumer, request.serial))
+    if handout.over:
+        return None
+    source: Iterator[tuple[bytes, bool]] = iter(())
+    try:
+        source = pieces(provider())
+        for data, last in source:
+            while not (handout.over or handout.has_room):
+                yield Pause(connection.do(lambda _: handout.room()))
+            if handout.over:
+                return None
+            connection.do(lambda c, d=data, e=last: handout.over or c.hand(handout, d, e))  # type: ignore[misc]
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        connection.do(lambda c: c.cannot_hand_out(handout, reason))
+        return error
+    return None
+
+
+def pieces(state: bytes | Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
+    """In chunks that can be sent, as large as can be, each with whether it is the last one. There
+    is always one."""
+    waiting = bytearray()
+    for one in [state] if isinstance(state, bytes | bytearray | memoryview) else state:
+        view = memoryview(one)
+        for at in range(0, len(view), STATE_CHUNK_MAX):
+            waiting += view[at : at + STATE_CHUNK_MAX]
+            if len(waiting) > STATE_CHUNK_MAX:
+                yield bytes(waiting[:STATE_CHUNK_MAX]), False
+                del waiting[:STATE_CHUNK_MAX]
+    yield bytes(waiting), True

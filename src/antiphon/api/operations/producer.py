@@ -1,0 +1,503 @@
+"""Producers, but for waiting: what both fronts do with messages that are to be sent.
+
+A producer costs nothing: its messages are numbered in the connection's own sequence. One with a
+name has a sequence of its own, which outlives the connection.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from antiphon.api.messages.destinations import Destination, Topic
+from antiphon.api.messages.message import BODY_MAX, Message, outgoing, sent
+from antiphon.api.messages.message import Headers as MessageHeaders
+from antiphon.api.modes import DeliveryMode
+from antiphon.api.operations import arguments
+from antiphon.api.operations.scripts import Deadline, Pause, Script
+from antiphon.api.protocol.conversation import Request
+from antiphon.api.protocol.outbox import Batch, Stream
+from antiphon.api.protocol.ticket import Ticket
+from antiphon.api.tracing import Trace
+from antiphon.errors import (
+    FormatError,
+    IllegalStateError,
+    InvalidDestinationError,
+    JMSError,
+    MessageFormatError,
+    OutcomeUnknownError,
+)
+from antiphon.formats.columns import (
+    BYTES,
+    PRIORITY,
+    TEXT,
+    Extra,
+    Outgoing,
+    Packed,
+    decode_extra,
+    encode_extra,
+    join,
+    message_id,
+)
+from antiphon.formats.pack import (
+    CONTROL,
+    DELAYED,
+    NON_PERSISTENT,
+    SPECIAL,
+    STAGED,
+    PackHeader,
+)
+from antiphon.model.conflicts import ConflictRelation
+
+if TYPE_CHECKING:
+    from antiphon.api.operations.context import BaseContext
+
+
+class Headers(MessageHeaders, total=False):
+    """What may be said when sending. None is as good as not given."""
+
+    delivery_mode: DeliveryMode | None
+
+
+REMOVE = "JMS_remove"
+INVITE = "JMS_join_process"
+SUBSCRIPTION = "JMS_subscription"
+SET_CONFLICT = "JMS_set_conflict"
+IN_VIEW = "JMS_in_view"
+"""Of a member's message for its group: the view in which that was decided."""
+
+_FOR_GROUPS = (REMOVE, INVITE, SET_CONFLICT)
+_MARK = b"JMS_"
+_GROUP_ID = b"JMSXGroupID"
+
+
+class Sending(msgspec.Struct, eq=False, gc=False):
+    """A message on its way: a light future. All of a pack are settled together."""
+
+    _batch: Batch
+    _context: BaseContext
+
+    def done(self) -> bool:
+        return self._batch.done
+
+    def _outcome(self) -> None:
+        """Raises the error, if there is one."""
+        self._batch.outcome()
+
+    def _error(self) -> JMSError | None:
+        self._batch.looked_at = True
+        return self._batch.error
+
+
+class Ours:
+    """The messages of one `send_all`. Others may have put theirs into the same batches."""
+
+    def __init__(self) -> None:
+        self.batches: deque[Batch] = deque()  # unanswered
+        self.count = 0  # of messages
+        self.settled = 0
+        self._counts: deque[int] = deque()  # how many messages of each batch are ours
+
+    def add(self, batch: Batch) -> None:
+        self.count += 1
+        if self.batches and self.batches[-1] is batch:
+            self._counts[-1] += 1
+            return
+        self.batches.append(batch)
+        self._counts.append(1)
+        self.look()
+
+    def look(self) -> None:
+        """Count what is answered; raises the error of what was refused."""
+        while self.batches and self.batches[0].done:
+            count = self._counts.popleft()
+            self.batches.popleft().outcome()
+            self.settled += count
+
+
+class BaseProducer:
+    def __init__(self, context: BaseContext, name: str | None) -> None:
+        if isinstance(name, Destination):
+            raise TypeError(
+                f"a producer is for all destinations: create_producer(), then send({name!r}, ...)"
+            )
+        arguments.optional_text("the name of a producer", name)
+        self.name = name
+        self._context = context
+        self._connection = context.connection
+        self._conversation = context.connection.conversation
+        self._send_more = self._conversation.send_more
+        self._allow_pickle = context.connection.options.allow_pickle
+        self._transacted = context.transaction is not None
+        # What `_post` leaves out is needed here.
+        self._by_steps = self._transacted or context.connection.trace is not None
+        self._closed = False
+        self._checked: Destination | None = None  # the last one that was found good to send to
+        self._quick: Destination | None = None  # the same, if `_post` is good for it
+        self._giver = object()  # of what goes there: see `Outbox.more`
+        self._stream: Stream | None = None  # None: of a named one that is not open yet
+        self._opening: Request | None = None
+        if name is None:
+            self._stream = self._connection.conversation.stream
+        elif self._transacted:
+            raise IllegalStateError(
+                "a named producer counts what was accepted, and a transaction may be rolled back: "
+                "use commit(token=...) instead of a name"
+            )
+        else:
+            context.check()
+            self._opening = self._connection.do(lambda c: c.open_producer(name))
+
+    @property
+    def last_sequence(self) -> int:
+        """Of a named producer: how many of its messages were accepted, ever."""
+        if self.name is None or self._stream is None:
+            raise IllegalStateError("only a named producer, once it is open, counts its messages")
+        return self._stream.settled
+
+    def _close(self) -> None:
+        """What was sent goes its way; only `send` is no longer possible."""
+        self._closed = True
+        self._checked = self._quick = None
+
+    # -- Sending --------------------------------------------------------------------------------
+
+    def _post(self, destination: Destination, content: Any) -> Batch | None:
+        """The usual case, in few steps because it is done for every message: a mere body without
+        headers, and there is room. None: it is not that, and nothing has happened."""
+        if destination is not self._quick or self._context.unusable:
+            return None
+        if type(content) is bytes:
+            kind, body = BYTES, content
+        elif type(content) is str:
+            try:
+                kind, body = TEXT, content.encode()
+            except UnicodeEncodeError:
+                return None
+        else:
+            return None
+        now_s = time.time()
+        connection = self._connection
+        connection.lock.acquire()  # in half the time of a `with`
+        try:
+            batch = self._send_more(self._giver, kind, body, now_s)
+            if batch is None and len(body) <= BODY_MAX:
+                message = Outgoing(kind, body, b"", int(now_s * 1000))
+                batch = self._open_batch(destination, message)
+        finally:
+            connection.lock.release()
+        if self._conversation.idles:
+            connection.wake()
+        return batch
+
+    def _open_batch(self, destination: Destination, message: Outgoing) -> Batch | None:
+        """For this message and, perhaps, more like it."""
+        assert self._stream is not None
+        batch = self._conversation.try_send(self._stream, destination.text, 0, message)
+        if batch is not None:
+            batch.giver = self._giver
+        return batch
+
+    def _prepare(self, destination: Destination, content: Any, headers: MessageHeaders) -> Outgoing:
+        """The message as it will leave. Everything that can be wrong with it raises here."""
+        if self._closed or self._context.unusable:
+            raise self._why_not()
+        if destination is not self._checked or destination is None:
+            self._check(destination)
+        now_ms = time.time_ns() // 1_000_000
+        if not headers and not self._allow_pickle:
+            message = outgoing(content, now_ms=now_ms)
+        else:
+            message = outgoing(content, now_ms=now_ms, allow_pickle=self._allow_pickle, **headers)
+        if message.extra and isinstance(destination, Topic):
+            return self._with_extra(destination, message)
+        return message
+
+    def _with_extra(self, topic: Topic, message: Outgoing) -> Outgoing:
+        """What a group has to say about headers and properties."""
+        relation = self._connection.relations.get(topic.text)
+        marked = _MARK in message.extra
+        if relation is None and not marked:
+            return message
+        extra = decode_extra(message.extra)
+        if marked and any(name in extra.properties for name in _FOR_GROUPS):
+            return self._for_group(topic, message, extra)
+        if relation is not None:
+            relation.check_tag(extra.tag)
+        return message
+
+    def _for_group(self, topic: Topic, message: Outgoing, extra: Extra) -> Outgoing:
+        """A message for the group itself: it says in which view its sender is, if it is a member,
+        and a new conflict relation is checked before anything is sent."""
+        if SET_CONFLICT in extra.properties:
+            try:
+                relation = ConflictRelation.from_json(message.body.decode())
+            except (FormatError, UnicodeDecodeError) as error:
+                raise MessageFormatError(
+                    f"the body of a message with {SET_CONFLICT} is a text, the conflict relation "
+                    f"as JSON: {error}"
+                ) from None
+            if topic.text in self._connection.relations:  # what is sent next comes behind it
+                self._connection.relations[topic.text] = relation
+        removed = extra.properties.get(REMOVE)
+        if self._connection.trace is not None and isinstance(removed, str):
+            names = tuple(removed.split())
+            self._connection.trace.add("remove", group=topic.text, members=names)
+        standing = self._context.standing_in(topic.text)
+        if standing is not None and standing.view is not None:
+            view = {IN_VIEW: standing.view.id}
+            extra = msgspec.structs.replace(extra, properties=view | extra.properties)
+        return message._replace(extra=encode_extra(extra))
+
+    def _check(self, destination: Destination) -> None:
+        if not isinstance(destination, Destination):
+            raise InvalidDestinationError(
+                f"{destination!r} is no destination: create_topic(name) or create_queue(name) "
+                "makes one"
+            )
+        destination.check_sendable()
+        self._checked = destination
+        self._quick = None if self._by_steps or self._stream is None else destination
+        self._giver = object()
+
+    def _why_not(self) -> JMSError:
+        if self._context.unusable:
+            return self._context.why_not()
+        return IllegalStateError("the producer is closed")
+
+    def _put(
+        self, destination: Destination, content: Any, flags: int, message: Outgoing
+    ) -> Batch | None:
+        """On its way; None: there is no room for it now."""
+        connection = self._connection
+        conversation = connection.conversation
+        stream = self._stream
+        if stream is None:
+            return None
+        if message.extra and _MARK in message.extra and isinstance(destination, Topic):
+            properties = decode_extra(message.extra).properties
+            if any(name in properties for name in _FOR_GROUPS):
+                flags |= CONTROL
+        if message.extra and _GROUP_ID in message.extra:
+            flags |= SPECIAL
+        delay = decode_extra(message.extra).delivery_delay if flags & DELAYED else None
+        with connection.lock:
+            transaction = self._context.transaction
+            if transaction is None:
+                batch = conversation.try_send(stream, destination.text, flags, message, delay)
+            else:
+                key = (transaction, delay)
+                flags |= STAGED
+                batch = conversation.try_send(stream, destination.text, flags, message, key)
+                if batch is not None:
+                    transaction.add(batch)
+            sequence = stream.sequence
+            if connection.trace is not None and batch is not None and not flags & CONTROL:
+                # Under the lock: it cannot leave before it is written down.
+                self._traces(connection.trace, batch, sequence, flags)
+        if batch is None:
+            return None
+        if conversation.idles:
+            connection.wake()
+        if isinstance(content, Message):
+            mode = DeliveryMode.PERSISTENT
+            if flags & NON_PERSISTENT:
+                mode = DeliveryMode.NON_PERSISTENT
+            header = PackHeader(
+                destination.text, 1, conversation.session, sequence, stream.producer
+            )
+            sent(content, message_id(header, 0), destination, mode, message)
+        return batch
+
+    def _traces(self, trace: Trace, batch: Batch, sequence: int, flags: int) -> None:
+        transaction = self._context.transaction
+        # Settled when it is known what became of the message.
+        told: Ticket = batch if transaction is None else transaction.committed
+        destination, producer = batch.destination, batch.stream.producer
+        header = PackHeader(
+            destination, 1, self._connection.conversation.session, sequence, producer
+        )
+        message, persistent = message_id(header, 0), not flags & NON_PERSISTENT
+        # Others may overtake what is delayed, or is part of a transaction.
+        place = -1 if flags & (DELAYED | STAGED) else sequence
+        trace.sends("send", destination, message, place, persistent)
+
+        def answered() -> None:
+            if told.error is None:
+                trace.sends("sent", destination, message, place, persistent)
+
+        told.watch(answered)
+
+    def _putting(
+        self,
+        destination: Destination,
+        content: Any,
+        flags: int,
+        message: Outgoing,
+        deadline: Deadline,
+    ) -> Script[Batch]:
+        """Wait for room."""
+        if self._stream is None:
+            yield from self.opening()
+        while (batch := self._put(destination, content, flags, message)) is None:
+            yield from self._awaiting_room(destination, deadline)
+        return batch
+
+    def _awaiting_room(self, destination: Destination, deadline: Deadline) -> Script[None]:
+        with self._connection.lock:
+            room = self._connection.conversation.room()
+        if not (yield Pause(room, deadline.left())):
+            raise OutcomeUnknownError(
+                f"no room for a message to {destination} within {self._patience}: the servers "
+                "do not keep up, or cannot be reached. It was not sent",
+                happened="no",
+            )
+        if self._closed or self._context.unusable:
+            raise self._why_not()
+
+    def sending(self, destination: Destination, content: Any, headers: Headers) -> Script[None]:
+        """Until the servers have it."""
+        deadline = Deadline(self._connection.options.send_timeout)
+        flags, rest = split(headers)
+        message = self._prepare(destination, content, rest)
+        batch = self._put(destination, content, flags, message)
+        if batch is None:
+            batch = yield from self._putting(destination, content, flags, message, deadline)
+        if self._transacted:
+            return  # what becomes of it, the commit says
+        if not (yield Pause(batch, deadline.left())):
+            raise self._no_answer(batch)
+        batch.outcome()
+
+    def _sending_all(
+        self, destination: Destination, contents: Iterable[Any], headers: Headers
+    ) -> Script[int]:
+        """All of them, in packs; returns how many. An error has that number as `sent`."""
+        flags, rest = split(headers)
+        ours = Ours()
+        try:
+            for content in arguments.several("messages", contents):
+                batch = self._post(destination, content) if not headers else None
+                if batch is None:
+                    message = self._prepare(destination, content, rest)
+                    deadline = Deadline(self._timeout)
+                    batch = yield from self._putting(destination, content, flags, message, deadline)
+                ours.add(batch)
+            if not self._transacted:
+                yield from self._settling(ours)
+        except JMSError as error:
+            if not isinstance(error, OutcomeUnknownError):
+                with suppress(JMSError):  # the first one counts
+                    yield from self._settling(ours)
+            vars(error)["sent"] = ours.settled
+            raise
+        return ours.count
+
+    def _sending_packed(self, destination: Destination, packed: Packed) -> Script[None]:
+        """Until the servers have them; in a transaction, until there is room."""
+        body, flags = self._prepare_packed(destination, packed)
+        count = len(packed.kinds)
+        deadline = Deadline(self._timeout)
+        if self._stream is None:
+            yield from self.opening()
+        while (batch := self._put_packed(destination, flags, body, count)) is None:
+            yield from self._awaiting_room(destination, deadline)
+        if not self._transacted:
+            if not (yield Pause(batch, deadline.left())):
+                raise self._no_answer(batch)
+            batch.outcome()
+
+    def _prepare_packed(self, destination: Destination, packed: Packed) -> tuple[bytes, int]:
+        if self._closed or self._context.unusable:
+            raise self._why_not()
+        self._check(destination)
+        if isinstance(destination, Topic):
+            self._check_packed(destination, packed)
+        return join(packed, time.time_ns() // 1_000_000)
+
+    def _check_packed(self, topic: Topic, packed: Packed) -> None:
+        """What a group has to say about headers and properties, as far as it can be said of all."""
+        relation = self._connection.relations.get(topic.text)
+        if relation is None and _MARK not in packed.extras:
+            return
+        for extra in map(decode_extra, packed.each_extra()):
+            if any(name in extra.properties for name in _FOR_GROUPS):
+                raise MessageFormatError("a message for the group itself is sent by itself")
+            if relation is not None:
+                relation.check_tag(extra.tag)
+
+    def _put_packed(
+        self, destination: Destination, flags: int, body: bytes, count: int
+    ) -> Batch | None:
+        connection = self._connection
+        conversation, stream = connection.conversation, self._stream
+        assert stream is not None
+        with connection.lock:
+            transaction = self._context.transaction
+            flags |= STAGED if transaction is not None else 0
+            batch = conversation.try_send_packed(stream, destination.text, flags, body, count)
+            if batch is None:
+                return None
+            if transaction is not None:
+                transaction.add(batch)
+            if connection.trace is not None:
+                for sequence in range(batch.first, batch.last + 1):
+                    self._traces(connection.trace, batch, sequence, flags)
+        if conversation.idles:
+            connection.wake()
+        return batch
+
+    def _settling(self, ours: Ours) -> Script[None]:
+        while ours.batches:
+            batch = ours.batches[0]
+            if not (yield Pause(batch, self._timeout)):
+                raise self._no_answer(batch)
+            ours.look()
+
+    @property
+    def _timeout(self) -> float | None:
+        return self._connection.options.send_timeout
+
+    @property
+    def _patience(self) -> str:
+        return f"{self._timeout:g} s"
+
+    def _no_answer(self, batch: Batch) -> OutcomeUnknownError:
+        producer = f" of producer {self.name!r}" if self.name is not None else ""
+        return OutcomeUnknownError(
+            f"no answer for message {batch.last}{producer} to {batch.destination} within "
+            f"{self._patience}; a server may have stored it. This connection goes on trying, and "
+            "stores it at most once; sending it again would be a second message"
+        )
+
+    # -- Named ones -----------------------------------------------------------------------------
+
+    def opening(self) -> Script[None]:
+        """Until the servers have said with which message the sequence goes on."""
+        if self._opening is None:
+            return
+        yield Pause(self._opening)
+        self._opening.outcome()
+        if self._stream is None:
+            with self._connection.lock:
+                self._stream = self._connection.conversation.opened(self._opening)
+                self._checked = None
+
+
+def split(headers: Headers) -> tuple[int, MessageHeaders]:
+    """The pack's flags, and what goes into the message."""
+    if not headers:
+        return 0, headers
+    mode = DeliveryMode(headers.get("delivery_mode") or DeliveryMode.PERSISTENT)
+    flags = NON_PERSISTENT if mode is DeliveryMode.NON_PERSISTENT else 0
+    if headers.get("priority") not in (None, PRIORITY) or headers.get("time_to_live"):
+        flags |= SPECIAL
+    if headers.get("delivery_delay"):
+        flags |= DELAYED
+    rest = {name: value for name, value in headers.items() if name != "delivery_mode"}
+    return flags, cast(MessageHeaders, rest)

@@ -1,0 +1,825 @@
+"""A client's side of the protocol (`formats/protocol`), without sockets, clocks or threads.
+
+The application says what it wants (`send`, `request`, `acknowledge`...) and gets tickets; the
+driver says what happened (`connected`, `received`, `lost`, `tick`), sends what `flush` gives it and
+carries out the events of `take_events`. Every timer is here: back-off, lease, heartbeats, the pause
+in which acknowledgements gather. `next_deadline_ms` says when `tick` is due.
+
+Promises: whatever connections are lost, each ticket is settled once, in the order in which things
+were sent; a message that was accepted is not accepted twice; nothing arrives twice; nothing that a
+server sends raises here. A session that cannot go on ends with an error for everybody who waits,
+which says whether what they asked for may have happened.
+
+::
+
+    PAUSING --Dial--> DIALLING --connected--> ATTACHING --Attached--> ATTACHED
+       ^                  |                       |                       |
+       +------- lost, or too long without an answer (HangUp) -------------+
+    and from each of them to OVER: closed, ended by a server, or no server within the lease
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum, auto
+from random import Random
+from typing import Any, ClassVar
+
+import msgspec
+
+from antiphon import errors
+from antiphon.api.protocol.effects import (
+    AcksDue,
+    Arrived,
+    Complete,
+    Dial,
+    Dropped,
+    Event,
+    HangUp,
+    Occurred,
+    Over,
+    Settled,
+)
+from antiphon.api.protocol.inbox import Slice
+from antiphon.api.protocol.inbox_items import GroupColumns, PerishableColumns
+from antiphon.api.protocol.outbox import Batch, Outbox, Stream
+from antiphon.api.protocol.packing import Packing, SelfClocking
+from antiphon.api.protocol.receipts import QueueReceipts, Receipts, TopicReceipts
+from antiphon.api.protocol.state_transfer import Handout, States
+from antiphon.api.protocol.ticket import Ticket
+from antiphon.api.protocol.transaction import Transaction
+from antiphon.errors import ConnectionLostError, FormatError, Happened, IllegalStateError, JMSError
+from antiphon.formats import protocol as cw
+from antiphon.formats.columns import Columns, Outgoing
+from antiphon.formats.frames import Body
+from antiphon.formats.pack import SPECIAL
+from antiphon.model.destinations import is_queue
+from antiphon.model.redelivery import DEFAULT, Redelivery
+
+LEASE_MS = 30_000
+"""How long a session outlives its connection. Longer than the servers need for a new leader; and
+what a program that died had taken from a queue goes to others after so long."""
+
+DIAL_MS = 5_000
+ATTACH_MS = 5_000
+"""A server that does not answer for so long is left for another one."""
+
+NO_ANSWER = "it does not answer"
+NOT_LET_IN = (
+    "it can be reached, but lets nobody in: it hears of no leader (do most of the servers run, and "
+    "reach each other?), or is overloaded"
+)
+
+REDIAL_MIN_MS, REDIAL_MAX_MS = 50, 1_000
+ACK_MS = 20
+"""So long acknowledgements gather when nobody waits for them and the window is wide open."""
+
+HEARTBEATS = 3
+"""Who says nothing for so many is gone."""
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """What the application asked for when it connected."""
+
+    client_id: str = ""
+    connect_ms: int = 10_000
+    lease_ms: int = LEASE_MS
+
+
+class State(Enum):
+    PAUSING = auto()  # before the next attempt to connect
+    DIALLING = auto()
+    ATTACHING = auto()  # connected; the server was asked for the session
+    ATTACHED = auto()
+    OVER = auto()
+
+
+class Request(Ticket):
+    """A control request. Its value and data are those of the server's `Result`."""
+
+    __slots__ = (
+        "after_ack",
+        "body",
+        "data",
+        "number",
+        "redelivery",
+        "sent",
+        "transaction",
+        "wait_ms",
+    )
+
+    def __init__(self, body: cw.Body, number: int, after_ack: int) -> None:
+        super().__init__()
+        self.body = body
+        self.number = number
+        self.after_ack = after_ack  # not before this acknowledgement is certain
+        self.transaction: Transaction | None = None  # not before all of it has left
+        self.sent = False
+        self.data = b""
+        self.redelivery = Redelivery()  # what its queue was asked for with
+        self.wait_ms = 0  # before the consumer that was asked for hands anything out
+
+    @property
+    def may_leave(self) -> bool:
+        return self.transaction is None or all(b.left for b in self.transaction.batches)
+
+
+class Acknowledgement(Ticket):
+    __slots__ = ("number", "patient", "rows")
+
+    def __init__(self, number: int, rows: tuple[cw.AckRow, ...], patient: bool) -> None:
+        super().__init__()
+        self.number = number
+        self.rows = rows
+        self.patient = patient  # nobody waits for it
+
+
+class Conversation:
+    def __init__(
+        self,
+        session: int,
+        token: bytes,
+        chance: Random,
+        now_ms: int,
+        terms: Terms,
+        packing: Packing | None = None,
+    ) -> None:
+        """`session` and `token` are random and nobody else's."""
+        self.session = session
+        self.ready = Ticket()
+        """Settled when a server has taken the session, or none will."""
+
+        self._token = token
+        self._chance = chance
+        self._terms = terms
+        self._state = State.PAUSING
+        self._outbox = Outbox(session, packing or SelfClocking())
+        self.try_send = self._outbox.put
+        """As `send`, but None if there is no `room`."""
+
+        self.send_more = self._outbox.more
+        """Without a detour: this is called for almost every message."""
+
+        self.try_send_packed = self._outbox.put_packed
+
+        self.idles = False
+        """Messages that are sent now could leave: `flush` is worth while."""
+
+        self.redelivery = DEFAULT  # as this server has it
+        self.holds = False  # it knows what to do with `FAILED` messages
+        """A message that was delivered so often is given up; the servers say so."""
+
+        self._named: dict[str, Request] = {}  # openings of named producers
+        self._receipts: dict[int, Receipts] = {}  # by consumer
+        self._states = States(
+            self._send_piece,
+            self.request,
+            lambda event: self._events.append(event),
+            lambda ticket: self._events.append(Settled(ticket)),
+        )
+        self._requests: deque[Request] = deque()  # the first one may have been sent
+        self._acks: deque[Acknowledgement] = deque()  # not known to have arrived
+        self._acks_to_send: deque[Acknowledgement] = deque()
+        self._out: list[cw.Request] = []
+        self._events: list[Event] = []
+        self._error: JMSError | None = None  # why it is over
+
+        self._consumers = 0  # numbers given out so far
+        self._producers = 0
+        self._temporaries = 0
+        self._request_number = 0
+        self._ack_number = 0
+        self._acked_number = 0
+        self._attempt = 0
+        self._was_attached = False
+        self._closing: Request | None = None
+
+        self._failures = 0  # attempts in vain since it last worked for a while
+        self._at = ""  # the server that it has to do with now
+        self._complaints: dict[str, str] = {}  # what became of it, by server
+        self._address = ""  # where to connect next; empty: anywhere
+        self._waits_for = ""  # a server that is to let go of the session
+        self._due_ms = now_ms  # of the next step: dial, or give up on this server
+        self._give_up_ms = now_ms + terms.connect_ms
+        self._attached_ms = 0
+        self._heartbeat_ms = 0
+        self._heard_ms = 0
+        self._said_ms = 0
+        self._asked_ms = 0  # whether the server lives
+        self._acks_wait = False
+        self._acks_due_ms: int | None = None
+
+    # -- What the application may know ----------------------------------------------------------
+
+    @property
+    def attached(self) -> bool:
+        return self._state is State.ATTACHED
+
+    @property
+    def over(self) -> bool:
+        return self._state is State.OVER
+
+    @property
+    def idle(self) -> bool:
+        """Nobody waits for an answer."""
+        return not (self._requests or self._acks or self._outbox.unsettled())
+
+    def room(self) -> Ticket:
+        """Settled when there is room for more messages."""
+        if self._state is State.OVER:
+            raise self.problem()
+        return self._outbox.room()
+
+    def unsettled(self) -> list[Batch]:
+        return self._outbox.unsettled()
+
+    def problem(self, happened: Happened = "no") -> JMSError:
+        """Why nothing can be asked for any more, as an error of one's own."""
+        assert self._state is State.OVER
+        if self._error is None:
+            return IllegalStateError("the connection is closed", happened=happened)
+        return type(self._error)(*self._error.args, happened=happened)
+
+    @property
+    def has_neglected(self) -> bool:
+        return bool(self._outbox.neglected)
+
+    def take_neglected(self) -> list[JMSError]:
+        """Errors of sends that nobody has looked at, and nobody can any more."""
+        found = list(self._outbox.neglected)
+        for _ in found:
+            self._outbox.neglected.popleft()
+        return found
+
+    # -- What the application wants -------------------------------------------------------------
+
+    @property
+    def stream(self) -> Stream:
+        """The session's own."""
+        return self._outbox.streams[0]
+
+    def send(
+        self, stream: Stream, destination: str, flags: int, message: Outgoing, key: Any = None
+    ) -> Batch:
+        """To be called only while there is room."""
+        if self._state is State.OVER:
+            raise self.problem()
+        batch = self._outbox.put(stream, destination, flags, message, key)
+        assert batch is not None, "there is no room: wait for it"
+        return batch
+
+    def commit(
+        self,
+        transaction: Transaction,
+        rows: Iterable[cw.AckRow],
+        token: str = "",
+        staged: Iterable[str] = (),
+    ) -> Request:
+        """Make all of it visible, and acknowledge these."""
+        body = cw.Commit(tuple(rows), transaction.sent(), token, tuple(staged))
+        return self._after(transaction, self.request(body))
+
+    def stage(self, transaction: Transaction) -> Request:
+        """Keep it at the servers; the answer's data is its handle."""
+        return self._after(transaction, self.request(cw.Stage(transaction.sent())))
+
+    def discard(self, transaction: Transaction) -> Request:
+        return self._after(transaction, self.request(cw.Discard(transaction.sent())))
+
+    def _after(self, transaction: Transaction, request: Request) -> Request:
+        request.transaction = transaction
+        self._outbox.seal()  # it has no more messages to come
+        return request
+
+    def open_producer(self, name: str) -> Request:
+        """When it is done, `opened` gives its stream. Who asks again gets the same."""
+        known = self._named.get(name)
+        if known is None or known.error is not None:
+            self._producers += 1
+            known = self._named[name] = self.request(cw.OpenProducer(self._producers, name))
+        return known
+
+    def opened(self, request: Request) -> Stream:
+        assert isinstance(request.body, cw.OpenProducer)
+        return self._outbox.streams[request.body.producer]
+
+    def next_consumer(self) -> int:
+        """A number for it."""
+        self._consumers += 1
+        return self._consumers
+
+    def open_consumer(self, asked: cw.OpenConsumer) -> Request:
+        request = self.request(asked)
+        number = asked.consumer
+        divided = (is_queue(asked.destination) or asked.shared) and not asked.browse
+        self._receipts[number] = QueueReceipts(number) if divided else TopicReceipts(number)
+        return request
+
+    def join(self, asked: cw.Join) -> Request:
+        """A consumer that is a member of a group."""
+        request = self.request(asked)
+        self._receipts[asked.consumer] = TopicReceipts(asked.consumer)
+        # If it has no name, this is the one that the servers make for it.
+        self._states.join(asked.consumer)
+        return request
+
+    def close_consumer(
+        self,
+        consumer: int,
+        kept: Sequence[cw.Kept] = (),
+        back: Sequence[cw.Kept] = (),
+        failed: bool = False,
+    ) -> Request:
+        """Of what the application saw, `kept` may yet be acknowledged, and `back` is for whoever
+        comes next. `failed`: it is a member that cannot go on; its group is to suspect it."""
+        self._forget(consumer)
+        return self.request(cw.CloseConsumer(consumer, tuple(kept), failed, tuple(back)))
+
+    def leave(self, consumer: int) -> Request:
+        """A member leaves its group."""
+        self._forget(consumer)
+        return self.request(cw.Leave(consumer))
+
+    def _forget(self, consumer: int) -> bool:
+        self._states.leave(consumer)
+        return self._receipts.pop(consumer, None) is not None
+
+    def state_taken(self, consumer: int, serial: int, seq: int) -> None:
+        """This piece of a state (`conversation_state.Piece`) and all before it are stored."""
+        if self._state is not State.OVER:
+            self._states.taken(consumer, serial, seq)
+
+    def hand_out(self, consumer: int, serial: int) -> Handout:
+        """Begin to hand out this member's state, as it was asked for with this group event."""
+        return self._states.hand_out(consumer, serial)
+
+    def hand(self, handout: Handout, data: bytes, last: bool) -> None:
+        """To be called only while it has room and is not over."""
+        self._states.hand(handout, data, last)
+
+    def cannot_hand_out(self, handout: Handout, reason: str) -> None:
+        self._states.give_up(handout, reason)
+
+    def next_temporary(self) -> str:
+        """A name that nobody else can have."""
+        self._temporaries += 1
+        return f"{self.session:x}.{self._temporaries}"
+
+    def request(self, body: cw.Body) -> Request:
+        """Requests are granted one after the other, and after what was acknowledged before."""
+        if self._state is State.OVER:
+            raise self.problem()
+        _check_readable(body)
+        if self._acks and self._acks[-1].patient:
+            self.acknowledge(())  # now somebody waits for those before it
+        self._request_number += 1
+        request = Request(body, self._request_number, self._ack_number)
+        self._requests.append(request)
+        if isinstance(body, cw.CloseSession):
+            self._closing = request
+        return request
+
+    def acknowledge(self, rows: Iterable[cw.AckRow], patient: bool = False) -> Acknowledgement:
+        """`patient`: nobody will wait for it."""
+        if self._state is State.OVER:
+            raise self.problem("unknown")
+        self._ack_number += 1
+        ack = Acknowledgement(self._ack_number, tuple(rows), patient)
+        for row in ack.rows:
+            if row.kind == cw.FAILED and (receipts := self._receipts.get(row.consumer)):
+                receipts.failed(row.first, row.last, row.deliveries)
+        self._acks.append(ack)
+        self._acks_to_send.append(ack)
+        return ack
+
+    def acks_wait(self) -> None:
+        """Consumers have gathered acknowledgements, and nobody waits for them."""
+        self._acks_wait = True
+
+    def abandon(self) -> None:
+        """The application is done and does not care to wait."""
+        if self._state is not State.OVER:
+            self._hang_up("closed")
+            self._end(None)
+
+    def fail(self, error: JMSError) -> None:
+        """No attempt to connect will ever succeed."""
+        if self._state is not State.OVER:
+            self._hang_up(str(error))
+            self._end(error)
+
+    # -- What the driver tells ------------------------------------------------------------------
+
+    def connected(self, now_ms: int) -> None:
+        if self._state is not State.DIALLING:
+            return
+        self._state = State.ATTACHING
+        self._due_ms = now_ms + ATTACH_MS
+        self._attempt += 1
+        attach = cw.Attach(
+            self.session,
+            self._token,
+            self._was_attached,
+            self._attempt,
+            self._terms.client_id,
+            self._terms.lease_ms,
+            self._outbox.sequences(),
+            tuple(receipts.seen() for receipts in self._receipts.values()),
+        )
+        self._out = [attach]
+
+    def dials(self, address: str) -> None:
+        self._at = address
+
+    def lost(self, now_ms: int, reason: str) -> None:
+        """The connection, or the attempt at one, has failed."""
+        if self._state is State.ATTACHING:  # servers end connections that they cannot let in
+            reason = f"{NOT_LET_IN} ({reason})"
+        self._lost(now_ms, reason)
+
+    def _lost(self, now_ms: int, reason: str) -> None:
+        if self._state is State.OVER:
+            return
+        if self._state is State.ATTACHED:
+            self._give_up_ms = self._heard_ms + self._terms.lease_ms
+            if now_ms - self._attached_ms > REDIAL_MAX_MS:
+                self._failures = 0  # it had worked for a while
+        self._complain(f"{self._waits_for} ({reason})" if self._waits_for else reason)
+        self._states.lost()
+        self._state = State.PAUSING
+        self._due_ms = now_ms + self._pause_ms()
+        self._failures += 1
+
+    def _pause_ms(self) -> int:
+        """Jitter: clients that lost a server together do not come back in step."""
+        if self._failures == 0:
+            return self._chance.randrange(REDIAL_MIN_MS)
+        pause = min(REDIAL_MIN_MS << min(self._failures, 10), REDIAL_MAX_MS)
+        return pause // 2 + self._chance.randrange(pause)
+
+    def received(self, body: Body, now_ms: int) -> None:
+        if self._state not in (State.ATTACHING, State.ATTACHED):
+            return
+        try:
+            answer = cw.decode_answer(body)
+            self._heard_ms = now_ms
+            self._handler_of(type(answer))(self, answer, now_ms)
+        except FormatError as error:
+            self._give_up_connection(now_ms, f"it does not keep to the protocol: {error}")
+
+    def part_came(self, now_ms: int) -> None:
+        """Of something large, which may take long: the server is not silent."""
+        self._heard_ms = now_ms
+
+    def _handler_of(self, kind: type) -> Callable[[Conversation, Any, int], None]:
+        attaching = self._state is State.ATTACHING
+        if kind in self._HANDLERS and (kind in _FIRST if attaching else kind is not cw.Attached):
+            return self._HANDLERS[kind]
+        raise FormatError(f"{kind.__name__} was not asked for")
+
+    def tick(self, now_ms: int) -> None:
+        """Do what is due by now."""
+        if self._state is State.OVER:
+            return
+        if self._state is State.ATTACHED:
+            if now_ms - self._heard_ms >= HEARTBEATS * self._heartbeat_ms:
+                self._give_up_connection(now_ms, "it has fallen silent")
+            elif now_ms >= self._ping_ms():
+                self._out.append(cw.Ping())
+                self._said_ms = self._asked_ms = now_ms
+        elif now_ms >= self._give_up_ms:
+            self._give_up()
+        elif now_ms >= self._due_ms:
+            self._step(now_ms)
+        self._states.tick(now_ms)
+        if self._acks_due_ms is not None and now_ms >= self._acks_due_ms:
+            self._acks_due_ms = None
+            self._events.append(AcksDue())
+
+    def flush(self, now_ms: int) -> list[cw.Request]:
+        """What is to be sent now, in this order."""
+        if self._acks_wait:
+            self._acks_wait = False
+            if self._acks_due_ms is None:
+                self._acks_due_ms = now_ms + ACK_MS
+        if self._state is State.ATTACHED:
+            self._out += [cw.Ack(a.number, a.rows, a.patient) for a in self._acks_to_send]
+            self._acks_to_send.clear()
+            self._out += map(cw.Publish, self._outbox.leaving(now_ms))
+            self._send_request()
+        self.idles = self._state is State.ATTACHED and self._outbox.may_leave
+        out, self._out = self._out, []
+        if out:
+            self._said_ms = now_ms
+        return out
+
+    def take_events(self) -> list[Event]:
+        events, self._events = self._events, []
+        return events
+
+    def next_deadline_ms(self) -> int | None:
+        if self._state is State.OVER:
+            return None
+        if self._state is State.ATTACHED:
+            silent = self._heard_ms + HEARTBEATS * self._heartbeat_ms
+            due = min(silent, self._ping_ms(), self._states.next_deadline_ms() or silent)
+            if self._outbox.due_ms is not None:
+                due = min(due, self._outbox.due_ms)
+        else:
+            due = min(self._due_ms, self._give_up_ms)
+        return due if self._acks_due_ms is None else min(due, self._acks_due_ms)
+
+    # -- Connecting -----------------------------------------------------------------------------
+
+    def _ping_ms(self) -> int:
+        """When nothing was said for a heartbeat; or, though much was, nothing was heard."""
+        return min(self._said_ms, max(self._heard_ms, self._asked_ms)) + self._heartbeat_ms
+
+    def _step(self, now_ms: int) -> None:
+        if self._state is State.PAUSING:
+            self._state = State.DIALLING
+            self._due_ms = now_ms + DIAL_MS
+            self._events.append(Dial(self._address))
+            self._address = ""
+        else:
+            self._give_up_connection(now_ms, self._silence())
+
+    def _silence(self) -> str:
+        return NO_ANSWER if self._state is State.DIALLING else NOT_LET_IN
+
+    def _complain(self, reason: str) -> None:
+        self._complaints.pop(self._at, None)  # the last one told is the last one tried
+        self._complaints[self._at] = reason
+
+    def _give_up_connection(self, now_ms: int, reason: str) -> None:
+        self._hang_up(reason)
+        self._lost(now_ms, reason)
+
+    def _hang_up(self, reason: str) -> None:
+        if self._state is not State.PAUSING:
+            self._events.append(HangUp(reason))
+        self._out = []
+
+    def _give_up(self) -> None:
+        if self._state is not State.PAUSING and self._at not in self._complaints:
+            self._complain(self._silence())
+        self._hang_up("given up")
+        reasons = [f"{at}: {why}" if at else why for at, why in self._complaints.items()]
+        told = "; ".join(reasons) or "none was asked yet"
+        if self._was_attached:
+            seconds = self._terms.lease_ms / 1000
+            text = f"no server took the connection again within {seconds:g} s: {told}"
+            self._end(ConnectionLostError(f"{text}. The session is lost; connect anew"))
+        else:
+            seconds = self._terms.connect_ms / 1000
+            text = f"no server took the connection within {seconds:g} s: {told}"
+            self._end(ConnectionLostError(text, happened="no"))
+
+    def _on_attached(self, m: cw.Attached, now_ms: int) -> None:
+        if m.session != self.session or m.heartbeat_ms <= 0:
+            raise FormatError(f"attached to session {m.session:x}, heartbeat {m.heartbeat_ms} ms")
+        self._state = State.ATTACHED
+        self._waits_for = ""
+        self._complaints.clear()
+        if not self._was_attached:
+            self._was_attached = True
+            self.ready.settle()
+            self._events.append(Settled(self.ready))
+        self._attached_ms = self._said_ms = now_ms
+        self._states.attached(now_ms)
+        self._heartbeat_ms = m.heartbeat_ms
+        self._outbox.pack_max = min(cw.PACK_MAX, m.pack_max)
+        self.holds = m.redelivery is not None
+        default = msgspec.structs.replace(DEFAULT, deliveries=m.deliveries_max)
+        self.redelivery = (m.redelivery or Redelivery()).over(default)
+        for refused in m.refused:
+            self._on_not_published(refused, now_ms)
+        for producer, sequence in m.published:
+            if producer in self._outbox.streams:  # otherwise its opening was not answered yet
+                self._settle(self._outbox.published(producer, sequence))
+        self._send_everything_again()
+
+    def _send_everything_again(self) -> None:
+        self._acks_to_send = deque(self._acks)
+        if self._requests:
+            self._requests[0].sent = False
+        self._out += map(cw.Publish, self._outbox.unanswered())
+
+    # -- Answers --------------------------------------------------------------------------------
+
+    def _on_published(self, m: cw.Published, _: int) -> None:
+        self._settle(self._outbox.published(m.producer, m.sequence))
+
+    def _on_not_published(self, m: cw.NotPublished, _: int) -> None:
+        stream = self._outbox.streams.get(m.producer)
+        if stream is not None and m.first > stream.settled:  # otherwise it is known
+            error = error_of(m.code, m.text)
+            self._settle(self._outbox.refused(m.producer, m.first, m.last, error))
+
+    def _on_result(self, m: cw.Result, _: int) -> None:
+        if m.number <= self._request_number - len(self._requests):
+            return  # answered twice
+        request = self._requests[0] if self._requests else None
+        if request is None or m.number != request.number or not request.sent:
+            raise FormatError(f"an answer to request {m.number}, which was not made")
+        self._requests.popleft()
+        if m.code:
+            request.settle(error_of(m.code, m.text))
+        else:
+            request.data = m.data
+            request.redelivery, request.wait_ms = m.redelivery or Redelivery(), m.wait
+            request.settle(value=m.value)
+        self._requested(request)
+        self._events.append(Settled(request))
+
+    def _requested(self, request: Request) -> None:
+        """What a granted or refused request changes here."""
+        if isinstance(request.body, _OPENING) and request.error is not None:
+            self._forget(request.body.consumer)
+        elif isinstance(request.body, cw.StateDone):
+            self._states.granted(request.body, request.value)
+        elif isinstance(request.body, cw.OpenProducer) and request.error is None:
+            self._outbox.open(request.body.producer, request.value)
+        elif isinstance(request.body, cw.Commit) and request.error is None:
+            self._acknowledged(request.body.rows)
+        elif request is self._closing:
+            self._hang_up("closed")
+            self._end(None)
+
+    def _send_request(self) -> None:
+        if not self._requests or self._requests[0].sent:
+            return
+        request = self._requests[0]
+        if request.after_ack <= self._acked_number and request.may_leave:
+            request.sent = True
+            self._out.append(cw.Control(request.number, request.body))
+
+    def _on_acked(self, m: cw.Acked, _: int) -> None:
+        if m.number > self._ack_number:
+            raise FormatError(f"acknowledgement {m.number} was not sent")
+        self._acked_number = max(self._acked_number, m.number)
+        while self._acks and self._acks[0].number <= m.number:
+            ack = self._acks.popleft()
+            self._acknowledged(ack.rows)
+            ack.settle()
+            self._events.append(Settled(ack))
+
+    def _acknowledged(self, rows: Iterable[cw.AckRow]) -> None:
+        for row in rows:
+            receipts = self._receipts.get(row.consumer)
+            if receipts is not None:
+                receipts.acknowledged(row)
+
+    def _on_deliver(self, m: cw.Deliver, now_ms: int) -> None:
+        receipts = self._receipts.get(m.consumer)
+        if receipts is None:
+            return  # closed meanwhile; it goes back
+        columns = GroupColumns(m.pack, m.view) if m.view else Columns(m.pack)
+        if columns.header.flags & SPECIAL and not m.view and not m.reason:  # dead letters stay
+            columns = PerishableColumns(m.pack, now_ms - m.age)
+        columns.stamp, columns.reason = m.stamp, m.reason
+        if m.position <= 0 or m.deliveries <= 0:
+            raise FormatError(f"a message at position {m.position}, delivery {m.deliveries}")
+        end = m.position + columns.count
+        for first, last in receipts.new(m.position, end - 1, m.deliveries):
+            at, end = first - m.position, last + 1 - m.position
+            slice_ = Slice(columns, m.position, at, end, m.deliveries)
+            self._events.append(Arrived(m.consumer, slice_))
+
+    def _on_happened(self, m: cw.Happened, _: int) -> None:
+        receipts = self._receipts.get(m.consumer)
+        if receipts is None:
+            return  # closed meanwhile
+        if not isinstance(receipts, TopicReceipts) or m.event.serial <= 0:
+            raise FormatError(f"consumer {m.consumer} is no member of a group")
+        if receipts.new_event(m.event.serial):
+            self._events.append(Occurred(m.consumer, m.event))
+
+    def _on_browsed(self, m: cw.Browsed, _: int) -> None:
+        if m.consumer in self._receipts:
+            self._events.append(Complete(m.consumer))
+
+    def _on_state_comes(self, m: cw.StateComes, now_ms: int) -> None:
+        self._states.comes(m, now_ms)
+
+    def _on_consumer_ended(self, m: cw.ConsumerEnded, _: int) -> None:
+        # A server that does not know of it yet says the same.
+        asked = any(
+            isinstance(r.body, _OPENING) and r.body.consumer == m.consumer for r in self._requests
+        )
+        if not asked and self._forget(m.consumer):
+            self._events.append(Dropped(m.consumer, error_of(m.code, m.text)))
+
+    def _on_state_chunk(self, m: cw.StateChunk, now_ms: int) -> None:
+        self._states.chunk(m, now_ms)
+
+    def _on_state_taken(self, m: cw.StateTaken, _: int) -> None:
+        self._states.more(m)
+
+    def _on_state_failed(self, m: cw.StateFailed, _: int) -> None:
+        self._states.failed(m)
+
+    def _on_state_stopped(self, m: cw.StateStopped, _: int) -> None:
+        self._states.stopped(m)
+
+    def _send_piece(self, piece: cw.Relayed) -> None:
+        self._out.append(piece)
+
+    def _on_pong(self, _: cw.Pong, __: int) -> None:
+        pass  # it was heard, which is all
+
+    def _on_ended(self, m: cw.Ended, _: int) -> None:
+        self._hang_up("the session has ended")
+        closed = self._closing is not None and (self._closing.sent or not m.code)
+        self._end(None if closed else error_of(m.code, m.text))
+
+    def _on_redirect(self, m: cw.Redirect, now_ms: int) -> None:
+        """The session is kept for as long as somebody says so. Its server may let go of it, and may
+        be away: if it is not there, others are asked again."""
+        if self._was_attached:
+            self._give_up_ms = now_ms + self._terms.lease_ms
+        self._waits_for = f"server {m.node} at {m.address} alone knows how far this client is"
+        self._give_up_connection(now_ms, "another server must let go of it first")
+        self._address = m.address
+
+    def _on_refused(self, m: cw.Refused, _: int) -> None:
+        self._hang_up("refused")
+        self._end(IllegalStateError(f"the server refuses what this client sent: {m.reason}"))
+
+    def _settle(self, tickets: Iterable[Ticket]) -> None:
+        self._events += map(Settled, tickets)
+
+    # -- The end --------------------------------------------------------------------------------
+
+    def _end(self, error: JMSError | None) -> None:
+        """Nothing more will be answered: everybody who waits is told."""
+        self._state = State.OVER
+        self._error = error
+        self._out = []
+        unknown: Happened = "unknown" if self._was_attached else "no"
+        for request in self._requests:
+            if request is self._closing and error is None:
+                request.settle()
+            else:
+                request.settle(self.problem(unknown if request.sent else "no"))
+        for ack in self._acks:
+            ack.settle(self.problem(unknown))
+        if not self.ready.done:
+            self.ready.settle(self.problem("no"))
+            self._events.append(Settled(self.ready))
+        self._settle(self._requests)
+        self._settle(self._acks)
+        self._settle(self._outbox.fail(self.problem(unknown), self.problem("no")))
+        self._requests.clear()
+        self._acks.clear()
+        self._acks_to_send.clear()
+        self._receipts.clear()
+        self._states.lost()
+        self._events.append(Over(error))
+
+    _HANDLERS: ClassVar[dict[type, Callable[[Conversation, Any, int], None]]] = {
+        cw.Attached: _on_attached,
+        cw.Published: _on_published,
+        cw.NotPublished: _on_not_published,
+        cw.Result: _on_result,
+        cw.Acked: _on_acked,
+        cw.Deliver: _on_deliver,
+        cw.Happened: _on_happened,
+        cw.Browsed: _on_browsed,
+        cw.StateComes: _on_state_comes,
+        cw.ConsumerEnded: _on_consumer_ended,
+        cw.StateChunk: _on_state_chunk,
+        cw.StateTaken: _on_state_taken,
+        cw.StateFailed: _on_state_failed,
+        cw.StateStopped: _on_state_stopped,
+        cw.Pong: _on_pong,
+        cw.Ended: _on_ended,
+        cw.Redirect: _on_redirect,
+        cw.Refused: _on_refused,
+    }
+
+
+_OPENING = (cw.OpenConsumer, cw.Join)
+_FIRST = (cw.Attached, cw.Ended, cw.Redirect, cw.Refused)
+"""What a server may say to `Attach`."""
+
+
+def error_of(code: str, text: str) -> JMSError:
+    """The error of this name. Servers newer than this client may know others: of those nobody here
+    can say whether they are refusals."""
+    kind = getattr(errors, code, None)
+    if isinstance(kind, type) and issubclass(kind, JMSError) and kind is not JMSError:
+        try:
+            return kind(text)
+        except TypeError:  # one that a server has no business with
+            pass
+    return JMSError(text if code in ("", "JMSError") else f"{code}: {text}")
+
+
+def _check_readable(body: cw.Body) -> None:
+    """A server ends the connection of whoever sends it what it cannot read."""
+    try:
+        cw.decode_request(cw.encode(cw.Control(1, body)))
+    except (TypeError, ValueError, OverflowError, FormatError) as error:
+        raise TypeError(f"an argument cannot be sent to a server: {error}") from None

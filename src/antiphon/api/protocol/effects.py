@@ -1,0 +1,70 @@
+"""What a conversation (`conversation.py`) has its driver do."""
+
+from __future__ import annotations
+
+import msgspec
+
+from antiphon.api.protocol.inbox import Slice
+from antiphon.api.protocol.state_transfer import StateEvent
+from antiphon.api.protocol.ticket import Ticket
+from antiphon.errors import JMSError
+from antiphon.formats import protocol as cw
+
+
+class Dial(msgspec.Struct, frozen=True):
+    """Connect to one server after the other, each time to the next: call `dials` with its address,
+    if it has one, and then `connected`, or `lost` if that fails."""
+
+    address: str = ""  # this time here
+
+
+class HangUp(msgspec.Struct, frozen=True):
+    """End the connection, or the attempt at one. `lost` is not to be called for it."""
+
+    reason: str
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """Call `tell` on this ticket."""
+
+    ticket: Ticket
+
+
+class Arrived(msgspec.Struct, frozen=True):
+    consumer: int
+    slice: Slice
+
+
+class Occurred(msgspec.Struct, frozen=True):
+    """A group event, for a member: after what arrived before it, before what arrives later."""
+
+    consumer: int
+    event: cw.GroupEvent
+
+
+class Complete(msgspec.Struct, frozen=True):
+    """Nothing more comes for this browser."""
+
+    consumer: int
+
+
+class Dropped(msgspec.Struct, frozen=True):
+    """Nothing more comes for this consumer, which nobody here has closed."""
+
+    consumer: int
+    error: JMSError
+
+
+class AcksDue(msgspec.Struct, frozen=True):
+    """What consumers have gathered (`Inbox.take_rows`) should be acknowledged now."""
+
+
+class Over(msgspec.Struct, frozen=True):
+    """The session has ended; None: as the application wanted. Nothing more happens."""
+
+    error: JMSError | None
+
+
+Event = (
+    Dial | HangUp | Settled | Arrived | Occurred | Complete | Dropped | StateEvent | AcksDue | Over
+)

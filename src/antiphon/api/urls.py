@@ -1,0 +1,120 @@
+"""Where to connect to: URLs, and the servers that one names.
+
+`antiphon://HOST:PORT[,HOST:PORT...]` is a server or a cluster, whose servers are tried in turn.
+`embedded:`, `embedded:NAME` and `embedded:///PATH` are servers in this process
+(`server/embedded.py`). Without a URL: `ANTIPHON_URL`, then `antiphon.toml`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterable
+from typing import Protocol
+
+from antiphon.api.messages.destinations import Destination
+from antiphon.api.operations import arguments
+from antiphon.errors import ConfigurationError, FormatError, InvalidDestinationError
+from antiphon.io.client_link import ClientLink, OnBodies, OnLost, dial
+from antiphon.io.config import CLIENT_FILE, client_config
+from antiphon.io.transport import SCHEME, Address, format_address, parse_address, parse_url
+
+EMBEDDED = "embedded:"
+ENVIRONMENT = "ANTIPHON_URL"
+
+
+class Route(Protocol):
+    """The way to the servers of one URL. Used on one event loop."""
+
+    def next(self) -> str:
+        """The address to try next; empty, if there are no addresses."""
+
+    async def dial(self, at: str, on_bodies: OnBodies, on_lost: OnLost) -> ClientLink:
+        """To the server at this address. Raises `OSError` if another attempt may have more luck,
+        and an error of the family if none will."""
+
+    async def release(self) -> None:
+        """It is no longer needed."""
+
+
+def route_to(url: str) -> Route:
+    """Raises `ConfigurationError` on what is no URL of ours."""
+    if arguments.text("a URL", url).startswith(EMBEDDED):
+        return _Embedded(url)
+    if not url.startswith(SCHEME):
+        raise ConfigurationError(
+            f"{url!r} is no address of a server: write {SCHEME}HOST:PORT[,HOST:PORT...], or "
+            f"{EMBEDDED} for one in this process"
+        )
+    return _Servers(parse_url(url))
+
+
+def default_url() -> str:
+    url = os.environ.get(ENVIRONMENT) or client_config().url
+    if not url:
+        raise ConfigurationError(
+            f"no server to connect to: pass a URL, or set {ENVIRONMENT}, or write url = ... in "
+            f"{CLIENT_FILE}"
+        )
+    return url
+
+
+def look_up(name: str) -> Destination:
+    """A destination by its name in `antiphon.toml`."""
+    config = client_config()
+    if arguments.text("a name", name) in config.destinations:
+        return Destination.parse(config.destinations[name])
+    path = os.path.abspath(CLIENT_FILE)
+    if name in config.factories:
+        raise InvalidDestinationError(
+            f"{path}: {name!r} is a connection factory, no destination: antiphon.lookup({name!r}) "
+            "gives it"
+        )
+    known = listed(config.destinations)
+    raise InvalidDestinationError(f"{path} has no destination {name!r}, only: {known}")
+
+
+def listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
+class _Servers:
+    def __init__(self, addresses: list[Address]) -> None:
+        self._addresses = addresses
+        random.shuffle(self._addresses)  # so that clients spread over the servers
+
+    def next(self) -> str:
+        self._addresses.append(self._addresses.pop(0))
+        return format_address(self._addresses[-1])
+
+    async def dial(self, at: str, on_bodies: OnBodies, on_lost: OnLost) -> ClientLink:
+        try:
+            return await dial(parse_address(at), on_bodies, on_lost)
+        except (OSError, FormatError) as error:
+            raise ConnectionError(_why(error)) from None
+
+    async def release(self) -> None:
+        pass
+
+
+def _why(error: OSError | FormatError) -> str:
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)  # event loops have words of their own for it
+    return str(error)
+
+
+class _Embedded:
+    def __init__(self, url: str) -> None:
+        # Not at the top: programs that use servers elsewhere need no server inside them.
+        from antiphon.server.embedded import acquire
+
+        self._embedded = acquire(url)
+
+    def next(self) -> str:
+        return ""
+
+    async def dial(self, at: str, on_bodies: OnBodies, on_lost: OnLost) -> ClientLink:
+        return await self._embedded.connect(on_bodies, on_lost)
+
+    async def release(self) -> None:
+        await self._embedded.release()
