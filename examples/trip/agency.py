@@ -29,8 +29,8 @@ from database import TAKE_A_SEAT, Database, open_flights
 
 import antiphon
 from antiphon.blocks import Invocation, Kind, RefusedError, Replica, ReplicatedService, Target
-from antiphon.blocks.targets_http import HttpTarget
-from antiphon.blocks.targets_postgres import PostgresTarget, StatementError
+from antiphon.blocks.targets.http import HttpTarget
+from antiphon.blocks.targets.postgres import PostgresTarget, StatementError
 
 FLIGHTS = {"LX 318": 100, "LX 340": 1}
 Steps = Generator[Invocation, Any, Any]

@@ -27,7 +27,7 @@ from antiphon.blocks import (
     TooFewRepliesError,
     aio,
 )
-from antiphon.blocks.calls import Replies
+from antiphon.blocks.pure.calls import Replies
 from antiphon.errors import IllegalStateError, MessageFormatError, OutcomeUnknownError
 from antiphon.formats import values
 from tests.api.support.fronts import PATIENCE_S

@@ -20,7 +20,7 @@ from tests.process.cluster import WAIT_S, Cluster
 
 pytestmark = pytest.mark.process
 
-PROGRAM = Path(__file__).parent / "member_program.py"
+PROGRAM = Path(__file__).parent / "support" / "member_program.py"
 NAMES = ("one", "two", "three")
 REMOVE_AFTER_S = 0.3
 

@@ -5,13 +5,13 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from antiphon.blocks.coordinating import (
+from antiphon.blocks.threads.coordination import (
     BarrierService,
     CounterService,
     ElectionService,
     SemaphoreService,
 )
-from antiphon.blocks.table import TableService
+from antiphon.blocks.threads.table import TableService
 from antiphon.sim import linearizable, simulate
 
 SEEDS = 60

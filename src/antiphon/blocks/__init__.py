@@ -5,17 +5,17 @@ threads and one with asyncio; and little enough code to be read, and written ane
 """
 
 from antiphon.blocks import aio
-from antiphon.blocks.calls import ALL, FIRST, MAJORITY, NONE
-from antiphon.blocks.coordinating import Barrier, Counter, LeaderElection, Lock, Semaphore
-from antiphon.blocks.dispatching import MessageDispatcher, RpcClient, RpcDispatcher
 from antiphon.blocks.errors import RefusedError, TooFewRepliesError
-from antiphon.blocks.hosting import GroupClient
-from antiphon.blocks.invoking import Target
-from antiphon.blocks.notifying import NotificationBus
-from antiphon.blocks.passive import Invocation, Kind
-from antiphon.blocks.service import ReplicatedService
-from antiphon.blocks.serving import Replica, ServiceClient
-from antiphon.blocks.table import ReplicatedTable
+from antiphon.blocks.pure.calls import ALL, FIRST, MAJORITY, NONE
+from antiphon.blocks.pure.invocation import Target
+from antiphon.blocks.pure.passive import Invocation, Kind
+from antiphon.blocks.pure.service import ReplicatedService
+from antiphon.blocks.threads.coordination import Barrier, Counter, LeaderElection, Lock, Semaphore
+from antiphon.blocks.threads.dispatchers import MessageDispatcher, RpcClient, RpcDispatcher
+from antiphon.blocks.threads.host import GroupClient
+from antiphon.blocks.threads.notification_bus import NotificationBus
+from antiphon.blocks.threads.replica import Replica, ServiceClient
+from antiphon.blocks.threads.table import ReplicatedTable
 from antiphon.model.exceptions import RemoteError
 
 __all__ = [

@@ -20,7 +20,7 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
-from antiphon.blocks.service import ReplicatedService, Requests, decode_outcome
+from antiphon.blocks.pure.service import ReplicatedService, Requests, decode_outcome
 from antiphon.checkers.linearizability import Operation, Raised
 from antiphon.sim.draws import stream
 from antiphon.sim.states import difference, restored_difference

@@ -15,7 +15,7 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
-from antiphon.blocks.passive import (
+from antiphon.blocks.pure.passive import (
     Call,
     End,
     Fate,
@@ -25,7 +25,7 @@ from antiphon.blocks.passive import (
     Undo,
     Update,
 )
-from antiphon.blocks.service import ReplicatedService
+from antiphon.blocks.pure.service import ReplicatedService
 from antiphon.formats import values
 from antiphon.sim.group_world import (
     ON_THE_WAY_S,

@@ -16,7 +16,7 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from antiphon.blocks.passive import Answer, Call, Cast, Effect, End, Kind, PassiveReplica
+from antiphon.blocks.pure.passive import Answer, Call, Cast, Effect, End, Kind, PassiveReplica
 from antiphon.sim.group_world import (
     ON_THE_WAY_S,
     Fault,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from typing import Any, NamedTuple
 
-from antiphon.blocks.service import ActiveReplica, Outcome, attempt
+from antiphon.blocks.pure.service import ActiveReplica, Outcome, attempt
 from antiphon.sim.group_world import (
     BETWEEN_S,
     GroupWorld,

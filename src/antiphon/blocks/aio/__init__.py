@@ -13,11 +13,11 @@ it waits leaves nothing behind. Who waits is told when it is in vain: closed, re
 group, disconnected for good.
 """
 
-from antiphon.blocks.aio.coordinating import Barrier, Counter, LeaderElection, Lock, Semaphore
-from antiphon.blocks.aio.dispatching import MessageDispatcher, RpcClient, RpcDispatcher
-from antiphon.blocks.aio.hosting import GroupClient
-from antiphon.blocks.aio.notifying import NotificationBus
-from antiphon.blocks.aio.serving import Replica, ServiceClient
+from antiphon.blocks.aio.coordination import Barrier, Counter, LeaderElection, Lock, Semaphore
+from antiphon.blocks.aio.dispatchers import MessageDispatcher, RpcClient, RpcDispatcher
+from antiphon.blocks.aio.host import GroupClient
+from antiphon.blocks.aio.notification_bus import NotificationBus
+from antiphon.blocks.aio.replica import Replica, ServiceClient
 from antiphon.blocks.aio.table import ReplicatedTable
 
 __all__ = [

@@ -6,9 +6,9 @@ from typing import Any
 
 import antiphon
 from antiphon import aio
-from antiphon.blocks.aio.serving import Replica
-from antiphon.blocks.hosting import TIMEOUT_S
-from antiphon.blocks.table import Rows, TableService
+from antiphon.blocks.aio.replica import Replica
+from antiphon.blocks.threads.host import TIMEOUT_S
+from antiphon.blocks.threads.table import Rows, TableService
 
 
 class ReplicatedTable(Replica[TableService], Rows):

@@ -1,0 +1,34 @@
+"""What the servers have in common that a replicated service calls: how they say no, and the ids.
+
+A *target* is such a server. It is *pessimistic* if it keeps its locks until somebody commits or
+aborts the request (`postgres.py`), and *optimistic* if it is done at once, and undone by a
+compensating request (`http.py`). Either way every request has an id, and whoever knows it
+may end the request, any number of times: a new primary ends what the old one has left.
+
+A request may be ended before it arrives, for a primary that was taken for dead may be only slow.
+The target notes that, and refuses the request when it comes.
+"""
+
+from __future__ import annotations
+
+from antiphon.errors import IllegalStateError
+
+ID_BYTES_MAX = 180
+"""PostgreSQL has room for less than 200, of which we need some."""
+
+
+class AlreadyCommittedError(IllegalStateError):
+    """The request was to be aborted, but is committed."""
+
+
+class UnknownRequestError(IllegalStateError):
+    """The target knows no such request: it was never there, or is being aborted at this moment."""
+
+
+def check_id(request_id: str) -> str:
+    """The id as it is; raises `ValueError` for one that not every target can keep."""
+    if not request_id or not request_id.isprintable():
+        raise ValueError(f"the id of a request is printable text, not {request_id!r}")
+    if len(request_id.encode()) > ID_BYTES_MAX:
+        raise ValueError(f"the id of a request has at most {ID_BYTES_MAX} bytes: {request_id!r}")
+    return request_id
