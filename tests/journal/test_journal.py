@@ -43,7 +43,7 @@ from antiphon.journal.opening import open_journal
 from antiphon.log.effects import Accepted, EntriesStored, Tail
 from antiphon.log.recovered import Recovered
 from antiphon.log.state_machine import PackMachine
-from antiphon.sim.disk import SimDisk, SyncToken
+from antiphon.sim.cluster.disk import SimDisk, SyncToken
 
 EVERYTHING = 1 << 40
 SEGMENT_BYTES = 250

@@ -20,7 +20,7 @@ from antiphon.journal.recovery import segment_numbers
 from antiphon.log.effects import EntriesStored
 from antiphon.log.recovered import Recovered
 from antiphon.log.state_machine import PackMachine
-from antiphon.sim.disk import SimDisk
+from antiphon.sim.cluster.disk import SimDisk
 from tests.journal.test_journal import EVERYTHING, donor_of, membership
 
 SEGMENT_BYTES = 300

@@ -20,7 +20,7 @@ from antiphon.journal.disk import RamDisk
 from antiphon.journal.opening import open_journal
 from antiphon.journal.recovery import segment_numbers
 from antiphon.log.effects import Accepted
-from antiphon.sim.disk import SimDisk
+from antiphon.sim.cluster.disk import SimDisk
 from tests.journal.test_journal import membership
 
 SEGMENT_BYTES = 200  # one or two entries

@@ -15,7 +15,7 @@ from antiphon.journal.opening import open_journal
 from antiphon.journal.recovery import segment_numbers
 from antiphon.log.effects import LocalStored
 from antiphon.log.state_machine import PackMachine
-from antiphon.sim.disk import SimDisk
+from antiphon.sim.cluster.disk import SimDisk
 from tests.journal.test_journal import donor_of, membership
 from tests.journal.test_journal_faults import SEGMENT_BYTES, disk_of, entry, files_of, flipped
 

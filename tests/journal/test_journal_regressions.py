@@ -18,7 +18,7 @@ from antiphon.journal.journal import Journal
 from antiphon.journal.opening import open_journal
 from antiphon.journal.recovery import segment_numbers
 from antiphon.log.effects import Accepted
-from antiphon.sim.disk import SimDisk
+from antiphon.sim.cluster.disk import SimDisk
 
 MEMBERS = Membership(7, (Member(1, 1, True),))
 

@@ -15,7 +15,7 @@ from antiphon.journal.journal import Journal
 from antiphon.journal.opening import open_journal
 from antiphon.journal.reached import notes_on
 from antiphon.journal.recovery import read_manifest, segment_numbers
-from antiphon.sim.disk import SimDisk
+from antiphon.sim.cluster.disk import SimDisk
 from tests.formats.test_journal import fixture_disk
 from tests.journal.test_journal_faults import (
     SEGMENT_BYTES,

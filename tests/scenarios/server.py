@@ -13,8 +13,8 @@ from antiphon.log.node import Node
 from antiphon.log.recovered import Recovered
 from antiphon.log.replica import FOUNDING_EPOCH, Role
 from antiphon.log.settings import Settings
-from antiphon.sim.disk import SimDisk
-from antiphon.sim.machine import AlarmMachine
+from antiphon.sim.cluster.alarm_machine import AlarmMachine
+from antiphon.sim.cluster.disk import SimDisk
 from tests.scenarios.tell import tell_id
 
 

@@ -39,7 +39,7 @@ from antiphon.log.effects import (
 )
 from antiphon.log.replica import Role
 from antiphon.log.settings import Settings
-from antiphon.sim.machine import ALARM
+from antiphon.sim.cluster.alarm_machine import ALARM
 from tests.scenarios.server import Draws, Server, address_of
 from tests.scenarios.tell import (
     tell_entries,

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from antiphon.formats.trace import TraceEvent
-from antiphon.sim.messaging import MessagingWorld
+from antiphon.sim.cluster.messaging_world import MessagingWorld
 from antiphon.sim.plan import draw_plan
 from antiphon.sim.run import make_world, run_world
 from antiphon.spark import audit, session, trace_table

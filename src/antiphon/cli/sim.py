@@ -15,8 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from antiphon.sim.messaging import MessagingWorld
-from antiphon.sim.observer import TraceWriter
+from antiphon.sim.cluster.messaging_world import MessagingWorld
+from antiphon.sim.cluster.observer import TraceWriter
 from antiphon.sim.plan import draw_plan
 from antiphon.sim.run import Result, make_world, run_plan, run_seed, run_world
 from antiphon.sim.shrink import Shrinker

@@ -11,7 +11,7 @@ __all__ = ["Operation", "linearizable", "simulate"]
 def __getattr__(name: str) -> Any:
     # Looked up when asked for: the simulation of the servers does not need them.
     if name == "simulate":
-        from antiphon.sim.services import simulate
+        from antiphon.sim.services.simulate import simulate
 
         return simulate
     if name in ("Operation", "linearizable"):

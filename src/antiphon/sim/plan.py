@@ -15,12 +15,12 @@ from antiphon.formats.frames import NEWEST
 from antiphon.log.settings import Settings
 from antiphon.model.destinations import DEAD_LETTERS
 from antiphon.model.redelivery import Redelivery
-from antiphon.sim.draws import stream
-from antiphon.sim.members import Membership
-from antiphon.sim.programs import MAILBOX, Role
-from antiphon.sim.special import Flavour
-from antiphon.sim.topology import SHAPES
-from antiphon.sim.transacting import Transacting
+from antiphon.sim.cluster.topology import SHAPES
+from antiphon.sim.programs.member import Membership
+from antiphon.sim.programs.message_traits import Flavour
+from antiphon.sim.programs.program import MAILBOX, Role
+from antiphon.sim.programs.transactor import Transacting
+from antiphon.sim.seeds import stream
 
 LEADER = 0
 """A fault's target: whoever leads when it strikes."""

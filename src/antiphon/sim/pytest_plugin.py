@@ -26,13 +26,13 @@ def pytest_addoption(parser: Any) -> None:
 def pytest_configure(config: Any) -> None:
     seeds = config.getoption("--antiphon-seed")
     if seeds:
-        from antiphon.sim import services
+        from antiphon.sim.services import simulate as services
 
         services.replayed[:] = seeds
 
 
 def pytest_unconfigure() -> None:
-    services = sys.modules.get("antiphon.sim.services")
+    services = sys.modules.get("antiphon.sim.services.simulate")
     if services is not None:
         services.replayed.clear()
 

@@ -10,14 +10,14 @@ import msgspec
 
 from antiphon.formats.entry import Member
 from antiphon.log.quorum import majority
-from antiphon.sim.checks import ViolationError
-from antiphon.sim.draws import stream
-from antiphon.sim.lost_end import lose_end, tear_end
-from antiphon.sim.messaging import MessagingWorld
+from antiphon.sim.cluster.lost_end import lose_end, tear_end
+from antiphon.sim.cluster.messaging_world import MessagingWorld
+from antiphon.sim.cluster.server import RETRY_FULL_US, SimServer
+from antiphon.sim.cluster.topology import SHAPES, draw_cuts
+from antiphon.sim.cluster.world import FOREVER_US, LIVENESS_US, World
+from antiphon.sim.judges.log_oracle import ViolationError
 from antiphon.sim.plan import LEADER, Fault, Plan, draw_plan
-from antiphon.sim.server import RETRY_FULL_US, SimServer
-from antiphon.sim.topology import SHAPES, draw_cuts
-from antiphon.sim.world import FOREVER_US, LIVENESS_US, World
+from antiphon.sim.seeds import stream
 
 PATIENT_MS = 400
 """From this `election_ms` on, a message that is lost by chance is no election."""

@@ -1,6 +1,6 @@
 """From a failing seed to a short story: leave out faults, noise, clients and time while it fails.
 
-Every draw has its own stream (`draws.py`), so what stays behaves as it did before. A smaller plan
+Every draw has its own stream (`seeds.py`), so what stays behaves as it did before. A smaller plan
 counts if it fails in the same way: the same promise is broken, wherever and whenever.
 """
 
@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from antiphon.sim.members import Membership
 from antiphon.sim.plan import Fault, Messaging, Plan
+from antiphon.sim.programs.member import Membership
+from antiphon.sim.programs.message_traits import Flavour
+from antiphon.sim.programs.transactor import Transacting
 from antiphon.sim.run import run_plan
-from antiphon.sim.special import Flavour
-from antiphon.sim.transacting import Transacting
 
 RUNS_MAX = 400
 

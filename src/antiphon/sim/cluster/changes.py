@@ -1,0 +1,70 @@
+"""Changes of the servers in a simulated cluster: what operators ask for, and what must not be.
+
+A removal must leave a majority of servers that are there and hold all that was committed when it
+was asked for: otherwise the rest is stuck as soon as the one that is removed has gone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from antiphon.formats.entry import Member, ReplicaId
+from antiphon.log.effects import Decided
+from antiphon.log.quorum import majority
+from antiphon.sim.judges.log_oracle import ViolationError
+
+if TYPE_CHECKING:
+    from antiphon.sim.cluster.server import SimServer
+    from antiphon.sim.cluster.world import World
+
+
+class Asked(NamedTuple):
+    at_us: int
+    member: Member | int
+    commit: int  # what the leader knew to be committed
+    voters: tuple[ReplicaId, ...]
+
+
+class Changes:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._asked: dict[int, Asked] = {}
+        self.died_us: dict[ReplicaId, int] = {}  # when each life of a server ended last
+
+    def asked(self, server: SimServer, member: Member | int) -> int:
+        """Note what is asked of this server; returns the number of the request."""
+        request = len(self._asked) + 1
+        replica = server.node.replica
+        voters = replica.memberships.current.voters
+        self._asked[request] = Asked(self._world.now_us, member, replica.commit, voters)
+        return request
+
+    def decided(self, server: SimServer, effect: Decided) -> None:
+        asked = self._asked.get(effect.request)
+        if asked is None:
+            return
+        if effect.refused or effect.waiting:
+            self._world.faults["change refused" if effect.refused else "change put off"] += 1
+            self._world.note(server.number, effect.refused or effect.waiting)
+        elif isinstance(asked.member, int):
+            self._check_removal(server, asked)
+
+    def _check_removal(self, server: SimServer, asked: Asked) -> None:
+        """Right after the leader has appended it."""
+        voters = server.node.replica.memberships.current.voters
+        if voters == asked.voters:
+            return  # a learner goes, and takes nothing with it
+        there = [v for v in voters if self._was_there(v, asked)]
+        if len(there) < majority(voters):
+            raise ViolationError(
+                f"server {server.number} removes {asked.member} and leaves {[*map(str, voters)]}, "
+                f"of which only {[*map(str, there)]} are there and up to date"
+            )
+
+    def _was_there(self, voter: ReplicaId, asked: Asked) -> bool:
+        """At some time since the change was asked for, and with what was committed then."""
+        server, replica = self._world.servers[voter.node], self._world.replicas.get(voter)
+        if replica is None or replica.stored < asked.commit:
+            return False
+        lives = server.alive and server.id == voter
+        return lives or self.died_us.get(voter, -1) >= asked.at_us

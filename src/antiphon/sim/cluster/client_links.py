@@ -1,0 +1,148 @@
+"""Connections between simulated programs and servers: ordered, and gone at any moment.
+
+Like TCP: what arrives, arrives in order; what was on its way when a connection breaks is lost, and
+nobody knows how much. An end learns of a break a little later, or, if the line is *dead*, not at
+all: then only the heartbeats tell. A frame may come twice, as if a proxy had sent it again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from antiphon.formats import protocol as cw
+
+if TYPE_CHECKING:
+    from antiphon.sim.cluster.messaging_world import MessagingWorld
+    from antiphon.sim.cluster.server_with_clients import SimHome
+    from antiphon.sim.programs.program import SimProgram
+
+
+class SimLink:
+    def __init__(
+        self, world: MessagingWorld, program: SimProgram, server: SimHome, number: int
+    ) -> None:
+        self.number = number
+        self.program = program
+        self.server = server
+        self._world = world
+        self._program_life = program.lives
+        self._server_life = server.lives
+        self._open = True
+        self._dead = False  # nothing gets through, and nobody notices
+        self._held = False  # the server does not read
+        self.admitted = False  # packs may come from this program
+        self._unread: deque[cw.Request] = deque()  # at the server
+        self._untaken: deque[bytes] = deque()  # at the program
+        self._arrival_us = [0, 0]  # of the last frame, each way
+        self._to_client = 0  # frames on their way
+
+    # -- Frames --------------------------------------------------------------------------------
+
+    def to_server(self, body: bytes) -> None:
+        request = cw.decode_request(body)
+        repeated = not isinstance(request, cw.Attach) and self._world.repeats_a_frame()
+        for _ in range(2 if repeated else 1):
+            self._travel(0, self._at_server, request)
+
+    def to_client(self, answer: cw.Answer) -> None:
+        if self._world.breaks_a_link():
+            self.cut()
+            return
+        repeated = not isinstance(answer, cw.Attached) and self._world.repeats_a_frame()
+        for _ in range(2 if repeated else 1):
+            self._to_client += 1
+            self._travel(1, self._at_client, cw.encode(answer))
+
+    def _travel(self, way: int, arrive: Callable[..., None], *args: Any) -> None:
+        if self._open and not self._dead:
+            delay = self._world.link_delay_us()
+            at = max(self._arrival_us[way] + 1, self._world.now_us + delay)
+            self._arrival_us[way] = at
+            self._world.at(at - self._world.now_us, arrive, *args)
+
+    def _at_server(self, request: cw.Request) -> None:
+        if self._open and not self._dead:
+            assert self.admitted or not isinstance(request, cw.Publish), "too large a first frame"
+            self._unread.append(request)
+            self._read()
+
+    def _read(self) -> None:
+        """The server takes what has come, in order, unless it stands still or wants no more."""
+        wait_us = self.server.paused_until_us - self._world.now_us
+        if wait_us > 0:
+            self._world.at(wait_us, self._read)
+            return
+        while self._unread and self._open and not self._held:
+            self._in_server(self.server.from_client, self, self._unread.popleft())
+
+    def _at_client(self, body: bytes) -> None:
+        if self._open and not self._dead:
+            self._untaken.append(body)
+            self._take()
+
+    def _take(self) -> None:
+        """The program takes what has come, in order, unless it stands still."""
+        wait_us = self.program.paused_until_us - self._world.now_us
+        if wait_us > 0:
+            self._world.at(wait_us, self._take)
+            return
+        while self._untaken and self._open and not self._dead:
+            self._to_client -= 1
+            body = self._untaken.popleft()
+            if self.program.lives == self._program_life:
+                self.program.received(self, body)
+            if self._to_client == 0:
+                self._in_server(self.server.drained, self)
+
+    def _in_server(self, call: Callable[..., None], *args: Any) -> None:
+        self._world.on_server(self.server, self._server_life, call, *args)
+
+    def hold(self, hold: bool) -> None:
+        self._held = hold
+        if not hold:
+            self._world.at(1, self._read)
+
+    # -- The end -------------------------------------------------------------------------------
+
+    def cut(self) -> None:
+        """The line breaks; both ends learn of it."""
+        self._tell_server()
+        self._tell_client()
+        self._open = False
+
+    def die(self) -> None:
+        """The line goes dead; nobody is told."""
+        self._dead = True
+
+    def closed_by_client(self) -> None:
+        self._tell_server()
+        self._open = False
+
+    def closed_by_server(self) -> None:
+        """After what was told has left."""
+        self._travel(1, self._end_at_client)
+
+    def server_died(self, silently: bool) -> None:
+        if not silently:
+            self._tell_client()
+        self._open = False
+
+    def _end_at_client(self) -> None:
+        if self._open and not self._dead:
+            self._open = False
+            self._lost_at_client()
+
+    def _tell_server(self) -> None:
+        if self._open and not self._dead:
+            delay = self._world.link_delay_us()
+            self._world.at(delay, self._in_server, self.server.link_lost, self)
+
+    def _tell_client(self) -> None:
+        if self._open and not self._dead:
+            self._world.at(self._world.link_delay_us(), self._lost_at_client)
+
+    def _lost_at_client(self) -> None:
+        if self.program.lives == self._program_life:
+            self.program.link_lost(self)

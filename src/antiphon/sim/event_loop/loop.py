@@ -1,0 +1,496 @@
+"""An asyncio event loop in simulated time: one thread, no waiting, and one seed decides all.
+
+Time stands still while anything is ready, and jumps to the next timer when nothing is. What asyncio
+promises about order holds: `call_soon` is first come, first served, and timers run by their times.
+What it leaves open is drawn: which of several timers that are due at the same instant comes first.
+Tasks and futures have the same places in sets in every run, so that `asyncio.wait`, `TaskGroup`
+and the like go through them in the same order.
+
+A loop drives itself (`run_until_complete`, `asyncio.Runner(loop_factory=...)`), or a simulator with
+a clock of its own does: `advance` tells the loop the time, `run_ready` runs whatever is ready then,
+`next_timer` says when to come back. A loop can run inside a callback of another one.
+
+A simulated process has a loop of its own, and crashes by `abandon()`: from then on nothing of it
+runs, no `finally` and no `async with`, and nothing is said about it. Python would run such clean-up
+code when it collects the coroutines; so they are kept until `close()`, to be called when nobody
+looks at the run any more.
+
+Errors come out where the loop is run: of callbacks at once; of tasks whose results nobody asked for
+in `close()`, since until then somebody may. If everybody waits for everybody, or somebody spins and
+no time passes, `StuckError` says who waits for what. What cannot be simulated raises `NotSimulated`
+(`refused_calls.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import heapq
+import inspect
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import Context
+from random import Random
+from typing import Any, NoReturn, TypeVarTuple
+
+from antiphon.sim.event_loop import who_waits
+from antiphon.sim.event_loop.refusal import THREADS, refusal
+from antiphon.sim.event_loop.refused_calls import RefusingLoop
+
+Args = TypeVarTuple("Args")
+
+CALLBACKS_MAX = 1_000_000
+"""How many may run at one instant: beyond it, somebody spins."""
+
+CANCELS_MAX = 100
+"""After so many, or half the number of timers if that is more, cancelled timers are thrown away."""
+
+CLOSES_MAX = 100
+"""How often a coroutine may go on waiting although it is closed, before it is left alone."""
+
+
+class StuckError(RuntimeError):
+    """The simulated program cannot go on, or goes on without time passing."""
+
+
+class _Task(asyncio.Task[Any]):
+    def __init__(self, coro: Any, number: int, **kwargs: Any) -> None:
+        self._number = number  # first, for asyncio puts the task into a set
+        super().__init__(coro, **kwargs)
+        self._log_destroy_pending = False  # a crash leaves tasks behind
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _Future(asyncio.Future[Any]):
+    def __init__(self, number: int, **kwargs: Any) -> None:
+        self._number = number
+        super().__init__(**kwargs)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class SimulatedLoop(RefusingLoop):
+    def __init__(self, random: Random, start: float = 0.0) -> None:
+        """`random` decides what asyncio leaves open; `start`: the simulated time, in seconds."""
+        self._random = random
+        self._now = start
+        self._thread = threading.get_ident()
+        self._ready: deque[asyncio.Handle] = deque()
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._cancels = 0  # of timers, since they were looked through
+        self._numbers = 0
+        self._callbacks = 0  # that ran at this instant
+        # Strong references: a task that only its own future refers to would be gone whenever the
+        # garbage collector comes by.
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._tasks_made = 0
+        self._tasks_worth_a_look = 64
+        self._generators: weakref.WeakValueDictionary[int, AsyncGenerator[Any, Any]]
+        self._generators = weakref.WeakValueDictionary()
+        self._failures: list[dict[str, Any]] = []
+        self._remains: list[object] = []  # of a crash
+        self._exception_handler: Any = None
+        self._task_factory: Any = None
+        self._debug = False
+        self._is_running = False
+        self._stopping = False
+        self._abandoned = False
+        self._closed = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "abandoned" if self._abandoned else "alive"
+        return f"<SimulatedLoop {state} at {self._now:.6f} s>"
+
+    # -- Driven from outside -------------------------------------------------------------------
+
+    def run_ready(self) -> None:
+        """Run what is ready now, and what becomes ready by that, until nothing is."""
+        with self._running():
+            while self.has_ready():
+                self._run_batch()
+
+    def has_ready(self) -> bool:
+        if self._ready:
+            return True
+        when = self.next_timer()
+        return when is not None and when <= self._now
+
+    def next_timer(self) -> float | None:
+        """When the next timer is due; who counts in whole units has to round up."""
+        while self._timers and self._timers[0][2].cancelled():
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
+
+    def advance(self, to: float) -> None:
+        """It is so late now. Timers that were due before run late, but in their order."""
+        if to < self._now:
+            raise ValueError(f"time does not go back: from {self._now} s to {to} s")
+        if to > self._now:
+            self._now = to
+            self._callbacks = 0
+
+    def abandon(self) -> None:
+        """The process of this loop crashes. Called from inside, the running callback still goes on
+        to its next `await`."""
+        if self._abandoned:
+            return
+        self._abandoned = True
+        self._failures.clear()
+        for task in self._pending():
+            _close_unless_begun(task.get_coro())
+        # Kept like the tasks: they may be the last that refer to something with clean-up code.
+        self._remains = [self._ready, self._timers]
+        self._ready, self._timers = deque(), []
+        _crashed.add(self)
+
+    # -- Driving itself ------------------------------------------------------------------------
+
+    def run_forever(self) -> None:
+        """Run until `stop()`."""
+        try:
+            with self._running():
+                while True:
+                    if not self._stopping and not self.has_ready():
+                        self._jump()
+                    self._run_batch()
+                    if self._stopping or self._abandoned:
+                        return
+        finally:
+            self._stopping = False
+
+    def run_until_complete(self, future: Any) -> Any:
+        self._check_can_run()
+        is_new = not asyncio.isfuture(future)
+        future = asyncio.ensure_future(future, loop=self)
+        future.add_done_callback(self._stop_after)
+        try:
+            self.run_forever()
+        except BaseException:
+            if is_new and future.done() and not future.cancelled():
+                future.exception()  # nobody else can ask for it
+            raise
+        finally:
+            future.remove_done_callback(self._stop_after)
+        if not future.done():
+            raise RuntimeError("the loop was stopped before the future was done")
+        return future.result()
+
+    def _stop_after(self, _future: object) -> None:
+        self._stopping = True
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    def is_running(self) -> bool:
+        return self._is_running
+
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Throw away what is left, quietly. An error that nobody has seen yet is raised."""
+        if self._is_running:
+            raise RuntimeError("a loop that runs cannot be closed")
+        if self._closed:
+            return
+        failures = self._unseen_failures()
+        self.abandon()
+        self._closed = True
+        with self._as_running_loop():
+            for task in self._pending():
+                _close_quietly(task.get_coro())
+        self._tasks, self._remains = [], []
+        _crashed.discard(self)
+        if failures:
+            _raise(failures[0])
+
+    def _jump(self) -> None:
+        when = self.next_timer()
+        if when is None:
+            raise StuckError(
+                "deadlock: everybody waits, and no timer is set that would wake anybody\n"
+                + who_waits.lines(self._pending())
+            )
+        self.advance(max(when, self._now))
+
+    def _run_batch(self) -> None:
+        """What is ready now, but not what it makes ready: as every asyncio loop does it."""
+        self._ready.extend(self._due())
+        for _ in range(len(self._ready)):
+            if not self._ready:
+                return  # abandoned meanwhile
+            handle = self._ready.popleft()
+            if not handle.cancelled():
+                handle._run()
+            if self._failures:
+                _raise(self._failures.pop(0))
+            self._callbacks += 1
+        if self._callbacks > CALLBACKS_MAX:
+            raise StuckError(
+                f"busy: {self._callbacks} callbacks ran at {self._now} s, and time does not pass\n"
+                + who_waits.lines(self._pending())
+            )
+
+    def _due(self) -> Iterator[asyncio.TimerHandle]:
+        when = self.next_timer()
+        while when is not None and when <= self._now:
+            together = []
+            while self.next_timer() == when:
+                together.append(heapq.heappop(self._timers)[2])
+            # Only where there is something to decide: other draws stay as they were.
+            if len(together) > 1:
+                self._random.shuffle(together)
+            yield from together
+            when = self.next_timer()
+
+    def _check_can_run(self) -> None:
+        if self._abandoned:
+            raise RuntimeError("the loop is closed" if self._closed else "the loop is abandoned")
+        if self._is_running:
+            raise RuntimeError("the loop runs already")
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        self._check_can_run()
+        if self._failures:
+            _raise(self._failures.pop(0))
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(self._generator_begins, self._generator_is_dropped)
+        self._is_running = True
+        try:
+            with self._as_running_loop():
+                yield
+        finally:
+            self._is_running = False
+            sys.set_asyncgen_hooks(*hooks)
+
+    @contextmanager
+    def _as_running_loop(self) -> Iterator[None]:
+        outer = asyncio._get_running_loop()
+        asyncio._set_running_loop(self)
+        try:
+            yield
+        finally:
+            asyncio._set_running_loop(outer)
+
+    # -- Callbacks -----------------------------------------------------------------------------
+
+    def time(self) -> float:
+        return self._now
+
+    def call_soon(
+        self, callback: Callable[[*Args], object], *args: *Args, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        if not self._abandoned:
+            self._ready.append(handle)
+        return handle
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[*Args], object], *args: *Args, context: Context | None = None
+    ) -> asyncio.Handle:
+        if threading.get_ident() != self._thread:
+            raise refusal("call_soon_threadsafe from another thread", THREADS)
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[*Args], object],
+        *args: *Args,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Args], object],
+        *args: *Args,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        if not self._abandoned:
+            heapq.heappush(self._timers, (when, self._next_number(), handle))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: object) -> None:
+        """Handles tell their loop; those that have run already, too."""
+        self._cancels += 1
+        if self._cancels > max(CANCELS_MAX, len(self._timers) // 2):
+            self._cancels = 0
+            self._timers = [timer for timer in self._timers if not timer[2].cancelled()]
+            heapq.heapify(self._timers)
+
+    def _next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    # -- Tasks, futures, asynchronous generators -----------------------------------------------
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return _Future(self._next_number(), loop=self)
+
+    def create_task(
+        self,
+        coro: Any,
+        *,
+        name: str | None = None,
+        context: Context | None = None,
+        **kwargs: Any,
+    ) -> asyncio.Task[Any]:
+        if self._abandoned:
+            _close_unless_begun(coro)  # it will not run
+        self._tasks_made += 1
+        number = self._tasks_made
+        if context is not None:
+            kwargs["context"] = context
+        # asyncio counts the tasks of all loops: names would depend on what ran before.
+        name = f"Task-{number}" if name is None else name
+        if self._task_factory is None:
+            task: asyncio.Task[Any] = _Task(coro, number, loop=self, name=name, **kwargs)
+        else:
+            task = self._task_factory(self, coro, **kwargs)
+            task.set_name(name)
+        if not self._abandoned:
+            self._keep(task)
+        return task
+
+    def _keep(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.append(task)
+        if len(self._tasks) > self._tasks_worth_a_look:
+            self._tasks = [t for t in self._tasks if not t.done() or _is_unseen(t)]
+            self._tasks_worth_a_look = 2 * len(self._tasks) + 64
+
+    def _pending(self) -> list[asyncio.Task[Any]]:
+        return [task for task in self._tasks if not task.done()]
+
+    def set_task_factory(self, factory: Any) -> None:
+        self._task_factory = factory
+
+    def get_task_factory(self) -> Any:
+        return self._task_factory
+
+    def _generator_begins(self, generator: AsyncGenerator[Any, Any]) -> None:
+        self._generators[self._next_number()] = generator
+
+    def _generator_is_dropped(self, generator: AsyncGenerator[Any, Any]) -> None:
+        self.call_soon(self._close_generator, generator)
+
+    def _close_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
+        self.create_task(_closing(generator))
+
+    async def shutdown_asyncgens(self) -> None:
+        generators = list(self._generators.values())
+        self._generators.clear()
+        closed = await asyncio.gather(*map(_closing, generators), return_exceptions=True)
+        for generator, result in zip(generators, closed, strict=True):
+            if isinstance(result, Exception):
+                message = f"an asynchronous generator failed to close: {generator!r}"
+                self.call_exception_handler({"message": message, "exception": result})
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """There is none."""
+
+    # -- Errors --------------------------------------------------------------------------------
+
+    def set_exception_handler(self, handler: Any) -> None:
+        self._exception_handler = handler
+
+    def get_exception_handler(self) -> Any:
+        return self._exception_handler
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        """Whoever runs the loop gets the error."""
+        self._failures.append(context)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if self._abandoned:
+            return
+        if self._exception_handler is None:
+            self.default_exception_handler(context)
+            return
+        try:
+            self._exception_handler(self, context)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            message = "the exception handler failed"
+            self.default_exception_handler({"message": message, "exception": error})
+
+    def _unseen_failures(self) -> list[dict[str, Any]]:
+        if self._abandoned:
+            return []
+        return [*self._failures, *(_failure(task) for task in self._tasks if _is_unseen(task))]
+
+    def get_debug(self) -> bool:
+        return self._debug
+
+    def set_debug(self, enabled: bool) -> None:
+        self._debug = enabled
+
+
+async def _closing(generator: AsyncGenerator[Any, Any]) -> None:
+    await generator.aclose()
+
+
+def _is_unseen(task: Any) -> bool:
+    """Whether it failed, and nobody asked for its result: what asyncio itself logs by."""
+    return task.done() and getattr(task, "_log_traceback", False)
+
+
+def _failure(task: asyncio.Task[Any]) -> dict[str, Any]:
+    message = f"{task.get_name()} failed, and nobody asked for its result"
+    return {"message": message, "exception": task.exception()}
+
+
+def _raise(failure: dict[str, Any]) -> NoReturn:
+    message = failure.get("message") or "an error in the event loop"
+    error = failure.get("exception")
+    if error is None:
+        raise RuntimeError(message)
+    error.add_note(message)
+    raise error
+
+
+# -- Crashed processes -----------------------------------------------------------------------------
+
+_crashed: set[SimulatedLoop] = set()
+"""Those that are not closed yet: what is left of them must not be collected."""
+
+
+def _close_unless_begun(coroutine: Any) -> None:
+    """One that never ran has no clean-up to do; but collecting it would cause a warning."""
+    if inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == "CORO_CREATED":
+        coroutine.close()
+
+
+def _close_quietly(coroutine: Any) -> None:
+    """Its clean-up may fail; and it may wait, in vain, as often as it likes: then it goes on with
+    the clean-up further out."""
+    for _ in range(CLOSES_MAX):
+        try:
+            coroutine.close()
+            return
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException:
+            if getattr(coroutine, "cr_frame", None) is None:
+                return
+    # It catches whatever comes, for ever; so it is never collected, not even when Python ends.
+    import ctypes  # not every Python has it, and hardly anybody needs it
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(coroutine))
+
+
+@atexit.register
+def _close_crashed() -> None:
+    for loop in list(_crashed):
+        loop.close()

@@ -1,0 +1,428 @@
+"""What must hold for the programs that use a simulated cluster, whatever breaks.
+
+The ledger sees what the state machines accept, refuse and end, and every message that reaches an
+application. A message is known by its body, which is unique. Checked, and each check has a history
+in `tests/sim/judges/test_message_ledger.py` that fails it:
+
+- *Sending.* What was answered is accepted, what was refused never is; nothing is accepted twice;
+  a session's messages are accepted in its order, and without a gap if they are persistent. What is
+  delayed is not visible before its time, and is then. Transactions are judged by
+  `sim/judges/transactions.py`.
+- *Receiving.* A subscription gets everything that matches and that its selector wants, in order,
+  nothing else, and nothing twice unless it is flagged; only what may have been seen is flagged;
+  what is known to be acknowledged never comes again; a message of a queue is with one consumer at a
+  time, and those of one priority come in order; nobody has more than its window. At the end,
+  everything that has not expired was acknowledged by somebody. How messages are divided is judged
+  by `queue_assignments.py`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable
+
+from antiphon.broker.machine import events as ev
+from antiphon.broker.machine.session_lifecycle import HOME_IS_GONE
+from antiphon.formats.columns import PRIORITY, Columns, decode_extra
+from antiphon.formats.pack import DELAYED, EXTRAS, NON_PERSISTENT, STAGED
+from antiphon.formats.protocol import AckRow
+from antiphon.log.effects import Accepted
+from antiphon.model.destinations import DEAD_LETTERS, is_temporary, matcher
+from antiphon.sim.judges.log_oracle import ViolationError
+from antiphon.sim.judges.queue_assignments import Division
+from antiphon.sim.judges.queue_failures import Failures
+from antiphon.sim.judges.transactions import Deals
+from antiphon.sim.programs.message_traits import PLAIN, Traits, traits_of
+
+Reader = tuple[int, int]
+"""A consumer: its session, and its number there."""
+
+FAST = 1.25
+"""Faster than any clock, even if its time is caught up with another's."""
+
+
+SELECTOR = "JMSTimestamp - JMSTimestamp / 3 * 3 <> 0"
+"""Of consumers of topics that do not want everything."""
+
+
+def selected(timestamp: int) -> bool:
+    return timestamp % 3 != 0
+
+
+class Reading:
+    """A queue, a subscription that is shared or durable, or one life of one that is neither,
+    through all consumers."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        name: str,
+        pattern: str,
+        floor: int,
+        queue: bool,
+        selects: bool = False,
+    ) -> None:
+        self.name = name
+        self.floor = floor  # what came before is not for it
+        self.begun = 0  # of a shared subscription: what came after this is certainly for it
+        self.queue = queue  # its messages are divided among the consumers
+        self.seen: set[int] = set()  # positions that reached an application
+        self._done: set[int] = set()  # that an application acknowledged
+        self._confirmed: set[int] = set()  # acknowledged, and the client knows that
+        # -> the last position it was handed; of a queue, of each priority
+        self._handed: dict[tuple[Reader, int], int] = {}
+        self._held: dict[int, Reader] = {}  # of a queue: who has the message
+        self._given_up = ledger.given_up[name]
+        self._buried = ledger.buried[name]
+        self._ledger = ledger
+        self._matches = matcher(pattern)
+        self._selects = selects
+
+    def expected(self, after: int, before: int) -> list[int]:
+        """Positions that are for this reading, between these two, and have not expired."""
+        positions = self._ledger.positions
+        low = bisect_right(positions, max(after, self.floor))
+        found = []
+        for position in positions[low:]:
+            if position >= before:
+                break
+            if self._is_meant(position) and not self._ledger.may_have_expired(position):
+                found.append(position)
+        return found
+
+    def _is_meant(self, position: int) -> bool:
+        destination = self._ledger.destinations.get(position)
+        if position <= self.floor or destination is None or not self._matches(destination):
+            return False
+        return not self._selects or selected(self._ledger.times[position])
+
+    def missing(self, after: int = 0) -> list[int]:
+        """What nobody has seen, or nobody acknowledged."""
+        over = self._done | self._buried
+        return [p for p in self.expected(after, 1 << 62) if p not in over]
+
+    def awaits(self, reader: Reader) -> bool:
+        """Of a topic: there is more that this consumer must get."""
+        left = self.missing(self._handed.get((reader, PRIORITY), 0))
+        return not self.queue and any(p not in self._given_up for p in left)
+
+    def delivered(self, reader: Reader, position: int, deliveries: int, body: bytes) -> None:
+        """An application was handed this message."""
+        self._is_for_it(position, body)
+        self._is_flagged_rightly(position, deliveries)
+        if self.queue:
+            self._is_with_nobody_else(reader, position)
+        rank = (reader, self._ledger.traits(position).priority if self.queue else PRIORITY)
+        self._is_in_order(rank, position, deliveries)
+        self._handed[rank] = max(self._handed.get(rank, 0), position)
+        self._held[position] = reader
+        self.seen.add(position)
+        self._ledger.deliveries += 1
+
+    def _is_for_it(self, position: int, body: bytes) -> None:
+        if not self._is_meant(position):
+            raise ViolationError(f"{self.name} got message {position}, which is not for it")
+        if body != self._ledger.bodies[position]:
+            raise ViolationError(f"{self.name} got another body at {position}")
+
+    def _is_flagged_rightly(self, position: int, deliveries: int) -> None:
+        if position in self._confirmed or position in self._buried:
+            raise ViolationError(f"{self.name} got {position} again, which it had acknowledged")
+        if deliveries == 1 and position in self.seen:
+            raise ViolationError(f"{self.name} got {position} twice, and it is not flagged")
+        doubtful = self.name in self._ledger.doubtful
+        if deliveries > 1 and position not in self.seen and not doubtful:
+            raise ViolationError(f"{self.name} got {position} flagged, and nobody had seen it")
+
+    def _is_with_nobody_else(self, reader: Reader, position: int) -> None:
+        other = self._held.get(position, reader)
+        if other != reader and not self._ledger.has_let_go(other):
+            raise ViolationError(f"{self.name} gave {position} to {reader} while {other} has it")
+
+    def _is_in_order(self, rank: tuple[Reader, int], position: int, deliveries: int) -> None:
+        last = self._handed.get(rank, 0)
+        if not self.queue and position > last:
+            expected = self.expected(last, position)
+            missed = [p for p in expected if p not in self.seen and p not in self._given_up]
+            if missed:
+                raise ViolationError(f"{self.name} got {position} and not {missed} before it")
+        came_back = self.name in self._ledger.came_back
+        if deliveries == 1 and position < last and not came_back:
+            raise ViolationError(f"{self.name} got {position} after {last}")
+
+    def failed(self, position: int) -> None:
+        """An application could not handle it, and lets go of it."""
+        self._held.pop(position, None)
+
+    def done(self, position: int) -> None:
+        """An application acknowledges; its word may be lost with its session."""
+        self._done.add(position)
+
+    def forget_acknowledgements(self) -> None:
+        """The server that had them is gone for good."""
+        self._confirmed.clear()
+
+    def acknowledged(self, first: int, last: int) -> None:
+        """It is certain now. From 0: all that the consumer was handed up to `last`."""
+        self._confirmed.update(p for p in self.seen if max(first, 1) <= p <= last)
+
+
+class DeadLetters(Reading):
+    """What consumers have given up, or their servers. One that several subscriptions have may come
+    here more than once, and they come in no order."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger, DEAD_LETTERS, DEAD_LETTERS, 0, queue=True)
+        self._put: set[int] = set()
+
+    def put(self, position: int) -> None:
+        """Perhaps once more, for another subscription, when the one before is done with."""
+        self._put.add(position)
+        self._held.pop(position, None)
+        self.seen.discard(position)
+        self._done.discard(position)
+        self._confirmed.discard(position)
+        self._buried.discard(position)
+
+    def expected(self, after: int, before: int) -> list[int]:
+        return [p for p in sorted(self._put) if after < p < before]
+
+    def _is_for_it(self, position: int, body: bytes) -> None:
+        if position not in self._put or body != self._ledger.bodies[position]:
+            raise ViolationError(f"{body!r} at {position} is a dead letter that nobody has made")
+
+    def _is_in_order(self, rank: tuple[Reader, int], position: int, deliveries: int) -> None:
+        pass
+
+
+class Ledger:
+    def __init__(self, clock_us: Callable[[], int] = lambda: 0) -> None:
+        self.given_up: dict[str, set[int]] = defaultdict(set)  # by servers; by reading
+        self.buried: dict[str, set[int]] = defaultdict(set)  # dead letters, by reading
+        self.deals = Deals()
+        self.division = Division(self.traits, self.has_let_go)
+        self.failures = Failures(lambda reader: self._opened[reader], self.has_let_go)
+        self.dead_letters = DeadLetters(self)
+        self.positions: list[int] = []  # of all accepted messages
+        self.destinations: dict[int, str] = {}
+        self.bodies: dict[int, bytes] = {}
+        self.times: dict[int, int] = {}  # when they were sent, by the sender's clock
+        self.views: dict[int, int] = {}  # of groups: the view that a message was ordered in
+        self.readings: dict[str, Reading] = {DEAD_LETTERS: self.dead_letters}
+        self.doubtful: set[str] = set()
+        """Readings with a consumer whose session was lost: anything may have been seen."""
+
+        self.came_back: set[str] = set()
+        """Queues with a consumer that left: what it had goes to others, whatever they had."""
+
+        self.forgotten: set[int] = set()
+        """Sessions whose server is gone, with acknowledgements that it alone knew of."""
+
+        self.deliveries = 0
+        self._clock_us = clock_us
+        self._stamp = 0  # of the last entry
+        self._latest, self._latest_us = 0.0, 0  # the latest that it can be by any clock, and when
+        self._traits: dict[int, Traits] = {}  # of special messages
+        self._delayed: dict[bytes, tuple[int, str]] = {}  # -> when it is due, its destination
+        self._accepted: dict[bytes, int] = {}  # body -> position
+        self._last: dict[bytes, int] = {}  # sender -> the last number of its messages
+        self._sequences: dict[tuple[int, int], int] = {}  # session and producer -> the last one
+        self._not_accepted: set[tuple[int, int, int]] = set()  # session, producer, sequence
+        self._refused: set[bytes] = set()  # and the sender knows
+        self._opened: dict[Reader, str] = {}  # consumers -> their readings
+        self._gone: set[int] = set()  # sessions that have ended
+        self._closed: set[Reader] = set()
+
+    # -- Time ----------------------------------------------------------------------------------
+
+    def applied(self, stamp: int) -> None:
+        """The next entry was, for the first time."""
+        self._stamp = stamp
+        self._latest, self._latest_us = max(stamp, self._at_latest()), self._clock_us()
+
+    def _at_latest(self) -> float:
+        """Servers and clients know how much time has passed since an entry, by their own clocks."""
+        return self._latest + (self._clock_us() - self._latest_us) * FAST / 1000
+
+    def may_have_expired(self, position: int) -> bool:
+        expires = self.traits(position).expires
+        return expires > 0 and expires <= self._at_latest()
+
+    def sent(self, first: int, count: int, stamp: int) -> None:
+        """A server with this stamp sends these messages to a consumer."""
+        for position in range(first, first + count):
+            if 0 < (expires := self.traits(position).expires) <= stamp:
+                raise ViolationError(f"{position} is sent at {stamp}, and has expired at {expires}")
+
+    def traits(self, position: int) -> Traits:
+        return self._traits.get(position, PLAIN)
+
+    # -- Sending -------------------------------------------------------------------------------
+
+    def accepted(self, one: Accepted, payload: bytes) -> None:
+        """The state machine took a pack."""
+        columns = Columns(payload)
+        flags = columns.header.flags
+        if not one.source:
+            if flags & (STAGED | DELAYED):
+                raise ViolationError(f"{columns.body(0)!r} is visible as soon as it is stored")
+            persistent = not flags & NON_PERSISTENT
+            self._comes_next(one.session, one.producer, one.sequence, one.count, persistent)
+        for i in range(one.count):
+            body = columns.body(i)
+            self._is_new(body)
+            self._is_due(body)
+            if flags & EXTRAS:
+                traits = self._traits[one.position + i] = traits_of(columns.extra(i), one.stamp)
+                self.division.accepted(one.position + i, traits)
+            self.deals.accepted(one.position + i, body, one.stamp)
+            self._accepted[body] = one.position + i
+            self.positions.append(one.position + i)
+            self.destinations[one.position + i] = one.destination
+            self.bodies[one.position + i] = body
+            self.times[one.position + i] = columns.timestamp(i)
+            self.views[one.position + i] = one.view
+
+    def parked(self, payload: bytes) -> None:
+        """It took a pack whose messages are delayed, with the present entry."""
+        columns = Columns(payload)
+        for i in range(columns.count):
+            due = self._stamp + decode_extra(columns.extra(i)).delivery_delay
+            self._delayed[columns.body(i)] = (due, columns.destination)
+
+    def overdue(self) -> list[bytes]:
+        """Delayed messages that nobody got. A temporary destination may be gone by then."""
+        return [
+            body
+            for body, (_, destination) in self._delayed.items()
+            if body not in self._accepted and not is_temporary(destination)
+        ]
+
+    def _is_due(self, body: bytes) -> None:
+        due, _ = self._delayed.get(body, (0, ""))
+        if self._stamp < due:
+            raise ViolationError(f"{body!r} is visible at {self._stamp}, and is delayed to {due}")
+
+    @property
+    def last(self) -> int:
+        """The last position."""
+        return self.positions[-1] if self.positions else 0
+
+    def positions_of(self, destination: str) -> list[int]:
+        return [p for p in self.positions if self.destinations[p] == destination]
+
+    def not_a_message(self, session: int, producer: int, first: int, last: int) -> None:
+        """Numbers that a session used for something that has no position."""
+        self._not_accepted.update((session, producer, n) for n in range(first, last + 1))
+
+    def _comes_next(
+        self, session: int, producer: int, sequence: int, count: int, persistent: bool
+    ) -> None:
+        stream = (session, producer)
+        last = self._sequences.get(stream, sequence - 1)
+        gap = [n for n in range(last + 1, sequence) if (*stream, n) not in self._not_accepted]
+        if persistent and (gap or sequence <= last):
+            raise ViolationError(f"message {sequence} of {stream} is accepted after {last}")
+        self._sequences[stream] = sequence + count - 1
+
+    def _is_new(self, body: bytes) -> None:
+        if body in self._accepted:
+            raise ViolationError(f"{body!r} is accepted twice")
+        if body in self._refused:
+            raise ViolationError(f"{body!r} was refused to its sender, and is accepted")
+        sender, _, number = body.rpartition(b"#")
+        if int(number) <= self._last.get(sender, 0):
+            raise ViolationError(f"{body!r} is accepted after {self._last[sender]}")
+        self._last[sender] = int(number)
+
+    def answered(self, body: bytes) -> None:
+        """The servers have told the sender that they have it."""
+        if body not in self._accepted and body not in self._delayed:
+            raise ViolationError(f"{body!r} was acknowledged to its sender, and nobody has it")
+
+    def refused(self, body: bytes) -> None:
+        """The sender was told that it did not happen, and never will."""
+        if body in self._accepted:
+            raise ViolationError(f"{body!r} was refused to its sender, and is accepted")
+        self._refused.add(body)
+
+    # -- Receiving -----------------------------------------------------------------------------
+
+    def opens(self, reader: Reader, name: str, exclusive: bool = False) -> None:
+        """A program asks for a consumer."""
+        self._opened[reader] = name
+        self.division.opens(reader, name, exclusive)
+        # Its session may have ended before the program knew that it was open, and be opened again.
+        self._gone.discard(reader[0])
+
+    def closes(self, reader: Reader) -> None:
+        """A program asks for its end: what it has not acknowledged goes back."""
+        self._closed.add(reader)
+        self.came_back.add(self._opened[reader])
+
+    def reads(self, reader: Reader, name: str) -> bool:
+        return self._opened.get(reader) == name
+
+    def gives_up(self, reader: Reader, position: int) -> None:
+        """A server does not send this message, which was delivered too often."""
+        self.given_up[self._opened[reader]].add(position)
+
+    def buries(self, reader: Reader, position: int, is_new: bool = True) -> None:
+        """The state machine makes a dead letter of a message that this consumer had; or there is
+        one already."""
+        name = self._opened[reader]
+        self.buried[name].add(position)
+        if name != DEAD_LETTERS and is_new:  # otherwise it is just gone
+            self.dead_letters.put(position)
+
+    def has_let_go(self, reader: Reader) -> bool:
+        return reader in self._closed or reader[0] in self._gone
+
+    def happened(self, event: ev.Event) -> None:
+        """The state machine tells."""
+        if isinstance(event, ev.Answered):
+            self.deals.answered(event)
+        elif isinstance(event, ev.PackRefused):
+            no = event.refusal
+            self.not_a_message(event.session, no.producer, no.first, no.last)
+        elif isinstance(event, ev.SessionEnded) and event.session not in self._gone:
+            self._gone.add(event.session)
+            names = {name for reader, name in self._opened.items() if reader[0] == event.session}
+            self.came_back |= names
+            if event.code:
+                self.doubtful |= names
+            if event.text == HOME_IS_GONE:
+                self.forgotten.add(event.session)
+                for reading in (self.readings[n] for n in names & self.readings.keys()):
+                    if not reading.queue:
+                        reading.forget_acknowledgements()
+
+    def reading(
+        self, name: str, pattern: str, floor: int, queue: bool = False, selects: bool = False
+    ) -> Reading:
+        """A durable subscription and a queue go on where they were. `selects`: it has the
+        `SELECTOR`."""
+        reading = self.readings.get(name)
+        if reading is None:
+            reading = self.readings[name] = Reading(self, name, pattern, floor, queue, selects)
+        return reading
+
+
+class Window:
+    """What one consumer has and has not acknowledged: never more than it asked for."""
+
+    def __init__(self, prefetch: int) -> None:
+        self._prefetch = prefetch
+        self._open: set[int] = set()
+
+    def widen(self, prefetch: int) -> None:
+        self._prefetch = prefetch
+
+    def arrived(self, first: int, last: int) -> None:
+        self._open.update(range(first, last + 1))
+        if len(self._open) > self._prefetch:
+            raise ViolationError(f"{len(self._open)} messages in a window of {self._prefetch}")
+
+    def acknowledges(self, row: AckRow) -> None:
+        self._open = {p for p in self._open if not row.first <= p <= row.last}

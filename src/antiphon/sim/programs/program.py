@@ -1,0 +1,537 @@
+"""Simulated programs: what users write, on the client's side of the protocol (`api/conversation`).
+
+A program publishes, or it consumes and acknowledges, or does both in transactions; it closes
+things and opens them again, is killed, paused, cut off, and comes back. The ledger knows what it
+was promised and what it got.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from antiphon.api.protocol.conversation import Conversation, Request, Terms
+from antiphon.api.protocol.effects import (
+    AcksDue,
+    Arrived,
+    Dial,
+    Dropped,
+    HangUp,
+    Occurred,
+    Over,
+    Settled,
+)
+from antiphon.api.protocol.outbox import Batch, Stream
+from antiphon.api.protocol.state_transfer import StateEvent
+from antiphon.errors import IllegalStateError, JMSError, SecurityError
+from antiphon.formats import protocol as cw
+from antiphon.formats.columns import TEXT, Outgoing, encode_extra
+from antiphon.formats.pack import DELAYED, NON_PERSISTENT
+from antiphon.model.destinations import is_temporary
+from antiphon.sim.cluster.client_links import SimLink
+from antiphon.sim.cluster.observer import Message
+from antiphon.sim.judges.log_oracle import ViolationError
+from antiphon.sim.programs.consumer import SimConsumer
+from antiphon.sim.programs.member import Membership, SimMember, tagged
+from antiphon.sim.programs.member_state import Replica
+from antiphon.sim.programs.message_traits import Flavour, draw_extra, flags_of
+from antiphon.sim.programs.transactor import Transacting, Transactor
+from antiphon.sim.seeds import stream
+
+if TYPE_CHECKING:
+    from antiphon.sim.cluster.messaging_world import MessagingWorld
+    from antiphon.sim.cluster.server_with_clients import SimHome
+
+MS = 1000
+
+CONTROLS_MAX = 3
+"""A member does not tell its group more while so much of what it sent is not settled."""
+
+MAILBOX = "mailbox"
+"""To send to: the temporary destination of somebody."""
+
+
+class Role(msgspec.Struct, frozen=True):
+    """What a program does."""
+
+    publishes: int  # so many messages
+    to: tuple[str, ...]  # to these destinations
+    persistent: bool
+    named: bool  # by a named producer, which goes on exactly where it was
+    consumes: tuple[str, ...]  # from here; "temp-queue:": from one that it creates
+    durable: bool  # what it consumes from topics
+    prefetch: int
+    ack_every: int  # messages; what is not acknowledged may be given back
+    individually: bool  # acknowledges single messages, in any order
+    slow: str  # what happens if it does not keep up
+    lease_ms: int
+    think_us: int  # between two messages
+    restless: float  # how often it closes something
+    member: Membership | None = None
+    flavour: Flavour = Flavour()  # of what it sends
+    shares: bool = False  # its subscriptions, with others
+    exclusive: bool = False  # its consumers of queues
+    transacts: Transacting | None = None
+
+    @property
+    def has_client_id(self) -> bool:
+        """A shared subscription is shared with those who have the same one, or none."""
+        return self.durable and not self.shares
+
+
+class SimProgram:
+    def __init__(self, world: MessagingWorld, number: int, role: Role) -> None:
+        self.world = world
+        self.number = number
+        self.role = role
+        self.lives = 0
+        self.alive = False
+        self.paused_until_us = 0
+        self.sent = 0  # messages that it began to send
+        self.settled = 0  # and whose fate it knows
+        self.to_send = role.publishes
+        self.leaving = False  # the work is done: it closes, and does not come back
+        self.gone = False
+        self.gifts = 0  # that it has made in transactions
+        self.transactor: Transactor | None = None
+        self.random = stream(world.seed, "program", number)
+        self._chance = stream(world.seed, "special", number)  # of messages
+        self._in_groups: dict[bytes, str] = {}  # sent in transactions -> the group
+        self._conversation: Conversation | None = None
+        self._link: SimLink | None = None
+        self._consumers: dict[int, SimConsumer] = {}  # by place in `role.consumes`
+        self._members: dict[int, SimMember] = {}  # by the consumer's number
+        self.replicas: dict[str, Replica] = {}  # by group
+        self.confirmed: set[int] = set()  # of groups: acknowledged, and certainly so
+        self._stream: Stream | None = None
+        self._closing = False
+        self._timer_us: int | None = None
+
+    # -- Life ----------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return f"p{self.number}"
+
+    def begin(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        if self.alive or self.gone:
+            return
+        self.lives += 1
+        self.alive = True
+        self.paused_until_us = 0
+        self._closing = False
+        self._stream = None
+        self.settled = self.sent  # what became of the rest, nobody will know
+        self._timer_us = None
+        self._link = None
+        client_id = self.name if self.role.has_client_id else ""
+        random = stream(self.world.seed, "conversation", self.number, self.lives)
+        self._conversation = Conversation(
+            random.getrandbits(62) + 1,
+            random.randbytes(16),
+            random,
+            self._now_ms(),
+            Terms(client_id=client_id, connect_ms=1 << 40, lease_ms=self.role.lease_ms),
+        )
+        self._conversation.ready.watch(self._ready)
+        self.world.sessions[self._conversation.session] = self
+        self.world.note(0, f"{self.name} starts")
+        self.step()
+
+    def kill(self, silently: bool) -> None:
+        self.alive = False
+        self._conversation = None
+        self.transactor = None
+        if self._link is not None:
+            if silently:
+                self._link.die()
+            else:
+                self._link.closed_by_client()
+        self._link = None
+        for consumer in self._consumers.values():
+            consumer.forget()
+        self._consumers = {}
+        for member in self._members.values():
+            member.forget()
+        self._members = {}
+        self.world.note(0, f"{self.name} is killed")
+        self.world.trace(self, "crash", "")
+
+    def missing(self) -> list[int]:
+        """What it must still get, or acknowledge."""
+        return [position for c in self._consumers.values() for position in c.missing()]
+
+    def finished(self) -> bool:
+        """It has nothing more to do, and all that it must have got is there."""
+        if self.settled < max(self.sent, self.to_send):
+            return False
+        if self.transactor is not None and not self.transactor.idle:
+            return False
+        if self.role.member is not None:
+            # Who has no connection may be out of a group, and not know it yet.
+            attached = self._conversation is not None and self._conversation.attached
+            settled = [m.group for m in self._members.values() if m.settled()]
+            return attached and sorted(settled) == sorted(self.role.member.groups)
+        open_ = [c for c in self._consumers.values() if c.reading is not None]
+        return len(open_) == len(self.role.consumes) and not self.missing()
+
+    def calm(self) -> None:
+        """The faults have stopped: only a little is left to do."""
+        self.to_send = min(self.to_send, self.sent + 3)
+        self.paused_until_us = 0
+        if not self._closing:
+            self._acknowledge_everything()
+            self.step()
+        for member in self._members.values():
+            member.finish()
+
+    def leave(self) -> None:
+        """Close everything, and be done."""
+        self.leaving = True
+        self.gone = not self.alive
+        if self._conversation is not None:
+            if not self._closing:
+                self._acknowledge_everything()
+                for member in self._members.values():
+                    member.leave()
+            self._close_session()
+            self.step()
+
+    def _acknowledge_everything(self) -> None:
+        for consumer in self._consumers.values():
+            consumer.finish()
+
+    # -- The driver's half ---------------------------------------------------------------------
+
+    def _now_ms(self) -> int:
+        return self.world.now_us // MS
+
+    def received(self, link: SimLink, body: bytes) -> None:
+        if link is self._link and self._conversation is not None:
+            self._conversation.received(body, self._now_ms())
+            self.step()
+
+    def link_lost(self, link: SimLink) -> None:
+        if link is self._link and self._conversation is not None:
+            self._link = None
+            self._conversation.lost(self._now_ms(), "the connection was lost")
+            self.step()
+
+    @property
+    def home(self) -> SimHome | None:
+        """The server that it is connected to."""
+        return self._link.server if self._link is not None else None
+
+    def cut(self) -> None:
+        if self._link is not None:
+            self._link.cut()
+
+    def move(self, core: frozenset[int]) -> None:
+        """To a server that all others of the core reach: a state goes directly from one member's
+        server to the other's."""
+        if self._link is not None and self._link.server.number not in core:
+            self._link.cut()
+
+    def die_line(self) -> None:
+        if self._link is not None:
+            self._link.die()
+
+    def _connected(self, life: int, link: SimLink | None) -> None:
+        if life != self.lives or self._conversation is None:
+            if link is not None:
+                link.closed_by_client()
+            return
+        if link is None:
+            self._conversation.lost(self._now_ms(), "nobody is there")
+        else:
+            self._link = link
+            self._conversation.connected(self._now_ms())
+        self.step()
+
+    def step(self) -> None:
+        """Send what is to be sent, do what is to be done, until there is nothing."""
+        conversation = self._conversation
+        while conversation is not None and conversation is self._conversation:
+            requests = conversation.flush(self._now_ms())
+            for request in requests:
+                if self._link is not None:
+                    self._link.to_server(cw.encode(request))
+            events = conversation.take_events()
+            if not events and not requests:
+                break
+            for event in events:
+                self._event(event)
+        self._set_timer()
+
+    def _event(self, event: object) -> None:
+        if isinstance(event, Dial):
+            self.world.dial(self, self._connected, event.address)
+        elif isinstance(event, HangUp):
+            if self._link is not None:
+                self._link.closed_by_client()
+            self._link = None
+        elif isinstance(event, Settled):
+            event.ticket.tell()
+        elif isinstance(event, Arrived):
+            for consumer in self._consumers.values():
+                if consumer.number == event.consumer:
+                    consumer.arrived(event.slice)
+            if (member := self._members.get(event.consumer)) is not None:
+                member.arrived(event.slice)
+        elif isinstance(event, Occurred):
+            if (member := self._members.get(event.consumer)) is not None:
+                member.occurred(event.event)
+        elif isinstance(event, Dropped):
+            if (member := self._members.get(event.consumer)) is not None:
+                member.dropped(event.error)
+        elif isinstance(event, StateEvent):
+            if (member := self._members.get(event.consumer)) is not None:
+                member.state(event)
+        elif isinstance(event, AcksDue):
+            for consumer in self._consumers.values():
+                consumer.report()
+            for member in self._members.values():
+                member.report()
+        elif isinstance(event, Over):
+            self._over(event.error)
+
+    def _over(self, error: JMSError | None) -> None:
+        self.world.note(0, f"{self.name} is over: {error}")
+        if isinstance(error, IllegalStateError | SecurityError):
+            raise ViolationError(f"{self.name} did nothing wrong, and its session ended: {error}")
+        if error is not None and self._closing is False:
+            self.world.sessions_lost += 1
+        if error is not None and self.leaving:
+            self.world.lost_while_leaving.add(self.name)
+        self.kill(silently=False)
+        if self.leaving:
+            self.gone = True
+        else:
+            self.world.at(self.random.randrange(1, 500) * MS, self.start)
+
+    def _set_timer(self) -> None:
+        due_ms = self._conversation.next_deadline_ms() if self._conversation is not None else None
+        if due_ms is None:
+            return
+        due_us = max(self.world.now_us + MS, due_ms * MS)
+        if self._timer_us is None or due_us < self._timer_us:
+            self._timer_us = due_us
+            self.world.at(due_us - self.world.now_us, self._tick, self.lives, due_us)
+
+    def _tick(self, life: int, due_us: int) -> None:
+        if life != self.lives or self._timer_us != due_us or self._conversation is None:
+            return
+        if self.paused_until_us > self.world.now_us:
+            self._timer_us = self.paused_until_us
+            wait_us = self.paused_until_us - self.world.now_us
+            self.world.at(wait_us, self._tick, life, self._timer_us)
+            return
+        self._timer_us = None
+        self._conversation.tick(self._now_ms())
+        self.step()
+
+    # -- The application's half: publishing ----------------------------------------------------
+
+    def _ready(self) -> None:
+        assert self._conversation is not None
+        if self._conversation.over:
+            return
+        if self.role.named:
+            request = self._conversation.open_producer(self.name)
+            request.watch(lambda: self._producer_opened(request))
+        else:
+            self._stream = self._conversation.stream
+        if self.role.transacts is not None:
+            self.transactor = Transactor(self, self._conversation)
+        for place in range(len(self.role.consumes)):
+            self._open_consumer(place)
+        if self.role.member is not None:
+            for group in self.role.member.groups:
+                self._join(group)
+        self.world.at(self.role.think_us, self._work, self.lives)
+
+    def _producer_opened(self, request: Request) -> None:
+        """A named producer knows how far it was, whatever happened to it."""
+        if self._conversation is None or self._conversation.over:
+            return
+        if request.error is not None:
+            self._close_session()  # another session still has it; the next life tries again
+            return
+        self._stream = self._conversation.opened(request)
+        self.sent = self.settled = request.value
+
+    def _work(self, life: int) -> None:
+        """Now and then: send something, close something."""
+        if life != self.lives or self._conversation is None or self._closing:
+            return
+        if self.paused_until_us <= self.world.now_us:
+            if self.sent < self.to_send and self._stream is not None:
+                for _ in range(self.random.choice((1, 1, 3))):
+                    self._send()
+            if self.world.core is None and self.random.random() < self.role.restless:
+                self._close_something()
+            for member in list(self._members.values()):
+                member.work()
+            if self.transactor is not None and not self._closing:
+                self.transactor.work()
+            self.step()
+        pause = self.random.choice((1, 5, 50)) * self.role.think_us
+        self.world.at(pause, self._work, life)
+
+    def _send(self) -> None:
+        conversation = self._conversation
+        if conversation is None or conversation.over or self.sent >= self.to_send:
+            return
+        assert self._stream is not None
+        self.sent += 1
+        # A program that starts anew does not know how far it was, unless its producer does.
+        sender = self.name if self.role.named else f"{self.name}.{self.lives}"
+        destination = self.somewhere()
+        flags = 0 if self.role.persistent else NON_PERSISTENT
+        body = f"{sender}#{self.sent}".encode()
+        delay = None
+        if self.world.is_group(destination):
+            extra = self.tagged(destination, body)
+        else:
+            special = draw_extra(self._chance, self.role.flavour)
+            extra, flags = encode_extra(special), flags | flags_of(special)
+            if flags & DELAYED:  # it has no place among the others
+                body, delay = f"{sender}.{self.sent}#1".encode(), special.delivery_delay
+        batch = conversation.send(
+            self._stream, destination, flags, Outgoing(TEXT, body, extra, self._now_ms()), delay
+        )
+        stream_ = self._stream
+        persistent = self.role.persistent
+        message = Message(
+            conversation.session, stream_.sequence, stream_.producer, persistent=persistent
+        )
+        self.world.observer.sends(self, message)
+        batch.watch(lambda: self._answered(batch, body, message))
+
+    def tagged(self, group: str, body: bytes) -> bytes:
+        """The headers of a message for a group, which is told of."""
+        self.world.trace(self, "send", group, message=body.decode())
+        if self.transactor is not None:
+            self._in_groups[body] = group
+        return tagged(self)
+
+    def trace_sent(self, bodies: list[bytes]) -> None:
+        """These were sent in a transaction, and committed."""
+        for body in bodies:
+            if body in self._in_groups:
+                told = {"message": body.decode(), "persistent": True}
+                self.world.trace(self, "sent", self._in_groups[body], **told)
+
+    def somewhere(self) -> str:
+        destination = self.random.choice(self.role.to)
+        if destination != MAILBOX:
+            return destination
+        # It may be gone by the time the message comes there.
+        return self.random.choice([*self.world.mailboxes] or [self.role.to[0]])
+
+    def _answered(self, batch: Batch, body: bytes, message: Message) -> None:
+        self.settled += 1
+        batch.looked_at = True
+        if batch.error is None:
+            self.world.observer.sent(self, message)
+            if self.role.persistent:
+                self.world.ledger.answered(body)
+            if self.world.is_group(batch.destination):
+                told = {"message": body.decode(), "persistent": self.role.persistent}
+                self.world.trace(self, "sent", batch.destination, **told)
+        elif batch.error.happened == "no" and not self.role.named:
+            # What a named producer did not get through, its next life sends as new.
+            self.world.ledger.refused(body)
+            over = self._conversation is None or self._conversation.over
+            if not over and not is_temporary(batch.destination):
+                raise ViolationError(f"{body!r} is refused: {batch.error}")
+
+    # -- Consuming -----------------------------------------------------------------------------
+
+    def open_consumers(self) -> list[SimConsumer]:
+        return list(self._consumers.values())
+
+    @property
+    def commits(self) -> bool:
+        """A transaction is about to end; nothing is received until then."""
+        return self.transactor is not None and self.transactor.busy
+
+    def _open_consumer(self, place: int) -> None:
+        conversation, destination = self._conversation, self.role.consumes[place]
+        assert conversation is not None
+        if is_temporary(destination):
+            destination += conversation.next_temporary()
+            conversation.request(cw.CreateTemporary(destination))
+        durable = f"mail{place}" if self.role.durable and destination.startswith("topic:") else ""
+        selects = place % 2 == 1
+        self._consumers[place] = SimConsumer(self, conversation, destination, durable, selects)
+
+    # -- Groups --------------------------------------------------------------------------------
+
+    def _join(self, group: str) -> None:
+        assert self._conversation is not None
+        member = SimMember(self, self._conversation, group)
+        self._members[member.number] = member
+
+    def rejoin(self, life: int, group: str) -> None:
+        conversation = self._conversation
+        if life != self.lives or conversation is None or conversation.over or self._closing:
+            return
+        self._members = {n: m for n, m in self._members.items() if m.group != group}
+        self._join(group)
+        self.step()
+
+    def send_control(self, group: str, flags: int, message: Outgoing) -> bool:
+        """A message for the group itself; False: it cannot be sent."""
+        conversation = self._conversation
+        if conversation is None or conversation.over or self._stream is None or self._closing:
+            return False
+        if self.sent - self.settled > CONTROLS_MAX:
+            return False
+        self.sent += 1
+        batch = conversation.send(self._stream, group, flags, message)
+        batch.watch(lambda: self._controlled(batch))
+        return True
+
+    def _controlled(self, batch: Batch) -> None:
+        self.settled += 1
+        batch.looked_at = True
+        over = self._conversation is None or self._conversation.over
+        if batch.error is not None and not over:
+            raise ViolationError(f"{self.name} cannot tell {batch.destination}: {batch.error}")
+
+    # -- Closing -------------------------------------------------------------------------------
+
+    def _close_something(self) -> None:
+        if self.commits:
+            return
+        places = [p for p, c in self._consumers.items() if c.reading is not None]
+        if places and self.random.random() < 0.7:
+            self._close_consumer(self.random.choice(places))
+        elif self._members and self.random.random() < 0.7:
+            self.random.choice([*self._members.values()]).close_or_leave()
+        else:
+            self._close_session()
+
+    def _close_consumer(self, place: int) -> None:
+        """And open another one."""
+        conversation, consumer = self._conversation, self._consumers[place]
+        assert conversation is not None
+        consumer.close()
+        if is_temporary(consumer.destination):
+            conversation.request(cw.DeleteTemporary(consumer.destination))
+        self._open_consumer(place)
+
+    def _close_session(self) -> None:
+        conversation = self._conversation
+        if conversation is None or conversation.over or self._closing:
+            return
+        self._closing = True
+        kept = [k for consumer in self._consumers.values() for k in consumer.last_words()]
+        for member in self._members.values():
+            kept += member.last_words()
+        conversation.request(cw.CloseSession(tuple(kept)))

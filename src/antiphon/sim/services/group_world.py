@@ -1,0 +1,518 @@
+"""A simulated group, its replicas and their clients, and what befalls them: without what they do.
+
+The group is as Antiphon promises it: all replicas get the same messages and views in the same
+order, each in its own time. For a new one a single other, drawn by lot, is asked for its state, at
+its place in that order; if that one is gone before it has answered, another is asked, later on.
+Replicas crash, come back empty, pause, are cut off, and are taken for dead, rightly or not. Clients
+crash, are cut off, and submit again what nobody has answered. All of it follows from a plan, and
+every delay from its own stream of chance, so a smaller plan goes as the large one did.
+
+What a replica does with what it gets, subclasses say (`active_world.py`, `invocation_world.py`).
+"""
+
+from __future__ import annotations
+
+import heapq
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from random import Random
+from typing import Any, NamedTuple
+
+from antiphon.blocks.pure.service import ReplicatedService, Requests, decode_outcome
+from antiphon.checkers.linearizability import Operation, Raised
+from antiphon.sim.seeds import stream
+from antiphon.sim.services.states import difference, restored_difference
+
+RESUBMIT_S = 0.5
+SUSPECT_S = (0.2, 0.6)
+ON_THE_WAY_S = (0.0005, 0.02)
+BETWEEN_S = (0.0, 0.004)
+"""From the end of one entry to the next, at a replica."""
+
+PATIENCE_S = 600.0
+"""A client without an answer by then will never get one."""
+
+MakeService = Callable[[], ReplicatedService]
+
+
+class Op(NamedTuple):
+    at: float
+    client: int
+    command: Any
+
+
+class Fault(NamedTuple):
+    at: float
+    kind: str  # crash, pause, cut
+    whom: str  # "replica 1", "client 2"
+    lasts: float
+
+
+class Plan(NamedTuple):
+    seed: int
+    replicas: int
+    clients: int
+    ops: tuple[Op, ...]
+    faults: tuple[Fault, ...]
+    probes: tuple[Any, ...]  # commands at the end, when all is well again
+
+
+class State(NamedTuple):
+    """What a service said in its snapshot."""
+
+    place: str
+    state: bytes
+
+
+class Violation(Exception):  # noqa: N818  (no error of the program)
+    """Something that was promised does not hold."""
+
+
+class Line(NamedTuple):
+    """Of the story."""
+
+    at: float
+    who: str
+    what: str
+
+
+class View(NamedTuple):
+    number: int
+    members: tuple[str, ...]
+    joined: str
+
+
+class Wish(NamedTuple):
+    """At this place of the order one replica hands out its state to another."""
+
+    whose: str
+    to: str
+
+
+class Said(NamedTuple):
+    """A message to the group."""
+
+    data: bytes
+    client: int  # whose request it is; -1: a replica's
+    life: int
+
+
+class Replica:
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.life = 0
+        self.core: Any = None  # what it does with what it gets; None: it has no state (yet)
+        self.up = False
+        self.held_until = 0.0  # paused, or cut off
+        self.busy_until = 0.0  # with a command that takes time
+        self.at = 0  # the entry that it handles next
+        self.busy = False  # a delivery is due
+
+    @property
+    def place(self) -> str:
+        return f"replica {self.number}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.place}.{self.life}"
+
+
+class Client:
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.life = 1
+        self.up = True
+        self.held_until = 0.0
+        self.requests = Requests(self.name)
+        self.waiting: tuple[int, Op, float] | None = None  # request's number, its op, since when
+        self.ops: list[Op] = []
+
+    @property
+    def place(self) -> str:
+        return f"client {self.number}"
+
+    @property
+    def name(self) -> str:
+        return f"client {self.number}.{self.life}"
+
+
+class GroupWorld:
+    def __init__(self, make: MakeService, plan: Plan) -> None:
+        self._make = make
+        self.refused: list[str] = []  # what the guard has refused the service
+        self._plan = plan
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = 0
+        self._draws: dict[str, Random] = {}
+        self.now = 0.0
+        self.story: list[Line] = []
+        self.history: list[Operation] = []
+        self._entries: list[View | Wish | Said] = []
+        self._asked: dict[str, str] = {}  # who has no state yet: whose it is to get
+        self._members: tuple[str, ...] = ()
+        self._views = 0
+        self._replicas = [Replica(n + 1) for n in range(plan.replicas)]
+        self._clients = [Client(n + 1) for n in range(plan.clients + 1)]  # the last one probes
+
+    # -- The run --------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Raises `Violation`."""
+        first = self._replicas[0]
+        first.up, first.life = True, 1
+        first.core = self._new_core(first)
+        self._change_view((first.name,), first.name)
+        for replica in self._replicas[1:]:
+            self._start(replica)
+        for op in self._plan.ops:
+            self._at(op.at, partial(self._give, self._clients[op.client], op))
+        for fault in self._plan.faults:
+            self._schedule(fault)
+        self._run_all()
+        self._probe()
+        self._run_all()
+        self._check_answered()
+        self._check_states()
+
+    def _run_all(self) -> None:
+        while self._heap:
+            self.now, _, call = heapq.heappop(self._heap)
+            if self.now > PATIENCE_S:
+                break
+            call()
+
+    def _probe(self) -> None:
+        """Everybody is there and has everything: commands whose outcomes all must agree on."""
+        for command in self._plan.probes:
+            self._give(self._clients[-1], Op(self.now, len(self._clients) - 1, command))
+
+    def close(self) -> None:
+        """The run is over, and nobody looks at it any more."""
+
+    def _check_answered(self) -> None:
+        for client in self._clients:
+            if client.up and client.waiting is not None:
+                _, op, since = client.waiting
+                raise Violation(
+                    f"no answer: {client.name} waits for that of {op.command!r} since {since:.3f}"
+                )
+
+    # -- Time and chance ------------------------------------------------------------------------
+
+    def _at(self, at: float, call: Callable[[], None]) -> None:
+        self._count += 1
+        heapq.heappush(self._heap, (max(at, self.now), self._count, call))
+
+    def _after(self, span: tuple[float, float], draw: str, call: Callable[[], None]) -> None:
+        self._at(self.now + self._draw(draw).uniform(*span), call)
+
+    def _draw(self, name: str) -> Random:
+        if name not in self._draws:
+            self._draws[name] = stream(self._plan.seed, name)
+        return self._draws[name]
+
+    def _tell(self, who: str, what: str) -> None:
+        self.story.append(Line(self.now, who, what))
+
+    # -- The group ------------------------------------------------------------------------------
+
+    def _change_view(self, members: tuple[str, ...], joined: str = "") -> None:
+        self._members = members
+        self._views += 1
+        self._append(View(self._views, members, joined))
+
+        for name, whose in [*self._asked.items()]:
+            if name not in members:
+                del self._asked[name]
+            elif whose not in members:
+                self._ask(name)
+        if joined and len(members) > 1:
+            self._ask(joined)
+
+    def _ask(self, name: str) -> None:
+        """One of those who have the state, for a new replica."""
+        whose = [r.name for r in self._replicas if r.core is not None and r.name in self._members]
+        self._asked[name] = self._draw(f"whose state for {name}").choice(whose)
+        self._append(Wish(self._asked[name], name))
+
+    def _append(self, entry: View | Wish | Said) -> None:
+        self._entries.append(entry)
+        for replica in self._replicas:
+            self._wake(replica)
+
+    def _join(self, replica: Replica, life: int) -> None:
+        if replica.life != life or not replica.up:
+            return
+        if self._is_held(replica):
+            self._at(replica.held_until, lambda: self._join(replica, life))
+            return
+        self._tell(replica.place, "joins")
+        replica.at = len(self._entries)
+        self._change_view((*self._members, replica.name), replica.name)
+
+    def _suspect(self, name: str) -> None:
+        """It was not heard of for too long: it is removed, if that does not take the last state."""
+        if name in self._members and self._others_with_state(name):
+            self._tell(name, "is taken for dead and removed")
+            self._change_view(tuple(m for m in self._members if m != name))
+
+    def _others_with_state(self, name: str) -> bool:
+        others = (r for r in self._replicas if r.name in self._members and r.name != name)
+        return any(r.core is not None for r in others)
+
+    # -- What subclasses say ---------------------------------------------------------------------
+
+    def _new_core(self, replica: Replica) -> Any:
+        raise NotImplementedError
+
+    def _handle_view(self, replica: Replica, core: Any, view: View) -> None:
+        raise NotImplementedError
+
+    def _handle(self, replica: Replica, core: Any, said: Said) -> None:
+        raise NotImplementedError
+
+    def _check_states(self) -> None:
+        """All is over, everybody is there and has everything: raises `Violation`."""
+        raise NotImplementedError
+
+    # -- Replicas -------------------------------------------------------------------------------
+
+    def _start(self, replica: Replica) -> None:
+        """A new life, which knows nothing."""
+        replica.up, replica.core, replica.busy = True, None, False
+        replica.busy_until = 0.0
+        self._forget(replica)
+        replica.life += 1
+        life = replica.life
+        self._after(ON_THE_WAY_S, replica.place, lambda: self._join(replica, life))
+
+    def _forget(self, replica: Replica) -> None:
+        """What it did in its life before ends."""
+
+    def _is_held(self, one: Replica | Client) -> bool:
+        return self.now < one.held_until
+
+    def _wake(self, replica: Replica) -> None:
+        if not replica.busy and replica.core is not None and replica.at < len(self._entries):
+            replica.busy = True
+            life = replica.life
+            self._after(BETWEEN_S, replica.place, lambda: self._deliver(replica, life))
+
+    def _deliver(self, replica: Replica, life: int) -> None:
+        if replica.life != life or not replica.up or replica.core is None:
+            return
+        if (until := max(replica.held_until, replica.busy_until)) > self.now:
+            self._at(until, lambda: self._deliver(replica, life))
+            return
+        replica.busy = False
+        entry = self._entries[replica.at]
+        replica.at += 1
+        if isinstance(entry, View):
+            self._view(replica, replica.core, entry)
+        elif isinstance(entry, Wish):
+            if entry.whose == replica.name:
+                self._provide(replica, replica.core, entry.to)
+        else:
+            self._handle(replica, replica.core, entry)
+        self._wake(replica)
+
+    def _view(self, replica: Replica, core: Any, view: View) -> None:
+        if replica.name not in view.members:
+            self._tell(replica.place, "finds itself removed, and begins anew")
+            self._start(replica)
+            return
+        with self._users_code(replica, "is told of a view"):
+            self._handle_view(replica, core, view)
+
+    def _provide(self, replica: Replica, core: Any, name: str) -> None:
+        """With all that came before; the new replica goes on behind that."""
+        with self._users_code(replica, "gives its state"):
+            state = core.snapshot()
+        source, at = replica.place, replica.at
+        self._after(
+            ON_THE_WAY_S, f"state {source}", lambda: self._take_over(name, state, source, at)
+        )
+
+    def _take_over(self, name: str, state: bytes, source: str, at: int) -> None:
+        for replica in self._replicas:
+            if replica.name == name and replica.up and replica.core is None:
+                self._tell(replica.place, f"takes over the state of {source}")
+                self._asked.pop(name, None)
+                core = self._new_core(replica)
+                with self._users_code(replica, "takes over a state"):
+                    core.restore(state)
+                replica.core, replica.at, replica.busy = core, at, False
+                self._wake(replica)
+
+    def _reply(self, replica: Replica, life: int, entry: Said, number: int, outcome: bytes) -> None:
+        if replica.life != life or not replica.up:
+            return  # it crashed before it could
+        client = self._clients[entry.client]
+        self._after(
+            ON_THE_WAY_S,
+            f"to {client.place}",
+            lambda: self._answered(client, entry.life, number, outcome),
+        )
+
+    # -- Clients --------------------------------------------------------------------------------
+
+    def _give(self, client: Client, op: Op) -> None:
+        client.ops.append(op)
+        self._next_op(client)
+
+    def _next_op(self, client: Client) -> None:
+        if client.waiting is not None or not client.up or not client.ops:
+            return
+        op = client.ops.pop(0)
+        request = client.requests.next(op.command)
+        client.waiting = (request.number, op, self.now)
+        self._tell(client.place, f"submits {op.command!r}")
+        self._submit(client, client.life, request.number, request.encode())
+
+    def _submit(self, client: Client, life: int, number: int, data: bytes) -> None:
+        if client.life != life or client.waiting is None or client.waiting[0] != number:
+            return
+        place = f"from {client.place}"
+        client_number = self._clients.index(client)
+        entry = Said(data, client_number, life)
+        self._after(ON_THE_WAY_S, place, lambda: self._accept(client, life, entry))
+        self._at(self.now + RESUBMIT_S, lambda: self._submit_again(client, life, number, data))
+
+    def _submit_again(self, client: Client, life: int, number: int, data: bytes) -> None:
+        if client.life == life and client.waiting is not None and client.waiting[0] == number:
+            self._tell(client.place, f"submits {client.waiting[1].command!r} again")
+            self._submit(client, life, number, data)
+
+    def _accept(self, client: Client, life: int, entry: Said) -> None:
+        """What was sent arrives: at once, when it can be, or, if its client is gone, perhaps."""
+        if self._is_held(client):
+            self._at(client.held_until, lambda: self._accept(client, life, entry))
+        elif client.life == life or self._draw(f"last words {client.place}").random() < 0.5:
+            self._append(entry)
+
+    def _answered(self, client: Client, life: int, number: int, outcome: bytes) -> None:
+        if client.life != life or client.waiting is None or client.waiting[0] != number:
+            return
+        if self._is_held(client):
+            self._at(client.held_until, lambda: self._answered(client, life, number, outcome))
+            return
+        _, op, since = client.waiting
+        client.waiting = None
+        client.requests.done(number)
+        self._tell(client.place, f"gets {shown(outcome)}")
+        self._saw(client, op, result_of(outcome), since, self.now)
+        self._next_op(client)
+
+    def _saw(
+        self, client: Client, op: Op, result: Any, called: float, returned: float | None
+    ) -> None:
+        name = f"{client.number}.{client.life}"
+        self.history.append(Operation(name, op.command, result, called, returned))
+
+    # -- Faults ---------------------------------------------------------------------------------
+
+    def _schedule(self, fault: Fault) -> None:
+        self._at(fault.at, partial(self._strike, fault))
+
+    def _strike(self, fault: Fault) -> None:
+        everybody: list[Replica | Client] = [*self._replicas, *self._clients]
+        whom = next(one for one in everybody if one.place == fault.whom)
+        if not whom.up or self._is_held(whom):
+            return
+        if isinstance(whom, Client):
+            self._strike_client(whom, fault)
+        elif fault.kind == "crash":
+            self._crash(whom, fault)
+        else:
+            self._hold(whom, fault)
+            replica, name = whom, whom.name
+            self._after(SUSPECT_S, f"suspect {name}", lambda: self._doubt(replica, name))
+
+    def _hold(self, whom: Replica | Client, fault: Fault) -> None:
+        self._tell(whom.place, "stands still" if fault.kind == "pause" else "is cut off")
+        whom.held_until = self.now + fault.lasts
+        self._at(whom.held_until, lambda: self._tell(whom.place, "is back"))
+
+    def _doubt(self, replica: Replica, name: str) -> None:
+        if replica.name == name and self._is_held(replica):
+            self._suspect(name)
+
+    def _crash(self, replica: Replica, fault: Fault) -> None:
+        if not self._others_with_state(replica.name):
+            return  # with the last one the state would be gone: nothing to promise then
+        self._tell(replica.place, "crashes")
+        name, life = replica.name, replica.life
+        replica.up, replica.core, replica.busy = False, None, False
+        self._after(SUSPECT_S, f"suspect {replica.place}", lambda: self._remove(name))
+        self._at(self.now + fault.lasts, lambda: self._restart(replica, life))
+
+    def _remove(self, name: str) -> None:
+        if name in self._members:
+            self._tell(name, "is taken for dead and removed")
+            self._change_view(tuple(m for m in self._members if m != name))
+
+    def _restart(self, replica: Replica, life: int) -> None:
+        if replica.life == life and not replica.up:
+            self._tell(replica.place, "starts again")
+            self._start(replica)
+
+    def _strike_client(self, client: Client, fault: Fault) -> None:
+        if fault.kind != "crash":
+            self._hold(client, fault)
+            return
+        self._tell(client.place, "crashes")
+        if client.waiting is not None:
+            _, op, since = client.waiting
+            self._saw(client, op, None, since, None)
+        client.up, client.waiting = False, None
+        client.life += 1
+        client.requests = Requests(client.name)
+        self._at(self.now + fault.lasts, lambda: self._revive(client))
+
+    def _revive(self, client: Client) -> None:
+        client.up = True
+        self._next_op(client)
+
+    # -- The user's code ------------------------------------------------------------------------
+
+    def states(self) -> list[State]:
+        """Of all services."""
+        states = []
+        for replica in self._replicas:
+            if replica.up and replica.core is not None:
+                with self._users_code(replica, "gives its state"):
+                    states.append(State(replica.place, replica.core.service.snapshot()))
+        return states
+
+    def state_difference(self, one: bytes, other: bytes) -> str:
+        with self._users_code(self._replicas[0], "takes over a state"):
+            return restored_difference(self._make, one, other)
+
+    @contextmanager
+    def _users_code(self, replica: Replica, what: str) -> Iterator[None]:
+        try:
+            yield
+        except Violation:
+            raise
+        except Exception as error:
+            where = "".join(traceback.format_exception(error)[-3:])
+            raise Violation(f"{replica.place} fails as it {what}: {error!r}\n{where}") from error
+        finally:
+            if self.refused:  # also if the service took the error for its own
+                raise Violation(f"refused as {replica.place} {what}: {self.refused[0]}")
+
+
+def differ(one: bytes, other: bytes) -> bool:
+    """Outcomes; sets of equal elements may be other bytes."""
+    return one != other and bool(difference(result_of(one), result_of(other)))
+
+
+def result_of(outcome: bytes) -> Any:
+    found = decode_outcome(outcome)
+    return found.value if found.error is None else Raised(*found.error)
+
+
+def shown(outcome: bytes) -> str:
+    return repr(result_of(outcome))
