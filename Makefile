@@ -66,7 +66,7 @@ mutants: $(READY) ## every planted bug
 	$(BIN)/python -m tests.mutants.run
 
 agreement: $(READY) ## both judges of groups, over SEEDS simulated runs with planted violations
-	$(BIN)/python -m tests.spark.agreement $(SEEDS)
+	$(BIN)/python -m tests.spark.support.agreement $(SEEDS)
 
 bench: $(READY) ## throughput and latency, beside a bare relay
 	$(BIN)/antiphon bench throughput

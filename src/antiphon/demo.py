@@ -30,9 +30,9 @@ from antiphon.checkers import groups
 from antiphon.cli.cluster import ClusterStatus, look
 from antiphon.demo_member import GROUP
 from antiphon.errors import IllegalStateError, JMSError, ResourceAllocationError
+from antiphon.reports.charts import Mark
 from antiphon.server.local_cluster import LocalCluster, undisturbed
 from antiphon.spark import session
-from antiphon.spark.charts import Mark
 from antiphon.terminal.lines import say, say_json
 from antiphon.terminal.screen import Columns, Group, Screen, Table, live, styled
 

@@ -14,11 +14,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (as everybody calls it)
 
 from antiphon.demo_member import GROUP
-from antiphon.spark import audit, latency, session, trace_table
-from antiphon.spark.audit import Verdict
-from antiphon.spark.audit_findings import PROPERTIES
-from antiphon.spark.charts import Line, Mark, line_chart
-from antiphon.spark.report import Report, machine
+from antiphon.reports.charts import Line, Mark, line_chart
+from antiphon.reports.html import Report, machine
+from antiphon.spark import session
+from antiphon.spark.audit import judge
+from antiphon.spark.audit.findings import PROPERTIES
+from antiphon.spark.audit.judge import Verdict
+from antiphon.spark.traces import latency
+from antiphon.spark.traces import table as trace_table
 
 EVERY_S = 0.5
 Point = tuple[float, float]
@@ -30,7 +33,7 @@ def write(
     """`happened` is on the traces' clock; `table` is where their Parquet table may be put."""
     trace_table.write(trace_table.trace_files(traces), table)
     trace = session.parquet(spark, table)
-    verdict = audit.judge(spark, trace)
+    verdict = judge.judge(spark, trace)
     report = Report("Antiphon's demo")
     _audited(report, verdict)
     _drawn(report, trace.filter(F.col("group") == f"topic:{GROUP}"), happened)

@@ -1,5 +1,5 @@
 """Where Spark looks for the format `antiphon`: it needs no registering."""
 
-from antiphon.spark.source import AntiphonSource as DefaultSource
+from antiphon.spark.source.datasource import AntiphonSource as DefaultSource
 
 __all__ = ["DefaultSource"]

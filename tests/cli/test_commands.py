@@ -206,8 +206,8 @@ def test_what_cannot_be_used_exits_2_with_one_sentence(
         ("experiment groups", "antiphon.experiments.groups.run"),
         ("experiment packing", "antiphon.experiments.packing.run"),
         ("trace show x.trace", "antiphon.cli.trace.run"),
-        ("trace to-parquet traces out.parquet", "antiphon.spark.trace_table.run"),
-        ("audit traces", "antiphon.spark.audit_report.run"),
+        ("trace to-parquet traces out.parquet", "antiphon.spark.traces.table.run"),
+        ("audit traces", "antiphon.spark.audit.report.run"),
     ],
 )
 def test_each_command_has_its_implementation(
@@ -222,7 +222,7 @@ def test_what_writes_traces_can_end_with_their_audit(
     line: str, called: list[tuple[str, argparse.Namespace]]
 ) -> None:
     assert commands.main([*line.split(), "--trace", "traces", "--audit"]) == 0
-    assert [name for name, _ in called][1:] == ["antiphon.spark.audit_report.at_the_end"]
+    assert [name for name, _ in called][1:] == ["antiphon.spark.audit.report.at_the_end"]
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import antiphon
 from antiphon import demo_report
 from antiphon.demo_member import GROUP
 from antiphon.formats.trace import decode
-from antiphon.spark.charts import Mark
-from tests.spark.test_charts import needs_nothing
+from antiphon.reports.charts import Mark
+from tests.reports.test_charts import needs_nothing
 
 WRITES = 20
 

@@ -13,8 +13,8 @@ from antiphon.experiments.crew import Done
 from antiphon.experiments.output import Output
 from antiphon.experiments.packing_plan import BURSTS, MIXED, Plan
 from antiphon.experiments.packing_report import medians, tell
-from tests.spark.test_charts import needs_nothing
-from tests.spark.test_latency import plainly
+from tests.reports.test_charts import needs_nothing
+from tests.spark.traces.test_latency import plainly
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from antiphon.server.local_cluster import LocalCluster
-from tests.spark import everything
 from tests.spark.conftest import QUICK
+from tests.spark.support import everything
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -44,7 +44,7 @@ def on_a_cluster(url: str, journal: Path, folder: Path) -> object:
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
-    line = [sys.executable, "-m", "tests.spark.everything"]
+    line = [sys.executable, "-m", "tests.spark.support.everything"]
     line += [url, str(journal), str(folder), CLUSTER, json.dumps(settings)]
     done = subprocess.run(
         line,

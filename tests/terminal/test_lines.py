@@ -103,8 +103,8 @@ def test_the_log_of_a_server() -> None:
 
 def test_reports() -> None:
     pytest.importorskip("pyspark")
-    from antiphon.spark.charts import Line, Mark, line_chart
-    from antiphon.spark.report import Report
+    from antiphon.reports.charts import Line, Mark, line_chart
+    from antiphon.reports.html import Report
 
     hostile = f"</title><script>alert(1)</script>\"'&{DRIVES}"
     report = Report(hostile)

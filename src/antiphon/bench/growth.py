@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from antiphon.bench import growth_points as measures
 from antiphon.bench.growth_points import Effort, Row
-from antiphon.spark.charts import Decades, Line, Scale, line_chart
+from antiphon.reports.charts import Decades, Line, Scale, line_chart
 from antiphon.terminal.lines import say_json
 from antiphon.terminal.screen import Progress, Screen, Table
 

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from antiphon.spark import reading
+from antiphon.spark.source import reading
 
 
 class TupleSource(DataSource):

@@ -468,7 +468,7 @@ def _add_archive(commands: Commands) -> None:
         "archive",
         "turn what is finished in a journal into Parquet, on Spark",
         "antiphon archive ./antiphon-data ./archive",
-        on_spark("antiphon archive", "antiphon.spark.archive"),
+        on_spark("antiphon archive", "antiphon.spark.archive.run"),
     )
     parser.add_argument(
         "journal", metavar="JOURNAL", help="a server's data folder; the server may run"
@@ -496,7 +496,7 @@ def _add_trace(commands: Commands) -> None:
         "to-parquet",
         "write the events of all trace files of a folder as one Parquet table",
         "antiphon trace to-parquet traces traces.parquet",
-        on_spark("antiphon trace to-parquet", "antiphon.spark.trace_table"),
+        on_spark("antiphon trace to-parquet", "antiphon.spark.traces.table"),
     )
     to_parquet.add_argument("dir", metavar="DIR", help="a folder with files ending in .trace")
     to_parquet.add_argument("out", metavar="OUT", help="the file to write")
@@ -509,7 +509,7 @@ def _add_audit(commands: Commands) -> None:
         "audit",
         "check on Spark what groups promise, over delivery traces of any size",
         "antiphon audit traces",
-        on_spark("antiphon audit", "antiphon.spark.audit_report"),
+        on_spark("antiphon audit", "antiphon.spark.audit.report"),
     )
     parser.add_argument(
         "trace", metavar="TRACE", help="a folder with files ending in .trace, or a Parquet table"

@@ -109,7 +109,7 @@ def add_traces(parser: argparse.ArgumentParser) -> None:
             return command(args)
         require_spark("--audit")  # now, and not when the work is done
         code = command(args)
-        return max(code, implementation("antiphon.spark.audit_report", "at_the_end")(args))
+        return max(code, implementation("antiphon.spark.audit.report", "at_the_end")(args))
 
     parser.set_defaults(handler=then_audit)
 

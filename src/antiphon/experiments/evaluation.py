@@ -1,9 +1,9 @@
 """The figures of a run from what its processes noted, without Spark.
 
-Promise: the same figures under the same names as `spark/latency.py` finds in the same events once
-they are rows of a trace table. *Early* latency goes from the call that published a message to its
-first delivery, *late* latency to its last one; throughput counts from the first call to the last
-delivery.
+Promise: the same figures under the same names as `spark/traces/latency.py` finds in the same events
+once they are rows of a trace table. *Early* latency goes from the call that published a message to
+its first delivery, *late* latency to its last one; throughput counts from the first call to the
+last delivery.
 """
 
 from __future__ import annotations

@@ -25,8 +25,9 @@ from antiphon.experiments.crew import Crew, Done, Run
 from antiphon.experiments.evaluation import Row, with_losses
 from antiphon.experiments.output import Output
 from antiphon.experiments.sources import Source
-from antiphon.spark import latency, session
-from antiphon.spark.charts import Line
+from antiphon.reports.charts import Line
+from antiphon.spark import session
+from antiphon.spark.traces import latency
 from antiphon.terminal.lines import say, say_json
 from antiphon.terminal.screen import Progress
 

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from antiphon.errors import IllegalStateError
 from antiphon.experiments.evaluation import Row
-from antiphon.spark.charts import Line, line_chart
-from antiphon.spark.report import Report, machine
+from antiphon.reports.charts import Line, line_chart
+from antiphon.reports.html import Report, machine
 
 
 class Output:

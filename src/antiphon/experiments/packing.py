@@ -20,7 +20,8 @@ from antiphon.experiments.output import Output
 from antiphon.experiments.packing_plan import QUICK, Plan
 from antiphon.experiments.packing_report import Over, medians, tell
 from antiphon.experiments.packing_runs import EVERY_S
-from antiphon.spark import latency, session
+from antiphon.spark import session
+from antiphon.spark.traces import latency
 from antiphon.terminal.lines import say, say_json
 
 WHAT = "antiphon experiment packing"

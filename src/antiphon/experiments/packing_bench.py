@@ -23,7 +23,7 @@ from antiphon.experiments.packing_report import (
     summary,
     tables,
 )
-from antiphon.spark.report import Cell, cell
+from antiphon.reports.html import Cell, cell
 from antiphon.terminal.lines import say_json
 from antiphon.terminal.screen import Screen, Table
 

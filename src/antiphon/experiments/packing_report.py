@@ -14,8 +14,8 @@ from antiphon.experiments.crew import Look
 from antiphon.experiments.evaluation import Row
 from antiphon.experiments.packing_plan import BURSTS, MEMBERS, MIXED, SERVERS, SHORT, Plan
 from antiphon.experiments.published import Point
-from antiphon.spark.charts import Line
-from antiphon.spark.report import Cell
+from antiphon.reports.charts import Line
+from antiphon.reports.html import Cell
 
 if TYPE_CHECKING:
     from antiphon.experiments.output import Output  # which needs the extra

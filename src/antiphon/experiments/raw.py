@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from antiphon.experiments.crew import GROUP, Delivered, Done, Sent
-from antiphon.spark import trace_table
+from antiphon.spark.traces import table as trace_table
 
 PUBLISHER = "publisher"
 COLUMNS = (

@@ -1,0 +1,314 @@
+"""Event patterns over live topics: what to look for is said, what is found becomes messages.
+
+    fallen = rise_and_fall("price", rise=0.05, fall=0.03, within="10 minutes", key="symbol")
+    run(spark, url, topic="prices.>", pattern=fallen, to="topic:alerts", checkpoint=folder)
+
+Promises: what is found depends on the messages alone, not on how they were cut into batches, nor,
+within the lateness that is stated, on the order in which they came. Each match is published once,
+whatever is killed and started again in between. Keys that fall silent are forgotten.
+
+Time is what the messages say. It passes when messages come, of any key: what is found is told as
+soon as the latest message is later by the lateness than what completed it. `fields.py` says
+how parts of messages are named. A message that lacks what a pattern looks at is skipped, and one
+that comes too late is left out; `counts` tells how many.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import reduce
+from operator import and_
+from typing import Any, NamedTuple
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+)
+from pyspark.sql.types import StructType
+
+from antiphon.spark.patterns import fields as pattern_fields
+from antiphon.spark.patterns.counts import AtLeast
+from antiphon.spark.patterns.events import (
+    Event,
+    Field,
+    Match,
+    Pattern,
+    described,
+    milliseconds,
+    moment,
+    positive_milliseconds,
+)
+from antiphon.spark.patterns.kinds import Absence, Kind, Stateful, Step
+from antiphon.spark.patterns.rises import RiseAndFall, RisesBy
+from antiphon.spark.patterns.timeline import Memory, Timeline
+from antiphon.spark.source import reading
+
+LATENESS = "5 seconds"
+
+BATCH = 100_000
+"""Messages that are read at a time where many wait: until all of them are there, they are kept."""
+
+_OBSERVED = "antiphon.patterns"
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_SPARKS_OWN = "200"
+_FOUND = "key string, time long, text string"
+
+
+# -- What to look for ------------------------------------------------------------------------------
+
+
+def rises_by(rise: float, *, value: str, within: str, key: str | None = None) -> RisesBy:
+    """The number rises by this part of itself, from any event to a later one: 0.2 is 20 %."""
+    _check_part("rise", rise)
+    return RisesBy(rise, value, positive_milliseconds("within", within), key)
+
+
+def rise_and_fall(
+    value: str, *, rise: float, fall: float, within: str, key: str | None = None
+) -> RiseAndFall:
+    """The number rises by a part of itself, and then falls by a part of what it rose to."""
+    _check_part("rise", rise)
+    _check_part("fall", fall)
+    if fall >= 1:
+        raise ValueError(f"nothing falls by {fall:.0%} and is still above zero")
+    return RiseAndFall(value, rise, fall, positive_milliseconds("within", within), key)
+
+
+def at_least(
+    count: int, *, of: str, where: Pattern[Any], within: str, key: str | None = None
+) -> AtLeast:
+    """A pattern is found in at least so many places within a time; `of` is the field that says
+    where an event took place."""
+    if count < 1:
+        raise ValueError(f"at_least counts from 1, not {count}")
+    if where.key is not None:
+        raise ValueError("the pattern inside at_least has no key: each place has its own events")
+    return AtLeast(count, of, where, positive_milliseconds("within", within), key)
+
+
+def event(**fields: str | float | bool) -> Kind:
+    """Events whose fields have these values."""
+    return Kind(tuple(fields.items()))
+
+
+def absence(of: Kind, *, after: Kind | None = None, within: str, key: str | None = None) -> Absence:
+    """No event of a kind comes within a time after an event of another kind; without one, after the
+    last event of its own kind."""
+    return Absence(of, after or of, positive_milliseconds("within", within), key)
+
+
+def stateful(
+    function: Step, *, fields: Mapping[str, type], forget_after: str, key: str | None = None
+) -> Stateful:
+    """`function(state, event)` returns the state, which is made of plain values, and what it has
+    found, a list of dicts. It begins with None, and anew when a key was silent for `forget_after`.
+    `fields` are what it looks at, each `str` or `float`."""
+    if odd := [name for name, kind in fields.items() if kind not in (str, float)]:
+        raise ValueError(f"a field is str or float: {', '.join(odd)}")
+    wanted = tuple(Field(name, is_number=kind is float) for name, kind in fields.items())
+    return Stateful(function, wanted, positive_milliseconds("forget_after", forget_after), key)
+
+
+def _check_part(what: str, part: float) -> None:
+    if not 0 < part < float("inf"):
+        raise ValueError(f"{what} is above zero, like 0.05 for 5 %, not {part!r}")
+
+
+# -- Looking for it --------------------------------------------------------------------------------
+
+
+def run(
+    spark: SparkSession,
+    url: str,
+    *,
+    topic: str,
+    pattern: Pattern[Any],
+    to: str,
+    checkpoint: str,
+    time: str = "timestamp",
+    lateness: str = LATENESS,
+    once: bool = False,
+) -> StreamingQuery:
+    """Looks for the pattern in topics, from their beginning on, and publishes what it finds. With a
+    checkpoint it goes on where it was; one of another pattern, or of other topics, is refused.
+    `once`: it ends when it has seen what is there now."""
+    purpose = f"{described(pattern)} in {topic} by {time}"
+    reader = spark.readStream.format("antiphon").schema(_looked_at(pattern, time))
+    reader = reader.option("maxMessagesPerTrigger", BATCH).option("purpose", purpose)
+    messages = reader.option("url", url).option("topic", topic).load()
+    found = find(messages, pattern, time=time, lateness=lateness)
+    writer = found.writeStream.format("antiphon").option("url", url).option("topic", to)
+    writer = writer.option("checkpointLocation", checkpoint)
+    if once:
+        writer = writer.trigger(availableNow=True)
+    with _a_partition_for_each_core(spark):
+        return writer.start()
+
+
+def find(
+    messages: DataFrame,
+    pattern: Pattern[Any],
+    *,
+    time: str = "timestamp",
+    lateness: str = LATENESS,
+) -> DataFrame:
+    """What is found in a stream of messages, as messages: the type is the pattern's name, the key
+    that of the events, also as a property, and the text is JSON. `timestamp` is when it was
+    complete."""
+    milliseconds("lateness", lateness)
+    if not messages.isStreaming:
+        raise ValueError("patterns are found in streams: use readStream, also for what is there")
+    rows = _events(messages, pattern, time).withWatermark("time", lateness)
+    # Before the others are left out: a message that is skipped lets time pass all the same.
+    rows = rows.observe(
+        _OBSERVED,
+        f.count(f.lit(1)).alias("messages"),
+        f.count_if(~f.col("usable")).alias("skipped"),
+    )
+    grouped = rows.filter("usable").drop("usable").groupBy("key")
+    found = grouped.transformWithState(_Finder(pattern), _FOUND, "Append", "EventTime")
+    return found.select(
+        f.timestamp_millis("time").alias("timestamp"),
+        f.lit(pattern.name).alias("type"),
+        "key",
+        _properties(pattern).alias("properties"),
+        "text",
+    )
+
+
+class Counts(NamedTuple):
+    """Of the batches that Spark remembers, which are the last hundred."""
+
+    messages: int
+    skipped: int  # they lack the key, the time or a field that the pattern looks at
+    late: int  # they came after the watermark had passed them
+
+
+def counts(query: StreamingQuery) -> Counts:
+    batches = [one for one in query.recentProgress if _OBSERVED in one.observedMetrics]
+    seen = [batch.observedMetrics[_OBSERVED] for batch in batches]
+    operators = [one for batch in batches for one in batch.stateOperators]
+    return Counts(
+        sum(row.messages for row in seen),
+        sum(row.skipped for row in seen),
+        sum(operator.numRowsDroppedByWatermark for operator in operators),
+    )
+
+
+def _looked_at(pattern: Pattern[Any], time: str) -> StructType:
+    """Nothing else needs to be read."""
+    names = [time, *(field.name for field in pattern.fields)]
+    names += [] if pattern.key is None else [pattern.key]
+    wanted = {"position", *(column for name in names for column in pattern_fields.columns_of(name))}
+    return StructType([field for field in reading.schema().fields if field.name in wanted])
+
+
+def _events(messages: DataFrame, pattern: Pattern[Any], time: str) -> DataFrame:
+    key = f.lit("") if pattern.key is None else pattern_fields.text_of(pattern.key)
+    # The log's own precision: the watermark has no finer one.
+    at = f.unix_millis(pattern_fields.time_of(time))
+    values = [pattern_fields.column(field) for field in pattern.fields]
+    required = [
+        value for value, field in zip(values, pattern.fields, strict=True) if field.is_required
+    ]
+    return messages.select(
+        key.alias("key"),
+        f.timestamp_millis(at).alias("time"),
+        reduce(and_, (column.isNotNull() for column in (key, at, *required))).alias("usable"),
+        at.alias("at"),
+        "position",
+        *(value.alias(f"value{number}") for number, value in enumerate(values)),
+    )
+
+
+def _properties(pattern: Pattern[Any]) -> Column:
+    """The key under its own name, so that consumers can select by it."""
+    name = (pattern.key or "").rpartition(".")[2]
+    pair = [f.lit(name), f.col("key")] if name.isidentifier() else []
+    return f.create_map(*pair).cast("map<string,string>")
+
+
+@contextmanager
+def _a_partition_for_each_core(spark: SparkSession) -> Iterator[None]:
+    """Unless its user has chosen: Spark's own 200 would each start, and store, with every batch."""
+    if spark.conf.get(_PARTITIONS) != _SPARKS_OWN:
+        yield
+        return
+    spark.conf.set(_PARTITIONS, spark.sparkContext.defaultParallelism)
+    try:
+        yield
+    finally:
+        spark.conf.set(_PARTITIONS, _SPARKS_OWN)
+
+
+class _Finder(StatefulProcessor):
+    """Keeps a timeline for each key, with at most one timer."""
+
+    def __init__(self, pattern: Pattern[Any]) -> None:
+        self._pattern = pattern
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._handle = handle
+        self._stored = handle.getValueState("memory", "bytes binary")
+        self._timeline = Timeline(self._pattern)
+        self._names = [field.name for field in self._pattern.fields]
+
+    def handleInputRows(  # noqa: N802
+        self,
+        key: Any,
+        rows: Iterator[Row],
+        timerValues: TimerValues,  # noqa: N803
+    ) -> Iterator[Row]:
+        memory = self._memory()
+        for _key, _time, at, position, *values in rows:
+            memory.held_back.append(
+                Event(at, position, dict(zip(self._names, values, strict=True)))
+            )
+        self._keep(memory)
+        return iter(())  # what it makes is found when the timer says so
+
+    def handleExpiredTimer(  # noqa: N802
+        self,
+        key: Any,
+        timerValues: TimerValues,  # noqa: N803
+        expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
+    ) -> Iterator[Row]:
+        memory = self._memory()
+        memory.wakes_at = None
+        matches = self._timeline.advance(memory, timerValues.getCurrentWatermarkInMs())
+        self._keep(memory)
+        for match in matches:
+            yield Row(key=self._key(key), time=match.time, text=self._text(key, match))
+
+    def close(self) -> None:
+        pass
+
+    def _memory(self) -> Memory[Any]:
+        stored = self._stored.get()
+        return self._timeline.read(stored[0] if stored else None)
+
+    def _keep(self, memory: Memory[Any]) -> None:
+        due = self._timeline.due(memory)
+        if due is None:
+            self._stored.clear()
+            return
+        if memory.wakes_at is None or due < memory.wakes_at:
+            if memory.wakes_at is not None:
+                self._handle.deleteTimer(memory.wakes_at)
+            self._handle.registerTimer(due)
+            memory.wakes_at = due
+        self._stored.update((self._timeline.stored(memory),))
+
+    def _key(self, key: tuple[str]) -> str | None:
+        return None if self._pattern.key is None else key[0]
+
+    def _text(self, key: tuple[str], match: Match) -> str:
+        told = {"pattern": self._pattern.name, "key": self._key(key), "time": moment(match.time)}
+        return json.dumps({**told, "found": match.found})

@@ -1,0 +1,60 @@
+"""Events of one key put in order: a pattern sees them by time, however they arrived.
+
+Promise: what is found depends on the events alone. An event is held back until the *watermark* has
+reached its time: the watermark is the time up to which all events have been seen, and what comes
+later than that is not given to a timeline at all. So neither the batches in which the events came
+nor their order within the lateness that is allowed makes any difference.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, cast
+
+import msgspec
+
+from antiphon.spark.patterns.events import Event, Match, Pattern, State
+
+
+class Memory(msgspec.Struct, Generic[State], array_like=True):
+    """All that is kept of a key."""
+
+    state: State | None = None
+    held_back: list[Event] = []
+    wakes_at: int | None = None  # the timer that is set
+
+
+class Timeline:
+    def __init__(self, pattern: Pattern[Any]) -> None:
+        self._pattern = pattern
+        self._decoder = msgspec.msgpack.Decoder(cast(Any, Memory)[pattern.state_type])
+
+    def read(self, stored: bytes | None) -> Memory[Any]:
+        found: Memory[Any] = self._decoder.decode(stored) if stored else Memory()
+        return found
+
+    def stored(self, memory: Memory[Any]) -> bytes:
+        return msgspec.msgpack.encode(memory)
+
+    def due(self, memory: Memory[Any]) -> int | None:
+        """The watermark that this key waits for; None: nothing is left of it."""
+        times = [event.time for event in memory.held_back]
+        if memory.state is not None:
+            times.append(self._pattern.due(memory.state))
+        return min(times, default=None)
+
+    def advance(self, memory: Memory[Any], watermark: int) -> list[Match]:
+        """What is found up to this time."""
+        ready = [event for event in memory.held_back if event.time <= watermark]
+        memory.held_back = [event for event in memory.held_back if event.time > watermark]
+        matches: list[Match] = []
+        for event in sorted(ready, key=lambda event: (event.time, event.position)):
+            matches += self._pass_time(memory, event.time - 1)
+            memory.state, found = self._pattern.on_event(memory.state, event)
+            matches += found
+        return matches + self._pass_time(memory, watermark)
+
+    def _pass_time(self, memory: Memory[Any], now: int) -> list[Match]:
+        if memory.state is None or self._pattern.due(memory.state) > now:
+            return []
+        memory.state, matches = self._pattern.on_time(memory.state, now)
+        return matches

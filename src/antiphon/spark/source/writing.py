@@ -1,0 +1,177 @@
+"""`df.write` and `df.writeStream`: rows are published as messages, exactly once.
+
+A task sends its rows in a transaction and stages it: the servers keep them, and nobody sees them.
+When all tasks are done the driver commits the stages of exactly those attempts that Spark counts,
+in one entry of the log. So rows of an attempt that was lost, repeated or overtaken are never seen,
+and the rows of a batch are seen together, in the order of the partitions and inside of each.
+
+The commit has a token: of a stream the query and the batch, of a single write one that is drawn for
+it, or that its user names. A batch that is repeated because nobody knows how its commit ended is
+published once.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+import antiphon
+from antiphon.api.urls import EMBEDDED, default_url, route_to
+from antiphon.errors import (
+    IllegalStateError,
+    JMSError,
+    OutcomeUnknownError,
+    TransactionRolledBackError,
+)
+from antiphon.spark.source import options, rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COMMIT_ATTEMPTS = 3
+"""Each waits for servers as long as a session lives; the token makes it one commit."""
+
+
+class Target(NamedTuple):
+    """Where rows go."""
+
+    url: str
+    topic: str | None  # of rows that do not say it
+
+
+@dataclass(frozen=True)
+class Stage(WriterCommitMessage):
+    """What a task has done."""
+
+    partition: int
+    handle: str  # empty: it had no rows
+    query: str = ""  # of a stream
+
+
+class BatchWriter(DataSourceArrowWriter):
+    def __init__(self, target: Target, token: str) -> None:
+        self._target = target
+        self._token = token
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Stage:
+        return Stage(_task().partitionId(), stage(self._target, iterator))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        commit(self._target.url, self._token, handles(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Also called after a commit whose end is not known: nothing may be undone here. What is
+        staged and not committed is forgotten by the servers."""
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Stage:
+        task = _task()
+        # The identity in the checkpoint: the same after a restart.
+        query = task.getLocalProperty("sql.streaming.queryId")
+        if not query:
+            raise IllegalStateError("Spark does not say which query this is")
+        return Stage(task.partitionId(), stage(self._target, iterator), query)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        if staged := handles(messages):
+            queries = {m.query for m in messages if isinstance(m, Stage)}
+            commit(self._target.url, f"spark/{queries.pop()}/{batchId}", staged)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """As for a single write."""
+
+
+def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
+    values = options.known(given, ("url", "topic", "token"))
+    target = _target(values, schema, overwrite)
+    return BatchWriter(target, values.get("token") or f"spark/{uuid.uuid4()}")
+
+
+def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
+    if any(name.lower() == "token" for name in given):
+        raise ValueError("option token is for single writes: a stream has one for each batch")
+    values = options.known(given, ("url", "topic", *options.SPARKS_OWN))
+    return StreamWriter(_target(values, schema, overwrite))
+
+
+def _target(values: Mapping[str, str], schema: StructType, overwrite: bool) -> Target:
+    """Everything that can be known to be wrong before the job starts raises here."""
+    if overwrite:
+        raise IllegalStateError(
+            "messages that were published cannot be replaced: write in mode 'append'"
+        )
+    url, topic = values.get("url") or default_url(), values.get("topic")
+    if url.startswith(EMBEDDED):
+        raise IllegalStateError(
+            f"{url!r} is a server inside one program, and Spark's tasks are others: give the URL "
+            "of servers, antiphon://HOST:PORT"
+        )
+    route_to(url)
+    rows.check_columns(schema, topic)
+    if topic is not None:
+        rows.destination(topic)
+    return Target(url, topic)
+
+
+def stage(target: Target, batches: Iterator[pa.RecordBatch]) -> str:
+    """The handle of what was sent; empty: there was nothing to send."""
+    packs = (found for batch in batches for found in rows.packs(batch, target.topic))
+    first = next(packs, None)
+    if first is None:
+        return ""
+    with antiphon.connect(target.url, session_mode=antiphon.SESSION_TRANSACTED) as context:
+        producer = context.create_producer()
+        for destination, packed in chain((first,), packs):
+            producer.send_packed(destination, packed)
+        return context.stage()
+
+
+def handles(messages: Sequence[WriterCommitMessage | None]) -> list[str]:
+    """Of what is to be committed, in this order."""
+    stages = [message for message in messages if isinstance(message, Stage)]
+    if len(stages) < len(messages):
+        raise IllegalStateError("Spark commits a write of which it has lost a part")
+    return [s.handle for s in sorted(stages, key=lambda s: s.partition) if s.handle]
+
+
+def commit(url: str, token: str, staged: Sequence[str]) -> None:
+    """Once, however often it is asked for."""
+    if not staged:
+        return
+    unknown: JMSError | None = None
+    for _ in range(COMMIT_ATTEMPTS):
+        try:
+            with antiphon.connect(url, session_mode=antiphon.SESSION_TRANSACTED) as context:
+                context.commit(token=token, staged=staged)
+                return
+        except TransactionRolledBackError:
+            raise
+        except JMSError as error:
+            if error.happened == "no" and unknown is None:
+                raise
+            unknown = error
+    raise OutcomeUnknownError(
+        f"it is not known whether the rows were published: {unknown}. A write of the same rows "
+        f"with the option token={token!r} publishes them if they were not"
+    ) from unknown
+
+
+def _task() -> TaskContext:
+    task = TaskContext.get()
+    assert task is not None, "only tasks write"
+    return task
