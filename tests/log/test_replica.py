@@ -5,7 +5,6 @@ from random import Random
 
 import pytest
 
-from antiphon.bench.soak import DOUBT
 from antiphon.formats.entry import (
     Entry,
     Kind,
@@ -17,6 +16,7 @@ from antiphon.formats.entry import (
 )
 from antiphon.formats.journal import Promise
 from antiphon.formats.server_messages import Append, Envelope, Refused, RequestVote, Vote
+from antiphon.lab.bench.soak import DOUBT
 from antiphon.log.effects import Deliver, EntriesStored, Persist, ReadPart, Send, VoteStored
 from antiphon.log.recovered import Recovered
 from antiphon.log.replica import Replica, Role

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from antiphon import cli
-from antiphon.chaos.crew import Programs
-from antiphon.chaos.judge import COINS, Judge, judge_accounts, judge_group
-from antiphon.chaos.links import Link
-from antiphon.chaos.program import Spec
-from antiphon.chaos.recorder import Recorder
 from antiphon.formats.trace import TraceEvent, decode
+from antiphon.lab.chaos.faulty_links import Link
+from antiphon.lab.chaos.judge import COINS, Judge, judge_accounts, judge_group
+from antiphon.lab.chaos.processes import Programs
+from antiphon.lab.chaos.program import Spec
+from antiphon.lab.chaos.recorder import Recorder
 
 pytestmark = pytest.mark.process
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.bench.connections import SPARE_FILES, Crowd, measure
+from antiphon.lab.bench.connections import SPARE_FILES, Crowd, measure
 from antiphon.server.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.process

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.chaos.links import Link
 from antiphon.cli.cluster import _ask
 from antiphon.formats import protocol as cw
 from antiphon.io.transport import format_address
+from antiphon.lab.chaos.faulty_links import Link
 from antiphon.server.admin_client import LogClient
 from tests.process.cluster import DESTINATION, WAIT_S, Cluster
 

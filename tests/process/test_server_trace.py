@@ -15,10 +15,10 @@ import pytest
 
 import antiphon
 from antiphon import cli
-from antiphon.chaos.recorder import read_traces
 from antiphon.checkers import groups
 from antiphon.cli.cluster import known_groups
 from antiphon.formats.trace import TraceEvent, encode_event, encode_header
+from antiphon.lab.chaos.recorder import read_traces
 from antiphon.server.local_cluster import COMMAND
 from tests.process.cluster import Cluster
 

@@ -6,9 +6,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import antiphon
-from antiphon import demo_report
-from antiphon.demo_member import GROUP
 from antiphon.formats.trace import decode
+from antiphon.lab.demo import report
+from antiphon.lab.demo.member import GROUP
 from antiphon.reports.charts import Mark
 from tests.reports.test_charts import needs_nothing
 
@@ -44,7 +44,7 @@ def test_the_report(spark: SparkSession, tmp_path: Path) -> None:
     began = min(event.at for event in events if event.kind == "deliver")
     happened = [Mark(began + 1.0, "kill -9 node 2"), Mark(began - 100.0, "before it all")]
     out = tmp_path / "report.html"
-    verdict = demo_report.write(spark, tmp_path / "traces", happened, tmp_path / "t.parquet", out)
+    verdict = report.write(spark, tmp_path / "traces", happened, tmp_path / "t.parquet", out)
     assert verdict.findings == []
     assert verdict.rows == len(events)
     html = out.read_text(encoding="utf-8")
@@ -58,8 +58,8 @@ def test_the_report(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_a_stretch_without_deliveries_shows_as_nothing() -> None:
-    every = demo_report.EVERY_S
-    assert demo_report.with_gaps([(0.0, 5.0), (3 * every, 7.0)]) == [
+    every = report.EVERY_S
+    assert report.with_gaps([(0.0, 5.0), (3 * every, 7.0)]) == [
         (0.0, 5.0),
         (every, 0.0),
         (2 * every, 0.0),

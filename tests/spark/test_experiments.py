@@ -8,11 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from antiphon.experiments import groups, packing, packing_bench, packing_runs
-from antiphon.experiments.crew import Done
-from antiphon.experiments.output import Output
-from antiphon.experiments.packing_plan import BURSTS, MIXED, Plan
-from antiphon.experiments.packing_report import medians, tell
+from antiphon.lab.experiments import groups
+from antiphon.lab.experiments.output import Output
+from antiphon.lab.experiments.packing import bench, measure, run
+from antiphon.lab.experiments.packing.plan import BURSTS, MIXED, Plan
+from antiphon.lab.experiments.packing.report import medians, tell
+from antiphon.lab.experiments.processes import Done
 from tests.reports.test_charts import needs_nothing
 from tests.spark.traces.test_latency import plainly
 
@@ -49,14 +50,14 @@ def test_packing(spark: SparkSession, tmp_path: Path) -> None:
     sources = {"1000": (4,), MIXED: (4,), BURSTS: (8,), "5-20ms": (5,)}
     plan = Plan(sources, rounds=2, seconds=0.1, climbing_s=0.8, step_s=0.1)
     output = Output(str(tmp_path / "out [1]{2}*"), "Packing")
-    notes, plainly = packing.Notes(output.raw), packing_bench.Found()
+    notes, plainly = run.Notes(output.raw), bench.Found()
 
     def take(source: str, policy: str, done: Done) -> None:
         notes.take(source, policy, done)
         plainly.take(source, policy, done)
 
-    packing_runs.measure(plan, take)
-    rows, over = packing.evaluate(spark, notes, output.raw)
+    measure.measure(plan, take)
+    rows, over = run.evaluate(spark, notes, output.raw)
     for ours, theirs in zip(rows, medians(plainly.rows), strict=True):
         assert ours["rates"] == pytest.approx(theirs.pop("rates"))
         assert {name: ours[name] for name in theirs} == pytest.approx(theirs)

@@ -34,7 +34,7 @@ def add_bench(commands: Commands) -> None:
             name,
             what,
             example.replace("throughput", name),
-            implementation("antiphon.bench.compare", name),
+            implementation("antiphon.lab.bench.compare", name),
         )
         _add_options(parser)
     _add_connections(bench)
@@ -104,7 +104,7 @@ def _add_connections(bench: Commands) -> None:
         "connections",
         "what idle clients cost a server",
         "antiphon bench connections --clients 10000 --json",
-        implementation("antiphon.bench.connections", "run"),
+        implementation("antiphon.lab.bench.connections", "run"),
     )
     parser.add_argument(
         "--clients",
@@ -130,7 +130,7 @@ def _add_selectors(bench: Commands) -> None:
         "selectors",
         "what up to a thousand consumers with selectors cost a server",
         "antiphon bench selectors --storage memory --seconds 15",
-        implementation("antiphon.bench.selectors", "run"),
+        implementation("antiphon.lab.bench.selectors", "run"),
     )
     parser.add_argument(
         "--seconds",
@@ -149,7 +149,7 @@ def _add_failover(bench: Commands) -> None:
         "failover",
         "how long members of a group get nothing when a server fails",
         "antiphon bench failover --storage memory --rounds 10",
-        implementation("antiphon.bench.failover", "run"),
+        implementation("antiphon.lab.bench.failover", "run"),
     )
     parser.add_argument(
         "--rounds",
@@ -168,7 +168,7 @@ def _add_soak(bench: Commands) -> None:
         "soak",
         "full load for a long time, in which nobody may be suspected",
         "antiphon bench soak --minutes 60 --json",
-        implementation("antiphon.bench.soak", "run"),
+        implementation("antiphon.lab.bench.soak", "run"),
     )
     parser.add_argument(
         "--minutes",
@@ -187,7 +187,7 @@ def _add_start(bench: Commands) -> None:
         "start",
         "import, embedded server, cluster, and recovery of a large journal",
         "antiphon bench start --journal-mb 100",
-        implementation("antiphon.bench.start", "run"),
+        implementation("antiphon.lab.bench.start", "run"),
     )
     parser.add_argument(
         "--rounds", type=positive, default=5, metavar="N", help="(default: %(default)s)"
@@ -208,7 +208,7 @@ def _add_growth(bench: Commands) -> None:
         "growth",
         "what it costs to have more of something",
         "antiphon bench growth members --out growth",
-        implementation("antiphon.bench.growth", "run"),
+        implementation("antiphon.lab.bench.growth", "run"),
     )
     parser.add_argument(
         "dimension",
@@ -227,7 +227,7 @@ def _add_packing(bench: Commands) -> None:
         "packing",
         "packing policies, sizes and sources: JBora's tables 1 to 3 and figures 3, 5 and 6",
         "antiphon bench packing --quick",
-        implementation("antiphon.experiments.packing_bench", "run"),
+        implementation("antiphon.lab.experiments.packing.bench", "run"),
     )
     parser.add_argument("--quick", action="store_true", help="a few points, to see that it works")
     add_json(parser)
@@ -239,7 +239,7 @@ def _add_spark(bench: Commands) -> None:
         "spark",
         "how fast Spark reads a topic, beside Parquet",
         "antiphon bench spark --messages 1000000",
-        on_spark("antiphon bench spark", "antiphon.bench.spark"),
+        on_spark("antiphon bench spark", "antiphon.lab.bench.spark"),
     )
     parser.add_argument(
         "--messages",
@@ -261,7 +261,7 @@ def _add_peers(bench: Commands) -> None:
         "peers",
         "the same work by JetStream, RabbitMQ and Redis, in turns with Antiphon",
         "antiphon bench peers --fetch",
-        implementation("antiphon.bench.peers", "run"),
+        implementation("antiphon.lab.bench.rivals.run", "run"),
     )
     parser.add_argument(
         "--sizes",

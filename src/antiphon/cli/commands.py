@@ -339,7 +339,7 @@ def _add_demo(commands: Commands) -> None:
         "demo",
         "the main job, end to end",
         "antiphon demo",
-        implementation("antiphon.demo", "run"),
+        implementation("antiphon.lab.demo.run", "run"),
     )
     add_json(parser)
 
@@ -383,7 +383,7 @@ def _add_chaos(commands: Commands) -> None:
         "chaos",
         "real servers and programs under faults, and whether they keep their promises",
         "antiphon chaos --seconds 30 --seed 7",
-        implementation("antiphon.chaos.run", "run"),
+        implementation("antiphon.lab.chaos.run", "run"),
     )
     parser.add_argument(
         "--seconds",

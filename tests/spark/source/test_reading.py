@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as fn
 
 import antiphon
-from antiphon.bench import spark as bench
+from antiphon.lab.bench import spark as bench
 from antiphon.server.local_cluster import LocalCluster
 from antiphon.spark.archive import run as archiving
 from antiphon.spark.source import arrow

@@ -1,1 +1,0 @@
-"""Measurements, each a command `antiphon bench NAME`."""

@@ -1,0 +1,262 @@
+"""`antiphon bench throughput` and `antiphon bench latency`: Antiphon beside the bare relay.
+
+Publishers and members, each a process; every message goes to all members. Antiphon and the bare
+relay (`bare_relay.py`) are both there all the time and work in turns, slice by slice, so that
+whatever else happens on the machine hits both. What to trust most: `cpu_s_per_million`, then
+`of_bare_relay`, then the rates, which move with the machine.
+
+`messages_per_s` is that of the slowest member. `latency_ms` goes from the call that published a
+message to its arrival at the first member, `last_delivery_ms` to its arrival at the last one, at a
+light load of `RATE` messages a second; `saturated_` is before what they are in a flood, when all
+queues are full. `of_bare_relay` is Antiphon's rate as a part of the relay's; of a latency, the
+relay's as a part of Antiphon's: 1 would be as quick as can be. `times_bare_relay` has every figure
+of Antiphon's divided by the relay's, and `spread` the lowest and the highest of the slices.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any, NamedTuple, Protocol
+
+from antiphon.lab.bench.antiphon_side import Messaging
+from antiphon.lab.bench.bare_relay import BareRelay
+from antiphon.lab.bench.processes import Flood, Job, Load, Paced, Shape, Slice
+from antiphon.terminal.lines import say_json
+from antiphon.terminal.screen import Progress, Screen, Table
+
+RATE = 1000
+SLICE_S = 1.0
+WARM_S = 0.25
+LATENCY_PART = 0.2
+"""Of the time of a throughput run: what the latencies are taken from."""
+
+
+PERCENTS = (50, 99, 99.9)
+
+Figures = dict[str, Any]
+
+
+class Side(Protocol):
+    def work(self, job: Job) -> Slice: ...
+
+
+class Turns:
+    """The slices of both, in pairs that were taken one right after the other."""
+
+    def __init__(self) -> None:
+        self.ours: list[Slice] = []
+        self.relays: list[Slice] = []
+
+    def ratios(self, measure: Callable[[Slice], float]) -> list[float]:
+        """Ours as a part of the relay's, in each pair."""
+        pairs = zip(self.ours, self.relays, strict=True)
+        return [measure(ours) / measure(relay) for ours, relay in pairs]
+
+
+class Peaks(NamedTuple):
+    ours: Figures
+    relays: Figures
+
+
+class Bench:
+    """Both sides, ready; and the bar that shows how far the work is."""
+
+    def __init__(self, stack: ExitStack, args: argparse.Namespace) -> None:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory("-antiphon-bench")))
+        self._shape = Shape(args.servers, args.members, Load(args.size), args.publishers)
+        self._ours = Messaging(
+            stack, self._shape, args.storage, args.contexts, args.packing, args.trace
+        )
+        durable = args.storage == "durable"
+        self._relay = BareRelay(stack, self._shape, folder if durable else None)
+        self._progress = stack.enter_context(Progress())
+        self._bar = self._progress.add_task("warming up", total=args.seconds)
+
+    def warm_up(self) -> int:
+        """Run both for a moment; returns how many messages a pack of ours has."""
+        ours = self._ours.work(Flood(WARM_S))
+        per_pack = round(ours.messages / max(1, ours.packs))
+        # What publishers gather must not be all that they may be ahead: then nobody would go on.
+        per_pack = min(per_pack, self._shape.load.window // (2 * self._shape.publishers))
+        self._relay.work(Flood(WARM_S, per_pack))
+        return per_pack
+
+    def turns(self, what: str, seconds: float, job: Callable[[float], Job]) -> Turns:
+        """`job` gets the seconds of one slice."""
+        self._progress.update(self._bar, description=what)
+        turns = Turns()
+        rounds = max(1, round(seconds / 2 / SLICE_S))
+        for _ in range(rounds):
+            one = job(seconds / 2 / rounds)
+            turns.ours.append(self._ours.work(one))
+            turns.relays.append(self._relay.work(one))
+            self._progress.update(self._bar, advance=seconds / rounds)
+        return turns
+
+    def peaks(self) -> Peaks:
+        mb = "server_peak_mb"
+        return Peaks({mb: self._ours.peak_mb()}, {mb: self._relay.peak_mb()})
+
+
+def throughput(args: argparse.Namespace) -> int:
+    with ExitStack() as stack:
+        bench = Bench(stack, args)
+        per_pack = bench.warm_up()
+        light = _light(bench, args.seconds * LATENCY_PART)
+        flood = bench.turns(
+            "flood", args.seconds * (1 - LATENCY_PART), lambda seconds: Flood(seconds, per_pack)
+        )
+        peaks = bench.peaks()
+    ours = {**figures(flood.ours, light.ours), **_saturated(flood.ours), **peaks.ours}
+    relays = {**figures(flood.relays, light.relays), **_saturated(flood.relays), **peaks.relays}
+    return _report("throughput", args, ours, relays, flood.ratios(lambda one: one.per_s))
+
+
+def latency(args: argparse.Namespace) -> int:
+    with ExitStack() as stack:
+        bench = Bench(stack, args)
+        bench.warm_up()
+        light = _light(bench, args.seconds)
+        peaks = bench.peaks()
+    ours = {**figures(light.ours, light.ours), **peaks.ours}
+    relays = {**figures(light.relays, light.relays), **peaks.relays}
+    ratios = light.ratios(lambda one: 1 / median(one.delays_ms(min)))
+    return _report("latency", args, ours, relays, ratios)
+
+
+def _light(bench: Bench, seconds: float) -> Turns:
+    return bench.turns("light load", seconds, lambda s: Paced(max(100, round(s * RATE)), RATE))
+
+
+# -- Figures ---------------------------------------------------------------------------------------
+
+
+def figures(slices: Sequence[Slice], light: Sequence[Slice]) -> Figures:
+    messages = sum(one.messages for one in slices)
+    seconds = sum(one.seconds for one in slices)
+    packs = sum(one.packs for one in slices)
+    cpu = {
+        "publisher": sum(part.cpu_s for one in slices for part in one.publishers),
+        "leader": sum(one.leader_cpu_s for one in slices),
+        "followers": sum(one.followers_cpu_s for one in slices),
+        "members": sum(part.cpu_s for one in slices for part in one.members),
+    }
+    millions = messages / 1e6
+    found: Figures = {
+        "messages_per_s": round(median(one.per_s for one in slices)),
+        "latency_ms": percentiles(light, min),
+        "last_delivery_ms": percentiles(light, max),
+        "cpu_s_per_million": round(sum(cpu.values()) / millions, 2),
+        "cpu_s_per_million_of": {who: round(s / millions, 2) for who, s in cpu.items()},
+        "syncs_per_s": round(sum(one.syncs for one in slices) / seconds, 1),
+        "spread": {
+            "messages_per_s": _spread([one.per_s for one in slices]),
+            "cpu_s_per_million": _spread([one.cpu_s_per_million for one in slices], 2),
+        },
+    }
+    if packs:
+        found["messages_per_pack"] = round(messages / packs, 1)
+    return found
+
+
+def _saturated(flood: Sequence[Slice]) -> Figures:
+    """With several publishers nobody knows whose message was the last one of a block."""
+    if len(flood[0].publishers) > 1:
+        return {}
+    return {
+        "saturated_latency_ms": percentiles(flood, min),
+        "saturated_last_delivery_ms": percentiles(flood, max),
+    }
+
+
+def percentiles(
+    slices: Sequence[Slice], which: Callable[[tuple[int, ...]], int]
+) -> dict[str, float]:
+    delays = [ms for one in slices for ms in one.delays_ms(which)]
+    # Inclusive: of a few messages p99.9 is the slowest one, and not a guess beyond it.
+    cuts = quantiles(delays, n=1000, method="inclusive")
+    return {f"p{percent:g}": round(cuts[round(percent * 10) - 1], 3) for percent in PERCENTS}
+
+
+def _spread(values: Sequence[float], digits: int | None = None) -> dict[str, float]:
+    return {"lowest": round(min(values), digits), "highest": round(max(values), digits)}
+
+
+def times(ours: Figures, relays: Figures) -> Figures:
+    """Each of ours divided by the relay's, where that is not 0."""
+    found: Figures = {}
+    for name in (name for name in ours if name in relays and name != "spread"):
+        if isinstance(ours[name], dict):
+            found[name] = times(ours[name], relays[name])
+        elif relays[name]:
+            found[name] = round(ours[name] / relays[name], 3)
+    return found
+
+
+# -- Telling ---------------------------------------------------------------------------------------
+
+SETTINGS = (
+    "servers",
+    "members",
+    "publishers",
+    "size",
+    "storage",
+    "contexts",
+    "packing",
+    "seconds",
+)
+
+
+def _report(
+    title: str, args: argparse.Namespace, ours: Figures, relays: Figures, ratios: Sequence[float]
+) -> int:
+    ours["spread"]["of_bare_relay"] = _spread(ratios, 3)
+    report = {
+        **{name: getattr(args, name) for name in SETTINGS},
+        **ours,
+        "of_bare_relay": round(median(ratios), 3),
+        "times_bare_relay": times(ours, relays),
+        "bare_relay": relays,
+    }
+    say_json(report) if args.json else show(title, report)
+    return 0
+
+
+def show(title: str, report: Figures) -> None:
+    settings = ", ".join(f"{name} {report[name]}" for name in SETTINGS)
+    table = Table(title=f"{title}: {settings}")
+    table.add_column("", no_wrap=True)
+    for heading in ("Antiphon", "bare relay", "times"):
+        table.add_column(heading, justify="right")
+    ours = {name: value for name, value in report.items() if name not in SETTINGS}
+    bare, quotients = ours.pop("bare_relay"), _flat(ours.pop("times_bare_relay"))
+    for name in _flat(ours):
+        table.add_row(name, _cell(name, ours), _cell(name, bare), _text(quotients.get(name)))
+    Screen().print(table)
+
+
+def _flat(figures: Figures) -> Figures:
+    """A row for each part of a figure that has some."""
+    found: Figures = {}
+    for name, value in figures.items():
+        if not isinstance(value, dict):
+            found[name] = value
+        elif name != "spread":
+            found |= {f"{name} {part}": one for part, one in value.items()}
+    return found
+
+
+def _cell(name: str, figures: Figures) -> str:
+    """With the lowest and the highest, if that is known."""
+    text = _text(_flat(figures).get(name))
+    spread = figures["spread"].get(name)
+    return f"{text}\n({' to '.join(map(_text, spread.values()))})" if spread else text
+
+
+def _text(value: float | None) -> str:
+    return "" if value is None else f"{value:,}"

@@ -1,0 +1,81 @@
+"""Servers as processes, and what they have spent so far: the one place where measurements ask."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from contextlib import ExitStack
+from itertools import cycle, islice
+from pathlib import Path
+from typing import NamedTuple
+
+from antiphon.cli.cluster import look
+from antiphon.errors import IllegalStateError
+from antiphon.lab.bench.connections import peak_bytes
+from antiphon.lab.bench.processes import PATIENCE_S
+from antiphon.server.local_cluster import LocalCluster, LocalServer
+
+
+class Spent(NamedTuple):
+    """By all servers together, where nothing else is said."""
+
+    leader_cpu_s: float
+    followers_cpu_s: float
+    published: int  # packs
+    delivered: int  # packs, once for each consumer
+    syncs: int  # the leader's
+
+    @property
+    def cpu_s(self) -> float:
+        return self.leader_cpu_s + self.followers_cpu_s
+
+    def since(self, before: Spent) -> Spent:
+        return Spent(
+            self.leader_cpu_s - before.leader_cpu_s,
+            self.followers_cpu_s - before.followers_cpu_s,
+            self.published - before.published,
+            self.delivered - before.delivered,
+            self.syncs - before.syncs,
+        )
+
+
+class Servers:
+    """All ends with the `stack`; what they have stored, too."""
+
+    def __init__(
+        self, stack: ExitStack, count: int, storage: str, contexts: str = "replicated"
+    ) -> None:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory("-antiphon-bench")))
+        self._cluster = stack.enter_context(LocalCluster(count, folder, storage, contexts))
+        self._cluster.start()
+        leader = look(self._cluster.url).leader
+        if leader is None:
+            raise IllegalStateError("the servers have no leader")
+        self.leader: LocalServer = self._cluster.servers[leader]
+        self._all = [self.leader, *(s for s in self._cluster.servers.values() if s.node != leader)]
+
+    def places(self, clients: int) -> list[str]:
+        """Where so many clients connect, the first one at the leader."""
+        return [server.url for server in islice(cycle(self._all), clients)]
+
+    def spent(self) -> Spent:
+        found = look(self._cluster.url, PATIENCE_S).answers
+        if len(found) < len(self._all):
+            raise IllegalStateError("a server does not answer during the measurement")
+        leader = found[self.leader.node]
+        return Spent(
+            leader.cpu_s,
+            sum(status.cpu_s for status in found.values()) - leader.cpu_s,
+            sum(status.counts["session"]["published"] for status in found.values()),
+            sum(status.counts["dispatcher"]["delivered_packs"] for status in found.values()),
+            leader.counts["journal"]["syncs"],
+        )
+
+    def peak_mb(self) -> float:
+        """The most memory that one of them ever had."""
+        return peak_mb(server.process.pid for server in self._all if server.process is not None)
+
+
+def peak_mb(pids: Iterable[int]) -> float:
+    """The most memory that one of these processes ever had."""
+    return round(max(map(peak_bytes, pids)) / 1e6, 1)

@@ -1,0 +1,240 @@
+"""Break what the plan says, mend everything, wait until all is delivered, and judge."""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from antiphon.errors import IllegalStateError
+from antiphon.io.transport import format_address
+from antiphon.lab.chaos.coin_program import LEFT, RIGHT, find_coins
+from antiphon.lab.chaos.faults import Saboteur, Undo
+from antiphon.lab.chaos.faulty_links import Links
+from antiphon.lab.chaos.judge import ACCOUNTS, GROUP, SHOWN_MAX, Judge, judge_accounts, judge_group
+from antiphon.lab.chaos.member import CALM, state_file
+from antiphon.lab.chaos.plan import Fault, draw_plan
+from antiphon.lab.chaos.processes import Programs, Servers
+from antiphon.lab.chaos.program import Spec
+from antiphon.terminal.lines import say, say_json
+from antiphon.terminal.screen import Screen, Table
+
+TOPICS = ("topic:chaos.a", "topic:chaos.b")
+QUEUE = "queue:chaos"
+EVERYWHERE = (*TOPICS, QUEUE)
+MEND_S = 60.0
+
+
+def run(args: argparse.Namespace) -> int:
+    seed = args.seed if args.seed is not None else secrets.randbelow(1 << 32)
+    folder = Path(args.trace or tempfile.mkdtemp("-antiphon-chaos"))
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise IllegalStateError(f"{folder} is not empty: this run and an older one would mix there")
+    try:
+        servers = Servers(args.servers, folder, args.storage, args.contexts)
+        report = Chaos(seed, args.seconds, servers, folder).run()
+    except BaseException:
+        say(f"logs and traces are in {folder}")
+        raise
+    if report["violations"]:
+        report["folder"] = str(folder)
+    elif not args.trace:
+        shutil.rmtree(folder)
+    if args.json:
+        say_json(report)
+    else:
+        _print(report)
+    return 1 if report["violations"] else 0
+
+
+def _print(report: dict[str, Any]) -> None:
+    screen = Screen()
+    table = Table("injected", "times", title=f"seed {report['seed']}")
+    for kind, times in report["faults"].items():
+        table.add_row(kind, str(times))
+    screen.print(table)
+    group = report["group"]
+    facts = (
+        f"{report['acknowledged']} messages were acknowledged to their senders, "
+        f"{report['deliveries']} delivered, {report['redelivered']} of these marked redelivered; "
+        f"the longest pause was {report['longest_pause_ms']} ms. In the group {group['deliver']} "
+        f"messages were delivered, {group['view']} views, {group['suspect']} suspicions. "
+        f"{report['transfers']} transfers between accounts were committed"
+    )
+    say(facts)
+    for violation in report["violations"][: 4 * SHOWN_MAX]:
+        say(f"VIOLATION: {violation}")
+    if report["violations"]:
+        say(f"{len(report['violations'])} violations; logs and traces are in {report['folder']}")
+    else:
+        say("nothing was lost, nothing came twice unmarked, nothing out of order")
+
+
+class Chaos:
+    def __init__(self, seed: int, seconds: float, servers: Servers, folder: Path) -> None:
+        self._seed = seed
+        self._seconds = seconds
+        self._folder = folder
+        shape = (len(servers.servers), servers.storage, servers.contexts)
+        self._plan = draw_plan(seed, seconds, *shape)
+        self._servers = servers
+        self._complaints: list[str] = []
+        self._began = time.monotonic()
+
+    def run(self) -> dict[str, Any]:
+        addresses = {node: server.address for node, server in self._servers.servers.items()}
+        with Links(addresses) as self._links, self._servers:
+            self._servers.connect_by(self._links)
+            self._servers.start()
+            with Programs(self._cast(), self._folder) as self._programs:
+                saboteur = Saboteur(self._servers, self._links, self._programs, self._say)
+                self._begin()
+                self._break(saboteur)
+                saboteur.mend()
+                self._say("everything is mended")
+                self._finish()
+        events = self._programs.events()
+        judge = Judge(events)
+        counts = judge.counts()
+        return {
+            "seed": self._seed,
+            "seconds": round(time.monotonic() - self._began, 1),
+            "servers": len(self._servers.servers),
+            "storage": self._servers.storage,
+            "contexts": self._servers.contexts,
+            "faults": dict(sorted(saboteur.injected.items())),
+            "sent": counts["sent"],
+            "acknowledged": counts["acknowledged"],
+            "deliveries": counts["delivered"],
+            "redelivered": counts["again"],
+            "longest_pause_ms": round(judge.longest_pause_s * 1000),
+            "group": {
+                kind: sum(event.kind == kind and event.group == GROUP for event in events)
+                for kind in ("view", "suspect", "withdraw", "remove", "sent", "deliver")
+            },
+            "transfers": sum(e.kind == "acknowledge" and e.group == ACCOUNTS for e in events),
+            "violations": [*judge.violations, *self._complaints],
+        }
+
+    @property
+    def _url(self) -> str:
+        """Where programs find the servers."""
+        links = self._links.to_programs.values()
+        return "antiphon://" + ",".join(format_address(link.address) for link in links)
+
+    def _cast(self) -> list[Spec]:
+        def spec(role: Any, name: str, **rest: Any) -> Spec:
+            return Spec(role, name, self._url, str(self._folder), str(self._seed), 1, **rest)
+
+        return [
+            spec("acknowledging", "mailbox", consumes="topic:chaos.>", durable=True),
+            spec("listening", "archive", consumes=TOPICS[0], durable=True),
+            spec("listening", "watcher", consumes="topic:chaos.*"),
+            spec("acknowledging", "worker-1", consumes=QUEUE),
+            spec("listening", "worker-2", consumes=QUEUE),
+            spec("member", "member-1", consumes=GROUP),
+            spec("member", "member-2", consumes=GROUP),
+            spec("member", "member-3", consumes=GROUP),
+            spec("member", "member-4", consumes=GROUP, durable=True),
+            spec("outsider", "outsider", to=(GROUP,)),
+            spec("teller", "teller-1", consumes=LEFT, to=(RIGHT,)),
+            spec("teller", "teller-2", consumes=RIGHT, to=(LEFT,)),
+            spec("teller", "teller-3", consumes=LEFT, to=(RIGHT,)),
+            spec("publisher", "counter", to=EVERYWHERE, named=True),
+            spec("publisher", "chatter", to=EVERYWHERE),
+        ]
+
+    @property
+    def _publishers(self) -> list[str]:
+        specs = self._programs.specs.items()
+        return [name for name, spec in specs if spec.role in ("publisher", "outsider")]
+
+    @property
+    def _consumers(self) -> list[str]:
+        return [name for name in self._programs.specs if name not in self._publishers]
+
+    def _say(self, what: str) -> None:
+        line = f"{time.monotonic() - self._began:5.1f} s  {what}"
+        say(line, flush=True)
+
+    # -- The course of a run ---------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Subscriptions first: what comes before is not for them."""
+        for name in self._consumers:
+            self._programs.start(name)
+        self._wait(lambda: self._programs.at_work(*self._consumers), "the consumers subscribe")
+        for name in self._publishers:
+            self._programs.start(name)
+        self._say(f"{len(self._servers.servers)} servers and {len(self._programs.specs)} programs")
+
+    def _break(self, saboteur: Saboteur) -> None:
+        """Each fault at its time, and its end at its own."""
+        order = count()
+        start_s = time.monotonic()
+        due: list[tuple[float, int, Fault | Undo]] = [
+            (fault.at_s, next(order), fault) for fault in self._plan
+        ]
+        heapq.heapify(due)
+        while due:
+            at_s, _, what = heapq.heappop(due)
+            time.sleep(max(0.0, start_s + at_s - time.monotonic()))
+            if not isinstance(what, Fault):
+                what()
+            elif (undo := saboteur.inject(what)) is not None:
+                end_s = time.monotonic() - start_s + what.for_s
+                heapq.heappush(due, (end_s, next(order), undo))
+        time.sleep(max(0.0, start_s + self._seconds - time.monotonic()))
+
+    def _finish(self) -> None:
+        self._wait(lambda: self._programs.at_work(*self._programs.specs), "all programs get on")
+        (self._folder / CALM).touch()
+        self._complaints += self._programs.end(*self._publishers)
+        self._say("the publishers have their answers")
+        self._wait(self._all_are_back, "all consumers are connected and get on")
+        # What the judge misses now may still be on its way; what else is wrong stays wrong.
+        self._until(lambda: not Judge(self._programs.events()).violations)
+        self._until(lambda: not judge_group(self._programs.events()))
+        self._complaints += judge_group(self._programs.events())
+        self._wait(self._replicas_agree, "all replicas in the group have the same state")
+        self._complaints += self._programs.end(*self._consumers)
+        self._wait(self._servers.agree, "the servers agree")
+        self._wait(
+            lambda: self._servers.counted("broker", "sessions") == 0,
+            "the servers have forgotten the programs",
+        )
+        self._say("the programs are gone")
+        self._complaints += judge_accounts(self._programs.events(), find_coins(self._url))
+
+    def _replicas_agree(self) -> bool:
+        specs = self._programs.specs.values()
+        replicas = [spec.name for spec in specs if spec.role == "member" and not spec.durable]
+        files = [state_file(self._folder, name) for name in replicas]
+        return all(file.exists() for file in files) and len({f.read_text() for f in files}) == 1
+
+    def _all_are_back(self) -> bool:
+        return (
+            self._servers.counted("dispatcher", "consumers") == len(self._consumers)
+            and self._servers.counted("dispatcher", "lagging", "unacknowledged") == 0
+        )
+
+    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+        if not self._until(condition):
+            self._complaints.append(f"waited {MEND_S:g} s in vain: {what}")
+
+    def _until(self, condition: Callable[[], bool]) -> bool:
+        """Whether it came to hold in time."""
+        deadline = time.monotonic() + MEND_S
+        while not condition():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.1)
+        return True

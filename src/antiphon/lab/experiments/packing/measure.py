@@ -1,0 +1,73 @@
+"""The measurement behind `antiphon experiment packing` and `antiphon bench packing`.
+
+Three servers without stable storage, three members, and a publisher for each packing policy
+(`api/protocol/packing.py`), which send from JBora's sources (`lab/experiments/packing/plan.py`).
+The policies take turns, round by round, so that whatever else happens on the machine hits all of
+them; hill climbing has time to itself. What a run left is handed on at once, so that no two are
+held.
+
+`cpu_percent` is that of the publisher and the server it is connected to, as a part of one core:
+what JBora calls a replica is a program and the daemon beside it. `cpu_us` is the processor time of
+all processes for one message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from antiphon.lab.experiments.evaluation import Row
+from antiphon.lab.experiments.packing.plan import MEMBERS, SERVERS, SOURCES, Plan
+from antiphon.lab.experiments.processes import Crew, Done, Run
+from antiphon.terminal.screen import Progress
+
+WARM_S = 0.2
+EVERY_S = 0.25
+"""A point of a curve over time."""
+
+Take = Callable[[str, str, Done], None]
+"""With the names of the source and the policy."""
+
+
+def measure(plan: Plan, take: Take) -> None:
+    with (
+        Progress() as progress,
+        ExitStack() as stack,
+    ):
+        bar = progress.add_task("starting", total=len(plan.degrees))
+        crew = Crew(stack, SERVERS, "memory", "replicated")
+        crew.grow(MEMBERS)
+        for source in plan.degrees:
+            progress.update(bar, description=source)
+            _in_turns(crew, plan, source, take)
+            with crew.publisher(plan.climbing) as work:
+                run = Run(f"{source}-climbing", SOURCES[source], plan.climbing_s, watched=True)
+                take(source, plan.climbing, work(run))
+            progress.advance(bar)
+
+
+def _in_turns(crew: Crew, plan: Plan, source: str, take: Take) -> None:
+    with ExitStack() as stack:
+        policies = plan.in_turns(source)
+        works = {policy: stack.enter_context(crew.publisher(policy)) for policy in policies}
+        for work in works.values():
+            work(Run("warm", SOURCES[source], WARM_S))
+        for number in range(plan.rounds):
+            for policy, work in works.items():
+                run = Run(f"{source}-{policy}-{number}", SOURCES[source], plan.seconds)
+                take(source, policy, work(run))
+
+
+def facts(source: str, policy: str, done: Done) -> Row:
+    """What is known of a run besides when its messages arrived."""
+    messages = len(done.sent.times)
+    seconds = max(d.times[-1] for d in done.delivered) - done.sent.times[0]
+    return {
+        "source": source,
+        "policy": policy,
+        "members": len(done.delivered),
+        "sent": messages,
+        "messages_per_pack": messages / max(1, done.packs),
+        "cpu_us": done.cpu_s / messages * 1e6,
+        "cpu_percent": (done.sent.cpu_s + done.leader_cpu_s) / seconds * 100,
+    }
