@@ -23,7 +23,7 @@ from antiphon.errors import (
 from antiphon.formats import columns, pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns, Outgoing
-from tests.process.cluster import Cluster
+from tests.process.support.cluster import Cluster
 
 
 @pytest.fixture

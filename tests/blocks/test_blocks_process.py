@@ -16,7 +16,7 @@ import antiphon
 from antiphon.blocks import GroupClient, ServiceClient
 from antiphon.server.local_cluster import LocalServer
 from tests.api.support.steps import heard, in_thread
-from tests.process.cluster import WAIT_S, Cluster
+from tests.process.support.cluster import WAIT_S, Cluster
 
 pytestmark = pytest.mark.process
 

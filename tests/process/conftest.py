@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.cluster import Cluster
+from tests.process.support.cluster import Cluster
 
 
 @pytest.fixture

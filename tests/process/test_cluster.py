@@ -12,7 +12,7 @@ import pytest
 from antiphon import cli
 from antiphon.server.admin_client import LogClient, first_body
 from antiphon.server.local_cluster import free_port
-from tests.process.cluster import DESTINATION, Cluster, Load, assert_is_another
+from tests.process.support.cluster import DESTINATION, Cluster, Load, assert_is_another
 
 pytestmark = pytest.mark.process
 

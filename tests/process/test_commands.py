@@ -17,7 +17,7 @@ from antiphon.cli.cluster import look
 from antiphon.server.admin_client import LogClient
 from antiphon.server.local_cluster import COMMAND
 from tests.paste_readme import until
-from tests.process.cluster import DESTINATION
+from tests.process.support.cluster import DESTINATION
 
 pytestmark = pytest.mark.process
 

@@ -14,7 +14,7 @@ import antiphon
 from antiphon import cli
 from antiphon.blocks import Lock
 from antiphon.server.admin_client import LogClient
-from tests.process.cluster import Cluster
+from tests.process.support.cluster import Cluster
 
 pytestmark = pytest.mark.process
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.process.cluster import Cluster
+from tests.process.support.cluster import Cluster
 
 pytestmark = pytest.mark.process
 

@@ -9,7 +9,7 @@ import pytest
 
 import antiphon
 from antiphon.broker.home.connections import TURNS
-from tests.process.cluster import Cluster
+from tests.process.support.cluster import Cluster
 
 pytestmark = pytest.mark.process
 

@@ -10,7 +10,7 @@ import pytest
 
 import antiphon
 from antiphon.server.local_cluster import COMMAND, LocalCluster
-from tests.process.cluster import WAIT_S, Cluster
+from tests.process.support.cluster import WAIT_S, Cluster
 
 pytestmark = pytest.mark.process
 NEWS = antiphon.Topic("news")

@@ -8,7 +8,7 @@ import pytest
 
 from antiphon import cli
 from antiphon.server.local_cluster import LocalServer
-from tests.process.cluster import DESTINATION, Cluster, assert_is_another
+from tests.process.support.cluster import DESTINATION, Cluster, assert_is_another
 
 pytestmark = pytest.mark.process
 

@@ -10,7 +10,7 @@ from antiphon.formats import protocol as cw
 from antiphon.io.transport import format_address
 from antiphon.lab.chaos.faulty_links import Link
 from antiphon.server.admin_client import LogClient
-from tests.process.cluster import DESTINATION, WAIT_S, Cluster
+from tests.process.support.cluster import DESTINATION, WAIT_S, Cluster
 
 pytestmark = pytest.mark.process
 

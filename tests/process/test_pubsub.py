@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from antiphon.server.local_cluster import COMMAND, LocalCluster
-from tests.process.cluster import Cluster
+from tests.process.support.cluster import Cluster
 
 pytestmark = pytest.mark.process
 

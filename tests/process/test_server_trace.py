@@ -20,7 +20,7 @@ from antiphon.cli.cluster import known_groups
 from antiphon.formats.trace import TraceEvent, encode_event, encode_header
 from antiphon.lab.chaos.recorder import read_traces
 from antiphon.server.local_cluster import COMMAND
-from tests.process.cluster import Cluster
+from tests.process.support.cluster import Cluster
 
 pytestmark = pytest.mark.process
 

@@ -6,7 +6,7 @@ import pytest
 
 from antiphon.formats import pack
 from antiphon.server.admin_client import LogClient
-from tests.process.cluster import DESTINATION, Cluster, Load
+from tests.process.support.cluster import DESTINATION, Cluster, Load
 
 pytestmark = pytest.mark.process
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 import antiphon
-from tests.process.cluster import Cluster
-from tests.process.state_program import PATTERN
+from tests.process.support.cluster import Cluster
+from tests.process.support.state_program import PATTERN
 
 pytestmark = pytest.mark.process
 
-PROGRAM = Path(__file__).with_name("state_program.py")
+PROGRAM = Path(__file__).parent / "support" / "state_program.py"
 MIB = 1 << 20
 LARGE = int(os.environ.get("STATE_MIB", "256")) * MIB
 SPARE_KIB = 64 << 10

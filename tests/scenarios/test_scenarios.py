@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.script import parse, play
-from tests.scenarios.stage import ScenarioError, Stage
+from tests.scenarios.support.script import parse, play
+from tests.scenarios.support.stage import ScenarioError, Stage
 
 FOLDER = Path(__file__).parent
 FILES = sorted(FOLDER.glob("*.txt"))

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.groups.stage import Stage
-from tests.scenarios.script import play
-from tests.scenarios.stage import ScenarioError
+from tests.scenarios.support.groups_stage import Stage
+from tests.scenarios.support.script import play
+from tests.scenarios.support.stage import ScenarioError
 
 FOLDER = Path(__file__).parent
 FILES = sorted(FOLDER.glob("*.txt"))

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import antiphon
 from tests.api.support.backends import one_server
-from tests.process.cluster import Cluster
+from tests.process.support.cluster import Cluster
 from tests.spark.support.stepping import STEPS, SteppingSource, go_on, plan, reached
 from tests.spark.support.streams import Program, Reader, add_file, folders, write_files
 

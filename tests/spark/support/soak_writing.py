@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 import antiphon
-from tests.process.cluster import Cluster
+from tests.process.support.cluster import Cluster
 from tests.spark.support.stepping import STEPS, plan
 from tests.spark.support.streams import Program, Reader, add_file, folders
 

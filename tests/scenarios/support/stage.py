@@ -40,8 +40,8 @@ from antiphon.log.effects import (
 from antiphon.log.replica import Role
 from antiphon.log.settings import Settings
 from antiphon.sim.cluster.alarm_machine import ALARM
-from tests.scenarios.server import Draws, Server, address_of
-from tests.scenarios.tell import (
+from tests.scenarios.support.server import Draws, Server, address_of
+from tests.scenarios.support.tell import (
     tell_entries,
     tell_id,
     tell_membership,

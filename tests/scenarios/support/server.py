@@ -15,7 +15,7 @@ from antiphon.log.replica import FOUNDING_EPOCH, Role
 from antiphon.log.settings import Settings
 from antiphon.sim.cluster.alarm_machine import AlarmMachine
 from antiphon.sim.cluster.disk import SimDisk
-from tests.scenarios.tell import tell_id
+from tests.scenarios.support.tell import tell_id
 
 
 def address_of(number: int) -> str:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from tests.scenarios.stage import ScenarioError, Stage
+from tests.scenarios.support.stage import ScenarioError, Stage
 
 RULE = "----"
 NOTHING = "(nothing)"

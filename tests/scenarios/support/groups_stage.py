@@ -14,7 +14,7 @@ from antiphon.formats import columns, pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns, Extra, Outgoing, decode_extra, encode_extra
 from tests.broker.support.house import TOKEN, Client, House
-from tests.scenarios.stage import ScenarioError
+from tests.scenarios.support.stage import ScenarioError
 
 PREFETCH = 100
 
