@@ -1,1 +1,1 @@
-"""The replicated state machine behind the JMS API, and what each server does for its clients."""
+"""What the log means. `machine` runs on every server alike, `dispatch` and `home` on one."""

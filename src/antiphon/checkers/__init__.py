@@ -1,1 +1,1 @@
-"""TODO checkers"""
+"""What is promised, as programs that judge histories: groups, linearizability. Pure."""

@@ -1,1 +1,1 @@
-"""Drivers of the pure core: files, sockets, clocks, processes."""
+"""Sockets, files, clocks, threads, configuration: what the pure rooms are driven by."""

@@ -1,1 +1,1 @@
-"""TODO journal"""
+"""The log on disk: written, synced, read back after a crash. Pure: the disk is passed in."""

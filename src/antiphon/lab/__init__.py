@@ -1,1 +1,1 @@
-"""TODO lab"""
+"""What developers run: benchmarks, chaos, experiments, the demo. Nothing else imports it."""

@@ -1,1 +1,1 @@
-"""TODO log"""
+"""The replicated, ordered log: elections, replication, membership, time. Pure: drivers do the IO."""

@@ -1,1 +1,1 @@
-"""TODO reports"""
+"""Charts as SVG and reports as one HTML file. No Spark in here."""

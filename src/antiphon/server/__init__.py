@@ -1,1 +1,1 @@
-"""TODO server"""
+"""One running server, put together from its parts; embedded servers, local clusters, metrics."""

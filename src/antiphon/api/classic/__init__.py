@@ -1,1 +1,1 @@
-"""TODO api/classic"""
+"""The classic API of JMS 1.1 over contexts: connections, sessions, and their domains."""

@@ -1,1 +1,1 @@
-"""TODO api/messages"""
+"""Messages, their properties and their destinations, as values."""

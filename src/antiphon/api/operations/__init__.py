@@ -1,1 +1,1 @@
-"""TODO api/operations"""
+"""What both fronts do, but for waiting: contexts, producers, consumers, members."""

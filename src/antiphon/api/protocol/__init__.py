@@ -1,1 +1,1 @@
-"""TODO api/protocol"""
+"""The client's side of the clients' protocol, without sockets, clocks or threads. Pure."""

@@ -1,1 +1,1 @@
-"""TODO blocks/pure"""
+"""What the building blocks decide, without threads, tasks or sockets. Pure."""

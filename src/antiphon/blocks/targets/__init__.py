@@ -1,1 +1,1 @@
-"""TODO blocks/targets"""
+"""Servers that replicated services call: what they promise, PostgreSQL, HTTP."""

@@ -1,1 +1,1 @@
-"""TODO blocks/threads"""
+"""The building blocks for programs with threads."""

@@ -1,1 +1,1 @@
-"""TODO broker/dispatch"""
+"""Which packs go to which of one server's consumers, by reference. Pure."""

@@ -1,1 +1,1 @@
-"""TODO broker/home"""
+"""One server's side of its clients: connections, acknowledgements, proposals. Pure."""

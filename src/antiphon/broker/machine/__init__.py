@@ -1,1 +1,1 @@
-"""TODO broker/machine"""
+"""What the log means: the state machine that runs on every server alike, entry by entry. Pure."""

@@ -1,1 +1,1 @@
-"""TODO lab/bench"""
+"""`antiphon bench`: real processes, measured side by side with a bare relay."""

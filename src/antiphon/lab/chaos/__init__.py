@@ -1,1 +1,1 @@
-"""TODO lab/chaos"""
+"""`antiphon chaos`: real servers and programs under faults, judged in the end."""

@@ -1,1 +1,1 @@
-"""TODO lab/demo"""
+"""`antiphon demo`: a replicated table that survives its servers, with a report."""

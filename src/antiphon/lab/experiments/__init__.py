@@ -1,1 +1,1 @@
-"""TODO lab/experiments"""
+"""`antiphon experiment`: what the literature measured, measured here."""

@@ -1,1 +1,1 @@
-"""TODO sim/cluster"""
+"""Simulated servers, disks and networks, one event at a time."""

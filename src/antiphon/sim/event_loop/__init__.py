@@ -1,1 +1,1 @@
-"""TODO sim/event_loop"""
+"""An asyncio event loop without time, and a guard against what is not simulated."""

@@ -1,1 +1,1 @@
-"""TODO sim/judges"""
+"""What every simulated step is checked against."""

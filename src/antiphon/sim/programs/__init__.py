@@ -1,1 +1,1 @@
-"""TODO sim/programs"""
+"""Simulated programs: the real client core, and what they do with it."""

@@ -1,1 +1,1 @@
-"""TODO sim/services"""
+"""`antiphon.sim.simulate`: a user's replicated service under simulated faults."""

@@ -1,1 +1,1 @@
-"""TODO spark/archive"""
+"""`antiphon archive`: sealed segments as Parquet, each message once."""

@@ -1,1 +1,1 @@
-"""TODO spark/audit"""
+"""`antiphon audit`: P1 to P5 and the orders over traces of any size, on Spark."""

@@ -1,1 +1,1 @@
-"""TODO spark/source"""
+"""Spark's format `antiphon`: reading the log by position, publishing exactly once."""

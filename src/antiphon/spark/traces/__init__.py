@@ -1,1 +1,1 @@
-"""TODO spark/traces"""
+"""Trace files as tables, and the figures in them."""

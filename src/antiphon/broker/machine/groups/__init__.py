@@ -1,1 +1,1 @@
-"""TODO broker/machine/groups"""
+"""Groups in the state machine: members, views, suspicions, state requests. Pure."""

@@ -1,1 +1,1 @@
-"""TODO lab/bench/rivals"""
+"""`antiphon bench peers`: the same work done by other messaging systems, in one run."""

@@ -1,1 +1,1 @@
-"""TODO lab/experiments/packing"""
+"""The packing experiment: JBora's sources and tables, with our policies."""
