@@ -1,1 +1,1 @@
-"""The replicated, ordered log: elections, replication, membership, time. Pure: drivers do the IO."""
+"""The replicated, ordered log: elections, replication, membership, time. Pure: others do the IO."""

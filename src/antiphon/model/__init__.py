@@ -1,1 +1,1 @@
-"""Words that clients and servers share: destinations, selectors, conflict relations, JMS types. Pure."""
+"""Words that clients and servers share: destinations, selectors, conflicts, JMS types. Pure."""
