@@ -764,6 +764,12 @@ class Replica:
             self._send(voter, message)
 
     def _send(self, to: ReplicaId, message: Message) -> None:
+        """Send at once, so nothing that promises what is not on disk: that belongs in the tail of
+        a `Persist`."""
+        if isinstance(message, Appended):
+            assert message.match <= self.stored, "acknowledges what is not on disk"
+        elif isinstance(message, Vote):
+            assert message.pre or not message.granted, "grants a vote that is not on disk"
         self._out.append(Send(to, message))
 
     def _persist(self, records: tuple[Entry | Promise, ...], then: tuple[Tail, ...]) -> None:

@@ -17,7 +17,7 @@ from tests.api.support.fronts import PATIENCE_S, Aio, Sync
 
 _numbers = count(1)
 
-NEVER_SECONDS = [math.nan, -1, -0.001, "5", True, b"1", [1], object()]
+NEVER_SECONDS = [math.nan, -1, -0.001, "5", True, b"1", [1], {1}]
 FOR_EVER = [None, math.inf, 1e30, 10**400]
 
 ODD: list[Any] = [
