@@ -2,8 +2,8 @@
 
 Durability is an effect with a tail: `Persist(records, then)` releases `then` only when the records,
 and all records before them, are on disk. A granted vote, and an acknowledgement of what is not on
-disk yet, leave in a tail only; `Replica._send`, through which everything else leaves, asserts it, so
-"answered, then lost" cannot be written by accident. Effects are to be carried out in order.
+disk yet, leave in a tail only: `Replica._send`, through which everything else leaves, asserts it.
+So "answered, then lost" cannot be written by accident. Effects are to be carried out in order.
 """
 
 from __future__ import annotations
