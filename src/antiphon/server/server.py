@@ -1,11 +1,11 @@
 """One server: drives a node, its journal and its clients with real sockets, files and clocks.
 
-The way of a message through it (`Server.__init__` puts the pieces together in this order):
+The way of a message through it (`Server.__init__` puts the pieces together in the opposite order):
 
-    listener     `transport.py` (or `embedded.py`) takes it from a client's connection,
+    listener     `io/transport.py` (or `embedded.py`) takes it from a client's connection,
     session      `clients.py` and `broker/home/home.py` check it and propose it,
     log          `log/node.py` orders it with the other servers,
-    journal      `journal.py` has it on disk,
+    journal      `journal/journal.py` has it on disk,
     broker       `broker/machine/machine.py` accepts it: it has a position, and consumers,
     dispatcher   `broker/dispatch/dispatcher.py` sends it to those who are connected here,
 
