@@ -1,4 +1,4 @@
-"""Groups and JMS together, as the design has decided.
+"""Groups and JMS together, as `docs/jms.md` has it at the end of "What implementers get wrong".
 
 Seen by programs that know nothing but JMS: for them a group is a topic with some messages more.
 """

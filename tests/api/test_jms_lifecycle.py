@@ -1,5 +1,5 @@
-"""The life cycle of connections, sessions and consumers, as the design's list of what JMS
-implementers get wrong has it (points 32 to 36 and 39).
+"""The life cycle of connections, sessions and consumers: points 32 to 36 and 39 of "What
+implementers get wrong" (`docs/jms.md`).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Messages and properties, as the design's list of what JMS implementers get wrong has them (points
-11 to 17): here on their way through servers; `test_typed_*.py` has every type by itself.
+"""Messages and properties: points 11 to 17 of "What implementers get wrong" (`docs/jms.md`), here
+on their way through servers; `messages/test_typed_*.py` has every type by itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every point of the design's list of what JMS implementers get wrong has a test.
+"""Every point of "What implementers get wrong" in `docs/jms.md` has a test.
 
 A test says in its docstring which points it is about: [7], or [19, 20].
 """
@@ -10,7 +10,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-POINTS = range(1, 40)
+PAGE = Path(__file__).parents[2] / "docs" / "jms.md"
+
+
+def points() -> list[int]:
+    _, _, section = PAGE.read_text(encoding="utf-8").partition("## What implementers get wrong\n")
+    return [int(number) for number in re.findall(r"^(\d+)\. ", section, re.MULTILINE)]
 
 
 def labels(path: Path) -> Iterator[int]:
@@ -20,6 +25,10 @@ def labels(path: Path) -> Iterator[int]:
                 yield from map(int, label.split(","))
 
 
+def test_points_are_numbered_without_gaps() -> None:
+    assert points() == list(range(1, 40))
+
+
 def test_every_point_has_a_test() -> None:
     found = {n for path in Path(__file__).parent.glob("test_jms_*.py") for n in labels(path)}
-    assert found == set(POINTS)
+    assert found == set(points())

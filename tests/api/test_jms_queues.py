@@ -1,5 +1,5 @@
-"""Queues, as the design's list of what JMS implementers get wrong has them (points 37 and 38), and
-what else is special about them: priorities, exclusive consumers, browsers.
+"""Queues: points 37 and 38 of "What implementers get wrong" (`docs/jms.md`), and what else is
+special about them: priorities, exclusive consumers, browsers.
 
 What is to happen in an order of time is sent in one transaction: so all times begin together,
 however slow this machine is.

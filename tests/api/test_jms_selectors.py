@@ -1,4 +1,4 @@
-"""Selectors, as the design's list of what JMS implementers get wrong has them (points 1 to 10).
+"""Selectors: points 1 to 10 of "What implementers get wrong" (`docs/jms.md`).
 
 Each is tried on a topic, by subscribers, and on a queue, by browsers: servers look into messages in
 both ways.

@@ -1,5 +1,5 @@
-"""Acknowledgement and redelivery, as the design's list of what JMS implementers get wrong has them
-(points 18 to 21 and 23).
+"""Acknowledgement and redelivery: points 18 to 21 and 23 of "What implementers get wrong"
+(`docs/jms.md`).
 """
 
 from __future__ import annotations

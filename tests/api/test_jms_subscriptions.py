@@ -1,5 +1,5 @@
-"""Subscriptions, as the design's list of what JMS implementers get wrong has them (points 24 to
-31), and topics that keep last values.
+"""Subscriptions: points 24 to 31 of "What implementers get wrong" (`docs/jms.md`), and topics that
+keep last values.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Transactions, as the design's list of what JMS implementers get wrong has them (point 22).
+"""Transactions: point 22 of "What implementers get wrong" (`docs/jms.md`).
 
 What was sent becomes visible at one place in the order, with what was received, or never.
 
