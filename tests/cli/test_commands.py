@@ -15,7 +15,7 @@ from antiphon.cli import commands
 from antiphon.cli import parsers as cli_parts
 from antiphon.server.local_cluster import COMMAND
 
-FIXTURES = Path(__file__).parent / "fixtures"
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 URL = "antiphon://127.0.0.1:7470"
 
 
@@ -71,7 +71,7 @@ def test_help_loads_none_of_the_extras() -> None:
     program = (
         "import sys\n"
         "from antiphon import cli\n"
-        "try: commands.main([*sys.argv[1:], '--help'])\n"
+        "try: cli.main([*sys.argv[1:], '--help'])\n"
         "finally: print(*(n for n in ('pyspark', 'pyarrow', 'pandas') if n in sys.modules))\n"
     )
     for command in ("audit", "archive", "trace to-parquet", "experiment groups", "bench spark"):
@@ -373,7 +373,7 @@ def test_trace_show_fails_on_what_is_no_trace(
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-    program = "import sys; from antiphon import cli; sys.exit(commands.main())"
+    program = "import sys; from antiphon import cli; sys.exit(cli.main())"
     shown = subprocess.Popen(
         [sys.executable, "-c", program, "trace", "show", str(FIXTURES / "trace-v1.trace")],
         stdout=subprocess.PIPE,

@@ -409,16 +409,20 @@ def _add_experiment(commands: Commands) -> None:
     experiment = add_group(
         commands, "experiment", "measure what the literature measured, and report on it", example
     )
-    for name, what in (
-        ("groups", "latency and throughput over group sizes: the thesis' figures 6.7 to 6.10"),
-        ("packing", "packing policies, sizes and sources: JBora's tables 1 to 3"),
+    for name, module, what in (
+        (
+            "groups",
+            "groups",
+            "latency and throughput over group sizes: the thesis' figures 6.7 to 6.10",
+        ),
+        ("packing", "packing.run", "packing policies, sizes and sources: JBora's tables 1 to 3"),
     ):
         parser = add_command(
             experiment,
             name,
             what,
             example.replace("groups", name),
-            on_spark("antiphon experiment", f"antiphon.experiments.{name}"),
+            on_spark("antiphon experiment", f"antiphon.lab.experiments.{module}"),
         )
         parser.add_argument(
             "--quick", action="store_true", help="a few points, to see that it works"

@@ -53,4 +53,4 @@ def test_minutes_that_are_none(minutes: str, capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit) as ended:
         cli.main(["bench", "soak", f"--minutes={minutes}"])
     assert ended.value.code == 2
-    assert "is not a number of minutes above 0" in capsys.readouterr().err
+    assert "is not a number above 0" in capsys.readouterr().err
