@@ -318,6 +318,11 @@ class MessagingWorld(World):
         subscription = self._broker.topics.subscriptions[where]
         return position <= subscription.floor or bool(subscription.acked.deliveries(position))
 
+    def is_attached(self, session: int) -> bool:
+        """Whether the state machine, right after the last entry, has it attached to a server."""
+        known = self._broker.sessions.get(session)
+        return known is not None and not known.detached
+
     # -- The end -------------------------------------------------------------------------------
 
     def live(self) -> bool:

@@ -173,11 +173,18 @@ class SimProgram:
             return False
         if self.role.member is not None:
             # Who has no connection may be out of a group, and not know it yet.
-            attached = self._conversation is not None and self._conversation.attached
+            attached = self._is_attached()
             settled = [m.group for m in self._members.values() if m.settled()]
             return attached and sorted(settled) == sorted(self.role.member.groups)
         open_ = [c for c in self._consumers.values() if c.reading is not None]
         return len(open_) == len(self.role.consumes) and not self.missing()
+
+    def _is_attached(self) -> bool:
+        """It believes so, and the servers do: a connection may have died in silence."""
+        conversation = self._conversation
+        if conversation is None or not conversation.attached:
+            return False
+        return self.world.is_attached(conversation.session)
 
     def calm(self) -> None:
         """The faults have stopped: only a little is left to do."""
