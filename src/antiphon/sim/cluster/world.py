@@ -37,8 +37,9 @@ from antiphon.sim.seeds import stream
 
 LIVENESS_US = 60_000_000
 FOREVER_US = 1 << 60
-EVENTS_MAX = 500_000
-"""Many times what the busiest seed needs: beyond it, messages beget messages."""
+EVENTS_MAX = 1_000_000
+"""More than the busiest seeds have until `LIVENESS_US` is over, some 10 000 a second: beyond it,
+messages beget messages."""
 
 CALM_US = 2_000
 """What a message or a sync takes at most where the faults have stopped: even the most impatient
