@@ -4,6 +4,7 @@ it."""
 import pytest
 
 from antiphon.broker.machine import events as ev
+from antiphon.broker.machine.session_lifecycle import CLIENT_ID_TAKEN
 from antiphon.formats import columns, pack
 from antiphon.formats.columns import Extra, Outgoing, encode_extra
 from antiphon.formats.protocol import AckRow, NotPublished
@@ -63,8 +64,8 @@ class History:
             self.ledger.opens(reader, pattern)
         return self.ledger.reading(pattern, pattern, self._position, queue)
 
-    def end(self, session: int, code: str = "") -> None:
-        self.ledger.happened(ev.SessionEnded(session, code, ""))
+    def end(self, session: int, code: str = "", text: str = "") -> None:
+        self.ledger.happened(ev.SessionEnded(session, code, text))
 
 
 def body(number: int) -> bytes:
@@ -274,6 +275,18 @@ def test_a_message_goes_to_another_when_its_consumer_is_gone(
     deliver(queue, 1, deliveries=2, reader=OTHER)
     with pytest.raises(ViolationError, match=r"while .* has it"):
         deliver(queue, 1, deliveries=3, reader=(3, 1))
+
+
+def test_who_lost_its_client_id_goes_on_with_what_it_has(history: History, queue: Reading) -> None:
+    """It has no connection, and cannot know that others have its messages by now."""
+    history.end(ONE[0], "ConnectionLostError", f"{CLIENT_ID_TAKEN} 'p1'")
+    deliver(queue, 2, deliveries=2, reader=OTHER)
+    queue.acknowledged(2, 2)
+    deliver(queue, 2, reader=ONE)
+    with pytest.raises(ViolationError, match="which is not for it"):
+        deliver(queue, 6, reader=ONE)
+    with pytest.raises(ViolationError, match="had acknowledged"):
+        deliver(queue, 2, deliveries=2, reader=OTHER)
 
 
 def test_more_than_a_window() -> None:

@@ -46,6 +46,7 @@ ENDED_MS = 600_000
 ENDED_MAX = 100_000
 
 HOME_IS_GONE = "its server was removed from the cluster, or has lost its disk"
+CLIENT_ID_TAKEN = "another connection has taken its client id"
 
 
 def attach(b: State, m: commands.Attach) -> None:
@@ -114,7 +115,7 @@ def _why_not_open(b: State, m: commands.Attach) -> tuple[str, str]:
 def _open(b: State, m: commands.Attach) -> Session:
     owner = b.sessions.get(b.client_ids.get(m.client_id, 0))
     if owner is not None:
-        lose(b, owner, f"another connection has taken its client id {m.client_id!r}")
+        lose(b, owner, f"{CLIENT_ID_TAKEN} {m.client_id!r}")
     session = b.sessions[m.session] = Session(m.session, m.token, m.client_id, m.lease_ms)
     if m.client_id:
         b.client_ids[m.client_id] = m.session

@@ -235,8 +235,8 @@ class MessagingWorld(World):
         self._look_into(entry, events)
         for event in events:
             ledger.happened(event)
-            if isinstance(event, ev.SessionEnded) and event.session in ledger.forgotten:
-                self.sessions[event.session].confirmed.clear()
+            if isinstance(event, ev.SessionEnded):
+                self._session_ended(event.session)
         for one in broker.accepted:
             payload = self.parked[one.source] if one.source else entry.payload
             ledger.accepted(one, payload)
@@ -252,6 +252,13 @@ class MessagingWorld(World):
         self._look_at_groups(broker)
         letters = broker.queues.get(DEAD_LETTERS)
         self._letters = tuple(letters.live()) if letters is not None else ()
+
+    def _session_ended(self, session: int) -> None:
+        program = self.sessions[session]
+        if session in self.ledger.forgotten:
+            program.confirmed.clear()
+        if session in self.ledger.robbed and program.lives_in(session):
+            self.faults["client id taken late"] += 1  # by a life that is over
 
     def _look_at_groups(self, broker: Broker) -> None:
         """After every entry: those with nobody in them are gone, and no others."""

@@ -23,7 +23,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from antiphon.broker.machine import events as ev
-from antiphon.broker.machine.session_lifecycle import HOME_IS_GONE
+from antiphon.broker.machine.session_lifecycle import CLIENT_ID_TAKEN, HOME_IS_GONE
 from antiphon.formats.columns import PRIORITY, Columns, decode_extra
 from antiphon.formats.pack import DELAYED, EXTRAS, NON_PERSISTENT, STAGED
 from antiphon.formats.protocol import AckRow
@@ -110,6 +110,9 @@ class Reading:
     def delivered(self, reader: Reader, position: int, deliveries: int, body: bytes) -> None:
         """An application was handed this message."""
         self._is_for_it(position, body)
+        if reader[0] in self._ledger.robbed:
+            self.seen.add(position)  # others have it by now, and may be done with it
+            return
         self._is_flagged_rightly(position, deliveries)
         if self.queue:
             self._is_with_nobody_else(reader, position)
@@ -218,6 +221,10 @@ class Ledger:
 
         self.forgotten: set[int] = set()
         """Sessions whose server is gone, with acknowledgements that it alone knew of."""
+
+        self.robbed: set[int] = set()
+        """Sessions that ended before their time, because another one took their client id: while
+        they have no connection they go on with what they have, and cannot know."""
 
         self.deliveries = 0
         self._clock_us = clock_us
@@ -392,6 +399,8 @@ class Ledger:
             self.came_back |= names
             if event.code:
                 self.doubtful |= names
+            if event.text.startswith(CLIENT_ID_TAKEN):
+                self.robbed.add(event.session)
             if event.text == HOME_IS_GONE:
                 self.forgotten.add(event.session)
                 for reading in (self.readings[n] for n in names & self.readings.keys()):

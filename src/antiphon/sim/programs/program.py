@@ -179,6 +179,10 @@ class SimProgram:
         open_ = [c for c in self._consumers.values() if c.reading is not None]
         return len(open_) == len(self.role.consumes) and not self.missing()
 
+    def lives_in(self, session: int) -> bool:
+        """Its present life has this session."""
+        return self._conversation is not None and self._conversation.session == session
+
     def _is_attached(self) -> bool:
         """It believes so, and the servers do: a connection may have died in silence."""
         conversation = self._conversation
