@@ -78,6 +78,19 @@ def test_a_place_in_the_code_exists(file: str, name: str) -> None:
         assert re.search(rf"(def|class) {part}\b", text), f"{file} has no {part}"
 
 
+def files() -> Iterator[pytest.ParameterSet]:
+    """`folder/file.py` without a name in it, in the pages that are lists of places."""
+    for name in ("GLOSSARY.md", "REFERENCES.md"):
+        text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+        for file in sorted(set(re.findall(r"`([\w/]+/\w+\.py)`", text))):
+            yield pytest.param(file, id=f"{name}-{file}")
+
+
+@pytest.mark.parametrize("file", list(files()))
+def test_a_file_exists(file: str) -> None:
+    assert (ROOT / "src/antiphon" / file).exists()
+
+
 def links() -> Iterator[pytest.ParameterSet]:
     pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
     for page in pages:
