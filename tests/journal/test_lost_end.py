@@ -113,6 +113,17 @@ def test_several_segments_deleted_at_the_end_are_damage() -> None:
         assert caught.value.file == names[0]
 
 
+def test_the_file_that_lost_its_end_is_named_although_another_was_begun_behind_it() -> None:
+    files = files_of(old_journal()[0])
+    newest = max(name for name in files if name.endswith(".log"))
+    begun = segment_name(int(newest[4:-4]) + 1)
+    for head in (b"", bytes(10)):  # of a segment that was never synced
+        lost = files | {newest: files[newest][: f.SEGMENT_SIZE], begun: head}
+        with pytest.raises(JournalDamagedError, match="the file ends here") as caught:
+            opened(disk_of(lost), alone=True)
+        assert caught.value.file == newest
+
+
 def copies(seed: int = 0) -> tuple[SimDisk, list[dict[str, bytes]]]:
     """A journal that was opened several times, and its files after each sync."""
     disk, journal, _ = old_journal(seed)

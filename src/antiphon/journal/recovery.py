@@ -113,6 +113,10 @@ def _bad_start(
 ) -> Bad | None:
     """Whether this segment is not the one that follows."""
     header, before = headers.get(number), headers.get(number - 1)
+    if note is not None and before is not None and note.segment == number - 1 == expected - 1:
+        behind = end < note.offset
+        if behind:  # whatever this one is, it was begun after what is missing
+            return _missing_end(end, note.segment, {note.segment: before.base}, note)
     if number != expected or header is None:
         return Bad(end, expected, 0, "the segment is missing, or its header is damaged")
     if note is not None and number == note.segment and header.opening < note.opening:
