@@ -14,10 +14,10 @@ With local contexts (`local_contexts.py`) acknowledgements of topics are answere
 own journal has them, and the log is told later. Before anything else is said in the log of a
 session, it has all that the session acknowledged here.
 
-Connections and their limits are kept in `faulty_links.py`; what is published waits in
+Connections and their limits are kept in `connections.py`; what is published waits in
 `incoming_packs.py`; acknowledgements are gathered by `ack_batches.py`, and those that the log is to
 lack for a while by `local_acks.py`; commands are seen through by `proposals.py`; deliveries are
-made by `dispatcher.py`; what clients say to each other goes through `bare_relay.py`.
+made by `dispatcher.py`; what clients say to each other goes through `state_relay.py`.
 """
 
 from __future__ import annotations
