@@ -14,7 +14,7 @@ from antiphon.sim.cluster.lost_end import lose_end, tear_end
 from antiphon.sim.cluster.messaging_world import MessagingWorld
 from antiphon.sim.cluster.server import RETRY_FULL_US, SimServer
 from antiphon.sim.cluster.topology import SHAPES, draw_cuts
-from antiphon.sim.cluster.world import FOREVER_US, LIVENESS_US, World
+from antiphon.sim.cluster.world import FOREVER_US, LIVENESS_US, World, memberships_ahead
 from antiphon.sim.judges.log_oracle import ViolationError
 from antiphon.sim.plan import LEADER, Fault, Plan, draw_plan
 from antiphon.sim.seeds import stream
@@ -405,17 +405,19 @@ _FAULTS = {
 
 
 def _choose_core(world: World) -> bool:
-    """A random set of servers that is a majority in every membership that anybody holds. It is
-    healed; the others stay as they are, or worse, for good."""
+    """A random set of servers that is a majority in every membership that anybody holds, or will
+    hold when a removal that is under way is decided. It is healed; the others stay as they are, or
+    worse, for good."""
     random = stream(world.seed, "core")
     holders = [
         r
         for r in world.replicas.values()
         if r.id not in world.lost and r.memberships.current.voters
     ]
-    memberships = [r.memberships.current.voters for r in holders]
+    ahead = [membership for r in holders for membership in memberships_ahead(r)]
+    memberships = [membership.voters for membership in ahead]
     # Who catches up will count, too.
-    memberships += [tuple(m.id for m in r.memberships.current.members) for r in holders]
+    memberships += [tuple(m.id for m in membership.members) for membership in ahead]
     numbers = sorted(world.servers)
     candidates = [n for n in numbers if hasattr(world.servers[n], "node") or n in world.plan.listed]
     intact = {v for voters in memberships for v in voters if v not in world.lost}

@@ -17,7 +17,7 @@ from typing import Any
 from crc32c import crc32c
 
 from antiphon.formats import frames
-from antiphon.formats.entry import Entry, ReplicaId, SnapshotMeta, encode_meta
+from antiphon.formats.entry import Entry, Membership, ReplicaId, SnapshotMeta, encode_meta
 from antiphon.formats.server_messages import Envelope, Hears, Message
 from antiphon.journal.opening import EARLIER
 from antiphon.log.effects import Applied
@@ -205,7 +205,8 @@ class World:
         for replica in self.replicas.values():
             if replica.id in self.lost:
                 continue
-            for voters in _counted(replica):
+            for membership in memberships_ahead(replica):
+                voters = membership.voters
                 if voters and sum(v not in lost for v in voters) < majority(voters):
                     return False
         return True
@@ -466,9 +467,10 @@ def _short(message: Message) -> str:
     return f"{type(message).__name__}({', '.join(fields)})"
 
 
-def _counted(replica: Replica) -> Iterator[tuple[ReplicaId, ...]]:
-    """Who counts at this server, and will when it has carried out what it was asked for."""
+def memberships_ahead(replica: Replica) -> Iterator[Membership]:
+    """Yield the membership that this server holds, and the one that it will hold when it has
+    carried out what it was asked for."""
     current = replica.memberships.current
-    yield current.voters
+    yield current
     if replica.leading is not None and replica.leading.removal is not None:
-        yield current.without(replica.leading.removal.node).voters
+        yield current.without(replica.leading.removal.node)
