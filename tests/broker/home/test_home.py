@@ -53,6 +53,26 @@ def test_an_older_attempt_does_not_win_the_session_back() -> None:
     assert house.servers[1].broker.sessions[A].node == 2
 
 
+@pytest.mark.parametrize("why", ["new leader", "no answer"])
+def test_who_waits_does_not_take_its_client_id_from_who_came_later(why: str) -> None:
+    """It may be a program that died in silence, and came again elsewhere."""
+    house = House(servers=3)
+    house.new_leader(3)
+    house.lose_proposal = lambda payload: True
+    dead = house.connect(node=1)
+    dead.attach(A, client_id="c")
+    house.lose_proposal = lambda payload: False
+    house.attached(B, node=2, client_id="c").lose()
+    if why == "new leader":
+        house.new_leader(2)
+    else:
+        house.wait(2000)
+    assert dead.cut == "another connection has taken its client id since it asked"
+    assert house.servers[1].broker.client_ids == {"c": B}
+    alive = house.connect(node=1)
+    assert isinstance(alive.attach(A, client_id="c", attempt=2, resume=False)[0], cw.Attached)
+
+
 def test_a_session_that_cannot_be_resumed_is_over() -> None:
     house = House()
     client = house.connect()

@@ -30,6 +30,8 @@ class Link:
         self.number = number
         self.heard_ms = now_ms
         self.session = 0  # that it asked for
+        self.client_id = ""  # with that
+        self.owner = 0  # the session that had the client id then
         self.seen: tuple[cw.Seen, ...] = ()  # what its client has, until it is served
         self.served: Served | None = None
         self.waiting_bytes = 0  # of requests that are not answered

@@ -76,6 +76,7 @@ LOG_MS = 1000
 """So often a home with local contexts tells the log what only its journal has."""
 
 NO_LEADER = "this server hears no leader"
+OVERTAKEN = "another connection has taken its client id since it asked"
 
 FRAME_BYTES = 1024
 """What a frame may have besides the pack in it, and more."""
@@ -282,6 +283,7 @@ class Home:
             self._cut(link, "")
             return
         link.session, link.seen = m.session, m.seen
+        link.client_id, link.owner = m.client_id, self._broker.client_ids.get(m.client_id, 0)
         self._proposals.want(
             ("attach", link.number),
             commands.Attach(
@@ -708,9 +710,20 @@ class Home:
         if reign != self._reign:
             # What the old leader was given may have died with it.
             self._reign = reign
+            self._cut_the_overtaken()
             self._proposals.all_again()
             for served in self._sessions.values():
                 self._propose_again(served)
+
+    def _cut_the_overtaken(self) -> None:
+        """Whose client id went to another session while it waited to be attached is not proposed
+        again: its program may have died in silence, and the other one is its next life. A program
+        that lives dials again."""
+        for link in self._links:
+            if link.client_id and link.served is None:
+                owner = self._broker.client_ids.get(link.client_id, 0)
+                if owner not in (0, link.owner, link.session):
+                    self._cut(link, OVERTAKEN)
 
     def _propose_again(self, served: Served) -> None:
         if served.publisher.again():
@@ -806,6 +819,7 @@ class Home:
     def _look_for_the_overdue(self, now_ms: int) -> None:
         """What was not taken, and what should have been answered by now, is proposed again. A
         leader has what it did not reject; only on the way to it something may be lost."""
+        self._cut_the_overtaken()
         self._proposals.look(now_ms, lost=not self._leads)
         for served in self._sessions.values():
             if served.publisher.overdue(now_ms, lost=not self._leads):
