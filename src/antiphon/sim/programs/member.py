@@ -124,6 +124,11 @@ class SimMember:
     def _trace(self, kind: Kind, **fields: Any) -> None:
         self._world.trace(self._program, kind, self.group, **fields)
 
+    @property
+    def is_in(self) -> bool:
+        """It has joined, and has neither left nor been told that it is out."""
+        return self.joined and not self._over
+
     def settled(self) -> bool:
         """It is a member, and has handled all that came."""
         waits = self._waits or self._untraced_state or self._inbox.ready
@@ -325,7 +330,7 @@ class SimMember:
     def _control(self, body: bytes = b"", **properties: str | int) -> bool:
         extra = encode_extra(Extra(properties=dict(properties)))
         message = Outgoing(TEXT, body, extra, self._world.now_us // MS)
-        return self._program.send_control(self.group, CONTROL, message)
+        return self._program.send_control(self, CONTROL, message)
 
     # -- The end -------------------------------------------------------------------------------
 

@@ -496,23 +496,24 @@ class SimProgram:
         self._join(group)
         self.step()
 
-    def send_control(self, group: str, flags: int, message: Outgoing) -> bool:
-        """A message for the group itself; False: it cannot be sent."""
+    def send_control(self, member: SimMember, flags: int, message: Outgoing) -> bool:
+        """A message from this member to the group itself; False: it cannot be sent."""
         conversation = self._conversation
         if conversation is None or conversation.over or self._stream is None or self._closing:
             return False
         if self.sent - self.settled > CONTROLS_MAX:
             return False
         self.sent += 1
-        batch = conversation.send(self._stream, group, flags, message)
-        batch.watch(lambda: self._controlled(batch))
+        batch = conversation.send(self._stream, member.group, flags, message)
+        batch.watch(lambda: self._controlled(batch, member))
         return True
 
-    def _controlled(self, batch: Batch) -> None:
+    def _controlled(self, batch: Batch, member: SimMember) -> None:
         self.settled += 1
         batch.looked_at = True
         over = self._conversation is None or self._conversation.over
-        if batch.error is not None and not over:
+        # Without its last member there is no group; what was sent before may come after that.
+        if batch.error is not None and not over and member.is_in:
             raise ViolationError(f"{self.name} cannot tell {batch.destination}: {batch.error}")
 
     # -- Closing -------------------------------------------------------------------------------
