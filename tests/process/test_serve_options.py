@@ -146,7 +146,7 @@ def test_an_address_that_is_taken_is_named(tmp_path: Path, option: str) -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         options = {"--listen": "127.0.0.1:0", option: address}
         code, complaint = fails(tmp_path, *(part for item in options.items() for part in item))
-    assert code == 1
+    assert code == 2
     assert f"cannot listen at {address}: " in complaint
     assert "Traceback" not in complaint
 

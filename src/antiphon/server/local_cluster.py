@@ -156,7 +156,7 @@ class LocalCluster:
         check_contexts(contexts, storage)
         self.storage = storage
         self.contexts = contexts
-        self._more = ["--contexts", contexts, *(["--trace", trace] if trace is not None else [])]
+        self._traces = ["--trace", trace] if trace is not None else []
         ports: dict[int, int] = {}
         while len(ports) < servers:
             ports[free_port()] = len(ports) + 1
@@ -193,6 +193,6 @@ class LocalCluster:
         """Start these, or all."""
         chosen = [self.servers[node] for node in nodes or self.servers]
         for server in chosen:
-            server.start(self.listed, self.storage, *self._more)
+            server.start(self.listed, self.storage, "--contexts", self.contexts, *self._traces)
         for server in chosen if wait else []:
             server.wait_ready()
