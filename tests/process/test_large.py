@@ -63,7 +63,8 @@ def test_large_messages_stall_nobody(tmp_path: Path, storage: str) -> None:
                 meanwhile += 1
                 time.sleep(0.005)
         assert len(done) == SENDERS, cluster.story()
-        assert meanwhile > SENDERS  # some between any two of the large ones
+        # They wait behind one large message at a time, and not behind all of them.
+        assert meanwhile >= SENDERS // 2
         assert epochs(cluster) == before, cluster.story()
         kept = SENDERS * LARGE if storage == "memory" else 0
         assert most_memory(cluster) - memory < TURNS * LARGE + ROOM + kept
