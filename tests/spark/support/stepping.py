@@ -46,8 +46,9 @@ class SteppingSource(AntiphonSource):
         return "stepping"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        target = stream_writer(self.options, schema, overwrite)._target
-        return SteppingWriter(target, Path(self.options["plan"]))
+        options = dict(self.options)
+        folder = Path(options.pop("plan"))  # the format itself has no such option
+        return SteppingWriter(stream_writer(options, schema, overwrite)._target, folder)
 
 
 class SteppingWriter(StreamWriter):
