@@ -466,6 +466,7 @@ def test_what_strangers_have_begun_is_bounded_for_all_of_them(
 ) -> None:
     room = 32 * 1008  # that a reader keeps for what has arrived of one
     monkeypatch.setattr(strangers, "BEGUN_BYTES", 2 * room)
+    monkeypatch.setattr(transport, "HANDSHAKE_S", 600.0)  # what ends them is not their slowness
 
     async def main() -> None:
         async with peers(1, 2) as (one, two):

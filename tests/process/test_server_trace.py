@@ -59,9 +59,8 @@ class Traced(Cluster):
     """Servers that write traces."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
         self.traces = folder / "traces"
-        self._more += ["--trace", str(self.traces)]
+        super().__init__(folder, trace=str(self.traces))
 
     def url_from(self, node: int) -> str:
         """Of all servers, this one first."""

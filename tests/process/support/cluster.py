@@ -24,9 +24,15 @@ PAUSE_S = 0.002  # between two messages of a publisher
 
 
 class Cluster(LocalCluster):
-    def __init__(self, folder: Path, servers: int = 3, storage: str = "durable") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        servers: int = 3,
+        storage: str = "durable",
+        trace: str | None = None,
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        super().__init__(servers, folder, storage)
+        super().__init__(servers, folder, storage, trace=trace)
 
     def client(self, timeout: float = WAIT_S) -> LogClient:
         return LogClient(self.url, timeout=timeout)
