@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from antiphon.errors import IllegalStateError, ResourceAllocationError
+from antiphon.errors import ConfigurationError, ResourceAllocationError
 from antiphon.spark import java
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def start(
 
 def parquet(spark: SparkSession, path: str | Path) -> DataFrame:
     """A file, or all files of a folder, whatever characters their names have: Spark would take
-    some for patterns. Raises `IllegalStateError`."""
+    some for patterns. Raises `ConfigurationError`."""
     check_readable(Path(path))
     return spark.read.option(_PATTERNS, "false").parquet(str(Path(path).absolute()))
 
@@ -75,9 +75,9 @@ pattern, Hadoop fails at a colon."""
 
 
 def check_readable(path: Path) -> None:
-    """Raises `IllegalStateError`. Folders may have colons in their names."""
+    """Raises `ConfigurationError`. Folders may have colons in their names."""
     if ":" in path.name and path.is_file():
-        raise IllegalStateError(
+        raise ConfigurationError(
             f"Spark opens no file with a colon in its name: rename {str(path)!r}, or link to it"
         )
 

@@ -16,7 +16,7 @@ from msgspec import convert
 from pyspark.sql import DataFrame, SparkSession
 
 from antiphon import cli
-from antiphon.errors import IllegalStateError
+from antiphon.errors import ConfigurationError
 from antiphon.formats.trace import TraceEvent
 from antiphon.spark import session
 from antiphon.spark.audit import judge, order, report
@@ -184,9 +184,9 @@ def test_folders_and_files_may_have_any_name(
     good = [file for file in files if ":" not in file.name]
     rows = reduce(DataFrame.union, [session.parquet(spark, file) for file in good]).collect()
     assert [f"{row.name}.parquet" for row in rows] == [file.name for file in good]
-    with pytest.raises(IllegalStateError, match=r"no file with a colon in its name: rename 'a:b\."):
+    with pytest.raises(ConfigurationError, match=r"a colon in its name: rename 'a:b\."):
         session.parquet(spark, "a:b.parquet")
-    with pytest.raises(IllegalStateError, match="no file with a colon"):
+    with pytest.raises(ConfigurationError, match="no file with a colon"):
         report.audit_trace(Path("a:b.parquet"))
 
 

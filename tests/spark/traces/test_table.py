@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from antiphon import cli
-from antiphon.errors import FormatError, IllegalStateError
+from antiphon.errors import ConfigurationError, FormatError
 from antiphon.formats.trace import TraceEvent, encode_event, encode_header
 from antiphon.spark.traces import table as trace_table
 from tests.spark.support import scenes
@@ -67,7 +67,7 @@ def test_a_large_file_is_read_in_chunks(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_folder_without_traces_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(IllegalStateError, match="no files that end in"):
+    with pytest.raises(ConfigurationError, match="no files that end in"):
         trace_table.trace_files(tmp_path)
 
 
@@ -80,7 +80,7 @@ def test_where_no_table_can_be_is_said_before_anything_is_read(tmp_path: Path) -
         (tmp_path / "nothing" / "out", "there is no folder"),
         (files[0], "is one of the traces"),
     ]:
-        with pytest.raises(IllegalStateError, match=error):
+        with pytest.raises(ConfigurationError, match=error):
             trace_table.check_place(files, out)
         assert cli.main(["trace", "to-parquet", str(tmp_path), str(out)]) != 0
     assert {file: file.read_bytes() for file in trace_table.trace_files(tmp_path)} == before

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from antiphon.errors import IllegalStateError
+from antiphon.errors import ConfigurationError
 from antiphon.spark import session
 from antiphon.spark.audit import judge
 from antiphon.spark.audit.findings import PROPERTIES, Finding
@@ -62,7 +62,7 @@ def broken(report: dict[str, Any]) -> bool:
 def audit_trace(path: Path, master: str | None = None) -> dict[str, Any]:
     """The report of `antiphon audit`, for a folder of traces or a Parquet table."""
     if not path.exists():
-        raise IllegalStateError(f"there is no trace at {path}")
+        raise ConfigurationError(f"there is no trace at {path}")
     session.check_readable(path)
     with Screen(stderr=True).doing("starting Spark") as doing:
         spark = session.start("antiphon audit", master, settings(path))
@@ -94,7 +94,7 @@ def settings(path: Path) -> dict[str, str]:
 def _opened(spark: SparkSession, path: Path) -> Iterator[DataFrame]:
     if path.is_file() or not any(path.glob("*.trace")):
         if not (path.is_file() or any(path.rglob("*.parquet"))):
-            raise IllegalStateError(f"{path} has no files that end in .trace or .parquet")
+            raise ConfigurationError(f"{path} has no files that end in .trace or .parquet")
         yield session.parquet(spark, path)
         return
     # Where the trace is, so that workers on other machines find it there, too.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from antiphon.errors import FormatError, IllegalStateError
+from antiphon.errors import ConfigurationError, FormatError
 from antiphon.formats.trace import Reading, TraceEvent
 from antiphon.terminal.lines import say, say_json
 from antiphon.terminal.screen import track
@@ -72,18 +72,18 @@ def run(args: argparse.Namespace) -> int:
 def trace_files(folder: Path) -> list[Path]:
     found = sorted(folder.glob("*.trace"))
     if not found:
-        raise IllegalStateError(f"{folder} has no files that end in .trace")
+        raise ConfigurationError(f"{folder} has no files that end in .trace")
     return found
 
 
 def check_place(files: Iterable[Path], out: Path) -> None:
-    """Raises `IllegalStateError` if there can be no table at `out`, before anything is read."""
+    """Raises `ConfigurationError` if there can be no table at `out`, before anything is read."""
     if out.is_dir():
-        raise IllegalStateError(f"{out} is a folder: name the file that the table is to be in")
+        raise ConfigurationError(f"{out} is a folder: name the file that the table is to be in")
     if not out.absolute().parent.is_dir():
-        raise IllegalStateError(f"there is no folder {out.absolute().parent} for the table")
+        raise ConfigurationError(f"there is no folder {out.absolute().parent} for the table")
     if out.resolve() in {file.resolve() for file in files}:
-        raise IllegalStateError(f"{out} is one of the traces: the table would replace it")
+        raise ConfigurationError(f"{out} is one of the traces: the table would replace it")
 
 
 def write(files: Iterable[Path], out: Path) -> int:
