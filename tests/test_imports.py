@@ -15,7 +15,7 @@ SOURCE = Path(__file__).parent.parent / "src"
 ERRORS = {"errors", "_version"}
 WORDS = ERRORS | {"model", "model.selectors"}
 BYTES = WORDS | {"formats", "formats.protocol"}
-LOG = BYTES | {"log"}
+LOG = BYTES | {"log", "log.roles"}
 JOURNAL = LOG | {"journal"}
 MACHINE = LOG | {"broker.machine", "broker.machine.groups"}
 HOME = MACHINE | {"broker.dispatch", "broker.home"}
@@ -40,7 +40,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "model.selectors": WORDS,
     "formats": BYTES,
     "formats.protocol": BYTES,
-    "log": BYTES,
+    "log": LOG,
+    "log.roles": LOG,
     "journal": LOG,
     "broker": set(),
     "broker.machine": MACHINE,
@@ -89,7 +90,8 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 
 PURE = (
-    {"model", "model.selectors", "formats", "formats.protocol", "log", "journal", "checkers"}
+    {"model", "model.selectors", "formats", "formats.protocol"}
+    | {"log", "log.roles", "journal", "checkers"}
     | {"broker.machine", "broker.machine.groups", "broker.dispatch", "broker.home"}
     | {"api.protocol", "blocks.pure"}
 )

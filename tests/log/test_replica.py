@@ -19,7 +19,8 @@ from antiphon.formats.server_messages import Append, Envelope, Refused, RequestV
 from antiphon.lab.bench.soak import DOUBT
 from antiphon.log.effects import Deliver, EntriesStored, Persist, ReadPart, Send, VoteStored
 from antiphon.log.recovered import Recovered
-from antiphon.log.replica import Replica, Role
+from antiphon.log.replica import Replica
+from antiphon.log.roles.transitions import Role
 from antiphon.log.settings import Settings
 
 MEMBERS = Membership(7, tuple(Member(n, n * 10, True) for n in (1, 2, 3)))

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from enum import Enum
 from random import Random
 from typing import Any, ClassVar
 
@@ -80,6 +79,7 @@ from antiphon.log.leader import NO_LEADER, Leadership
 from antiphon.log.membership import MembershipHistory
 from antiphon.log.quorum import held_by_majority, majority, tell_each_other
 from antiphon.log.recovered import Recovered
+from antiphon.log.roles.transitions import KNOCKS, Cause, Role, next_role
 from antiphon.log.settings import Settings
 
 logger = logging.getLogger("antiphon.log.replica")
@@ -89,14 +89,6 @@ FOUNDING_EPOCH = 1
 
 HURRY = 4
 """Who knows that the leader is gone waits this part of `election_ms` at most, by chance."""
-
-
-class Role(Enum):
-    NEWCOMER = "newcomer"  # belongs to no cluster yet, or not any more under this incarnation
-    FOLLOWER = "follower"
-    PRE_CANDIDATE = "pre-candidate"  # asks whether an election would have a chance
-    CANDIDATE = "candidate"
-    LEADER = "leader"
 
 
 class Replica:
@@ -136,7 +128,6 @@ class Replica:
         )
         self.newcomer: Newcomer | None = None
         self._granted: set[ReplicaId] = set()
-        self._forced = False
         self._leader_has = 0
         self._held: dict[ReplicaId, int] = {}  # acknowledgements seen in this epoch
         self._reading_to_deliver = False
@@ -348,14 +339,25 @@ class Replica:
         self.leader_id = None
         self._wait_for_leader()
         if self._may_campaign():
-            self._campaign(pre=True)
+            self._ask_for_pre_votes()
         else:
             self._knock()
 
     def _knock(self) -> None:
         if self.newcomer is None:
-            self.role = Role.NEWCOMER
-            self.newcomer = Newcomer(self, self._listed, may_found=False)
+            self._become(Cause.NO_PLACE)
+
+    def _become(self, cause: Cause) -> None:
+        """Change the role, and what exists in that role only: nobody else does."""
+        self.role = next_role(self.role, cause)
+        if self.role is Role.LEADER:
+            self.leading = Leadership(self)
+        elif self.leading is not None:
+            logger.info("%s no longer leads epoch %d", self.id, self.epoch)
+            self.leading.end()
+            self.leading = None
+        if cause in KNOCKS:
+            self.newcomer = Newcomer(self, self._listed, may_found=False) if KNOCKS[cause] else None
 
     def _may_campaign(self) -> bool:
         # A leader whose own removal is in its log, but not committed, may hold the longest log of
@@ -365,20 +367,22 @@ class Replica:
         voters = (*self.memberships.current.voters, *decided.voters)
         return self.id in voters and self.installing is None
 
-    def _campaign(self, *, pre: bool, forced: bool = False) -> None:
-        """Ask for votes. First without raising the epoch, so that a replica that was cut off, or
-        that nobody wants, does not depose a leader that everybody else hears."""
+    def _ask_for_pre_votes(self) -> None:
+        """Ask whether an election would have a chance, without raising the epoch: so a replica
+        that was cut off, or that nobody wants, does not depose a leader that all others hear."""
+        self._become(Cause.SILENCE)
+        self._granted = set()
+        request = RequestVote(self.epoch + 1, self.log.last, self.log.last_epoch, True, False)
+        self._send_voters(request)
+        self._count_vote(self.id)
+
+    def _campaign(self, cause: Cause) -> None:
+        """Ask for votes, in a new epoch."""
+        self._become(cause)
         self.leader_id = None
         self._granted = set()
-        self._forced = forced
-        if pre:
-            self.role = Role.PRE_CANDIDATE
-            request = RequestVote(self.epoch + 1, self.log.last, self.log.last_epoch, True, False)
-            self._send_voters(request)
-            self._count_vote(self.id)
-            return
-        self.role = Role.CANDIDATE
         self._set_epoch(self.epoch + 1, self.id)
+        forced = cause is Cause.HANDED_OVER
         request = RequestVote(self.epoch, self.log.last, self.log.last_epoch, False, forced)
         # Epoch and vote are on disk before anybody hears of them, and the vote for oneself
         # counts no earlier than any other.
@@ -436,32 +440,26 @@ class Replica:
         if sum(v in self._granted for v in voters) < majority(voters):
             return
         if self.role is Role.PRE_CANDIDATE:
-            self._campaign(pre=False)
+            self._campaign(Cause.PRE_VOTES)
         else:
             self._lead()
 
     def _on_timeout_now(self, sender: ReplicaId, m: TimeoutNow) -> None:
         if m.epoch == self.epoch and sender == self.leader_id and self._may_campaign():
-            self._campaign(pre=False, forced=True)
+            self._campaign(Cause.HANDED_OVER)
 
     def _lead(self) -> None:
         logger.info("%s leads epoch %d", self.id, self.epoch)
-        self.role = Role.LEADER
         self.leader_id = self.id
-        self.newcomer = None
-        self.leading = Leadership(self)
+        self._become(Cause.VOTES)
+        assert self.leading is not None
         self.leading.begin()
 
     def become_follower(self, epoch: int, leader: ReplicaId | None) -> None:
         """Follow, perhaps in a newer epoch. The caller persists the epoch before it answers."""
         if epoch > self.epoch:
             self._set_epoch(epoch, None)
-        if self.leading is not None:
-            logger.info("%s no longer leads epoch %d", self.id, self.epoch)
-            self.leading.end()
-            self.leading = None
-        if self.role is not Role.NEWCOMER:
-            self.role = Role.FOLLOWER
+        self._become(Cause.GIVES_WAY)
         self.leader_id = leader
         self._wait_for_leader()
 
@@ -524,9 +522,9 @@ class Replica:
             self._persist((Promise(self.epoch, self.vote),), ())
         assert self.leading is None, f"two leaders in epoch {epoch}: {self.id} and {sender}"
         if self.newcomer is not None and self.is_member(self.id):
-            self.newcomer = None
-        if self.newcomer is None:
-            self.role = Role.FOLLOWER
+            self._become(Cause.ADMITTED)
+        if self.role is not Role.FOLLOWER:
+            self._become(Cause.LEADER_HEARD)
         self.removed = ""
         self.leader_id = sender
         self.detector.heard(sender, self.now_ms)
@@ -567,10 +565,8 @@ class Replica:
         self.clock.saw(entry.stamp, self.now_ms)
         if entry.kind == Kind.MEMBERSHIP:
             self.memberships.append(entry.index, decode_membership(entry.payload))
-            if self.is_member(self.id):
-                self.newcomer = None
-                if self.role is Role.NEWCOMER:
-                    self.role = Role.FOLLOWER
+            if self.newcomer is not None and self.is_member(self.id):
+                self._become(Cause.ADMITTED)
 
     def _acknowledge(self, match: int, round: int) -> None:
         """Answer an append that brought nothing new: at once, so that a slow disk does not look

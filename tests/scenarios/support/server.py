@@ -11,7 +11,8 @@ from antiphon.journal.opening import open_journal
 from antiphon.log.effects import Tail
 from antiphon.log.node import Node
 from antiphon.log.recovered import Recovered
-from antiphon.log.replica import FOUNDING_EPOCH, Role
+from antiphon.log.replica import FOUNDING_EPOCH
+from antiphon.log.roles.transitions import Role
 from antiphon.log.settings import Settings
 from antiphon.sim.cluster.alarm_machine import AlarmMachine
 from antiphon.sim.cluster.disk import SimDisk

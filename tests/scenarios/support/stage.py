@@ -37,7 +37,7 @@ from antiphon.log.effects import (
     Tail,
     TakeSnapshot,
 )
-from antiphon.log.replica import Role
+from antiphon.log.roles.transitions import Role
 from antiphon.log.settings import Settings
 from antiphon.sim.cluster.alarm_machine import ALARM
 from tests.scenarios.support.server import Draws, Server, address_of
