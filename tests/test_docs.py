@@ -62,8 +62,9 @@ def run_apart(page: str, source: str) -> None:
 
 
 def places() -> Iterator[pytest.ParameterSet]:
-    """`file.py: Class.method`, as the pages point into the code."""
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    """`file.py: Class.method`, as the pages point into the code, but for those of history."""
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "history"]
+    for page in [ROOT / "README.md", *sorted(pages)]:
         for line in page.read_text(encoding="utf-8").splitlines():
             for file, name in re.findall(r"`([\w/]+\.py): ([\w.]+)`", line):
                 yield pytest.param(file, name, id=f"{page.name}-{file}-{name}")
