@@ -17,7 +17,10 @@ WORDS = ERRORS | {"model", "model.selectors"}
 BYTES = WORDS | {"formats", "formats.protocol"}
 LOG = BYTES | {"log", "log.roles"}
 JOURNAL = LOG | {"journal"}
-MACHINE = LOG | {"broker.machine", "broker.machine.groups"}
+MACHINE_ROOMS = {"broker.machine"} | {
+    f"broker.machine.{room}" for room in ("sessions", "consumers", "queues", "groups")
+}
+MACHINE = LOG | MACHINE_ROOMS
 HOME = MACHINE | {"broker.dispatch", "broker.home"}
 SERVER = JOURNAL | HOME | {"io", "server"}
 CLIENT = BYTES | {"api.protocol", "api.messages", "api.operations"}
@@ -45,6 +48,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "journal": LOG,
     "broker": set(),
     "broker.machine": MACHINE,
+    "broker.machine.sessions": MACHINE,
+    "broker.machine.consumers": MACHINE,
+    "broker.machine.queues": MACHINE,
     "broker.machine.groups": MACHINE,
     "broker.dispatch": MACHINE,
     "broker.home": HOME,
@@ -92,7 +98,8 @@ MAY_IMPORT: dict[str, set[str]] = {
 PURE = (
     {"model", "model.selectors", "formats", "formats.protocol"}
     | {"log", "log.roles", "journal", "checkers"}
-    | {"broker.machine", "broker.machine.groups", "broker.dispatch", "broker.home"}
+    | MACHINE_ROOMS
+    | {"broker.dispatch", "broker.home"}
     | {"api.protocol", "blocks.pure"}
 )
 IMPURE = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.broker.machine.machine import Broker
-from antiphon.broker.machine.sessions import Consumer, Session
+from antiphon.broker.machine.sessions.session import Consumer, Session
 from antiphon.errors import IllegalStateError
 from antiphon.formats import columns, pack
 from antiphon.formats import protocol as cw

@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 
 from antiphon.broker.machine import events as ev
 from antiphon.broker.machine.machine import Broker
-from antiphon.broker.machine.session_lifecycle import NUMBER_MAX
+from antiphon.broker.machine.sessions.lifecycle import NUMBER_MAX
 from antiphon.errors import FormatError, IllegalStateError
 from antiphon.formats import columns, pack
 from antiphon.formats import protocol as cw

@@ -7,7 +7,7 @@ import pytest
 from antiphon.broker.home.ack_batches import Answers
 from antiphon.broker.home.unlogged_acks import Unlogged
 from antiphon.broker.machine import events as ev
-from antiphon.broker.machine.session_lifecycle import HOME_IS_GONE
+from antiphon.broker.machine.sessions.lifecycle import HOME_IS_GONE
 from antiphon.broker.machine.state import GRACE_MS
 from antiphon.broker.machine.topics import Subscription
 from antiphon.formats import commands

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from antiphon.broker.machine import events as ev
-from antiphon.broker.machine import session_lifecycle as limits
 from antiphon.broker.machine.machine import Broker
+from antiphon.broker.machine.sessions import lifecycle as limits
 from antiphon.formats import commands, pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.entry import Kind

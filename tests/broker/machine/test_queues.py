@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from antiphon.broker.machine import queues
-from antiphon.broker.machine.queues import PLAIN, Queue, QueueConsumer, Special, Taker
+from antiphon.broker.machine.queues import queue as queues
+from antiphon.broker.machine.queues.lanes import PLAIN, Special
+from antiphon.broker.machine.queues.queue import Queue, QueueConsumer, Taker
 from antiphon.broker.machine.ranges import Span
 from antiphon.formats.columns import PRIORITY
 

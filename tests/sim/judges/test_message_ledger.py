@@ -4,7 +4,7 @@ it."""
 import pytest
 
 from antiphon.broker.machine import events as ev
-from antiphon.broker.machine.session_lifecycle import CLIENT_ID_TAKEN
+from antiphon.broker.machine.sessions.lifecycle import CLIENT_ID_TAKEN
 from antiphon.formats import columns, pack
 from antiphon.formats.columns import Extra, Outgoing, encode_extra
 from antiphon.formats.protocol import AckRow, NotPublished

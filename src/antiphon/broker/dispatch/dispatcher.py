@@ -31,7 +31,7 @@ from antiphon.broker.dispatch.topic_cursors import Outlet, TopicReader
 from antiphon.broker.machine.groups.group import Group
 from antiphon.broker.machine.machine import Broker
 from antiphon.broker.machine.ranges import Range, Span
-from antiphon.broker.machine.sessions import Consumer
+from antiphon.broker.machine.sessions.session import Consumer
 from antiphon.broker.machine.topics import RESERVE, Subscription
 from antiphon.formats import columns
 from antiphon.formats import protocol as cw

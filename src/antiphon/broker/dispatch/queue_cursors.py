@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterator
 
 from antiphon.broker.dispatch.filtering import Contents, matching
 from antiphon.broker.dispatch.topic_cursors import Outlet
-from antiphon.broker.machine.consumers import buries
+from antiphon.broker.machine.consumers.acknowledging import buries
 from antiphon.broker.machine.machine import Broker
-from antiphon.broker.machine.queues import PLAIN, Queue
+from antiphon.broker.machine.queues.lanes import PLAIN
+from antiphon.broker.machine.queues.queue import Queue
 from antiphon.broker.machine.ranges import Range, Span, Spans
-from antiphon.broker.machine.sessions import Consumer
+from antiphon.broker.machine.sessions.session import Consumer
 from antiphon.formats import protocol as cw
 from antiphon.formats.journal import Row
 from antiphon.model.selectors.evaluate import Selector, parse

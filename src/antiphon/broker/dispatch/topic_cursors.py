@@ -6,7 +6,7 @@ from typing import Any
 
 from antiphon.broker.dispatch.audience import Audience
 from antiphon.broker.machine.ranges import Range, Spans
-from antiphon.broker.machine.sessions import Consumer
+from antiphon.broker.machine.sessions.session import Consumer
 from antiphon.broker.machine.topics import RESERVE, Subscription
 from antiphon.formats import protocol as cw
 from antiphon.model.selectors.evaluate import Selector, parse

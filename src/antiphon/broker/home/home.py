@@ -47,7 +47,7 @@ from antiphon.broker.home.settings import HomeSettings
 from antiphon.broker.home.state_relay import Relay
 from antiphon.broker.machine import events as ev
 from antiphon.broker.machine.machine import Broker
-from antiphon.broker.machine.sessions import Session
+from antiphon.broker.machine.sessions.session import Session
 from antiphon.broker.machine.state import GRACE_MS
 from antiphon.errors import FormatError
 from antiphon.formats import columns, commands, pack

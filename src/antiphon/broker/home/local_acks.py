@@ -13,8 +13,8 @@ import msgspec
 
 from antiphon.broker.home.ack_batches import Acking
 from antiphon.broker.home.unlogged_acks import Unlogged
-from antiphon.broker.machine import local_contexts
 from antiphon.broker.machine.machine import Broker
+from antiphon.broker.machine.sessions import local_contexts
 from antiphon.formats import commands
 from antiphon.formats import protocol as cw
 from antiphon.formats.journal import Local

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from antiphon.broker.machine.groups import state_requests
 from antiphon.broker.machine.groups.group import Group, Member
 from antiphon.broker.machine.machine import Broker
-from antiphon.broker.machine.sessions import Session
+from antiphon.broker.machine.sessions.session import Session
 from antiphon.errors import FormatError
 from antiphon.formats import protocol as cw
 

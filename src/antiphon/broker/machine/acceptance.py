@@ -12,8 +12,8 @@ import msgspec
 
 from antiphon.broker.machine.last_values import Keys, keys_in
 from antiphon.broker.machine.pending_packs import Notes
-from antiphon.broker.machine.queues import PLAIN, Special
-from antiphon.broker.machine.sessions import Session
+from antiphon.broker.machine.queues.lanes import PLAIN, Special
+from antiphon.broker.machine.sessions.session import Session
 from antiphon.broker.machine.state import State
 from antiphon.errors import FormatError, InvalidDestinationError, ResourceAllocationError
 from antiphon.formats import pack

@@ -7,7 +7,8 @@ live until every subscription that must have it, or one consumer of its queue, h
 Time is the entries' stamps.
 
 `apply` takes a pack (`acceptance.py`, `transactions.py`) or commands: sessions and their leases
-(`session_lifecycle.py`), what clients ask for (`requests.py`), acknowledgements (`consumers.py`).
+(`sessions/lifecycle.py`), what clients ask for (`requests.py`), acknowledgements
+(`consumers/acknowledging.py`).
 """
 
 from __future__ import annotations
@@ -17,17 +18,13 @@ from typing import Any
 
 from crc32c import crc32c
 
-from antiphon.broker.machine import (
-    acceptance,
-    consumers,
-    requests,
-    session_lifecycle,
-    transactions,
-)
+from antiphon.broker.machine import acceptance, requests, transactions
 from antiphon.broker.machine import events as ev
+from antiphon.broker.machine.consumers import acknowledging
 from antiphon.broker.machine.groups import membership
-from antiphon.broker.machine.session_lifecycle import NUMBER_MAX
-from antiphon.broker.machine.sessions import Session
+from antiphon.broker.machine.sessions import lifecycle
+from antiphon.broker.machine.sessions.lifecycle import NUMBER_MAX
+from antiphon.broker.machine.sessions.session import Session
 from antiphon.broker.machine.state import State, encoder
 from antiphon.errors import FormatError, IllegalStateError, InvalidDestinationError, JMSError
 from antiphon.formats import commands as command
@@ -42,12 +39,12 @@ class Broker(State):
         self.stamp, self.index, self.accepted = entry.stamp, entry.index, []
         told = len(self.events)
         if entry.kind == Kind.EPOCH:
-            session_lifecycle.renew_all(self)
+            lifecycle.renew_all(self)
         # Always: a snapshot may be taken here, and who restores it must find nothing overdue.
-        session_lifecycle.expire(self)
+        lifecycle.expire(self)
         if entry.kind == Kind.MEMBERSHIP:
             members = decode_membership(entry.payload).members
-            session_lifecycle.follow_members(self, {m.node: m.incarnation for m in members})
+            lifecycle.follow_members(self, {m.node: m.incarnation for m in members})
         elif entry.kind == Kind.PACK:
             if command.is_command(entry.payload):
                 self._commands(entry.payload)
@@ -125,7 +122,7 @@ class Broker(State):
             session = self.sessions.get(number)
             if session is not None:
                 for row in rows:
-                    consumers.acknowledge(self, session, row)
+                    acknowledging.acknowledge(self, session, row)
         self.events.append(ev.AcksDone(m.node, m.life, m.batch))
 
     def _request(self, m: command.Request) -> None:
@@ -140,12 +137,12 @@ class Broker(State):
             session.result = requests.answer(self, session, m)
         self.events.append(ev.Answered(session.number, session.result))
         if isinstance(m.body, cw.CloseSession):
-            session_lifecycle.close(self, session, m.body.kept)
+            lifecycle.close(self, session, m.body.kept)
 
 
 _SESSIONS: dict[type, Callable[[State, Any], None]] = {
-    command.Attach: session_lifecycle.attach,
-    command.Detach: session_lifecycle.detach,
-    command.Renew: session_lifecycle.renew,
-    command.Begin: session_lifecycle.begin,
+    command.Attach: lifecycle.attach,
+    command.Detach: lifecycle.detach,
+    command.Renew: lifecycle.renew,
+    command.Begin: lifecycle.begin,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import msgspec
 
-from antiphon.broker.machine.queues import Special
+from antiphon.broker.machine.queues.lanes import Special
 from antiphon.formats.pack import PackHeader
 
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from antiphon.broker.machine import consumers, redelivery, session_lifecycle, transactions
+from antiphon.broker.machine import transactions
+from antiphon.broker.machine.consumers import closing, opening, subscriptions
 from antiphon.broker.machine.groups import membership, state_requests
-from antiphon.broker.machine.sessions import Producer, Session
+from antiphon.broker.machine.queues import redelivery
+from antiphon.broker.machine.sessions import lifecycle
+from antiphon.broker.machine.sessions.session import Producer, Session
 from antiphon.broker.machine.state import State
 from antiphon.errors import (
     IllegalStateError,
@@ -58,7 +61,7 @@ def _delete_temporary(b: State, session: Session, m: cw.DeleteTemporary) -> int:
         raise IllegalStateError(f"{m.destination!r} has consumers. Close them first")
     for consumer in users:
         del session.consumers[consumer.number]
-    session_lifecycle.drop_temporary(b, session, m.destination)
+    lifecycle.drop_temporary(b, session, m.destination)
     return 0
 
 
@@ -95,8 +98,8 @@ def _delete_group(b: State, session: Session, m: cw.DeleteGroup) -> int:
 
 
 def _join(b: State, session: Session, m: cw.Join) -> Granted:
-    consumers.check_new(session, m.consumer, m.prefetch)
-    return consumers.join(b, session, m, "", "")
+    opening.check_new(session, m.consumer, m.prefetch)
+    return opening.join(b, session, m, "", "")
 
 
 def _create_topic(b: State, session: Session, m: cw.CreateTopic) -> int:
@@ -107,10 +110,10 @@ def _create_topic(b: State, session: Session, m: cw.CreateTopic) -> int:
 
 
 _REQUESTS: dict[type, Callable[[State, Session, Any], int | Granted]] = {
-    cw.OpenConsumer: consumers.open_consumer,
-    cw.CloseConsumer: consumers.close_consumer,
-    cw.Return: consumers.return_kept,
-    cw.Unsubscribe: consumers.unsubscribe,
+    cw.OpenConsumer: opening.open_consumer,
+    cw.CloseConsumer: closing.close_consumer,
+    cw.Return: closing.return_kept,
+    cw.Unsubscribe: subscriptions.unsubscribe,
     cw.CreateTemporary: _create_temporary,
     cw.DeleteTemporary: _delete_temporary,
     cw.OpenProducer: _open_producer,
@@ -118,12 +121,12 @@ _REQUESTS: dict[type, Callable[[State, Session, Any], int | Granted]] = {
     cw.CreateGroup: _create_group,
     cw.DeleteGroup: _delete_group,
     cw.Join: _join,
-    cw.Leave: consumers.leave,
+    cw.Leave: opening.leave,
     cw.AskState: state_requests.ask_again,
     cw.StateDone: state_requests.done,
     cw.Commit: transactions.commit,
     cw.Stage: transactions.stage,
     cw.Discard: transactions.discard,
-    cw.Widen: consumers.widen,
+    cw.Widen: opening.widen,
     cw.CreateTopic: _create_topic,
 }

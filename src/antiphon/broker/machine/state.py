@@ -1,7 +1,7 @@
 """What the broker knows, its way into a snapshot and back, and its next deadline.
 
-Only data and what follows from it; the rules are in the modules beside it (`session_lifecycle.py`,
-`consumers.py`, `requests.py`), which the machine calls (`broker/machine/machine.py`).
+Only data and what follows from it; the rules are in the modules beside it (`lifecycle.py`,
+`consumers/`, `requests.py`), which the machine calls (`broker/machine/machine.py`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from antiphon.broker.machine import events as ev
 from antiphon.broker.machine.groups.group import Group, Past
 from antiphon.broker.machine.last_values import LastValues
 from antiphon.broker.machine.pending_packs import Parked, Staged
-from antiphon.broker.machine.queues import Queue, Special
+from antiphon.broker.machine.queues.lanes import Special
+from antiphon.broker.machine.queues.queue import Queue
 from antiphon.broker.machine.ranges import Span, coarse
-from antiphon.broker.machine.sessions import Consumer, Life, Producer, Serving, Session
+from antiphon.broker.machine.sessions.session import Consumer, Life, Producer, Serving, Session
 from antiphon.broker.machine.topics import Subscription, Topics
 from antiphon.errors import InvalidDestinationError
 from antiphon.log.effects import Accepted

@@ -15,11 +15,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 
-from antiphon.broker.machine import acceptance, consumers
+from antiphon.broker.machine import acceptance
 from antiphon.broker.machine import events as ev
+from antiphon.broker.machine.consumers import acknowledging
 from antiphon.broker.machine.groups import membership
 from antiphon.broker.machine.pending_packs import Parked, Staged
-from antiphon.broker.machine.sessions import Session
+from antiphon.broker.machine.sessions.session import Session
 from antiphon.broker.machine.state import DELAYED, STAGED, State
 from antiphon.errors import (
     IllegalStateError,
@@ -137,7 +138,7 @@ def commit(b: State, session: Session, m: cw.Commit) -> int:
             expire(b, handle)
     with b.together():
         for row in m.rows:
-            consumers.acknowledge(b, session, row)
+            acknowledging.acknowledge(b, session, row)
         for parked in packs:
             _publish(b, parked)
     return int(fresh)
@@ -149,7 +150,7 @@ def _check(b: State, session: Session, m: cw.Commit) -> None:
     if any(row.kind not in (cw.ACK, cw.DEAD) for row in m.rows):
         raise IllegalStateError("only servers choose messages for a consumer")
     for row in m.rows:
-        if subscription := consumers.taken_over(b, session, row):
+        if subscription := acknowledging.taken_over(b, session, row):
             raise IllegalStateError(
                 f"what was received from {subscription.pattern!r} goes to the consumer that was "
                 "opened since then"

@@ -13,7 +13,7 @@ from typing import Any
 from antiphon.broker.home.effects import RelayTo
 from antiphon.broker.machine import events as ev
 from antiphon.broker.machine.machine import Broker
-from antiphon.broker.machine.queues import Queue
+from antiphon.broker.machine.queues.queue import Queue
 from antiphon.broker.machine.ranges import Range
 from antiphon.broker.machine.topics import Key, Subscription
 from antiphon.checkers import groups

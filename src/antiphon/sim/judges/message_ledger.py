@@ -23,7 +23,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from antiphon.broker.machine import events as ev
-from antiphon.broker.machine.session_lifecycle import CLIENT_ID_TAKEN, HOME_IS_GONE
+from antiphon.broker.machine.sessions.lifecycle import CLIENT_ID_TAKEN, HOME_IS_GONE
 from antiphon.formats.columns import PRIORITY, Columns, decode_extra
 from antiphon.formats.pack import DELAYED, EXTRAS, NON_PERSISTENT, STAGED
 from antiphon.formats.protocol import AckRow

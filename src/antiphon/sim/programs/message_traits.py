@@ -2,7 +2,8 @@
 known of one when it is judged.
 
 A priority, a time to live, a delay, a `JMSXGroupID`; the servers' rules for them are in
-`broker/machine/queues.py` and `broker/machine/transactions.py`, and are not looked up from here.
+`broker/machine/queues/queue.py` and `broker/machine/transactions.py`, and are not looked up from
+here.
 """
 
 from __future__ import annotations

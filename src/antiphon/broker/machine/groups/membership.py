@@ -26,7 +26,7 @@ from antiphon.broker.machine.groups.group import (
     key_of,
 )
 from antiphon.broker.machine.ranges import Span
-from antiphon.broker.machine.sessions import Consumer, Session
+from antiphon.broker.machine.sessions.session import Consumer, Session
 from antiphon.broker.machine.state import GROUP, State
 from antiphon.broker.machine.topics import Key, Subscription
 from antiphon.errors import (

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from antiphon.broker.machine.groups import membership
 from antiphon.broker.machine.groups.group import Group, Member
-from antiphon.broker.machine.queues import Queue
-from antiphon.broker.machine.sessions import Session
+from antiphon.broker.machine.queues.queue import Queue
+from antiphon.broker.machine.sessions.session import Session
 from antiphon.broker.machine.state import State
 from antiphon.errors import IllegalStateError
 

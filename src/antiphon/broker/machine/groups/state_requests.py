@@ -20,7 +20,7 @@ for nobody else: what was sent before is not in it.
 from __future__ import annotations
 
 from antiphon.broker.machine.groups.group import Group, Member, key_of
-from antiphon.broker.machine.sessions import Session
+from antiphon.broker.machine.sessions.session import Session
 from antiphon.broker.machine.state import State
 from antiphon.errors import IllegalStateError
 from antiphon.formats import protocol as cw

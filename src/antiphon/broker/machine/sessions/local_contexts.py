@@ -17,7 +17,7 @@ All servers of a cluster do the same: the first one that has a client decides it
 
 from __future__ import annotations
 
-from antiphon.broker.machine.sessions import Session
+from antiphon.broker.machine.sessions.session import Session
 from antiphon.broker.machine.state import LOCAL, REPLICATED, State
 from antiphon.formats import commands
 

@@ -11,10 +11,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
-from antiphon.broker.machine import consumers, local_contexts, redelivery, transactions
 from antiphon.broker.machine import events as ev
+from antiphon.broker.machine import transactions
+from antiphon.broker.machine.consumers import closing
 from antiphon.broker.machine.groups import membership, shared_members
-from antiphon.broker.machine.sessions import Life, Serving, Session
+from antiphon.broker.machine.queues import redelivery
+from antiphon.broker.machine.sessions import local_contexts
+from antiphon.broker.machine.sessions.session import Life, Serving, Session
 from antiphon.broker.machine.state import (
     DELAYED,
     EXPIRY,
@@ -250,10 +253,10 @@ def close(b: State, session: Session, kept: tuple[cw.Kept, ...]) -> None:
 def _close_consumers(b: State, session: Session, kept: tuple[cw.Kept, ...]) -> None:
     for consumer in list(session.consumers.values()):
         if not consumer.closed:
-            consumers.shut(b, session, consumer, [k for k in kept if k.consumer == consumer.number])
-    consumers.return_kept(b, session, cw.Return(tuple(k for k in kept if k.wait)))
+            closing.shut(b, session, consumer, [k for k in kept if k.consumer == consumer.number])
+    closing.return_kept(b, session, cw.Return(tuple(k for k in kept if k.wait)))
     for consumer in list(session.consumers.values()):
-        consumers.let_go(b, session, consumer)
+        closing.let_go(b, session, consumer)
 
 
 def lose(b: State, session: Session, why: str) -> None:
@@ -270,7 +273,7 @@ def _lose_consumers(b: State, session: Session) -> None:
             membership.lost(b, session, consumer)
         elif subscription is None:
             consumer.closed = True
-            consumers.let_go(b, session, consumer, lost=True)
+            closing.let_go(b, session, consumer, lost=True)
         elif consumer.closed:
             del session.consumers[consumer.number]
         else:

@@ -15,9 +15,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from antiphon.broker.machine.queues import Queue
+from antiphon.broker.machine.queues.queue import Queue
 from antiphon.broker.machine.ranges import Span
-from antiphon.broker.machine.sessions import Session
+from antiphon.broker.machine.sessions.session import Session
 from antiphon.broker.machine.state import HELD, State
 from antiphon.broker.machine.topics import Subscription
 from antiphon.errors import IllegalStateError, InvalidDestinationError, ResourceAllocationError

@@ -1,0 +1,1 @@
+"""Consumers in the state machine: how they are opened, acknowledge and close. Pure."""

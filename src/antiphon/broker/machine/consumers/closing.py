@@ -1,0 +1,136 @@
+"""Consumers are closed, or return what they cannot handle.
+
+A closed consumer stays known while something that its application saw may yet be acknowledged.
+"""
+
+from __future__ import annotations
+
+from antiphon.broker.machine.groups import membership, shared_members
+from antiphon.broker.machine.queues import redelivery
+from antiphon.broker.machine.queues.queue import Queue
+from antiphon.broker.machine.ranges import Span, Spans
+from antiphon.broker.machine.sessions.session import Consumer, Session
+from antiphon.broker.machine.state import State
+from antiphon.formats import protocol as cw
+from antiphon.model.redelivery import DELIVERIES_MAX
+
+
+def close_consumer(b: State, session: Session, m: cw.CloseConsumer) -> int:
+    consumer = session.consumers.get(m.consumer)
+    if consumer is None or consumer.closed:
+        return 0
+    if m.failed and consumer.destination in b.groups:
+        membership.lost(b, session, consumer)
+    else:
+        seen = [k for k in (*m.kept, *m.back) if k.consumer == m.consumer]
+        with b.together():
+            shut(b, session, consumer, seen)
+            return_kept(b, session, cw.Return(m.back))
+    return 0
+
+
+def shut(b: State, session: Session, consumer: Consumer, kept: list[cw.Kept]) -> None:
+    """Nothing more is for this consumer; what it has not seen goes back as it was."""
+    subscription = b.subscription(consumer)
+    if subscription is not None:
+        redelivery.postpone(b, subscription, kept)
+    if consumer.destination in b.groups:
+        membership.closed(b, session, consumer, list(_valid(b, kept)))
+        return
+    consumer.closed = True
+    if subscription is not None:
+        subscription.consumer = None
+        if subscription.durable:
+            consumer.kept = _valid(b, kept)
+            subscription.give_back(list(consumer.kept))
+        else:
+            b.topics.remove(subscription.key)
+    elif consumer.browses is None and (queue := b.queues.get(consumer.destination)) is not None:
+        taker = queue.takers[session.number, consumer.number]
+        taker.closed = True
+        queue.leave((session.number, consumer.number))
+        shared_members.review(b, queue)
+        if consumer.number not in session.consumers:
+            return  # it was the last one of a member, which has left its group
+        stays = [span for k in kept for span in _counted(k, taker.assigned)]
+        queue.give_back([(one, two, d - 1) for one, two, d in taker.assigned.clear()])
+        for span in stays:
+            taker.assigned.add(*span)
+    drop_if_done(b, session, consumer)
+
+
+def _valid(b: State, kept: list[cw.Kept]) -> Spans:
+    spans = Spans()
+    for k in kept:
+        if 0 < k.first <= k.last <= b.position:
+            spans.take(k.first, k.last)
+            spans.add(k.first, k.last, _bounded(k.deliveries))
+    return spans
+
+
+def return_kept(b: State, session: Session, m: cw.Return) -> int:
+    for k in m.kept:
+        consumer = session.consumers.get(k.consumer)
+        if consumer is not None:
+            give_back(b, session, consumer, k)
+    return 0
+
+
+def give_back(b: State, session: Session, consumer: Consumer, k: cw.Kept) -> None:
+    subscription = b.subscription(consumer)
+    if subscription is not None:
+        subscription.give_back(_counted(k, consumer.kept))
+    elif (queue := b.queues.get(consumer.destination)) is not None:
+        taker = queue.takers.get((session.number, consumer.number))
+        if taker is not None:
+            redelivery.hold(b, queue, _counted(k, taker.assigned), k.wait)
+            b.assign(queue)
+    drop_if_done(b, session, consumer)
+
+
+def let_go(b: State, session: Session, consumer: Consumer, *, lost: bool = False) -> None:
+    """Whatever a closed consumer still has goes back, and counts as delivered."""
+    del session.consumers[consumer.number]
+    key = (session.number, consumer.number)
+    queue = b.queues.get(consumer.destination) if consumer.subscription is None else None
+    if queue is not None and key in queue.takers:
+        queue.leave(key)
+        taker = queue.takers.pop(key)
+        queue.give_back(taker.assigned.clear())
+        shared_members.review(b, queue, lost=lost)
+        _settle(b, queue)
+
+
+def drop_if_done(b: State, session: Session, consumer: Consumer) -> None:
+    """A closed consumer stays only while something of it may yet be acknowledged."""
+    if not consumer.closed or consumer.kept:
+        return
+    if consumer.subscription is None:
+        queue = b.queues.get(consumer.destination)
+        taker = queue.takers.get((session.number, consumer.number)) if queue else None
+        if queue is not None and taker is not None:
+            if taker.assigned:
+                b.assign(queue)
+                return
+            del queue.takers[session.number, consumer.number]
+            _settle(b, queue)
+    del session.consumers[consumer.number]
+
+
+def _settle(b: State, queue: Queue) -> None:
+    """A consumer is gone. A shared subscription that is not durable lasts as long as one is open,
+    or may yet give something back."""
+    if queue.pattern and not queue.durable and not queue.takers:
+        b.drop_queue(queue.name)
+    else:
+        b.settle(queue)
+
+
+def _counted(k: cw.Kept, spans: Spans) -> list[Span]:
+    """Take what the application saw out of `spans`, with the count that it saw."""
+    deliveries = _bounded(k.deliveries)
+    return [(one, two, max(d, deliveries)) for one, two, d in spans.take(k.first, k.last)]
+
+
+def _bounded(deliveries: int) -> int:
+    return max(1, min(deliveries, DELIVERIES_MAX))

@@ -1,0 +1,223 @@
+"""Consumers are opened: of queues and topics, alone or shared, durable or not; browsers; members.
+
+Each kind of consumer has one function here, which checks what was asked for, raises what is wrong
+with it, and adds the consumer to its session.
+"""
+
+from __future__ import annotations
+
+from antiphon.broker.machine.consumers import subscriptions
+from antiphon.broker.machine.groups import membership, shared_members
+from antiphon.broker.machine.queues import redelivery
+from antiphon.broker.machine.queues.queue import Queue, QueueConsumer
+from antiphon.broker.machine.sessions.session import Consumer, Session
+from antiphon.broker.machine.state import State
+from antiphon.broker.machine.topics import Key, Subscription
+from antiphon.errors import (
+    IllegalStateError,
+    InvalidDestinationError,
+    ResourceAllocationError,
+)
+from antiphon.formats import protocol as cw
+from antiphon.model import destinations as names
+from antiphon.model.selectors import evaluate
+
+PREFETCH_MAX = 1 << 20
+
+CONSUMERS_MAX = 10_000
+
+SLOW = ("spill", "disconnect", "drop")
+
+
+def open_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int | tuple[int, bytes]:
+    names.parse(m.destination)
+    check_new(session, m.consumer, m.prefetch)
+    if m.slow not in SLOW:
+        raise IllegalStateError(f"slow={m.slow!r} is not one of {', '.join(SLOW)}")
+    if m.no_local and (m.shared or names.is_queue(m.destination)):
+        raise IllegalStateError("no_local is for topics, and for subscriptions of one consumer")
+    if names.is_temporary(m.destination) and b.owner_of(m.destination) is not session:
+        raise InvalidDestinationError(
+            f"{m.destination!r} belongs to another connection, or is gone; only the connection "
+            "that created it may consume from it"
+        )
+    if m.browse:
+        return _open_browser(b, session, m)
+    if names.is_queue(m.destination):
+        return _open_queue_consumer(b, session, m)
+    if m.shared:
+        return _open_shared_consumer(b, session, m)
+    if m.destination in b.groups:
+        return _open_member(b, session, m)
+    return _open_topic_consumer(b, session, m)
+
+
+def check_new(session: Session, consumer: int, prefetch: int) -> None:
+    if consumer in session.consumers:
+        raise IllegalStateError(f"consumer {consumer} is open")
+    if len(session.consumers) >= CONSUMERS_MAX:
+        raise ResourceAllocationError(f"a connection has at most {CONSUMERS_MAX} consumers")
+    if not 1 <= prefetch <= PREFETCH_MAX:
+        raise ResourceAllocationError(f"prefetch is 1 to {PREFETCH_MAX}, not {prefetch}")
+
+
+def _open_member(b: State, session: Session, m: cw.OpenConsumer) -> tuple[int, bytes]:
+    """Subscribing to a group is joining it (table 4.2)."""
+    if m.durable:
+        subscriptions.durable_key(session, m.durable)  # the classic call needs a client id
+    durable = bool(m.durable)
+    asked = cw.Join(m.consumer, m.destination, m.prefetch, m.durable, durable, takes_state=False)
+    return join(b, session, asked, *_choice(session, m))
+
+
+def join(
+    b: State, session: Session, asked: cw.Join, selector: str, no_local: str
+) -> tuple[int, bytes]:
+    """Messages are selected for a member, what happens to its group is not. One that comes back
+    with another selector is the same member, but what waited for it is gone."""
+    granted = membership.join(b, session, asked)
+    old = b.subscription(session.consumers[asked.consumer])
+    assert old is not None
+    if (old.selector, old.no_local) != (selector, no_local):
+        new = Subscription(old.key, old.durable, old.pattern, selector, b.position, no_local)
+        new.consumer = old.consumer
+        b.topics.add(new)
+    return granted
+
+
+def _choice(session: Session, m: cw.OpenConsumer) -> tuple[str, str]:
+    """Which messages it wants, as a subscription keeps it: `selector` and `no_local`. Selectors
+    that differ in blanks only are the same. Raises `InvalidSelectorError`."""
+    selector = evaluate.parse(m.selector)
+    return "" if selector is None else selector.text, session.owner if m.no_local else ""
+
+
+def leave(b: State, session: Session, m: cw.Leave) -> int:
+    consumer = session.consumers.get(m.consumer)
+    if consumer is None or consumer.destination not in b.groups:
+        raise IllegalStateError(f"consumer {m.consumer} is no member of a group")
+    membership.leave(b, session, consumer)
+    session.consumers.pop(m.consumer, None)
+    return 0
+
+
+def _open_queue_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int:
+    if m.durable or m.shared:
+        raise InvalidDestinationError(f"{m.destination!r} is a queue: it needs no subscription")
+    wanted = redelivery.agreed(b, m)
+    queue = b.queue(m.destination)
+    _consume(b, session, m, queue)
+    queue.redelivery = wanted
+    return 0
+
+
+def _consume(b: State, session: Session, m: cw.OpenConsumer, queue: Queue) -> None:
+    selector, _ = _choice(session, m)
+    session.consumers[m.consumer] = Consumer(
+        session.number, m.consumer, queue.name, m.prefetch, m.slow, None, selector
+    )
+    taker = QueueConsumer(m.prefetch, bool(selector), m.exclusive)
+    queue.open((session.number, m.consumer), taker)
+    b.assign(queue)
+
+
+def _open_browser(b: State, session: Session, m: cw.OpenConsumer) -> int:
+    if not names.is_queue(m.destination):
+        raise InvalidDestinationError(f"{m.destination!r} is no queue: only queues are browsed")
+    selector, _ = _choice(session, m)
+    session.consumers[m.consumer] = browser = Consumer(
+        session.number, m.consumer, m.destination, m.prefetch, m.slow, None, selector
+    )
+    browser.browses = b.position
+    return 0
+
+
+def _open_shared_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int:
+    if m.durable not in ("", m.shared):
+        raise IllegalStateError(f"{m.shared!r} cannot be durable under the name {m.durable!r}")
+    name = subscriptions.shared_name(session, m.shared, bool(m.durable))
+    if (
+        session.client_id
+        and subscriptions.durable_key(session, m.durable) in b.topics.subscriptions
+    ):
+        raise IllegalStateError(
+            f"{m.durable!r} is a durable subscription that is not shared. Choose another name"
+        )
+    selector, _ = _choice(session, m)
+    queue = b.queues.get(name)
+    if queue is not None and (queue.pattern, queue.selector) != (m.destination, selector):
+        if any(not taker.closed for taker in queue.takers.values()):
+            raise IllegalStateError(
+                f"the shared subscription {m.shared!r} is in use with another topic or selector"
+            )
+        b.drop_queue(name)  # re-created, it is a new one
+        subscriptions.forget_shared(b, name)
+        queue = None
+    if (group := b.groups.get(m.destination)) is not None:
+        shared_members.enter(b, group, m.shared, name, bool(m.durable))
+    if queue is None:
+        queue = b.queue(name)
+        queue.pattern, queue.selector, queue.durable = m.destination, selector, bool(m.durable)
+        for position in b.last_values.positions(names.matcher(m.destination)):
+            queue.put(position, position)
+        b.shared_changed()
+    _consume(b, session, m, queue)
+    shared_members.review(b, queue)
+    return int(group is not None)
+
+
+def _open_topic_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int:
+    if m.durable:
+        subscription = _durable(b, session, m)
+    else:
+        subscription = _subscribe(b, session, m, (f"{session.number:x}", f"{m.consumer:x}"))
+    subscription.consumer = (session.number, m.consumer)
+    session.consumers[m.consumer] = Consumer(
+        session.number, m.consumer, m.destination, m.prefetch, m.slow, subscription.key
+    )
+    return subscription.floor
+
+
+def _durable(b: State, session: Session, m: cw.OpenConsumer) -> Subscription:
+    key = subscriptions.durable_key(session, m.durable)
+    if subscriptions.shared_name(session, m.durable, durable=True) in b.queues:
+        raise IllegalStateError(
+            f"{m.durable!r} is a shared durable subscription. Choose another name"
+        )
+    known = b.topics.subscriptions.get(key)
+    if known is not None and known.consumer is not None:
+        raise IllegalStateError(
+            f"the durable subscription {m.durable!r} is active. Close its consumer first"
+        )
+    asked = (m.destination, *_choice(session, m))
+    if known is not None and (known.pattern, known.selector, known.no_local) != asked:
+        # Re-created with another topic or selector it is a new one: the old backlog is gone.
+        subscriptions.forget_kept(b, key)
+        known = None
+    return known or _subscribe(b, session, m, key)
+
+
+def _subscribe(b: State, session: Session, m: cw.OpenConsumer, key: Key) -> Subscription:
+    selector, no_local = _choice(session, m)
+    new = Subscription(key, bool(m.durable), m.destination, selector, b.position, no_local)
+    new.begin_with(b.last_values.positions(new.matches), b.position)
+    b.topics.add(new)
+    return new
+
+
+def widen(b: State, session: Session, m: cw.Widen) -> int:
+    consumer = session.consumers.get(m.consumer)
+    if consumer is None or consumer.closed:
+        return 0
+    if not consumer.prefetch <= m.prefetch <= PREFETCH_MAX:
+        raise ResourceAllocationError(
+            f"a prefetch of {consumer.prefetch} can be raised up to {PREFETCH_MAX}, not to "
+            f"{m.prefetch}"
+        )
+    consumer.prefetch = m.prefetch
+    queue = b.queues.get(consumer.destination)
+    taker = queue.takers.get((session.number, consumer.number)) if queue is not None else None
+    if queue is not None and taker is not None:
+        taker.prefetch = m.prefetch
+        b.assign(queue)
+    return 0

@@ -1,0 +1,97 @@
+"""Subscriptions by name: whose they are, and how they end.
+
+A subscription outlives its consumers. One that is durable and not shared belongs to a client id; a
+shared one is a queue that a topic fills (`queues/queue.py`).
+"""
+
+from __future__ import annotations
+
+from antiphon.broker.machine.groups import membership
+from antiphon.broker.machine.sessions.session import Session
+from antiphon.broker.machine.state import State
+from antiphon.broker.machine.topics import Key
+from antiphon.errors import (
+    IllegalStateError,
+    InvalidDestinationError,
+)
+from antiphon.formats import protocol as cw
+from antiphon.model import destinations as names
+
+
+def shared_name(session: Session, name: str, durable: bool) -> str:
+    """Of the queue: no destination has such a name."""
+    if not 0 < len(name) <= names.NAME_MAX:
+        raise IllegalStateError(f"a subscription's name has 1 to {names.NAME_MAX} characters")
+    return f"{'durable' if durable else 'shared'} {session.client_id!r} {name}"
+
+
+def durable_key(session: Session, name: str) -> Key:
+    if not session.client_id:
+        raise IllegalStateError(
+            f"the durable subscription {name!r} needs a client id: connect(client_id=...), or set "
+            "that of a classic connection before anything else"
+        )
+    if len(name) > names.NAME_MAX:
+        raise IllegalStateError(f"a subscription's name has at most {names.NAME_MAX} characters")
+    # A blank cannot be in the number of a session: the two kinds of key do not meet.
+    return (f"{session.client_id} ", name)
+
+
+def forget_shared(b: State, name: str) -> None:
+    for session in b.sessions.values():
+        for consumer in list(session.consumers.values()):
+            if consumer.closed and consumer.destination == name:
+                del session.consumers[consumer.number]
+
+
+def forget_kept(b: State, key: Key) -> None:
+    """Closed consumers of a subscription that is replaced or gone have nothing to keep."""
+    for session in b.sessions.values():
+        for consumer in list(session.consumers.values()):
+            if consumer.closed and consumer.subscription == key:
+                del session.consumers[consumer.number]
+
+
+def unsubscribe(b: State, session: Session, m: cw.Unsubscribe) -> int:
+    if group := m.group or _group_with(b, session, m.name):
+        membership.unsubscribe(b, group, m.name)
+        return 0
+    if _unsubscribe_shared(b, session, m.name):
+        return 0
+    key = (f"{session.client_id} ", m.name)
+    subscription = b.topics.subscriptions.get(key)
+    if subscription is None:
+        whose = "" if session.client_id else "; an unshared one would belong to a client id"
+        raise InvalidDestinationError(f"there is no durable subscription {m.name!r}{whose}")
+    if subscription.consumer is not None:
+        raise IllegalStateError(
+            f"the durable subscription {m.name!r} is active. Close its consumer first"
+        )
+    b.topics.remove(key)
+    forget_kept(b, key)
+    return 0
+
+
+def _unsubscribe_shared(b: State, session: Session, name: str) -> bool:
+    """False: there is no shared durable subscription of this name."""
+    shared = shared_name(session, name, durable=True)
+    queue = b.queues.get(shared)
+    if queue is None:
+        return False
+    if any(not taker.closed for taker in queue.takers.values()):
+        raise IllegalStateError(
+            f"the shared durable subscription {name!r} is active. Close its consumers first"
+        )
+    b.drop_queue(shared)
+    forget_shared(b, shared)
+    return True
+
+
+def _group_with(b: State, session: Session, name: str) -> str:
+    """The group whose member is meant by its name alone; empty: a durable subscription is."""
+    found = [g.destination for g in b.groups.values() if name in g.members]
+    mine = (f"{session.client_id} ", name) in b.topics.subscriptions
+    if len(found) + mine > 1:
+        where = ", ".join([*found, "a durable subscription of this client"][: len(found) + mine])
+        raise IllegalStateError(f"{name!r} stands for several: {where}. Say which group is meant")
+    return found[0] if found else ""

@@ -1,0 +1,1 @@
+"""Queues in the state machine: what waits, whose turn it is, what comes again. Pure."""

@@ -1,0 +1,1 @@
+"""Sessions in the state machine: where a client is attached, its leases, its end. Pure."""
