@@ -9,11 +9,11 @@ import pytest
 from antiphon.cli import cluster
 from antiphon.cli.cluster import ClusterStatus
 from antiphon.formats import protocol as cw
-from antiphon.formats.entry import Member, Membership, ReplicaId
+from antiphon.formats.entry import ClusterMember, Membership, ReplicaId
 
 MEMBERSHIP = Membership(
     3,
-    (Member(1, 7, True, "a:1"), Member(2, 8, False, "b:2")),
+    (ClusterMember(1, 7, True, "a:1"), ClusterMember(2, 8, False, "b:2")),
 )
 LEADING = cw.Status(
     id=ReplicaId(1, 7),

@@ -10,13 +10,13 @@ import pytest
 from antiphon import cli
 from antiphon.cli.journal import ReadOnlyDisk, examine
 from antiphon.formats import pack
-from antiphon.formats.entry import Entry, Kind, Member, Membership, SnapshotMeta
+from antiphon.formats.entry import ClusterMember, Entry, Kind, Membership, SnapshotMeta
 from antiphon.io.file_disk import FileDisk
 from antiphon.journal.journal import Journal
 from antiphon.journal.opening import open_journal
 from antiphon.log.effects import Accepted
 
-MEMBERS = Membership(1, (Member(1, 5, True, "127.0.0.1:7470"),))
+MEMBERS = Membership(1, (ClusterMember(1, 5, True, "127.0.0.1:7470"),))
 
 
 def written(folder: Path, entries: int = 20, snapshot_at: int = 0) -> Path:

@@ -13,9 +13,9 @@ from antiphon.errors import FormatError
 from antiphon.formats import frames as wire
 from antiphon.formats import server_messages as m
 from antiphon.formats.entry import (
+    ClusterMember,
     Entry,
     Kind,
-    Member,
     Membership,
     ReplicaId,
     SnapshotMeta,
@@ -192,7 +192,7 @@ def test_arrays_in_arrays_are_refused() -> None:
 # -- For ever --------------------------------------------------------------------------------------
 
 MEMBERSHIP = Membership(
-    2**61, (Member(1, 2**60 + 1, True, "one:7000"), Member(2, 3, False, "zwei:7001"))
+    2**61, (ClusterMember(1, 2**60 + 1, True, "one:7000"), ClusterMember(2, 3, False, "zwei:7001"))
 )
 META = SnapshotMeta(500, 6, 123_456, MEMBERSHIP)
 ENTRIES = (Entry(7, 3, 1000, Kind.PACK, b"payload"), Entry(8, 4, 1001, Kind.EPOCH, b""))

@@ -11,9 +11,9 @@ from antiphon.errors import FormatError, JournalDamagedError, UnknownVersionErro
 from antiphon.formats import journal as f
 from antiphon.formats import pack
 from antiphon.formats.entry import (
+    ClusterMember,
     Entry,
     Kind,
-    Member,
     Membership,
     ReplicaId,
     SnapshotMeta,
@@ -246,7 +246,9 @@ def test_live_packs_travel(pairs: list[tuple[f.Row, Entry]], cut: int) -> None:
 
 # -- For ever --------------------------------------------------------------------------------------
 
-MEMBERSHIP = Membership(2**61, (Member(1, 5, True, "one:7000"), Member(2, 6, True, "zwei:7001")))
+MEMBERSHIP = Membership(
+    2**61, (ClusterMember(1, 5, True, "one:7000"), ClusterMember(2, 6, True, "zwei:7001"))
+)
 
 
 def fixture_disk(folder: str = "journal-v1") -> RamDisk:

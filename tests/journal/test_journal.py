@@ -28,9 +28,9 @@ from hypothesis.stateful import (
 from antiphon.errors import DiskFullError
 from antiphon.formats import pack
 from antiphon.formats.entry import (
+    ClusterMember,
     Entry,
     Kind,
-    Member,
     Membership,
     ReplicaId,
     SnapshotMeta,
@@ -114,7 +114,7 @@ def membership_at(entries: tuple[Entry, ...], index: int) -> Membership:
 
 
 def membership(number: int) -> Membership:
-    return Membership(number, (Member(1, 1, True),) if number else ())
+    return Membership(number, (ClusterMember(1, 1, True),) if number else ())
 
 
 class JournalMachine(RuleBasedStateMachine):

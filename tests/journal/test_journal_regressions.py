@@ -4,7 +4,7 @@ from itertools import count
 from random import Random
 
 from antiphon.formats import pack
-from antiphon.formats.entry import Entry, Kind, Member, Membership, SnapshotMeta
+from antiphon.formats.entry import ClusterMember, Entry, Kind, Membership, SnapshotMeta
 from antiphon.formats.journal import (
     SEGMENT_SIZE,
     Promise,
@@ -20,7 +20,7 @@ from antiphon.journal.recovery import segment_numbers
 from antiphon.log.effects import Accepted
 from antiphon.sim.cluster.disk import SimDisk
 
-MEMBERS = Membership(7, (Member(1, 1, True),))
+MEMBERS = Membership(7, (ClusterMember(1, 1, True),))
 
 
 def opened(disk: SimDisk, segment_bytes: int = 200) -> Journal:

@@ -1,11 +1,11 @@
-"""`Log` against the plainest log there is: a list of entries."""
+"""`EntryLog` against the plainest log there is: a list of entries."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from antiphon.formats.entry import Entry, Kind
-from antiphon.log.entries import Log
+from antiphon.log.entries import EntryLog
 
 
 class LogMachine(RuleBasedStateMachine):
@@ -14,7 +14,7 @@ class LogMachine(RuleBasedStateMachine):
         self.base = (0, 0)
         self.entries: list[Entry] = []
         self.first_cached = 1
-        self.log = Log(0, 0, (), 0)
+        self.log = EntryLog(0, 0, (), 0)
 
     # -- The list's answers --------------------------------------------------------------------
 
@@ -49,7 +49,7 @@ class LogMachine(RuleBasedStateMachine):
             for at, e in enumerate(self.entries)
             if at == 0 or e.epoch != before[at]
         ]
-        self.log = Log(*self.base, runs, self.last)
+        self.log = EntryLog(*self.base, runs, self.last)
 
     @rule(sizes=st.lists(st.integers(0, 5), max_size=4), more=st.integers(0, 2))
     def append(self, sizes: list[int], more: int) -> None:
@@ -89,9 +89,9 @@ class LogMachine(RuleBasedStateMachine):
         self.first_cached = max(self.first_cached, index + 1)
 
     @rule(ahead=st.integers(0, 3))
-    def reset(self, ahead: int) -> None:
+    def install(self, ahead: int) -> None:
         self.base = (self.last + ahead, (self.epoch_at(self.last) or 0) + 1)
-        self.log.reset(*self.base)
+        self.log = EntryLog(*self.base, (), self.base[0])
         self.entries = []
         self.first_cached = self.last + 1
 

@@ -3,12 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.formats.entry import Member, Membership
+from antiphon.formats.entry import ClusterMember, Membership
 from antiphon.log.membership import NOBODY, MembershipHistory
 
 
 def cluster(number: int) -> Membership:
-    return Membership(number, (Member(number, 1, True),))
+    return Membership(number, (ClusterMember(number, 1, True),))
 
 
 starts = st.lists(st.integers(1, 30), unique=True, max_size=6).map(sorted)

@@ -6,9 +6,9 @@ from random import Random
 import pytest
 
 from antiphon.formats.entry import (
+    ClusterMember,
     Entry,
     Kind,
-    Member,
     Membership,
     ReplicaId,
     SnapshotMeta,
@@ -23,7 +23,7 @@ from antiphon.log.replica import Replica
 from antiphon.log.roles.transitions import Role
 from antiphon.log.settings import Settings
 
-MEMBERS = Membership(7, tuple(Member(n, n * 10, True) for n in (1, 2, 3)))
+MEMBERS = Membership(7, tuple(ClusterMember(n, n * 10, True) for n in (1, 2, 3)))
 ME, TWO, THREE = (member.id for member in MEMBERS.members)
 
 

@@ -3,7 +3,7 @@
 from random import Random
 
 from antiphon.formats import frames
-from antiphon.formats.entry import ANY, Entry, Kind, Member, Membership, ReplicaId
+from antiphon.formats.entry import ANY, ClusterMember, Entry, Kind, Membership, ReplicaId
 from antiphon.formats.journal import Promise
 from antiphon.formats.server_messages import (
     Append,
@@ -35,7 +35,7 @@ class Cluster:
 
     def __init__(self, count: int, cut: set[tuple[int, int]], delay_ms: int = 1) -> None:
         members = Membership(
-            7, tuple(Member(n, IDS[n].incarnation, True) for n in range(1, count + 1))
+            7, tuple(ClusterMember(n, IDS[n].incarnation, True) for n in range(1, count + 1))
         )
         self.nodes = {n: make_node(n, members) for n in range(1, count + 1)}
         self.cut = cut

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from antiphon.formats import protocol as cw
-from antiphon.formats.entry import Member, Membership, ReplicaId
+from antiphon.formats.entry import ClusterMember, Membership, ReplicaId
 from antiphon.io.transport import Address
 from antiphon.server import metrics
 from antiphon.server.metrics import Metrics
@@ -20,7 +20,7 @@ STATUS = cw.Status(
     role="follower",
     epoch=5,
     leader=ReplicaId(1, 9),
-    membership=Membership(3, (Member(2, 7, True, "a:1"),)),
+    membership=Membership(3, (ClusterMember(2, 7, True, "a:1"),)),
     addresses={2: "a:1"},
     committed=41,
     applied=40,

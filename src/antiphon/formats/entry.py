@@ -47,7 +47,7 @@ class ReplicaId(NamedTuple):
         return f"{self.node}" if self.incarnation == ANY else f"{self.node}.{self.incarnation:x}"
 
 
-class Member(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class ClusterMember(msgspec.Struct, frozen=True, array_like=True, gc=False):
     node: int
     incarnation: int  # ANY: expected, but not yet seen
     voter: bool  # False: a learner, which catches up and does not count
@@ -62,16 +62,16 @@ class Membership(msgspec.Struct, frozen=True, array_like=True, dict=True):
     """The servers of a cluster, sorted by node number."""
 
     cluster: int
-    members: tuple[Member, ...]
+    members: tuple[ClusterMember, ...]
 
-    def member(self, node: int) -> Member | None:
+    def member(self, node: int) -> ClusterMember | None:
         return next((m for m in self.members if m.node == node), None)
 
     @cached_property  # who counts is asked for with every entry
     def voters(self) -> tuple[ReplicaId, ...]:
         return tuple(m.id for m in self.members if m.voter)
 
-    def with_member(self, member: Member) -> Membership:
+    def with_member(self, member: ClusterMember) -> Membership:
         others = [m for m in self.members if m.node != member.node]
         return Membership(self.cluster, tuple(sorted([*others, member], key=lambda m: m.node)))
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from antiphon.formats.entry import Entry
 
 
-class Log:
+class EntryLog:
     def __init__(
         self, base_index: int, base_epoch: int, runs: Sequence[tuple[int, int]], last: int
     ) -> None:
@@ -112,7 +112,3 @@ class Log:
                 if len(self._run_starts) > 1 and self._run_starts[1] == index + 1:
                     del self._run_starts[0], self._run_epochs[0]
         self.base_index, self.base_epoch = index, epoch
-
-    def reset(self, index: int, epoch: int) -> None:
-        """Start anew behind a snapshot."""
-        self.__init__(index, epoch, (), index)  # type: ignore[misc]

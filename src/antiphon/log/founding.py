@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from antiphon.formats.entry import ANY, Member, Membership, ReplicaId
+from antiphon.formats.entry import ANY, ClusterMember, Membership, ReplicaId
 from antiphon.formats.server_messages import Ask, Found, Knock, Message, Promise, Welcome
 from antiphon.log.effects import Send
 
@@ -98,7 +98,7 @@ class Newcomer:
         if all(node in self._promised_to_me for node in others):
             ids = {**self._promised_to_me, self._r.id.node: self._r.id}
             members = (
-                Member(node, ids[node].incarnation, True, self._listed[node])
+                ClusterMember(node, ids[node].incarnation, True, self._listed[node])
                 for node in self._nodes
             )
             self._r.found(Membership(self._nonce, tuple(members)))

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from antiphon.formats.entry import (
     ANY,
+    ClusterMember,
     Entry,
     Kind,
-    Member,
     Membership,
     ReplicaId,
     SnapshotMeta,
@@ -432,15 +432,15 @@ class Leadership:
 
     # -- Membership ----------------------------------------------------------------------------
 
-    def change(self, member: Member | int, request: int) -> None:
+    def change(self, member: ClusterMember | int, request: int) -> None:
         """Add a server or remove one, unless that would do harm; the answer is `Decided`."""
         r = self._r
         refused = objection(r.memberships.current, member)
         waiting = self._obstacle()
         if refused or waiting or self._is_expected(member):
             self._r.emit(Decided(request, refused, "" if refused else waiting))
-        elif isinstance(member, Member):
-            learner = Member(member.node, ANY, False, member.address)
+        elif isinstance(member, ClusterMember):
+            learner = ClusterMember(member.node, ANY, False, member.address)
             self._change_to(self._r.memberships.current.with_member(learner))
             self._r.emit(Decided(request))
         else:
@@ -458,10 +458,10 @@ class Leadership:
             self.removal = Removal(request, node, self._round, r.commit, until_ms)
             self._decide_removal()
 
-    def _is_expected(self, member: Member | int) -> bool:
+    def _is_expected(self, member: ClusterMember | int) -> bool:
         """It was added before, at the same address."""
         return (
-            isinstance(member, Member)
+            isinstance(member, ClusterMember)
             and self._r.memberships.current.member(member.node) is not None
         )
 
@@ -537,7 +537,7 @@ class Leadership:
         if p.match >= max(self._commit_a_round_ago, self._first_own) and self._round > 0:
             self._change_to(
                 self._r.memberships.current.with_member(
-                    Member(member.node, member.incarnation, True, member.address)
+                    ClusterMember(member.node, member.incarnation, True, member.address)
                 )
             )
 
@@ -559,7 +559,7 @@ class Leadership:
                 self._challenges[who.node] = known
             r.emit(Send(who, Welcome(known[1])))
         elif self._challenges.get(who.node) == (who, echo):
-            learner = Member(who.node, who.incarnation, False, member.address)
+            learner = ClusterMember(who.node, who.incarnation, False, member.address)
             if self._change_to(r.memberships.current.with_member(learner)):
                 logger.info("%s takes the place of %s, as a learner", who, member.id)
                 del self._challenges[who.node]

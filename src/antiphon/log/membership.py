@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from antiphon.formats.entry import Member, Membership, ReplicaId
+from antiphon.formats.entry import ClusterMember, Membership, ReplicaId
 from antiphon.log.quorum import majority
 
 NOBODY = Membership(0, ())
@@ -49,9 +49,9 @@ class MembershipHistory:
         return self._history[0][1]
 
 
-def objection(current: Membership, member: Member | int) -> str:
+def objection(current: Membership, member: ClusterMember | int) -> str:
     """Why this server can never be added to these, or (a number) removed from them."""
-    if isinstance(member, Member):
+    if isinstance(member, ClusterMember):
         for m in current.members:
             if (m.node == member.node) != (m.address == member.address):
                 return (
@@ -78,5 +78,5 @@ def no_majority(node: int, smaller: Membership, missing: Mapping[ReplicaId, str]
     )
 
 
-def named(members: Sequence[Member] | Sequence[ReplicaId]) -> str:
+def named(members: Sequence[ClusterMember] | Sequence[ReplicaId]) -> str:
     return ("nodes " if len(members) > 1 else "node ") + ", ".join(str(m.node) for m in members)

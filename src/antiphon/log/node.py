@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from random import Random
 
-from antiphon.formats.entry import ANY, Entry, Member, ReplicaId, SnapshotMeta
+from antiphon.formats.entry import ANY, ClusterMember, Entry, ReplicaId, SnapshotMeta
 from antiphon.formats.server_messages import Envelope, Hears, Relay, Via
 from antiphon.log.effects import (
     Accepted,
@@ -140,7 +140,7 @@ class Node:
     def transfer(self, node: int, now_ms: int, request: int = 0) -> list[Effect]:
         return self._run(self.replica.transfer(node, now_ms, request))
 
-    def change(self, member: Member | int, now_ms: int, request: int = 0) -> list[Effect]:
+    def change(self, member: ClusterMember | int, now_ms: int, request: int = 0) -> list[Effect]:
         return self._run(self.replica.change(member, now_ms, request))
 
     def gone(self, node: int, now_ms: int) -> list[Effect]:

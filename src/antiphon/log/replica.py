@@ -25,9 +25,9 @@ from typing import Any, ClassVar
 
 from antiphon.formats.entry import (
     ANY,
+    ClusterMember,
     Entry,
     Kind,
-    Member,
     Membership,
     ReplicaId,
     SnapshotMeta,
@@ -72,7 +72,7 @@ from antiphon.log.effects import (
     Tail,
     VoteStored,
 )
-from antiphon.log.entries import Log
+from antiphon.log.entries import EntryLog
 from antiphon.log.failure_detector import Detector
 from antiphon.log.founding import Newcomer
 from antiphon.log.leader import NO_LEADER, Leadership
@@ -110,7 +110,9 @@ class Replica:
         self.deadline_stamp: int | None = None  # when the state machine wants to be told the time
 
         self.epoch, self.vote = recovered.promise
-        self.log = Log(recovered.base_index, recovered.base_epoch, recovered.runs, recovered.last)
+        self.log = EntryLog(
+            recovered.base_index, recovered.base_epoch, recovered.runs, recovered.last
+        )
         self.memberships = MembershipHistory(list(recovered.memberships))
         self.clock = StampClock(recovered.last_stamp)
         self.snapshot = recovered.snapshot
@@ -263,7 +265,7 @@ class Replica:
         assert self.installing == meta
         self.installing = None
         self.snapshot = meta
-        self.log.reset(meta.index, meta.epoch)
+        self.log = EntryLog(meta.index, meta.epoch, (), meta.index)
         self.memberships = MembershipHistory([(meta.index, meta.membership)])
         self.clock.saw(meta.stamp, now_ms)
         self.stored = self.commit = self.delivered = meta.index
@@ -297,9 +299,9 @@ class Replica:
             self._out.append(Decided(request, waiting=NO_LEADER))
         return self._take()
 
-    def change(self, member: Member | int, now_ms: int, request: int = 0) -> list[Effect]:
-        """Add a server (a `Member`, which becomes a learner first) or remove one (its number).
-        The answer, which may take up to `election_max_ms`, is `Decided`."""
+    def change(self, member: ClusterMember | int, now_ms: int, request: int = 0) -> list[Effect]:
+        """Add a server, which becomes a learner first, or remove one, named by its number. The
+        answer, which may take up to `election_max_ms`, is `Decided`."""
         self.now_ms = now_ms
         if self.leading is not None:
             self.leading.change(member, request)

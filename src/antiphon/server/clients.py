@@ -35,7 +35,7 @@ from antiphon.errors import (
     MessagesGoneError,
 )
 from antiphon.formats import protocol as cw
-from antiphon.formats.entry import ANY, Member
+from antiphon.formats.entry import ANY, ClusterMember
 from antiphon.formats.frames import Body
 from antiphon.formats.journal import Local, Row
 from antiphon.formats.server_messages import Relay
@@ -87,7 +87,7 @@ class Host(Protocol):
     def relay(self, node: int, message: Relay) -> None: ...
     def store(self, record: Local, batch: int) -> None: ...
     def read(self, request: int) -> None: ...
-    def change(self, member: Member | int, request: int) -> None: ...
+    def change(self, member: ClusterMember | int, request: int) -> None: ...
     def transfer(self, node: int, request: int) -> None: ...
     def write(self) -> bool:
         """Have the journal's rows complete; False: there is no room."""
@@ -428,7 +428,7 @@ class Clients:
         self._last_change += 1
         self._changes[self._last_change] = client
         if isinstance(m, cw.Add):
-            self.host.change(Member(m.node, ANY, False, m.address), self._last_change)
+            self.host.change(ClusterMember(m.node, ANY, False, m.address), self._last_change)
         elif isinstance(m, cw.Remove):
             self.host.change(m.node, self._last_change)
         else:

@@ -40,7 +40,7 @@ from antiphon.broker.machine.machine import Broker
 from antiphon.broker.machine.state import LOCAL, REPLICATED
 from antiphon.errors import DiskFullError, FormatError, IllegalStateError
 from antiphon.formats import protocol as cw
-from antiphon.formats.entry import Member, Membership, ReplicaId, SnapshotMeta
+from antiphon.formats.entry import ClusterMember, Membership, ReplicaId, SnapshotMeta
 from antiphon.formats.journal import Local
 from antiphon.formats.server_messages import Envelope, Hears, Relay
 from antiphon.io.sync_thread import Syncing
@@ -429,7 +429,7 @@ class Server:
     def read(self, request: int) -> None:
         self._carry_out(self.node.read(request, self.now_ms()))
 
-    def change(self, member: Member | int, request: int) -> None:
+    def change(self, member: ClusterMember | int, request: int) -> None:
         self._carry_out(self.node.change(member, self.now_ms(), request))
 
     def transfer(self, node: int, request: int) -> None:

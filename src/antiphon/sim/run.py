@@ -8,7 +8,7 @@ from random import Random
 
 import msgspec
 
-from antiphon.formats.entry import Member
+from antiphon.formats.entry import ClusterMember
 from antiphon.log.quorum import majority
 from antiphon.sim.cluster.lost_end import lose_end, tear_end
 from antiphon.sim.cluster.messaging_world import MessagingWorld
@@ -342,7 +342,7 @@ def _add(world: World, server: SimServer, fault: Fault) -> bool:
     if leader is None or not spares:
         return False
     server = spares[fault.detail % len(spares)]
-    member = Member(server.number, 0, False, f"node-{server.number}")
+    member = ClusterMember(server.number, 0, False, f"node-{server.number}")
     world.on_server(leader, leader.lives, leader.change, member)
     if fault.kind == "add":
         world.at(fault.for_us, server.start)

@@ -12,7 +12,7 @@ from antiphon.broker.machine.state import GRACE_MS
 from antiphon.broker.machine.topics import Subscription
 from antiphon.formats import commands
 from antiphon.formats import protocol as cw
-from antiphon.formats.entry import Kind, Member, Membership, encode_membership
+from antiphon.formats.entry import ClusterMember, Kind, Membership, encode_membership
 from antiphon.formats.journal import Local
 from tests.broker.support.house import Client, House, open_consumer, publish
 from tests.broker.support.rig import Rig
@@ -369,7 +369,7 @@ def test_nobody_is_bound_to_a_server_after_its_removal(house: Cluster) -> None:
 
 
 def servers(*nodes: int) -> Membership:
-    return Membership(1, tuple(Member(node, 1, True, "") for node in nodes))
+    return Membership(1, tuple(ClusterMember(node, 1, True, "") for node in nodes))
 
 
 def begin(rig: Rig, node: int, opening: int, life: int, incarnation: int = 1) -> None:
@@ -396,7 +396,7 @@ def test_what_a_former_life_says_late_is_ignored() -> None:
 
 def test_who_is_no_server_any_more_does_not_begin() -> None:
     rig = Rig()
-    member = Membership(1, (Member(1, 5, True, ""),))
+    member = Membership(1, (ClusterMember(1, 5, True, ""),))
     rig.entry(Kind.MEMBERSHIP, encode_membership(member))
     begin(rig, 1, opening=1, life=11, incarnation=4)
     begin(rig, 2, opening=1, life=21, incarnation=5)

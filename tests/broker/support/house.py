@@ -12,7 +12,7 @@ from antiphon.formats import columns, pack
 from antiphon.formats import commands as command
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns, Extra, Outgoing
-from antiphon.formats.entry import Entry, Kind, Member, Membership, encode_membership
+from antiphon.formats.entry import ClusterMember, Entry, Kind, Membership, encode_membership
 from antiphon.formats.journal import Row
 from antiphon.log.effects import Accepted
 from antiphon.model.destinations import matcher
@@ -275,7 +275,7 @@ class House:
 
     def members(self, incarnations: dict[int, int]) -> None:
         """These are the servers from now on."""
-        found = (Member(n, incarnation, True, "") for n, incarnation in incarnations.items())
+        found = (ClusterMember(n, incarnation, True, "") for n, incarnation in incarnations.items())
         self.append(Kind.MEMBERSHIP, encode_membership(Membership(1, tuple(found))))
         self.settle()
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 
-from antiphon.formats.entry import Entry, Kind, Member, Membership, ReplicaId, encode_membership
+from antiphon.formats.entry import (
+    ClusterMember,
+    Entry,
+    Kind,
+    Membership,
+    ReplicaId,
+    encode_membership,
+)
 from antiphon.formats.journal import Promise
 from antiphon.journal.opening import open_journal
 from antiphon.log.effects import Tail
@@ -88,7 +95,8 @@ class Server:
         self.listed = {s.number: address_of(s.number) for s in founders}
         self.journal, recovered = open_journal(self.disk, self.new_incarnation)
         members = tuple(
-            Member(s.number, recovered.incarnation, True, address_of(s.number)) for s in founders
+            ClusterMember(s.number, recovered.incarnation, True, address_of(s.number))
+            for s in founders
         )
         entry = Entry(
             1, FOUNDING_EPOCH, 0, Kind.MEMBERSHIP, encode_membership(Membership(1, members))

@@ -15,8 +15,8 @@ from typing import Any
 from antiphon.errors import DiskFullError
 from antiphon.formats import frames, pack
 from antiphon.formats.entry import (
+    ClusterMember,
     Entry,
-    Member,
     ReplicaId,
     SnapshotMeta,
 )
@@ -394,7 +394,7 @@ class Stage:
 
     def _do_add(self, number: str, added: str, at: str = "") -> None:
         """Another address than its own: that of server `at`."""
-        member = Member(int(added), 0, False, address_of(int(at or added)))
+        member = ClusterMember(int(added), 0, False, address_of(int(at or added)))
         server = self._server(number)
         self._enter(server, lambda: server.node.change(member, self.now_ms))
 

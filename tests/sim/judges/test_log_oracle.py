@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from antiphon.formats.entry import Entry, Kind, Member, Membership, ReplicaId, SnapshotMeta
+from antiphon.formats.entry import ClusterMember, Entry, Kind, Membership, ReplicaId, SnapshotMeta
 from antiphon.log.effects import Accepted, Applied
 from antiphon.log.membership import MembershipHistory
 from antiphon.sim.judges.log_oracle import Held, Oracle, ViolationError
 
-MEMBERS = Membership(1, tuple(Member(n, n * 10, True) for n in (1, 2, 3)))
+MEMBERS = Membership(1, tuple(ClusterMember(n, n * 10, True) for n in (1, 2, 3)))
 
 
 def server(number: int, applied: int = 0, removed_3_at: int = 0) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 from antiphon.formats import columns as formats
 from antiphon.formats import pack as packs
 from antiphon.formats.columns import Outgoing
-from antiphon.formats.entry import Entry, Kind, Member, Membership, SnapshotMeta
+from antiphon.formats.entry import ClusterMember, Entry, Kind, Membership, SnapshotMeta
 from antiphon.io.file_disk import FileDisk
 from antiphon.journal.journal import Journal
 from antiphon.journal.opening import open_journal
@@ -103,7 +103,7 @@ class Book:
 
     def snapshot(self, live: tuple[tuple[int, int], ...]) -> None:
         """With which segments go that have nothing live."""
-        members = Membership(1, (Member(1, 1, True),))
+        members = Membership(1, (ClusterMember(1, 1, True),))
         meta = SnapshotMeta(self._index, 1, self.stamp, members)
         for names in self.journal.store_snapshot(meta, iter([b"state"]), live):
             for name in names:

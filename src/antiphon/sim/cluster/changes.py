@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from antiphon.formats.entry import Member, ReplicaId
+from antiphon.formats.entry import ClusterMember, ReplicaId
 from antiphon.log.effects import Decided
 from antiphon.log.quorum import majority
 from antiphon.sim.judges.log_oracle import ViolationError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 class Asked(NamedTuple):
     at_us: int
-    member: Member | int
+    member: ClusterMember | int
     commit: int  # what the leader knew to be committed
     voters: tuple[ReplicaId, ...]
 
@@ -31,7 +31,7 @@ class Changes:
         self._asked: dict[int, Asked] = {}
         self.died_us: dict[ReplicaId, int] = {}  # when each life of a server ended last
 
-    def asked(self, server: SimServer, member: Member | int) -> int:
+    def asked(self, server: SimServer, member: ClusterMember | int) -> int:
         """Note what is asked of this server; returns the number of the request."""
         request = len(self._asked) + 1
         replica = server.node.replica

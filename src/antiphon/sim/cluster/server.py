@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from antiphon.broker.machine.machine import Broker
 from antiphon.errors import DiskFullError, JournalDamagedError, SyncFailedError
-from antiphon.formats.entry import Member, ReplicaId, SnapshotMeta
+from antiphon.formats.entry import ClusterMember, ReplicaId, SnapshotMeta
 from antiphon.formats.frames import NEWEST
 from antiphon.formats.server_messages import Envelope, Relay
 from antiphon.journal.journal import Journal, SyncJob
@@ -225,7 +225,7 @@ class SimServer:
     def transfer(self, node: int) -> None:
         self.carry_out(self.node.transfer(node, self.now_ms()))
 
-    def change(self, member: Member | int) -> None:
+    def change(self, member: ClusterMember | int) -> None:
         if self.world.core is None:  # what an operator asked of a paused server came to nothing
             request = self.world.changes.asked(self, member)
             self.carry_out(self.node.change(member, self.now_ms(), request))
