@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import os
 import signal
 import sys
@@ -17,29 +16,41 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 
 from antiphon._version import __version__
-from antiphon.cli.bench import add_bench
+from antiphon.cli import arguments
+from antiphon.cli.arguments import positive, seconds, words
+from antiphon.cli.bench import QUICK, add_bench
 from antiphon.cli.parsers import (
     Commands,
     Handler,
+    Option,
     Parser,
     add_command,
     add_contexts,
     add_group,
     add_json,
+    add_json_lines,
+    add_options,
     add_parser,
     add_storage,
     add_traces,
     epilog,
+    flag,
     implementation,
     on_spark,
-    positive,
-    seconds,
-    words,
+    option,
 )
-from antiphon.errors import ConfigurationError, InvalidDestinationError, JMSError
+from antiphon.errors import ConfigurationError, JMSError
 from antiphon.terminal.lines import complain
 
-Address = tuple[str, int]
+URL = option(
+    "url", "antiphon://HOST:PORT[,...]; - takes $ANTIPHON_URL", type=arguments.url, metavar="URL"
+)
+DESTINATION = option(
+    "destination", "topic:NAME or queue:NAME", type=arguments.destination, metavar="DESTINATION"
+)
+SERVER_TRACE = option(
+    "--trace", "write down here what is accepted and handed out, for audits", metavar="DIR"
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -106,6 +117,9 @@ def _build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+# -- Servers and clusters --------------------------------------------------------------------------
+
+
 def _add_serve(commands: Commands) -> None:
     parser = add_parser(
         commands,
@@ -113,38 +127,42 @@ def _add_serve(commands: Commands) -> None:
         "run one server in the foreground",
         "antiphon serve --node 1 --cluster 1=127.0.0.1:7471,2=127.0.0.1:7472,3=127.0.0.1:7473",
     )
-    parser.add_argument(
-        "--config", metavar="FILE.toml", help="take options from here; those given here count more"
-    )
-    parser.add_argument(
-        "--listen",
-        type=_address,
-        metavar="HOST:PORT",
-        help="where to listen; port 0 takes a free one (default: this node's address in --cluster, "
-        "or 127.0.0.1:7470)",
-    )
-    parser.add_argument(
-        "--node", type=positive, metavar="N", help="this server's number in --cluster"
-    )
-    parser.add_argument(
-        "--cluster",
-        type=_cluster,
-        metavar="1=HOST:PORT,...",
-        help="all servers of the cluster, this one among them",
-    )
-    parser.add_argument(
-        "--data", metavar="DIR", help="journal, if durable (default: ./antiphon-data)"
+    add_options(
+        parser,
+        option(
+            "--config",
+            "take options from here; those given here count more",
+            metavar="FILE.toml",
+        ),
+        option(
+            "--listen",
+            "where to listen; port 0 takes a free one (default: this node's address in --cluster, "
+            "or 127.0.0.1:7470)",
+            type=arguments.address,
+            metavar="HOST:PORT",
+        ),
+        option("--node", "this server's number in --cluster", type=positive, metavar="N"),
+        option(
+            "--cluster",
+            "all servers of the cluster, this one among them",
+            type=arguments.cluster,
+            metavar="1=HOST:PORT,...",
+        ),
+        option("--data", "journal, if durable (default: ./antiphon-data)", metavar="DIR"),
     )
     add_storage(parser, default=None)
     add_contexts(parser, default=None)
-    parser.add_argument(
-        "--metrics",
-        type=_address,
-        metavar="HOST:PORT",
-        help="answer /metrics (Prometheus) and /ready over HTTP here",
+    add_options(
+        parser,
+        option(
+            "--metrics",
+            "answer /metrics (Prometheus) and /ready over HTTP here",
+            type=arguments.address,
+            metavar="HOST:PORT",
+        ),
+        SERVER_TRACE,
+        add_json_lines,
     )
-    _add_server_trace(parser)
-    add_json(parser, lines=True)
     parser.set_defaults(handler=lambda args: _serve(parser, args))
 
 
@@ -164,94 +182,81 @@ def _add_cluster(commands: Commands) -> None:
     cluster = add_group(
         commands, "cluster", "start, look at and change a cluster", "antiphon cluster up 3"
     )
-    up = add_command(
+    add_command(
         cluster,
         "up",
         "run N local servers, until Ctrl-C",
         "antiphon cluster up 3",
         implementation("antiphon.cli.cluster", "up"),
+        option("servers", "how many servers", type=positive, metavar="N"),
+        option("--data", "keep the journals here (default: temporary)", metavar="DIR"),
+        add_storage,
+        add_contexts,
+        SERVER_TRACE,
+        add_json_lines,
     )
-    up.add_argument("servers", type=positive, metavar="N", help="how many servers")
-    up.add_argument("--data", metavar="DIR", help="keep the journals here (default: temporary)")
-    add_storage(up)
-    add_contexts(up)
-    _add_server_trace(up)
-    add_json(up, lines=True)
-    status = add_command(
+    add_command(
         cluster,
         "status",
         "leader, every node's role, groups; exit code 1 without a leader or with a server down",
         "antiphon cluster status antiphon://127.0.0.1:7470",
         implementation("antiphon.cli.cluster", "status"),
+        URL,
+        flag("--counters", "show what each part of each server has done, too"),
+        add_json,
     )
-    _add_url(status)
-    status.add_argument(
-        "--counters", action="store_true", help="show what each part of each server has done, too"
-    )
-    add_json(status)
-    _add_change(
-        cluster, "add", "add servers, one after the other", _node_address, "4=127.0.0.1:7474"
-    )
-    _add_change(cluster, "remove", "remove servers, one after the other", positive, "4")
-    _add_change(cluster, "transfer", "hand the leadership to a server", positive, "2", nargs=1)
+    for change, text, node, sample, nargs in CHANGES:
+        add_command(
+            cluster,
+            change,
+            text,
+            f"antiphon cluster {change} antiphon://127.0.0.1:7470 {sample}",
+            implementation("antiphon.cli.cluster", "change"),
+            URL,
+            option("nodes", f"for instance {sample}", type=node, nargs=nargs, metavar="NODE"),
+            add_json,
+        ).set_defaults(change=change)
 
 
-def _add_server_trace(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--trace", metavar="DIR", help="write down here what is accepted and handed out, for audits"
-    )
+CHANGES: tuple[tuple[str, str, Callable[[str], object], str, str | int], ...] = (
+    ("add", "add servers, one after the other", arguments.node_address, "4=127.0.0.1:7474", "+"),
+    ("remove", "remove servers, one after the other", positive, "4", "+"),
+    ("transfer", "hand the leadership to a server", positive, "2", 1),
+)
 
 
-def _add_change(
-    cluster: Commands,
-    change: str,
-    text: str,
-    node: Callable[[str], object],
-    sample: str,
-    nargs: str | int = "+",
-) -> None:
-    parser = add_command(
-        cluster,
-        change,
-        text,
-        f"antiphon cluster {change} antiphon://127.0.0.1:7470 {sample}",
-        implementation("antiphon.cli.cluster", "change"),
-    )
-    _add_url(parser)
-    parser.add_argument(
-        "nodes", type=node, nargs=nargs, metavar="NODE", help=f"for instance {sample}"
-    )
-    add_json(parser)
-    parser.set_defaults(change=change)
+# -- Messages and groups ---------------------------------------------------------------------------
 
 
 def _add_pub(commands: Commands) -> None:
-    parser = add_command(
+    add_command(
         commands,
         "pub",
         "send messages by hand",
         "antiphon pub antiphon://127.0.0.1:7470 topic:Alarms Fire! -p floor=4",
         implementation("antiphon.cli.pubsub", "publish"),
+        URL,
+        DESTINATION,
+        option("body", "the text; - sends each line of the input", type=words, metavar="BODY"),
+        _property,
+        option("--priority", "0 to 9; 4 is usual", type=arguments.priority, metavar="N"),
+        option("--ttl", "expires after S seconds", type=seconds, metavar="S"),
+        option("--delay", "delivered after S seconds", type=seconds, metavar="S"),
+        add_json,
     )
-    _add_url(parser)
-    _add_destination(parser)
-    parser.add_argument(
-        "body", type=words, metavar="BODY", help="the text; - sends each line of the input"
-    )
+
+
+def _property(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-p",
         "--property",
         dest="properties",
-        type=_property,
+        type=arguments.named_value,
         action="append",
         default=[],
         metavar="NAME=VALUE",
         help="a number, true, false or a text; 'NAME=\"4\"' is the text 4",
     )
-    parser.add_argument("--priority", type=_priority, metavar="N", help="0 to 9; 4 is usual")
-    parser.add_argument("--ttl", type=seconds, metavar="S", help="expires after S seconds")
-    parser.add_argument("--delay", type=seconds, metavar="S", help="delivered after S seconds")
-    add_json(parser)
 
 
 def _add_sub(commands: Commands) -> None:
@@ -261,35 +266,34 @@ def _add_sub(commands: Commands) -> None:
         "show messages as they come, until Ctrl-C",
         "antiphon sub antiphon://127.0.0.1:7470 queue:orders --count 10 --timeout 5",
     )
-    _add_url(parser)
-    _add_destination(parser)
-    parser.add_argument(
-        "--selector", type=words, metavar="S", help="only messages that fit, as 'floor > 3'"
+    add_options(
+        parser,
+        URL,
+        DESTINATION,
+        option("--selector", "only messages that fit, as 'floor > 3'", type=words, metavar="S"),
+        option("--count", "end after so many", type=positive, metavar="N"),
+        option(
+            "--timeout",
+            "end when none has come for S seconds; with --count that is a failure",
+            type=seconds,
+            metavar="S",
+        ),
+        option(
+            "--durable",
+            "go on with this subscription; needs --client-id",
+            type=words,
+            metavar="NAME",
+        ),
+        option(
+            "--shared",
+            "divide this subscription with others who have it",
+            type=words,
+            metavar="NAME",
+        ),
+        flag("--browse", "show what is in the queue, and leave it there"),
+        option("--client-id", "who this is, to the servers", type=words, metavar="ID"),
+        add_json_lines,
     )
-    parser.add_argument("--count", type=positive, metavar="N", help="end after so many")
-    parser.add_argument(
-        "--timeout",
-        type=seconds,
-        metavar="S",
-        help="end when none has come for S seconds; with --count that is a failure",
-    )
-    parser.add_argument(
-        "--durable",
-        type=words,
-        metavar="NAME",
-        help="go on with this subscription; needs --client-id",
-    )
-    parser.add_argument(
-        "--shared",
-        type=words,
-        metavar="NAME",
-        help="divide this subscription with others who have it",
-    )
-    parser.add_argument(
-        "--browse", action="store_true", help="show what is in the queue, and leave it there"
-    )
-    parser.add_argument("--client-id", type=words, metavar="ID", help="who this is, to the servers")
-    add_json(parser, lines=True)
     subscribe = implementation("antiphon.cli.pubsub", "subscribe")
     parser.set_defaults(handler=lambda args: subscribe(_checked_sub(parser, args)))
 
@@ -308,100 +312,104 @@ def _checked_sub(parser: argparse.ArgumentParser, args: argparse.Namespace) -> a
     return args
 
 
-def _priority(text: str) -> int:
-    if text not in tuple("0123456789"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a priority from 0 to 9")
-    return int(text)
-
-
 def _add_watch_group(commands: Commands) -> None:
-    parser = add_command(
+    add_command(
         commands,
         "group",
         "show a group as it lives: views, suspects, who is behind; until Ctrl-C",
         "antiphon group antiphon://127.0.0.1:7470 accounts",
         implementation("antiphon.cli.group", "run"),
+        URL,
+        option("name", "the group's", type=words, metavar="NAME"),
+        flag(
+            "--delete",
+            "remove all its members, also inactive ones, and forget it; refused while some live",
+        ),
+        flag("--force", "delete it with its live members"),
+        add_json_lines,
     )
-    _add_url(parser)
-    parser.add_argument("name", type=words, metavar="NAME", help="the group's")
-    parser.add_argument(
-        "--delete",
-        action="store_true",
-        help="remove all its members, also inactive ones, and forget it; refused while some live",
-    )
-    parser.add_argument("--force", action="store_true", help="delete it with its live members")
-    add_json(parser, lines=True)
+
+
+# -- Trying it, and putting it to the test ---------------------------------------------------------
 
 
 def _add_demo(commands: Commands) -> None:
-    parser = add_command(
+    add_command(
         commands,
         "demo",
         "the main job, end to end",
         "antiphon demo",
         implementation("antiphon.lab.demo.run", "run"),
+        add_json,
     )
-    add_json(parser)
+
+
+def _add_doctor(commands: Commands) -> None:
+    add_command(
+        commands,
+        "doctor",
+        "look at this machine, and say what to mend",
+        "antiphon doctor --data /var/lib",
+        implementation("antiphon.cli.doctor", "run"),
+        option("--data", "measure this folder's disk (default: here)", ".", metavar="DIR"),
+        add_json,
+    )
 
 
 def _add_sim(commands: Commands) -> None:
-    parser = add_command(
+    add_command(
         commands,
         "sim",
         "simulate whole clusters under faults, and check what they promise",
         "antiphon sim --seeds 200 --json",
         implementation("antiphon.cli.sim", "run"),
+        _which_seeds,
+        option("--first-seed", "count from here (default: fresh seeds)", type=int, metavar="S"),
+        add_traces,
+        option(
+            "--processes",
+            "how many at a time (default: one a core, here %(default)s)",
+            os.cpu_count() or 1,
+            type=positive,
+            metavar="N",
+        ),
+        _shrink,
+        add_json,
     )
+
+
+def _which_seeds(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--seeds", type=positive, default=100, metavar="N", help="how many (default: %(default)s)"
     )
     which.add_argument("--seed", type=int, metavar="S", help="replay this one seed")
-    parser.add_argument(
-        "--first-seed", type=int, metavar="S", help="count from here (default: fresh seeds)"
-    )
-    add_traces(parser)
-    parser.add_argument(
-        "--processes",
-        type=positive,
-        default=os.cpu_count() or 1,
-        metavar="N",
-        help="how many at a time (default: one a core, here %(default)s)",
-    )
+
+
+def _shrink(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shrink",
         action=argparse.BooleanOptionalAction,
         default=True,
         help="make a failing seed's story as short as it still fails",
     )
-    add_json(parser)
 
 
 def _add_chaos(commands: Commands) -> None:
-    parser = add_command(
+    add_command(
         commands,
         "chaos",
         "real servers and programs under faults, and whether they keep their promises",
         "antiphon chaos --seconds 30 --seed 7",
         implementation("antiphon.lab.chaos.run", "run"),
+        option("--seconds", "how long things break", 30.0, type=seconds, metavar="S"),
+        option("--seed", "what breaks when (default: a fresh one)", type=int, metavar="N"),
+        option("--servers", "servers", 3, type=positive, metavar="N"),
+        add_storage,
+        add_contexts,
+        add_traces,
+        add_json,
     )
-    parser.add_argument(
-        "--seconds",
-        type=seconds,
-        default=30.0,
-        metavar="S",
-        help="how long things break (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--seed", type=int, metavar="N", help="what breaks when (default: a fresh one)"
-    )
-    parser.add_argument(
-        "--servers", type=positive, default=3, metavar="N", help="servers (default: %(default)s)"
-    )
-    add_storage(parser)
-    add_contexts(parser)
-    add_traces(parser)
-    add_json(parser)
 
 
 def _add_experiment(commands: Commands) -> None:
@@ -409,180 +417,107 @@ def _add_experiment(commands: Commands) -> None:
     experiment = add_group(
         commands, "experiment", "measure what the literature measured, and report on it", example
     )
-    for name, module, what in (
-        (
-            "groups",
-            "groups",
-            "latency and throughput over group sizes: the thesis' figures 6.7 to 6.10",
-        ),
-        ("packing", "packing.run", "packing policies, sizes and sources: JBora's tables 1 to 3"),
-    ):
-        parser = add_command(
+    for name, module, text in EXPERIMENTS:
+        add_command(
             experiment,
             name,
-            what,
+            text,
             example.replace("groups", name),
-            on_spark("antiphon experiment", f"antiphon.lab.experiments.{module}"),
+            on_spark("antiphon experiment", module),
+            QUICK,
+            option(
+                "--out",
+                "raw events, results, charts and the report go here",
+                f"experiment-{name}",
+                metavar="DIR",
+            ),
+            _master("Spark's (default: this machine)"),
+            add_json,
         )
-        parser.add_argument(
-            "--quick", action="store_true", help="a few points, to see that it works"
-        )
-        parser.add_argument(
-            "--out",
-            metavar="DIR",
-            default=f"experiment-{name}",
-            help="raw events, results, charts and the report go here (default: %(default)s)",
-        )
-        parser.add_argument("--master", metavar="URL", help="Spark's (default: this machine)")
-        add_json(parser)
 
 
-def _add_doctor(commands: Commands) -> None:
-    parser = add_command(
-        commands,
-        "doctor",
-        "look at this machine, and say what to mend",
-        "antiphon doctor --data /var/lib",
-        implementation("antiphon.cli.doctor", "run"),
-    )
-    parser.add_argument(
-        "--data", metavar="DIR", default=".", help="measure this folder's disk (default: here)"
-    )
-    add_json(parser)
+EXPERIMENTS = (
+    (
+        "groups",
+        "antiphon.lab.experiments.groups",
+        "latency and throughput over group sizes: the thesis' figures 6.7 to 6.10",
+    ),
+    (
+        "packing",
+        "antiphon.lab.experiments.packing.run",
+        "packing policies, sizes and sources: JBora's tables 1 to 3",
+    ),
+)
+
+
+# -- Files -----------------------------------------------------------------------------------------
 
 
 def _add_journal(commands: Commands) -> None:
-    journal = add_group(
-        commands, "journal", "look into a journal", "antiphon journal inspect ./antiphon-data"
-    )
-    inspect = add_command(
-        journal,
+    example = "antiphon journal inspect ./antiphon-data"
+    add_command(
+        add_group(commands, "journal", "look into a journal", example),
         "inspect",
         "what the files of a journal hold, and whether they are whole",
-        "antiphon journal inspect ./antiphon-data",
+        example,
         implementation("antiphon.cli.journal", "run"),
+        option("dir", "a server's data folder", metavar="DIR"),
+        add_json,
     )
-    inspect.add_argument("dir", metavar="DIR", help="a server's data folder")
-    add_json(inspect)
-
-
-def _add_archive(commands: Commands) -> None:
-    parser = add_command(
-        commands,
-        "archive",
-        "turn what is finished in a journal into Parquet, on Spark",
-        "antiphon archive ./antiphon-data ./archive",
-        on_spark("antiphon archive", "antiphon.spark.archive.run"),
-    )
-    parser.add_argument(
-        "journal", metavar="JOURNAL", help="a server's data folder; the server may run"
-    )
-    parser.add_argument("archive", metavar="ARCHIVE", help="where to, or what to go on with")
-    parser.add_argument("--master", metavar="URL", help="of Spark (default: this machine)")
-    add_json(parser)
 
 
 def _add_trace(commands: Commands) -> None:
-    trace = add_group(
-        commands, "trace", "look into delivery traces", "antiphon trace show traces/7-a-1.trace"
-    )
-    show = add_command(
+    example = "antiphon trace show traces/7-a-1.trace"
+    trace = add_group(commands, "trace", "look into delivery traces", example)
+    add_command(
         trace,
         "show",
         "print the events of a trace file",
-        "antiphon trace show traces/7-a-1.trace",
+        example,
         implementation("antiphon.cli.trace", "run"),
+        option("file", "a file ending in .trace", metavar="FILE"),
+        add_json_lines,
     )
-    show.add_argument("file", metavar="FILE", help="a file ending in .trace")
-    add_json(show, lines=True)
-    to_parquet = add_command(
+    add_command(
         trace,
         "to-parquet",
         "write the events of all trace files of a folder as one Parquet table",
         "antiphon trace to-parquet traces traces.parquet",
         on_spark("antiphon trace to-parquet", "antiphon.spark.traces.table"),
+        option("dir", "a folder with files ending in .trace", metavar="DIR"),
+        option("out", "the file to write", metavar="OUT"),
+        add_json,
     )
-    to_parquet.add_argument("dir", metavar="DIR", help="a folder with files ending in .trace")
-    to_parquet.add_argument("out", metavar="OUT", help="the file to write")
-    add_json(to_parquet)
+
+
+def _add_archive(commands: Commands) -> None:
+    add_command(
+        commands,
+        "archive",
+        "turn what is finished in a journal into Parquet, on Spark",
+        "antiphon archive ./antiphon-data ./archive",
+        on_spark("antiphon archive", "antiphon.spark.archive.run"),
+        option("journal", "a server's data folder; the server may run", metavar="JOURNAL"),
+        option("archive", "where to, or what to go on with", metavar="ARCHIVE"),
+        _master("of Spark (default: this machine)"),
+        add_json,
+    )
 
 
 def _add_audit(commands: Commands) -> None:
-    parser = add_command(
+    add_command(
         commands,
         "audit",
         "check on Spark what groups promise, over delivery traces of any size",
         "antiphon audit traces",
         on_spark("antiphon audit", "antiphon.spark.audit.report"),
-    )
-    parser.add_argument(
-        "trace", metavar="TRACE", help="a folder with files ending in .trace, or a Parquet table"
-    )
-    parser.add_argument(
-        "--master", metavar="URL", help="where Spark runs (default: on all cores of this machine)"
-    )
-    add_json(parser)
-
-
-def _add_url(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "url", type=_url, metavar="URL", help="antiphon://HOST:PORT[,...]; - takes $ANTIPHON_URL"
+        option(
+            "trace", "a folder with files ending in .trace, or a Parquet table", metavar="TRACE"
+        ),
+        _master("where Spark runs (default: on all cores of this machine)"),
+        add_json,
     )
 
 
-def _add_destination(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "destination", type=_destination, metavar="DESTINATION", help="topic:NAME or queue:NAME"
-    )
-
-
-def _destination(text: str) -> str:
-    from antiphon.model import destinations
-
-    try:
-        destinations.parse(text)
-    except InvalidDestinationError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
-
-
-def _property(text: str) -> tuple[str, object]:
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    try:
-        read = json.loads(value)
-    except ValueError:
-        return name, value
-    return name, read if isinstance(read, bool | int | float | str) else value
-
-
-def _url(text: str) -> str:
-    if text != "-":
-        return text
-    try:
-        return os.environ["ANTIPHON_URL"]
-    except KeyError:
-        raise argparse.ArgumentTypeError("- needs ANTIPHON_URL to be set") from None
-
-
-def _address(text: str) -> Address:
-    """`127.0.0.1:7470`, `localhost:0`, `[::1]:7470`."""
-    host, colon, port = text.rpartition(":")
-    if not (colon and host and port.isdecimal() and int(port) < 65536):
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def _node_address(text: str) -> tuple[int, Address]:
-    node, equals, address = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NODE=HOST:PORT")
-    return positive(node), _address(address)
-
-
-def _cluster(text: str) -> dict[int, Address]:
-    listed = [_node_address(part) for part in text.split(",")]
-    if len(dict(listed)) < len(listed):
-        raise argparse.ArgumentTypeError(f"{text!r} lists a node twice")
-    return dict(listed)
+def _master(text: str) -> Option:
+    return option("--master", text, metavar="URL")

@@ -1,5 +1,5 @@
-"""What the commands of `antiphon` are put together from: parsers with an example, options that
-several of them have, kinds of arguments, and implementations that are imported only when they run.
+"""The parts of the commands of `antiphon`: parsers with an example, options that several commands
+have, and implementations that are imported only when they run.
 """
 
 from __future__ import annotations
@@ -7,12 +7,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from importlib import import_module
-from typing import NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from antiphon.terminal.lines import harmless
 
 Handler = Callable[..., int]
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Option = Callable[[argparse.ArgumentParser], None]
+"""Adds itself to a parser."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -33,11 +35,38 @@ def add_parser(commands: Commands, name: str, text: str, example: str) -> argpar
 
 
 def add_command(
-    commands: Commands, name: str, text: str, example: str, handler: Handler
+    commands: Commands, name: str, text: str, example: str, handler: Handler, *options: Option
 ) -> argparse.ArgumentParser:
     parser = add_parser(commands, name, text, example)
     parser.set_defaults(handler=handler)
+    add_options(parser, *options)
     return parser
+
+
+def add_options(parser: argparse.ArgumentParser, *options: Option) -> None:
+    for add in options:
+        add(parser)
+
+
+def option(name: str, text: str, default: Any = None, **how: Any) -> Option:
+    """An option, or a positional argument. Its help ends with its default, if it has one and `text`
+    says nothing else about it."""
+    if default is not None and "(default" not in text:
+        text = f"{text} (default: %(default)s)".lstrip()
+
+    def add(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(name, default=default, help=text, **how)
+
+    return add
+
+
+def flag(name: str, text: str) -> Option:
+    """An option without a value: False, unless it is given."""
+
+    def add(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(name, action="store_true", help=text)
+
+    return add
 
 
 def add_group(commands: Commands, name: str, text: str, example: str) -> Commands:
@@ -114,47 +143,11 @@ def add_traces(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(handler=then_audit)
 
 
-def add_json(parser: argparse.ArgumentParser, *, lines: bool = False) -> None:
-    """Every command has it; `lines`: the command runs on, or has much to print."""
-    text = "one JSON object a line" if lines else "end with one JSON object on a line"
-    parser.add_argument("--json", action="store_true", help=text)
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Every command has it."""
+    flag("--json", "end with one JSON object on a line")(parser)
 
 
-MOST = 1_000_000_000
-"""Of anything, seconds among it: what is more is a slip, and not every format has room for it."""
-
-
-def seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= MOST:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds, from 0 to {MOST}")
-    return value
-
-
-def duration(text: str) -> float:
-    """How long something is done, in whatever unit."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value <= MOST:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0, up to {MOST}")
-    return value
-
-
-def positive(text: str) -> int:
-    if not (text.isdecimal() and len(text) < 20 and 0 < int(text) <= MOST):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0, up to {MOST}")
-    return int(text)
-
-
-def words(text: str) -> str:
-    """What goes to a server as text."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not UTF-8") from None
-    return text
+def add_json_lines(parser: argparse.ArgumentParser) -> None:
+    """For commands that run on, or have much to print."""
+    flag("--json", "one JSON object a line")(parser)

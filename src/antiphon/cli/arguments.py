@@ -1,0 +1,114 @@
+"""Kinds of arguments of the commands: each takes the text that was typed and returns its value, or
+raises `ArgumentTypeError` with a sentence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+
+from antiphon.errors import InvalidDestinationError
+
+Address = tuple[str, int]
+
+MOST = 1_000_000_000
+"""Of anything, also of seconds: a larger number is a slip, and not every format has room for it."""
+
+
+def seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= MOST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds, from 0 to {MOST}")
+    return value
+
+
+def duration(text: str) -> float:
+    """Return how long something is done, in the unit of its option."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value <= MOST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0, up to {MOST}")
+    return value
+
+
+def positive(text: str) -> int:
+    if not (text.isdecimal() and len(text) < 20 and 0 < int(text) <= MOST):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0, up to {MOST}")
+    return int(text)
+
+
+def words(text: str) -> str:
+    """Return the text, which a server must be able to read."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not UTF-8") from None
+    return text
+
+
+def priority(text: str) -> int:
+    if text not in tuple("0123456789"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a priority from 0 to 9")
+    return int(text)
+
+
+def destination(text: str) -> str:
+    from antiphon.model import destinations
+
+    try:
+        destinations.parse(text)
+    except InvalidDestinationError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def named_value(text: str) -> tuple[str, object]:
+    """`floor=4`, `urgent=true`, `name=north wing`, `digits="4"`."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    try:
+        read = json.loads(value)
+    except ValueError:
+        return name, value
+    return name, read if isinstance(read, bool | int | float | str) else value
+
+
+def url(text: str) -> str:
+    """Return the URL; `-` takes it from the environment."""
+    if text != "-":
+        return text
+    try:
+        return os.environ["ANTIPHON_URL"]
+    except KeyError:
+        raise argparse.ArgumentTypeError("- needs ANTIPHON_URL to be set") from None
+
+
+def address(text: str) -> Address:
+    """`127.0.0.1:7470`, `localhost:0`, `[::1]:7470`."""
+    host, colon, port = text.rpartition(":")
+    if not (colon and host and port.isdecimal() and int(port) < 65536):
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def node_address(text: str) -> tuple[int, Address]:
+    """`4=127.0.0.1:7474`."""
+    node, equals, where = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NODE=HOST:PORT")
+    return positive(node), address(where)
+
+
+def cluster(text: str) -> dict[int, Address]:
+    """`1=127.0.0.1:7471,2=127.0.0.1:7472`."""
+    listed = [node_address(part) for part in text.split(",")]
+    if len(dict(listed)) < len(listed):
+        raise argparse.ArgumentTypeError(f"{text!r} lists a node twice")
+    return dict(listed)
