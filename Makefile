@@ -65,7 +65,7 @@ sim: $(READY) ## simulate SEEDS fresh seeds (default 500)
 mutants: $(READY) ## every planted bug
 	$(BIN)/python -m tests.mutants.run
 
-agreement: $(READY) ## both judges of groups, over SEEDS simulated runs with planted violations
+agreement: $(READY) ## all judges of groups, over SEEDS simulated runs with planted violations
 	$(BIN)/python -m tests.spark.support.agreement $(SEEDS)
 
 bench: $(READY) ## throughput and latency, beside a bare relay

@@ -1,97 +1,15 @@
 """The specification of groups (thesis 4.2): histories that keep it, and histories that break it.
 
-A history is told in the order in which it happened: `h("p joins")` and so on, by short methods of
-`History`. What breaks the specification is named by its rule.
+A history is told in the order in which it happened, by short methods of `History`. What breaks the
+specification is named by its rule. Each history is judged by `checkers/memberships.py`, too, which
+must agree as far as it goes.
 """
-
-from typing import Any
 
 import pytest
 
 from antiphon.checkers import groups
-from antiphon.formats.trace import Kind, TraceEvent
 from antiphon.model.conflicts import ConflictRelation
-
-
-class History:
-    def __init__(self) -> None:
-        self.events: list[TraceEvent] = []
-        self._lives: dict[str, int] = {}
-        self._positions: dict[str, int] = {}
-        self._views: dict[int, tuple[tuple[str, ...], int]] = {}
-
-    def add(self, process: str, kind: Kind, **fields: Any) -> "History":
-        number = len(self.events) + 1
-        fields.setdefault("group", "g")
-        self.events.append(
-            TraceEvent(
-                run="r",
-                process=process,
-                incarnation=self._lives.get(process, 1),
-                seq=number,
-                kind=kind,
-                at=float(number),
-                **fields,
-            )
-        )
-        return self
-
-    # -- Membership ----------------------------------------------------------------------------
-
-    def join(self, process: str, *, durable: bool = False) -> "History":
-        return self.add(process, "join", sender=process, durable=durable)
-
-    def view(self, id: int, members: str, *at: str, position: int | None = None) -> "History":
-        """Installed by these processes: by all of its members, if none are given."""
-        known = self._views.setdefault(id, (tuple(members.split()), len(self._positions)))
-        where = known[1] if position is None else position
-        for process in at or members.split():
-            self.add(process, "view", view_id=id, members=tuple(members.split()), position=where)
-        return self
-
-    def crash(self, process: str) -> "History":
-        self.add(process, "crash", group="")
-        self._lives[process] = self._lives.get(process, 1) + 1
-        return self
-
-    # -- Messages ------------------------------------------------------------------------------
-
-    def broadcast(self, process: str, *messages: str) -> "History":
-        for message in messages:
-            self.partially(process, message)
-            self.add(process, "sent", message=message, persistent=True)
-        return self
-
-    def partially(self, process: str, message: str) -> "History":
-        self._positions[message] = len(self._positions) + 1
-        return self.add(process, "send", message=message)
-
-    def deliver(self, process: str, *messages: str, view: int = 1, **fields: Any) -> "History":
-        for message in messages:
-            position = self._positions.get(message, 99)
-            tag, _, key = message.rstrip("0123456789'").partition(":")
-            self.add(
-                process,
-                "deliver",
-                message=message,
-                position=position,
-                view_id=view,
-                tag=tag or None,
-                key=key or None,
-                **fields,
-            )
-        return self
-
-    def relation(self, relation: ConflictRelation, after: int = 0) -> "History":
-        return self.add("p", "conflict", relation=relation.to_json(), position=after)
-
-    def broken(self, *, complete: bool = True) -> list[str]:
-        return [v.rule for v in groups.check(self.events, complete=complete)]
-
-
-def pair(*, durable: bool = False) -> History:
-    """p and q are in view 1 (p is durable, if anybody is), and s is not."""
-    return History().join("p", durable=durable).join("q").view(1, "p q")
+from tests.checkers.support.histories import History, pair
 
 
 def test_a_history_without_faults() -> None:

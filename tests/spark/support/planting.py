@@ -23,6 +23,7 @@ TRIES = 400
 # What the in-memory judge knows, and how the audit calls it.
 NAMES = {"suspicion": "views"}
 KNOWN = {"P1", "P2", "P3", "P4", "P5", "views"}
+OF_MEMBERS = {"P2", "P4", "views"}  # what the judge of memberships knows
 
 
 class Plant(NamedTuple):

@@ -16,7 +16,7 @@ from antiphon.broker.machine.machine import Broker
 from antiphon.broker.machine.queues.queue import Queue
 from antiphon.broker.machine.ranges import Range
 from antiphon.broker.machine.topics import Key, Subscription
-from antiphon.checkers import groups
+from antiphon.checkers import groups, memberships
 from antiphon.errors import FormatError
 from antiphon.formats import commands, pack
 from antiphon.formats import protocol as cw
@@ -220,8 +220,11 @@ class MessagingWorld(World):
             raise ViolationError(f"two views of {group} have one number: {first} and {event}")
 
     def _specification(self, complete: bool) -> None:
+        """Have the two judges that need no Spark look at all that programs saw."""
         for violation in groups.check(self.traces, complete=complete):
             raise ViolationError(str(violation))
+        for finding in memberships.check(self.traces, complete=complete):
+            raise ViolationError(f"by the judge of memberships, {finding}")
 
     # -- What servers report -------------------------------------------------------------------
 
