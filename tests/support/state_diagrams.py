@@ -17,6 +17,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from antiphon.broker.machine.groups import presence
+from antiphon.broker.machine.groups.presence import Presence
+from antiphon.broker.machine.sessions import attachment
+from antiphon.broker.machine.sessions.attachment import Attachment
 from antiphon.log.roles.transitions import TRANSITIONS, Role
 
 PAGE = Path(__file__).parents[2] / "docs" / "STATES.md"
@@ -51,6 +55,18 @@ class StateMachine(NamedTuple):
 
 MACHINES = [
     StateMachine("role of a replica", (Role.NEWCOMER, Role.FOLLOWER), (), TRANSITIONS),
+    StateMachine(
+        "attachment of a session",
+        (Attachment.NEW,),
+        (Attachment.ENDED,),
+        attachment.TRANSITIONS,
+    ),
+    StateMachine(
+        "presence of a member",
+        (Presence.PRESENT, Presence.INACTIVE),
+        (),
+        presence.TRANSITIONS,
+    ),
 ]
 
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from antiphon.broker.machine.groups.presence import Cause, Presence, next_presence
 from antiphon.broker.machine.topics import Key
 from antiphon.formats import protocol as cw
 from antiphon.model.conflicts import ConflictRelation
@@ -38,6 +39,31 @@ class Member(msgspec.Struct, array_like=True):
     took: int = 0  # the request with which it got its state
     late: int = 0  # events up to here it has acknowledged, but not the state before them
     shared: str = ""  # the queue, if it is a shared subscription (`shared_members.py`)
+
+    @property
+    def presence(self) -> Presence:
+        """As its fields say, which are what snapshots have."""
+        is_somebody = self.session != 0 or bool(self.shared)
+        if self.suspected:
+            return Presence.SUSPECTED if is_somebody else Presence.LOST
+        if self.suspect_at:
+            return Presence.CUT_OFF
+        return Presence.PRESENT if is_somebody else Presence.INACTIVE
+
+    def change(
+        self, cause: Cause, *, session: int = 0, consumer: int = 0, suspect_at: int = 0
+    ) -> None:
+        """Enter the state that `cause` leads to. `session`, `consumer`: who comes; `suspect_at`:
+        when it is suspected, if it is cut off now."""
+        after = next_presence(self.presence, cause)
+        if cause is Cause.COMES:
+            self.session, self.consumer = session, consumer
+        elif after in (Presence.INACTIVE, Presence.LOST):
+            self.session = self.consumer = 0
+        self.suspected = after in (Presence.SUSPECTED, Presence.LOST)
+        self.suspect_at = suspect_at if after is Presence.CUT_OFF else 0
+        if not self.suspected:
+            self.remove_at = 0
 
 
 class Departed(msgspec.Struct, array_like=True):

@@ -25,6 +25,7 @@ from antiphon.broker.machine.groups.group import (
     Past,
     key_of,
 )
+from antiphon.broker.machine.groups.presence import Cause, Presence
 from antiphon.broker.machine.ranges import Span
 from antiphon.broker.machine.sessions.session import Consumer, Session
 from antiphon.broker.machine.state import GROUP, State
@@ -187,10 +188,10 @@ def _resume(b: State, group: Group, old: Member, session: Session, m: cw.Join) -
     if consumer is not None:  # of the session that lost it: who knows what was seen there
         subscription.lose(b.position, consumer.prefetch)
         state_requests.gone(b, group, old)
-    old.session, old.consumer, old.provides = session.number, m.consumer, m.provides
+    old.provides = m.provides
     subscription.consumer = (session.number, m.consumer)
     _add_consumer(session, m, key_of(group.destination, old.name))
-    back(b, group, old)
+    _change(b, group, old, Cause.COMES, session=session.number, consumer=m.consumer)
     state_requests.comes_back(group, old, m.takes_state)
     state_requests.review(b, group)
 
@@ -263,7 +264,7 @@ def closed(b: State, session: Session, consumer: Consumer, kept: list[Span]) -> 
         subscription.consumer = None
         state_requests.gone(b, group, member)
         subscription.give_back(kept)
-        member.session = member.consumer = member.suspect_at = 0
+        _change(b, group, member, Cause.CLOSED)
         del session.consumers[consumer.number]
         state_requests.review(b, group)
     elif member is not None:
@@ -289,7 +290,6 @@ def lost(b: State, session: Session, consumer: Consumer) -> None:
     if member is None:
         _forget_departed(b, group, session, consumer)
         return
-    member.session = member.consumer = 0
     del session.consumers[consumer.number]
     subscription = b.topics.subscriptions[key_of(group.destination, member.name)]
     subscription.consumer = None
@@ -298,7 +298,7 @@ def lost(b: State, session: Session, consumer: Consumer) -> None:
         state_requests.gone(b, group, member)
     else:
         b.topics.remove(subscription.key)
-    suspect(b, group, member)
+    _change(b, group, member, Cause.SESSION_LOST)
     state_requests.review(b, group)
     group.trim()
 
@@ -310,9 +310,8 @@ def detached(b: State, session: Session) -> None:
 
 
 def cut_off(b: State, group: Group, member: Member) -> None:
-    if not member.suspected and not member.suspect_at:
-        member.suspect_at = b.stamp + SUSPECT_MS
-        _set_deadline(b, group, member.name, member.suspect_at)
+    suspect_at = member.suspect_at or b.stamp + SUSPECT_MS
+    _change(b, group, member, Cause.DISCONNECTED, suspect_at=suspect_at)
 
 
 def attached(b: State, session: Session) -> None:
@@ -332,20 +331,41 @@ def _members_of(b: State, session: Session) -> list[tuple[Group, Member]]:
 
 
 def back(b: State, group: Group, member: Member) -> None:
-    suspected, member.suspected = member.suspected, False
-    member.suspect_at = member.remove_at = 0
-    if suspected:
+    _change(b, group, member, Cause.CONNECTED)
+
+
+def lost_shared(b: State, group: Group, member: Member) -> None:
+    """The sessions of all who divided its messages are lost."""
+    _change(b, group, member, Cause.SESSION_LOST)
+
+
+def closed_shared(b: State, group: Group, member: Member) -> None:
+    """All who divided its messages have closed. It is durable: it is inactive, and stays."""
+    _change(b, group, member, Cause.CLOSED)
+
+
+def _change(
+    b: State,
+    group: Group,
+    member: Member,
+    cause: Cause,
+    *,
+    session: int = 0,
+    consumer: int = 0,
+    suspect_at: int = 0,
+) -> None:
+    """Change the presence of a member, and do what follows from it: set its deadline, and announce
+    a suspicion that begins or is withdrawn."""
+    before, was_suspected = member.suspect_at, member.suspected
+    member.change(cause, session=session, consumer=consumer, suspect_at=suspect_at)
+    if member.suspect_at not in (0, before):
+        _set_deadline(b, group, member.name, member.suspect_at)
+    if was_suspected and not member.suspected:
         _announce(b, group, cw.SUSPICION, went=(member.name,))
-
-
-def suspect(b: State, group: Group, member: Member) -> None:
-    if member.suspected:
-        return
-    member.suspected = True
-    member.suspect_at = 0
-    _remove_later(b, group, member)
-    _announce(b, group, cw.SUSPICION, came=(member.name,))
-    state_requests.review(b, group)
+    elif member.suspected and not was_suspected:
+        _remove_later(b, group, member)
+        _announce(b, group, cw.SUSPICION, came=(member.name,))
+        state_requests.review(b, group)
 
 
 def _remove_later(b: State, group: Group, member: Member) -> None:
@@ -367,8 +387,8 @@ def due(b: State, key: str) -> None:
         b.told_groups[destination] = None
         return
     member = group.members[name]
-    if member.suspect_at:
-        suspect(b, group, member)
+    if member.presence is Presence.CUT_OFF:
+        _change(b, group, member, Cause.TIME_OVER)
     else:
         _remove(b, group, [member])
 
@@ -377,9 +397,8 @@ def renew(b: State) -> None:
     """A new leader: while there was none, nobody could come back."""
     for group in b.groups.values():
         for member in group.members.values():
-            if member.suspect_at:
-                member.suspect_at = b.stamp + SUSPECT_MS
-                _set_deadline(b, group, member.name, member.suspect_at)
+            if member.presence is Presence.CUT_OFF:
+                _change(b, group, member, Cause.NEW_LEADER, suspect_at=b.stamp + SUSPECT_MS)
             elif member.remove_at:
                 member.remove_at = b.stamp + group.remove_after_ms
                 _set_deadline(b, group, member.name, member.remove_at)
@@ -456,7 +475,7 @@ def _invite(b: State, group: Group, invited: list[str], durable: bool) -> None:
     if came:
         _new_view(b, group, came)
     for name in came if not durable else ():
-        suspect(b, group, group.members[name])
+        _change(b, group, group.members[name], Cause.NOTHING_KEPT)
 
 
 def _set_relation(b: State, group: Group, body: bytes) -> None:

@@ -43,11 +43,11 @@ def review(b: State, queue: Queue, *, lost: bool = False) -> None:
     elif sessions:
         membership.cut_off(b, group, member)
     elif lost:
-        membership.suspect(b, group, member)
+        membership.lost_shared(b, group, member)
     elif not member.durable:
         membership.part(b, group, member)
     else:
-        member.suspect_at = 0  # inactive
+        membership.closed_shared(b, group, member)
 
 
 def _member(group: Group, queue: Queue) -> Member | None:

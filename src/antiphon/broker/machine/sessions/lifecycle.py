@@ -17,6 +17,7 @@ from antiphon.broker.machine.consumers import closing
 from antiphon.broker.machine.groups import membership, shared_members
 from antiphon.broker.machine.queues import redelivery
 from antiphon.broker.machine.sessions import local_contexts
+from antiphon.broker.machine.sessions.attachment import Cause
 from antiphon.broker.machine.sessions.session import Life, Serving, Session
 from antiphon.broker.machine.state import (
     DELAYED,
@@ -80,7 +81,7 @@ def attach(b: State, m: commands.Attach) -> None:
         session = _open(b, m)
     session.attachment += 1
     session.attempt, session.node, session.life, session.link = m.attempt, m.node, m.life, m.link
-    session.expires, session.held = None, False
+    session.change(Cause.ATTACH)
     membership.attached(b, session)
     shared_members.review_all(b, session)
     for producer, sequence in m.sequences:
@@ -118,7 +119,7 @@ def _why_not_open(b: State, m: commands.Attach) -> tuple[str, str]:
 def _open(b: State, m: commands.Attach) -> Session:
     owner = b.sessions.get(b.client_ids.get(m.client_id, 0))
     if owner is not None:
-        lose(b, owner, f"{CLIENT_ID_TAKEN} {m.client_id!r}")
+        lose(b, owner, Cause.OVERTAKEN, f"{CLIENT_ID_TAKEN} {m.client_id!r}")
     session = b.sessions[m.session] = Session(m.session, m.token, m.client_id, m.lease_ms)
     if m.client_id:
         b.client_ids[m.client_id] = m.session
@@ -128,19 +129,20 @@ def _open(b: State, m: commands.Attach) -> Session:
 def detach(b: State, m: commands.Detach) -> None:
     session = b.sessions.get(m.session)
     if session is not None and session.attachment == m.attachment and not session.leased:
-        _begin_lease(b, session)
+        _begin_lease(b, session, Cause.LET_GO)
 
 
-def _begin_lease(b: State, session: Session) -> None:
-    session.expires, session.held = b.stamp + session.lease_ms, False
-    heapq.heappush(b.deadlines, (session.expires, SESSION, session.number))
+def _begin_lease(b: State, session: Session, cause: Cause) -> None:
+    expires = b.stamp + session.lease_ms
+    session.change(cause, expires)
+    heapq.heappush(b.deadlines, (expires, SESSION, session.number))
     membership.detached(b, session)
     shared_members.review_all(b, session)
 
 
 def _hold(b: State, session: Session) -> None:
     """Without its server nobody knows how far it is: it waits for that one."""
-    session.held = True
+    session.change(Cause.SILENCE_BOUND)
     membership.detached(b, session)
     shared_members.review_all(b, session)
 
@@ -160,7 +162,7 @@ def begin(b: State, m: commands.Begin) -> None:
     b.lives[m.node] = Life(m.node, m.life, m.opening)
     for session in b.sessions.values():
         if session.node == m.node and session.life != m.life and not session.leased:
-            _begin_lease(b, session)
+            _begin_lease(b, session, Cause.LET_GO)
 
 
 def follow_members(b: State, incarnations: dict[int, int]) -> None:
@@ -179,9 +181,9 @@ def _is_gone(b: State, node: int) -> None:
         if local_contexts.is_bound(b, session):
             for consumer in session.consumers.values():
                 consumer.prefetch = b.position  # any number may have been seen, not some windows
-            lose(b, session, HOME_IS_GONE)
+            lose(b, session, Cause.GONE_BOUND, HOME_IS_GONE)
         else:
-            _begin_lease(b, session)
+            _begin_lease(b, session, Cause.GONE)
 
 
 def _heard(b: State, node: int, life: int) -> None:
@@ -198,13 +200,13 @@ def _detach_all(b: State, node: int, life: int) -> None:
             if local_contexts.is_bound(b, session):
                 _hold(b, session)
             else:
-                _begin_lease(b, session)
+                _begin_lease(b, session, Cause.SILENCE)
 
 
 def renew_all(b: State) -> None:
     for session in b.sessions.values():
         if session.leased:
-            _begin_lease(b, session)
+            _begin_lease(b, session, Cause.NEW_LEADER)
     for serving in list(b.serving.values()):
         _heard(b, serving.node, serving.life)
     membership.renew(b)
@@ -215,7 +217,8 @@ def expire(b: State) -> None:
         _, kind, key = heapq.heappop(b.deadlines)
         if kind == SESSION:
             session = b.sessions[int(key)]
-            lose(b, session, f"no connection for the {session.lease_ms / 1000:g} s of its lease")
+            why = f"no connection for the {session.lease_ms / 1000:g} s of its lease"
+            lose(b, session, Cause.LEASE_OVER, why)
         elif kind == SERVING:
             silent = b.serving.pop(int(key))
             _detach_all(b, silent.node, silent.life)
@@ -247,7 +250,7 @@ def close(b: State, session: Session, kept: tuple[cw.Kept, ...]) -> None:
     """In order: only what the application saw and did not acknowledge is flagged."""
     with b.together():
         _close_consumers(b, session, kept)
-    _end(b, session, "", "")
+    _end(b, session, Cause.CLOSED, "", "")
 
 
 def _close_consumers(b: State, session: Session, kept: tuple[cw.Kept, ...]) -> None:
@@ -259,11 +262,11 @@ def _close_consumers(b: State, session: Session, kept: tuple[cw.Kept, ...]) -> N
         closing.let_go(b, session, consumer)
 
 
-def lose(b: State, session: Session, why: str) -> None:
+def lose(b: State, session: Session, cause: Cause, why: str) -> None:
     """Without a word from the client: whatever was sent to it may have been seen."""
     with b.together():
         _lose_consumers(b, session)
-    _end(b, session, "ConnectionLostError", why)
+    _end(b, session, cause, "ConnectionLostError", why)
 
 
 def _lose_consumers(b: State, session: Session) -> None:
@@ -285,7 +288,8 @@ def _lose_consumers(b: State, session: Session) -> None:
             del session.consumers[consumer.number]
 
 
-def _end(b: State, session: Session, code: str, text: str) -> None:
+def _end(b: State, session: Session, cause: Cause, code: str, text: str) -> None:
+    session.change(cause)
     transactions.end(b, session)
     for destination in list(session.temporaries):
         drop_temporary(b, session, destination)

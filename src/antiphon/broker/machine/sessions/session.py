@@ -12,6 +12,7 @@ import msgspec
 
 from antiphon.broker.machine.pending_packs import Parked
 from antiphon.broker.machine.ranges import Spans
+from antiphon.broker.machine.sessions.attachment import Attachment, Cause, next_attachment
 from antiphon.broker.machine.topics import Key
 from antiphon.formats.protocol import NotPublished, Result
 
@@ -69,8 +70,8 @@ class Session:
         self.node = 0
         self.life = 0
         self.link = 0
-        self.expires: int | None = None  # None: attached, or held
-        self.held = False  # for its server, which is away and alone knows what it acknowledged
+        self.phase = Attachment.NEW  # only `change` sets this and the next one
+        self.expires: int | None = None  # a stamp, while it is leased
         self.streams: dict[int, int] = {0: 0}  # producer -> its last sequence
         self.names: dict[int, str] = {}  # producer -> its name
         self.refusals: list[NotPublished] = []
@@ -82,12 +83,22 @@ class Session:
 
     @property
     def detached(self) -> bool:
-        return self.held or self.leased
+        return self.phase is Attachment.HELD or self.phase is Attachment.LEASED
+
+    @property
+    def held(self) -> bool:
+        """Whether it waits for its server, which alone knows what it acknowledged."""
+        return self.phase is Attachment.HELD
 
     @property
     def leased(self) -> bool:
-        """Its server has let go of it: it may go on anywhere, while its lease runs."""
-        return self.expires is not None
+        """Whether its server has let go of it: it may go on anywhere, while its lease runs."""
+        return self.phase is Attachment.LEASED
+
+    def change(self, cause: Cause, expires: int | None = None) -> None:
+        """Enter the state that `cause` leads to. `expires`: when its lease ends, if it has one."""
+        self.phase = next_attachment(self.phase, cause)
+        self.expires = expires if self.phase is Attachment.LEASED else None
 
     @property
     def owner(self) -> str:
@@ -131,6 +142,7 @@ class Session:
     def from_state(cls, state: Any) -> Session:
         one = cls(*state[:4])
         one.attachment, one.attempt, one.node, one.life, one.link, one.expires = state[4:10]
+        one.phase = Attachment.ATTACHED if one.expires is None else Attachment.LEASED
         one.streams, one.names = state[10], state[11]
         one.refusals = msgspec.convert(state[12], list[NotPublished])
         one.request = state[13]
@@ -144,7 +156,8 @@ class Session:
             consumer.kept = Spans(map(tuple, kept))
             one.consumers[number] = consumer
         one.temporaries = dict.fromkeys(state[16])
-        one.held = state[17]
+        if state[17]:
+            one.phase = Attachment.HELD
         return one
 
     def stage(self, parked: Parked) -> None:
