@@ -74,11 +74,11 @@ from antiphon.log.effects import (
 )
 from antiphon.log.entries import EntryLog
 from antiphon.log.failure_detector import Detector
-from antiphon.log.founding import Newcomer
-from antiphon.log.leader import NO_LEADER, Leadership
 from antiphon.log.membership import MembershipHistory
 from antiphon.log.quorum import held_by_majority, majority, tell_each_other
 from antiphon.log.recovered import Recovered
+from antiphon.log.roles.founding import Newcomer
+from antiphon.log.roles.leader import NO_LEADER, Leadership
 from antiphon.log.roles.transitions import KNOCKS, Cause, Role, next_role
 from antiphon.log.settings import Settings
 

@@ -34,13 +34,13 @@ from antiphon.formats.server_messages import (
 )
 from antiphon.log.effects import Decided, Read, ReadPart, ReadReady, Rejected, Send
 from antiphon.log.membership import named, no_majority, objection
-from antiphon.log.progress import Flow, Progress
 from antiphon.log.quorum import held_by_majority, majority, tell_each_other
+from antiphon.log.roles.progress import Flow, Progress
 
 if TYPE_CHECKING:
     from antiphon.log.replica import Replica
 
-logger = logging.getLogger("antiphon.log.leader")
+logger = logging.getLogger("antiphon.log.roles.leader")
 
 NO_LEADER = "this server does not lead any more"
 
