@@ -132,7 +132,7 @@ class Node:
 
     def install_failed(self) -> None:
         """There was no room for the snapshot that was being sent; the leader begins again."""
-        self.replica.drop_incoming()
+        self.replica.following.drop_incoming()
 
     def read(self, request: int, now_ms: int) -> list[Effect]:
         return self._run(self.replica.read(request, now_ms))

@@ -43,7 +43,7 @@ SLICE_S = 10.0
 
 NAP_S = 0.05
 DOUBT, CONNECTED = "doubts its leader", "connected to node"
-"""What servers log (`log/replica.py`, `io/transport.py`)."""
+"""What servers log (`log/roles/election.py`, `io/transport.py`)."""
 
 LOST, DOUBLED, SUSPICIONS, RECONNECTIONS = range(4)
 """Places in a process's tally: memory that it shares with the one that measures."""

@@ -107,7 +107,7 @@ class Leadership:
             if not self._majority_is_heard():
                 # Cut off: others may have elected somebody. Who asks here must not be answered
                 # as if nobody else could be asked.
-                self._r.become_follower(self._r.epoch, None)
+                self._r.election.give_way(self._r.epoch, None)
                 return
         if self._handing_to is not None and now >= self._handing_to[1]:
             self._handing_to = None
@@ -374,7 +374,7 @@ class Leadership:
 
     def _counts_itself(self, p: Progress, heard: Mapping[ReplicaId, int]) -> bool:
         """It knows of the commit as soon as it has what was sent to it, by who told it to hold the
-        same (`Replica._count_for_myself`). If some of that is lost, the next heartbeat says it."""
+        same (`Following.count`). If some of that is lost, the next heartbeat says it."""
         r = self._r
         voters = r.memberships.current.voters
         if p.id not in voters:
@@ -391,7 +391,7 @@ class Leadership:
         )
         if best is not None:
             r.emit(Send(best.id, TimeoutNow(r.epoch)))
-        r.become_follower(r.epoch, None)
+        r.election.give_way(r.epoch, None)
 
     # -- Reading -------------------------------------------------------------------------------
 
