@@ -24,7 +24,8 @@ MACHINE = LOG | MACHINE_ROOMS
 HOME = MACHINE | {"broker.dispatch", "broker.home"}
 SERVER = JOURNAL | HOME | {"io", "server"}
 CLIENT = BYTES | {"api.protocol", "api.messages", "api.operations"}
-API = CLIENT | {"io", "api", "api.classic"}
+FRONTS = CLIENT | {"api", "api.face", "api.waiting"}
+API = FRONTS | {"io", "api.classic"}
 PROGRAMS = ERRORS | {"antiphon", "aio"}
 """What a program of a user may import."""
 BLOCKS = PROGRAMS | WORDS | {"formats", "blocks", "blocks.pure"}
@@ -61,6 +62,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "api.protocol": BYTES,
     "api.messages": CLIENT | {"api"},
     "api.operations": CLIENT | {"api"},
+    "api.waiting": CLIENT | {"api"},
+    "api.face": CLIENT | {"api"},
     "api.classic": API,
     "antiphon": PROGRAMS | API,
     "aio": ERRORS | {"api"},

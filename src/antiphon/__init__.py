@@ -58,7 +58,6 @@ from antiphon.api.modes import (
     DeliveryMode,
     SessionMode,
 )
-from antiphon.api.operations.member import ConflictRelation
 from antiphon.api.sync import Browser, Consumer, Context, Member, Producer, SendFuture, connect
 from antiphon.errors import (
     ConfigurationError,
@@ -85,6 +84,7 @@ from antiphon.errors import (
     TransactionRolledBackError,
     UnknownVersionError,
 )
+from antiphon.model.conflicts import ConflictRelation
 
 __all__ = [
     "AUTO_ACKNOWLEDGE",

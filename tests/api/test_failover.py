@@ -99,7 +99,7 @@ def test_what_a_killed_program_had_goes_to_another(tmp_path: Path) -> None:
 
 def kill(context: Any) -> None:
     """Its process dies: the connection ends, and nobody dials again."""
-    connection = context.connection
+    connection = context._core.connection
     dead = threading.Event()
 
     def die() -> None:

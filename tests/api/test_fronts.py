@@ -170,7 +170,7 @@ def test_acknowledging_happens_even_if_nobody_awaits_it() -> None:
                 assert first is not None
                 first.acknowledge()
                 await asyncio.sleep(0)
-                while not context.connection.conversation.idle:  # noqa: ASYNC110
+                while not context._core.connection.conversation.idle:  # noqa: ASYNC110
                     await asyncio.sleep(0)
             await context.recover()
             async with context.create_consumer(queue) as consumer:
@@ -192,7 +192,7 @@ def test_an_acknowledgement_that_fails_is_told_to_who_awaits_it_or_to_the_listen
         assert message is not None
         told: asyncio.Queue[antiphon.JMSError] = asyncio.Queue()
         context.exception_listener = told.put_nowait
-        context.connection.do(Conversation.abandon)
+        context._core.connection.do(Conversation.abandon)
         with pytest.raises(IllegalStateError, match="closed"):
             await message.acknowledge()
         await asyncio.sleep(0)

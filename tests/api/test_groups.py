@@ -62,7 +62,7 @@ def words(message: Any) -> Any:
 
 def until_acknowledged(member: Any) -> None:
     """The servers know what was acknowledged."""
-    one = plain(member)
+    one = plain(member)._core
     deadline = time.monotonic() + PATIENCE_S
     while one._gathering or not one._connection.conversation.idle:
         assert time.monotonic() < deadline

@@ -69,7 +69,7 @@ def test_stop_waits_for_the_running_listener(
     send_numbers(context, queue, 2)
     gate.entered.get(timeout=PATIENCE_S)
     stopping = in_thread(context.stop)
-    until(lambda: not context.connection.started)
+    until(lambda: not context._core.connection.started)
     assert stopping.empty()
     gate.open()
     assert stopping.get(timeout=PATIENCE_S) is None

@@ -221,14 +221,15 @@ def test_what_a_slow_loop_is_done_with_is_acknowledged_soon(
     queue = ctx.create_queue("q")
     consumer = ctx.create_consumer(queue, prefetch=8)
     arrived = threading.Event()
-    arrive = consumer.arrive
+    core = consumer._core
+    arrive = core.arrive
 
     def watch(slice_: Slice) -> None:
         arrive(slice_)
         if slice_.last == 11:
             arrived.set()
 
-    monkeypatch.setattr(consumer, "arrive", watch)
+    monkeypatch.setattr(core, "arrive", watch)
     ctx.create_producer().send_all(queue, [str(n) for n in range(12)])
     loop = iter(consumer)
     for _ in range(4):  # of one, two and two that are lent

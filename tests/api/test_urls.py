@@ -124,10 +124,8 @@ def test_an_embedded_server_with_a_folder_keeps_its_messages(front: Any, tmp_pat
 
 @pytest.mark.process
 def test_a_connection_that_is_lost_for_good(front: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("sync", "aio"):
-        monkeypatch.setattr(
-            f"antiphon.api.{module}.terms_of", lambda *_: conversation.Terms(lease_ms=300)
-        )
+    short = conversation.Terms(lease_ms=300)
+    monkeypatch.setattr("antiphon.api.options.terms_of", lambda *_: short)
     complaints: Results[Exception] = Results()
     with backends.one_server() as backend:
         context = front.connect(backend.url)

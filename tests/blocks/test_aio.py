@@ -191,10 +191,10 @@ def test_a_cancelled_opening_leaves_nobody_in_the_group() -> None:
 
 def test_what_cannot_be_opened_leaves_nothing_behind() -> None:
     async def program(ctx: antiphon.aio.Context) -> None:
-        sessions = len(ctx.connection.members)
+        sessions = len(ctx._core.connection.members)
         with pytest.raises(ValueError, match="durable member needs a name"):
             await aio.MessageDispatcher(ctx, "g", str, durable=True)
-        assert len(ctx.connection.members) == sessions
+        assert len(ctx._core.connection.members) == sessions
 
     run(program)
 
@@ -202,7 +202,7 @@ def test_what_cannot_be_opened_leaves_nothing_behind() -> None:
 def test_a_close_that_is_cancelled_goes_on() -> None:
     async def program(ctx: antiphon.aio.Context) -> None:
         async with aio.MessageDispatcher(ctx, "g", str.upper, name="a") as a, Held() as held:
-            sessions = len(ctx.connection.members)
+            sessions = len(ctx._core.connection.members)
             b = await aio.MessageDispatcher(ctx, "g", held, name="b")
             asking = asyncio.ensure_future(a.call("x"))
             await until(lambda: held.begun)
@@ -212,7 +212,7 @@ def test_a_close_that_is_cancelled_goes_on() -> None:
             held.may_return.set()
             assert await asking == {"a": "X", "b": "x"}  # it has replied before it left
             await until(lambda: a.view.members == ("a",))
-            await until(lambda: len(ctx.connection.members) == sessions)
+            await until(lambda: len(ctx._core.connection.members) == sessions)
 
     run(program)
 
@@ -646,7 +646,7 @@ def test_a_command_that_the_group_has_not_got_to_may_still_be_carried_out() -> N
             with pytest.raises(OutcomeUnknownError, match="not within"):
                 await a.call(2, timeout=0.01)
             calling = asyncio.ensure_future(a.call(3, timeout=None))
-            await until(lambda: a._host._waiting and ctx.connection.conversation.idle)
+            await until(lambda: a._host._waiting and ctx._core.connection.conversation.idle)
             await a.close()
             with pytest.raises(OutcomeUnknownError, match="was closed"):
                 await calling
@@ -681,7 +681,7 @@ def test_who_waits_is_told_when_the_connection_is_lost_for_good() -> None:
             asyncio.ensure_future(lock.acquire()),
         ]
         await asyncio.sleep(0)
-        ctx.connection.do(Conversation.abandon)
+        ctx._core.connection.do(Conversation.abandon)
         for error in await asyncio.gather(*waiting, return_exceptions=True):
             assert isinstance(error, antiphon.JMSError)
         await a.close()

@@ -1,9 +1,13 @@
-"""How a session acknowledges, and what sending waits for. The numbers are those of JMS."""
+"""How a session acknowledges, what sending waits for, and what becomes of slow consumers."""
 
 from enum import IntEnum
+from typing import Literal, TypeAlias
 
 
 class SessionMode(IntEnum):
+    """When what a session receives counts as handled, so that it is not delivered again. The
+    numbers are those of JMS."""
+
     SESSION_TRANSACTED = 0
     """Messages are acknowledged, and those sent become visible, at `commit()`."""
 
@@ -21,6 +25,9 @@ class SessionMode(IntEnum):
 
 
 class DeliveryMode(IntEnum):
+    """Whether a message that was sent outlives the failure of servers. The numbers are those of
+    JMS."""
+
     NON_PERSISTENT = 1
     """Sending does not wait for a majority of the servers: a failure may lose the message."""
 
@@ -33,3 +40,8 @@ AUTO_ACKNOWLEDGE = SessionMode.AUTO_ACKNOWLEDGE
 CLIENT_ACKNOWLEDGE = SessionMode.CLIENT_ACKNOWLEDGE
 DUPS_OK_ACKNOWLEDGE = SessionMode.DUPS_OK_ACKNOWLEDGE
 INDIVIDUAL_ACKNOWLEDGE = SessionMode.INDIVIDUAL_ACKNOWLEDGE
+
+SlowPolicy: TypeAlias = Literal["spill", "disconnect", "drop"]
+"""What becomes of a topic's consumer that does not keep up: "spill" (the default): what it has not
+read yet waits in the servers' journal; "disconnect": it is closed, and its calls raise; "drop": it
+misses messages."""

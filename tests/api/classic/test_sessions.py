@@ -65,7 +65,7 @@ def session(connection: antiphon.Connection) -> antiphon.Session:
 def until_arrived(consumer: MessageConsumer) -> None:
     """Until there is something to be handed out."""
     arrived = threading.Event()
-    inner = consumer._consumer
+    inner = consumer._consumer._core
     stir = inner.stir
 
     def stirred() -> None:

@@ -401,7 +401,7 @@ def test_a_server_of_0_1_is_not_told_of_failures(connect: Connect, backend: Back
     """It knows no such word: the client waits by itself."""
     context = connect()
     queue = context.create_queue(backend.name(), redelivery_delay=0.02)
-    plain(context).connection.conversation.holds = False
+    plain(context)._core.connection.conversation.holds = False
     listener = Failing(lambda message: message.delivery_count < 3)
     context.create_consumer(queue).set_message_listener(listener)
     send(context, queue, "a", "b")

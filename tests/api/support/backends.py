@@ -75,7 +75,7 @@ def cluster(folder: Path) -> Iterator[Backend]:
 
 def lose_connection(context: Any) -> None:
     """As if the wire were cut. The session goes on with another connection."""
-    connection = context.connection
+    connection = context._core.connection
 
     def cut() -> None:
         link = connection._link
@@ -88,7 +88,7 @@ def lose_connection(context: Any) -> None:
 
 def abandon(context: Any) -> None:
     """As if the program were killed: the connection goes, and does not come back."""
-    connection = context.connection
+    connection = context._core.connection
 
     def die() -> None:
         if connection._link is not None:

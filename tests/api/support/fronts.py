@@ -258,9 +258,9 @@ class ClassicContext:
         self._classic.exception_listener = listener
 
     @property
-    def connection(self) -> Any:
-        """Below the API, for tests that cut it."""
-        return self._session._context.connection
+    def _core(self) -> Any:
+        """Below the API, for tests that cut the connection."""
+        return self._session._context._core
 
     def __getattr__(self, name: str) -> Any:
         """What a session calls as a context does."""

@@ -114,8 +114,8 @@ def until_waiting(consumer: Any) -> None:
 
 
 def inside(consumer: Any) -> Any:
-    """The simplified API's consumer, of whichever front."""
-    return getattr(consumer, "_consumer", consumer)
+    """Return the core of a consumer, of whichever front."""
+    return getattr(consumer, "_consumer", consumer)._core
 
 
 def connected_soon(connect: Connect, **options: Any) -> Any:

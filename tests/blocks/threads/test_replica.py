@@ -458,13 +458,13 @@ def test_a_replica_that_cannot_go_on_says_so(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_name_that_is_taken_is_refused(
     start: Start, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("antiphon.api.operations.context.NAME_WAIT_S", 0.01)
+    monkeypatch.setattr("antiphon.api.operations.opening.NAME_WAIT_S", 0.01)
     start("one")
     ctx = connect()
-    sessions = len(ctx.connection.members)
+    sessions = len(ctx._core.connection.members)
     with pytest.raises(IllegalStateError, match="one"):
         Replica(ctx, GROUP, Notes(), name="one")
-    assert len(ctx.connection.members) == sessions
+    assert len(ctx._core.connection.members) == sessions
 
 
 def test_closing_a_client_ends_its_calls(client: ServiceClient) -> None:

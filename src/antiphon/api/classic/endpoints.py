@@ -6,20 +6,21 @@ program seems to have forgotten `connection.start()`, which would make it wait f
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, Protocol, Self, Unpack, cast, overload
+from typing import Any, Protocol, Self, Unpack, cast, overload
 
 from antiphon.api.connection import logger
+from antiphon.api.face.not_pickled import NotPickled
 from antiphon.api.messages.destinations import Destination, Queue, Topic
 from antiphon.api.messages.message import Message
 from antiphon.api.modes import DeliveryMode
-from antiphon.api.operations.consumer import Listener
-from antiphon.api.operations.producer import Headers
+from antiphon.api.operations.front import Listener
+from antiphon.api.operations.producer import SendHeaders
 from antiphon.api.sync import Consumer, Producer
 from antiphon.errors import IllegalStateError, InvalidDestinationError
 from antiphon.formats.columns import PRIORITY
 
 
-class Closing:
+class Closing(NotPickled):
     """Closed at the end of its `with` block."""
 
     def close(self) -> None:
@@ -30,9 +31,6 @@ class Closing:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a {type(self).__name__} cannot be pickled: connect inside the task")
 
 
 # -- Sending ---------------------------------------------------------------------------------------
@@ -56,16 +54,16 @@ class MessageProducer(Closing):
         self._producer = producer
 
     @overload
-    def send(self, message: Any, /, **headers: Unpack[Headers]) -> None: ...
+    def send(self, message: Any, /, **headers: Unpack[SendHeaders]) -> None: ...
 
     @overload
     def send(
-        self, destination: Destination, message: Any, /, **headers: Unpack[Headers]
+        self, destination: Destination, message: Any, /, **headers: Unpack[SendHeaders]
     ) -> None: ...
 
-    def send(self, *what: Any, **headers: Unpack[Headers]) -> None:
+    def send(self, *what: Any, **headers: Unpack[SendHeaders]) -> None:
         """A message or a mere body; before it the destination, if this producer has none. Headers
-        count more than the producer's defaults. Returns when the servers have the message:
+        win over the producer's defaults. Returns when the servers have the message:
         persistent, a majority of them."""
         destination, message = self._addressed(what)
         self._producer.send(destination, message, **self._with_defaults(headers))
@@ -88,7 +86,7 @@ class MessageProducer(Closing):
             )
         return self.destination, what[0]
 
-    def _with_defaults(self, headers: Headers) -> Headers:
+    def _with_defaults(self, headers: SendHeaders) -> SendHeaders:
         defaults = {
             "delivery_mode": self.delivery_mode,
             "priority": self.priority,
@@ -96,7 +94,7 @@ class MessageProducer(Closing):
             "delivery_delay": self.delivery_delay,
         }
         given = {name: value for name, value in headers.items() if value is not None}
-        return cast(Headers, defaults | given)
+        return cast(SendHeaders, defaults | given)
 
 
 class TopicPublisher(MessageProducer):

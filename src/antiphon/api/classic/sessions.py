@@ -24,6 +24,7 @@ from antiphon.api.classic.endpoints import (
     check_queue,
     check_topic,
 )
+from antiphon.api.face.context import ExceptionListener
 from antiphon.api.messages.destinations import (
     Destination,
     Queue,
@@ -42,8 +43,8 @@ from antiphon.api.messages.message import (
 from antiphon.api.messages.properties import DELIVERY_COUNT
 from antiphon.api.modes import SessionMode
 from antiphon.api.operations import arguments
-from antiphon.api.operations.context import ExceptionListener
-from antiphon.api.operations.redelivery import Redeliveries
+from antiphon.api.operations.redelivery import RedeliveryOptions
+from antiphon.api.options import ConnectOptions, FactoryOptions, check_names
 from antiphon.api.sync import Browser, Context, connect
 from antiphon.errors import IllegalStateError
 
@@ -53,33 +54,12 @@ SessionKind = TypeVar("SessionKind", bound="Session")
 class ConnectionFactory:
     """What is needed to connect: the arguments of `connect`, to be used any number of times."""
 
-    def __init__(
-        self,
-        url: str | None = None,
-        *,
-        client_id: str | None = None,
-        user: str | None = None,
-        password: str | None = None,
-        connect_timeout: float = 10.0,
-        send_timeout: float | None = None,
-        close_timeout: float = 10.0,
-        trace: str | None = None,
-        tls: Any = None,
-        allow_pickle: bool = False,
-        packing: str = "adaptive",
-    ) -> None:
+    def __init__(self, url: str | None = None, **options: Unpack[FactoryOptions]) -> None:
         self.url = url
-        self.client_id = client_id
-        arguments.check_credentials(user, password)
-        self._options: dict[str, Any] = {
-            "connect_timeout": connect_timeout,
-            "send_timeout": send_timeout,
-            "close_timeout": close_timeout,
-            "trace": trace,
-            "tls": tls,
-            "allow_pickle": allow_pickle,
-            "packing": packing,
-        }
+        self.client_id = options.get("client_id")
+        arguments.check_credentials(options.get("user"), options.get("password"))
+        check_names(options)
+        self._options = options
 
     def create_connection(self, user: str | None = None, password: str | None = None) -> Connection:
         """A connection that is stopped. `user` and `password` are refused, as by `connect`."""
@@ -100,7 +80,12 @@ class ConnectionFactory:
         client_id: str | None,
         session_mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE,
     ) -> Context:
-        return connect(self.url, client_id=client_id, session_mode=session_mode, **self._options)
+        options: ConnectOptions = {
+            **self._options,
+            "client_id": client_id,
+            "session_mode": session_mode,
+        }
+        return connect(self.url, **options)
 
 
 class ConnectionMetaData(NamedTuple):
@@ -247,7 +232,7 @@ class Session(Closing):
         self._deal_with(Topic)
         return self._context.create_topic(name)
 
-    def create_queue(self, name: str, **redelivery: Unpack[Redeliveries]) -> Queue:
+    def create_queue(self, name: str, **redelivery: Unpack[RedeliveryOptions]) -> Queue:
         self._deal_with(Queue)
         return self._context.create_queue(name, **redelivery)
 

@@ -22,7 +22,7 @@ from antiphon.api.messages.message import (
     View,
     _Sent,
 )
-from antiphon.api.messages.properties import Properties, Value
+from antiphon.api.messages.properties import Properties, PropertyValue
 from antiphon.api.modes import DeliveryMode
 from antiphon.errors import MessageNotWriteableError
 from antiphon.formats.columns import Extra
@@ -40,7 +40,7 @@ class _GroupMessage(Message):
         body: Any,
         came: tuple[str, ...],
         went: tuple[str, ...],
-        properties: dict[str, Value],
+        properties: dict[str, PropertyValue],
     ) -> None:
         Message.__init__(self)
         self._serial = 0
@@ -85,7 +85,7 @@ class ViewMessage(_GroupMessage, ObjectMessage):
     __match_args__ = ("view", "joined", "left")
 
     def __init__(self, view: View, joined: tuple[str, ...] = (), left: tuple[str, ...] = ()):
-        properties: dict[str, Value] = {JMS_VIEW: str(view)}
+        properties: dict[str, PropertyValue] = {JMS_VIEW: str(view)}
         self._fill(view, view, joined, left, properties | _names(JMS_join=joined, JMS_leave=left))
 
     @property
@@ -138,7 +138,7 @@ class SuspicionMessage(_GroupMessage, TextMessage):
         return f"<SuspicionMessage suspects {self.suspects} withdrawn {self.withdrawn}>"
 
 
-def _names(**properties: tuple[str, ...]) -> dict[str, Value]:
+def _names(**properties: tuple[str, ...]) -> dict[str, PropertyValue]:
     return {name: " ".join(members) for name, members in properties.items() if members}
 
 

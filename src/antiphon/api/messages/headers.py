@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 
 from antiphon.api.messages import properties as props
 from antiphon.api.messages.destinations import Destination
-from antiphon.api.messages.properties import Value
+from antiphon.api.messages.properties import PropertyValue
 from antiphon.api.operations import arguments
 from antiphon.errors import (
     InvalidDestinationError,
@@ -31,7 +31,7 @@ SECONDS_MAX = 1e11
 class Headers(TypedDict, total=False):
     """What may be said when sending. None is as good as not given."""
 
-    properties: Mapping[str, Value] | None
+    properties: Mapping[str, PropertyValue] | None
     priority: int | None  # 0 to 9
     time_to_live: float | None  # seconds; 0: for ever
     delivery_delay: float | None  # seconds

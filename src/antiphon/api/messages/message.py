@@ -22,7 +22,7 @@ from antiphon.api.messages.bytes_access import BytesAccess
 from antiphon.api.messages.destinations import Destination
 from antiphon.api.messages.headers import Headers as Headers
 from antiphon.api.messages.item_access import MapAccess, StreamAccess
-from antiphon.api.messages.properties import Properties, PropertyAccess, Value
+from antiphon.api.messages.properties import Properties, PropertyAccess, PropertyValue
 from antiphon.api.modes import DeliveryMode
 from antiphon.api.protocol.inbox_items import GroupColumns
 from antiphon.errors import (
@@ -691,7 +691,7 @@ def outgoing(
     return tuple.__new__(Outgoing, (kind, body, written, now_ms))
 
 
-def _without(types: dict[str, int], given: Mapping[str, Value]) -> dict[str, int]:
+def _without(types: dict[str, int], given: Mapping[str, PropertyValue]) -> dict[str, int]:
     """The types of properties that are not given anew."""
     return {name: code for name, code in types.items() if name not in given}
 

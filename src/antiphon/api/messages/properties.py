@@ -18,7 +18,7 @@ from antiphon.model.jms_scalars import CODES, Double, Int, Long, Short, fits
 from antiphon.model.jms_types import Kind, convert, state
 from antiphon.model.redelivery import DEAD_REASON as DEAD_REASON
 
-Value = bool | int | float | str | None
+PropertyValue = bool | int | float | str | None
 
 DELIVERY_COUNT = "JMSXDeliveryCount"
 """Can be read like a property of every received message, but is none that was sent."""
@@ -34,12 +34,12 @@ _AS_THEY_ARE = {type(None), bool, float, str, *_STATED}
 _BY_CODE = {CODES[cls]: plain_and_kind for cls, plain_and_kind in _STATED.items()}
 
 
-class Properties(MutableMapping[str, Value]):
+class Properties(MutableMapping[str, PropertyValue]):
     __slots__ = ("_dead_reason", "_delivery_count", "_values", "read_only")
 
     def __init__(
         self,
-        values: dict[str, Value],
+        values: dict[str, PropertyValue],
         read_only: bool,
         delivery_count: int,
         dead_reason: str = "",
@@ -49,14 +49,14 @@ class Properties(MutableMapping[str, Value]):
         self._delivery_count = delivery_count  # 0: not received
         self._dead_reason = dead_reason
 
-    def __getitem__(self, name: str) -> Value:
+    def __getitem__(self, name: str) -> PropertyValue:
         if name == DELIVERY_COUNT and self._delivery_count:
             return Int(self._delivery_count)
         if name == DEAD_REASON and self._dead_reason:
             return self._dead_reason
         return self._values[name]
 
-    def __setitem__(self, name: str, value: Value) -> None:
+    def __setitem__(self, name: str, value: PropertyValue) -> None:
         self._check_writeable()
         self._values[check_name(name)] = check_value(name, value)
 
@@ -65,7 +65,7 @@ class Properties(MutableMapping[str, Value]):
         self._check_writeable()
         self._values[check_name(name)] = state(_called(name), value, kind)
 
-    def apart(self) -> tuple[dict[str, Value], dict[str, int]]:
+    def apart(self) -> tuple[dict[str, PropertyValue], dict[str, int]]:
         """As they are sent: plain values, and the types that were stated."""
         return _plain(self._values), types_of(self._values)
 
@@ -82,7 +82,9 @@ class Properties(MutableMapping[str, Value]):
     def __repr__(self) -> str:
         return repr(self._values)
 
-    def __reduce__(self) -> tuple[type[Properties], tuple[dict[str, Value], bool, int, str]]:
+    def __reduce__(
+        self,
+    ) -> tuple[Any, ...]:
         received = (self._delivery_count, self._dead_reason)
         return Properties, (self._values, self.read_only, *received)
 
@@ -108,7 +110,7 @@ class PropertyAccess:
     def _property(self, name: str, kind: Kind) -> Any:
         return convert(_called(name), self.properties.get(name), kind)
 
-    def get_object_property(self, name: str) -> Value:
+    def get_object_property(self, name: str) -> PropertyValue:
         return self.properties.get(name)
 
     def get_boolean_property(self, name: str) -> bool:
@@ -136,7 +138,7 @@ class PropertyAccess:
         text: str | None = self._property(name, "string")
         return text
 
-    def set_object_property(self, name: str, value: Value) -> None:
+    def set_object_property(self, name: str, value: PropertyValue) -> None:
         """Of the smallest type that holds it."""
         self.properties[name] = value
 
@@ -173,7 +175,7 @@ def _called(name: str) -> str:
 # -- Checking --------------------------------------------------------------------------------------
 
 
-def checked(properties: Mapping[str, Value]) -> dict[str, Value]:
+def checked(properties: Mapping[str, PropertyValue]) -> dict[str, PropertyValue]:
     """As they are sent; `types_of` has what was stated of their types."""
     values = {check_name(name): check_value(name, value) for name, value in properties.items()}
     return values if _STATED.keys().isdisjoint(map(type, values.values())) else _plain(values)
@@ -201,7 +203,7 @@ def _complaint_about(name: str) -> str:
     return ""
 
 
-def check_value(name: str, value: Value) -> Value:
+def check_value(name: str, value: PropertyValue) -> PropertyValue:
     """The value as one of the exact types: an `IntEnum` becomes an int. A stated type is kept."""
     if type(value) in _AS_THEY_ARE:
         return value
@@ -222,11 +224,13 @@ def check_value(name: str, value: Value) -> Value:
 # -- On their way: plain values, and the types that were stated ------------------------------------
 
 
-def types_of(properties: Mapping[str, Value]) -> dict[str, int]:
+def types_of(properties: Mapping[str, PropertyValue]) -> dict[str, int]:
     return {name: CODES[type(v)] for name, v in properties.items() if type(v) in _STATED}
 
 
-def arrived(values: Mapping[str, Value], types: Mapping[str, int]) -> dict[str, Value]:
+def arrived(
+    values: Mapping[str, PropertyValue], types: Mapping[str, int]
+) -> dict[str, PropertyValue]:
     """Each value as one of the type that was stated; a statement that does not fit is ignored."""
     properties = dict(values)
     for name, code in types.items():
@@ -238,7 +242,7 @@ def arrived(values: Mapping[str, Value], types: Mapping[str, int]) -> dict[str, 
     return properties
 
 
-def _plain(properties: Mapping[str, Value]) -> dict[str, Value]:
+def _plain(properties: Mapping[str, PropertyValue]) -> dict[str, PropertyValue]:
     return {
         name: _STATED[type(value)][0](value) if type(value) in _STATED else value
         for name, value in properties.items()

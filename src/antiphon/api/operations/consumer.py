@@ -9,18 +9,19 @@ context lives, also after its consumer was closed, and goes back when that ends.
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from antiphon.api.connection import logger
 from antiphon.api.messages.destinations import Destination
 from antiphon.api.messages.group_messages import occurred
-from antiphon.api.messages.message import Arrival, Message, arrived
+from antiphon.api.messages.message import Arrival, Message, arrived, arrived_together
 from antiphon.api.modes import SessionMode
 from antiphon.api.operations import arguments
+from antiphon.api.operations.front import Listener
 from antiphon.api.operations.group_standing import Standing
 from antiphon.api.operations.scripts import Deadline, Pause, Script, ring
+from antiphon.api.operations.transactions import acknowledging
 from antiphon.api.protocol.conversation import Acknowledgement, Conversation, Request
 from antiphon.api.protocol.inbox import Inbox, Loan, Slice
 from antiphon.api.protocol.inbox_items import GroupColumns, Notice, admission
@@ -33,18 +34,12 @@ from antiphon.model.conflicts import ConflictRelation
 from antiphon.model.destinations import DEAD_LETTERS
 
 if TYPE_CHECKING:
-    from antiphon.api.operations.context import BaseContext
+    from antiphon.api.operations.context import ContextCore
 
 PREFETCH_MAX = 1 << 20
 """What a server gives at most."""
 
 GROUP_ID = "JMSXGroupID"
-
-LISTENER_TURN = 64
-"""Messages that a listener gets before the other listeners of its context have their turn."""
-
-Listener = Callable[[Message], Any]
-Slow = Literal["spill", "disconnect", "drop"]
 
 
 class Loop:
@@ -55,8 +50,10 @@ class Loop:
         self.over = False  # by `break` or an exception: it asks for nothing more
 
 
-class BaseConsumer(ABC):
-    def __init__(self, context: BaseContext, destination: Destination, inbox: Inbox) -> None:
+class ConsumerCore:
+    """One consumer: what has arrived for it, who waits for it, and what is acknowledged."""
+
+    def __init__(self, context: ContextCore, destination: Destination, inbox: Inbox) -> None:
         self.destination = destination
         self.durable = False
         self.inbox = inbox  # under the context's lock, but for what arrives
@@ -72,7 +69,7 @@ class BaseConsumer(ABC):
         self._lock = context.lock
         self._automatic = context.automatic
         self._trace = context.connection.trace
-        self._lends = (
+        self.lends = (
             self._automatic and self._trace is None
         )  # loops may take several messages at a time
         self._allow_pickle = context.connection.options.allow_pickle
@@ -87,9 +84,9 @@ class BaseConsumer(ABC):
         self._scheduled = False  # the worker knows that there is something to do
         self._running: int | None = None  # the message that the listener has
 
-    @abstractmethod
     def acknowledge_message(self, message: Message) -> Any:
-        """As the front does it: `_acknowledging`."""
+        """Acknowledge as the context's mode says, in the way of the front."""
+        return self._context.front.run_at_once(self._acknowledging(message))
 
     # -- Called by the connection, on the loop's thread -------------------------------------------
 
@@ -218,7 +215,7 @@ class BaseConsumer(ABC):
             self._schedule()
         ring(self._bells)
 
-    def _take(self, loop: Loop | None = None) -> Message | None:
+    def take(self, loop: Loop | None = None) -> Message | None:
         """The next message, if there is one here."""
         with self._lock:
             if not self._may_take(in_loop=loop is not None):
@@ -270,7 +267,7 @@ class BaseConsumer(ABC):
             raise self._why_not()
         return self._connection.started or self._looks
 
-    def _borrow(self, loop: Loop) -> Loan | None:
+    def borrow(self, loop: Loop) -> Loan | None:
         """For a loop: messages that it may take without a lock. It is done with the one before."""
         with self._lock:
             if not self._may_take(in_loop=True):
@@ -280,13 +277,25 @@ class BaseConsumer(ABC):
             self._gather()  # what the loop is done with is reported soon, however long it takes
             return self._loan
 
+    def caller(self) -> object:
+        """Return who is calling: a thread, or a task."""
+        return self._context.front.caller()
+
+    def lent(self, loan: Loan) -> Iterator[Message]:
+        """The messages of a loan, for the loop that has it."""
+        slice_ = loan.slice
+        if isinstance(slice_.columns, Notice):
+            return (self._message(slice_, index) for index in loan.indexes)
+        arrival = self._arrival(slice_.columns, slice_)
+        return arrived_together(arrival, loan.first, loan.end, loan.indexes)
+
     def call_in(self) -> None:
         """What a loop has not taken waits again for whoever asks first. Under the lock."""
         loan, self._loan = self._loan, None
         if loan is not None:
             self._looped = self.inbox.call_in(loan)
 
-    def _receiving(self, timeout: float | None, loop: Loop | None = None) -> Script[Message | None]:
+    def receiving(self, timeout: float | None, loop: Loop | None = None) -> Script[Message | None]:
         """None: nothing came in time, or the consumer was closed meanwhile."""
         deadline = Deadline(timeout)
         while True:
@@ -297,7 +306,7 @@ class BaseConsumer(ABC):
                 if self.closed or (loop is not None and self.finished):
                     return None
                 complete = self._complete
-                message = self._take(loop)
+                message = self.take(loop)
                 if message is not None or complete:
                     return message
                 with self._lock:
@@ -329,11 +338,11 @@ class BaseConsumer(ABC):
         """Do so."""
         yield from ()
 
-    def _looping(self, loop: Loop) -> Script[Message | None]:
+    def looping(self, loop: Loop) -> Script[Message | None]:
         """The next message of a loop; None: the consumer is closed, and the loop ends."""
         message = None
         if not self.finished:
-            message = yield from self._receiving(None, loop)
+            message = yield from self.receiving(None, loop)
         if message is None:
             with self._lock:
                 self.call_in()
@@ -444,7 +453,7 @@ class BaseConsumer(ABC):
         self._context.check()
         mode = self._context.mode
         if mode is SessionMode.CLIENT_ACKNOWLEDGE:
-            yield from self._context.acknowledging()
+            yield from acknowledging(self._context)
         elif mode is SessionMode.INDIVIDUAL_ACKNOWLEDGE:
             with self._lock:
                 known = self.inbox.acknowledge(message._key())
@@ -474,7 +483,7 @@ class BaseConsumer(ABC):
     def _schedule(self) -> None:
         if not self._scheduled and self.inbox.ready:
             self._scheduled = True
-            self._context.schedule(self)
+            self._context.front.schedule(self)
 
     def turn(self) -> tuple[Listener, Message] | None:
         """For the worker: what the listener gets next; None: nothing now."""
@@ -564,7 +573,7 @@ class BaseConsumer(ABC):
             if self.closed:
                 return
             self.shut()
-        if not self._context.inside_listener():
+        if not self._context.front.inside_listener():
             yield from self._context.until_rest(self)
         yield from self.going(give_back=self._automatic)
 
@@ -572,7 +581,7 @@ class BaseConsumer(ABC):
         """The `with` block ends; `failed`: with an exception."""
         with self._lock:
             self.call_in()
-            self.leave_loop_of(self._context.caller(), failed)
+            self.leave_loop_of(self.caller(), failed)
             if failed:
                 self._looped = None  # whoever's loop it was: it goes back
         yield from self.closing()

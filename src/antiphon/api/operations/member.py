@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from functools import partial
 from types import EllipsisType
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import IO, TYPE_CHECKING, Any
 
 from antiphon.api.messages.destinations import Topic
 from antiphon.api.messages.message import Message, View
 from antiphon.api.operations import arguments
-from antiphon.api.operations.consumer import BaseConsumer, Listener
+from antiphon.api.operations.consumer import ConsumerCore
+from antiphon.api.operations.front import Crew, Job, Listener
 from antiphon.api.operations.initial_state import InitialState, StateProvider, handing_out
 from antiphon.api.operations.producer import (
     INVITE,
     REMOVE,
     SET_CONFLICT,
     SUBSCRIPTION,
-    BaseProducer,
-    Headers,
+    ProducerCore,
+    SendHeaders,
 )
 from antiphon.api.operations.scripts import Pause, Script
 from antiphon.api.operations.worker_schedule import Item, Scheduler
@@ -32,11 +33,11 @@ from antiphon.api.protocol.state_transfer import Missing, Ready, StateEvent
 from antiphon.errors import IllegalStateError, InvalidDestinationError
 from antiphon.formats.columns import decode_extra
 from antiphon.formats.protocol import Join, Kept
-from antiphon.model.conflicts import ConflictRelation as ConflictRelation
+from antiphon.model.conflicts import ConflictRelation
 from antiphon.model.destinations import is_pattern
 
 if TYPE_CHECKING:
-    from antiphon.api.operations.context import BaseContext
+    from antiphon.api.operations.context import ContextCore
 
 NAME_WAIT_S = 1.5
 """A little more than servers wait before they suspect a member whose connection is lost."""
@@ -47,30 +48,12 @@ AS_IT_IS, NEVER = -1, 0
 SECONDS_MAX = 1e9
 
 
-class Job(NamedTuple):
-    """A message for one of several workers."""
+class MemberCore(ConsumerCore):
+    """One member of a group: its state, its workers, and what it tells the group."""
 
-    member: BaseMember
-    item: Item
-    listener: Listener
-    message: Message
-
-
-class Crew(Protocol):
-    """The workers of one member."""
-
-    def submit(self, job: Job) -> None: ...
-    def end(self) -> None: ...
-    @property
-    def is_caller(self) -> bool: ...
-
-
-class BaseMember(BaseConsumer):
-    _producer: Any
-
-    def __init__(self, context: BaseContext, destination: Topic, inbox: Inbox) -> None:
+    def __init__(self, context: ContextCore, destination: Topic, inbox: Inbox) -> None:
         super().__init__(context, destination, inbox)
-        self._producer = context.plain_producer()
+        self.producer = ProducerCore(context, None)
         self._workers = 1
         self._provider: StateProvider | None = None
         self._schedule_of = Scheduler(ConflictRelation.ATOMIC)
@@ -99,7 +82,7 @@ class BaseMember(BaseConsumer):
         self._workers = workers
         self._provider = provider
         if workers > 1:
-            self._crew = self._context.new_crew(workers)
+            self._crew = self._context.front.new_crew(workers)
 
     def opened(self, request: Request) -> None:
         super().opened(request)
@@ -124,7 +107,7 @@ class BaseMember(BaseConsumer):
             remove_after_ms=asked[1],
         )
 
-    def _leaving_group(self) -> Script[None]:
+    def leaving_group(self) -> Script[None]:
         self._leaves = True
         yield from self.closing()
 
@@ -169,7 +152,7 @@ class BaseMember(BaseConsumer):
         super().shut()
         self._initial.close()
 
-    def _knowing_state(self) -> Script[IO[bytes] | None]:
+    def knowing_state(self) -> Script[IO[bytes] | None]:
         if self.unusable:
             raise self._why_not()
         yield Pause(self._initial.known)
@@ -299,15 +282,15 @@ class BaseMember(BaseConsumer):
 
     # -- What a member tells its group ------------------------------------------------------------
 
-    def _removing(self, names: tuple[str, ...]) -> Script[None]:
+    def removing(self, names: tuple[str, ...]) -> Script[None]:
         if names:
             yield from self._telling("", {REMOVE: _joined(names)})
 
-    def _inviting(self, name: str, durable: bool) -> Script[None]:
+    def inviting(self, name: str, durable: bool) -> Script[None]:
         kind = "durable" if durable else "nondurable"
         yield from self._telling("", {INVITE: _joined((name,)), SUBSCRIPTION: kind})
 
-    def _setting_conflict(self, relation: ConflictRelation) -> Script[None]:
+    def setting_conflict(self, relation: ConflictRelation) -> Script[None]:
         if not isinstance(relation, ConflictRelation):
             raise TypeError(f"a ConflictRelation is needed, not {relation!r}")
         yield from self._telling(relation.to_json(), {SET_CONFLICT: ""})
@@ -315,9 +298,8 @@ class BaseMember(BaseConsumer):
     def _telling(self, body: str, properties: dict[str, Any]) -> Script[None]:
         if self.unusable:
             raise self._why_not()
-        headers: Headers = {"properties": properties}
-        producer: BaseProducer = self._producer
-        yield from producer.sending(self.destination, body, headers)
+        headers: SendHeaders = {"properties": properties}
+        yield from self.producer.sending(self.destination, body, headers)
 
 
 def _joined(names: tuple[str, ...]) -> str:

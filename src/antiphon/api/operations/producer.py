@@ -55,11 +55,19 @@ from antiphon.formats.pack import (
 from antiphon.model.conflicts import ConflictRelation
 
 if TYPE_CHECKING:
-    from antiphon.api.operations.context import BaseContext
+    from antiphon.api.operations.context import ContextCore
 
 
-class Headers(MessageHeaders, total=False):
-    """What may be said when sending. None is as good as not given."""
+class SendHeaders(MessageHeaders, total=False):
+    """What may be said with each message that is sent. None is as good as not given.
+
+    `properties`: names and values that selectors see. `priority`: 0 to 9, 4 if not given.
+    `time_to_live`: seconds after which the message is of no use, 0: it never expires.
+    `delivery_delay`: seconds before which it is not delivered. `correlation_id`, `type`: texts for
+    the receiver. `reply_to`: the destination for an answer. `tag`, `key`: by which a group's
+    conflict relation orders, and a last-value topic replaces. `delivery_mode`: whether the message
+    must outlive failures (`DeliveryMode`).
+    """
 
     delivery_mode: DeliveryMode | None
 
@@ -74,24 +82,6 @@ IN_VIEW = "JMS_in_view"
 _FOR_GROUPS = (REMOVE, INVITE, SET_CONFLICT)
 _MARK = b"JMS_"
 _GROUP_ID = b"JMSXGroupID"
-
-
-class Sending(msgspec.Struct, eq=False, gc=False):
-    """A message on its way: a light future. All of a pack are settled together."""
-
-    _batch: Batch
-    _context: BaseContext
-
-    def done(self) -> bool:
-        return self._batch.done
-
-    def _outcome(self) -> None:
-        """Raises the error, if there is one."""
-        self._batch.outcome()
-
-    def _error(self) -> JMSError | None:
-        self._batch.looked_at = True
-        return self._batch.error
 
 
 class Ours:
@@ -120,25 +110,27 @@ class Ours:
             self.settled += count
 
 
-class BaseProducer:
-    def __init__(self, context: BaseContext, name: str | None) -> None:
+class ProducerCore:
+    """One producer: where its messages are numbered, and the way that they go."""
+
+    def __init__(self, context: ContextCore, name: str | None) -> None:
         if isinstance(name, Destination):
             raise TypeError(
                 f"a producer is for all destinations: create_producer(), then send({name!r}, ...)"
             )
         arguments.optional_text("the name of a producer", name)
         self.name = name
-        self._context = context
+        self.context = context
         self._connection = context.connection
         self._conversation = context.connection.conversation
         self._send_more = self._conversation.send_more
         self._allow_pickle = context.connection.options.allow_pickle
         self._transacted = context.transaction is not None
-        # What `_post` leaves out is needed here.
+        # What `post` leaves out is needed here.
         self._by_steps = self._transacted or context.connection.trace is not None
         self._closed = False
         self._checked: Destination | None = None  # the last one that was found good to send to
-        self._quick: Destination | None = None  # the same, if `_post` is good for it
+        self._quick: Destination | None = None  # the same, if `post` is good for it
         self._giver = object()  # of what goes there: see `Outbox.more`
         self._stream: Stream | None = None  # None: of a named one that is not open yet
         self._opening: Request | None = None
@@ -160,17 +152,17 @@ class BaseProducer:
             raise IllegalStateError("only a named producer, once it is open, counts its messages")
         return self._stream.settled
 
-    def _close(self) -> None:
+    def close(self) -> None:
         """What was sent goes its way; only `send` is no longer possible."""
         self._closed = True
         self._checked = self._quick = None
 
     # -- Sending --------------------------------------------------------------------------------
 
-    def _post(self, destination: Destination, content: Any) -> Batch | None:
+    def post(self, destination: Destination, content: Any) -> Batch | None:
         """The usual case, in few steps because it is done for every message: a mere body without
         headers, and there is room. None: it is not that, and nothing has happened."""
-        if destination is not self._quick or self._context.unusable:
+        if destination is not self._quick or self.context.unusable:
             return None
         if type(content) is bytes:
             kind, body = BYTES, content
@@ -203,9 +195,9 @@ class BaseProducer:
             batch.giver = self._giver
         return batch
 
-    def _prepare(self, destination: Destination, content: Any, headers: MessageHeaders) -> Outgoing:
+    def prepare(self, destination: Destination, content: Any, headers: MessageHeaders) -> Outgoing:
         """The message as it will leave. Everything that can be wrong with it raises here."""
-        if self._closed or self._context.unusable:
+        if self._closed or self.context.unusable:
             raise self._why_not()
         if destination is not self._checked or destination is None:
             self._check(destination)
@@ -248,7 +240,7 @@ class BaseProducer:
         if self._connection.trace is not None and isinstance(removed, str):
             names = tuple(removed.split())
             self._connection.trace.add("remove", group=topic.text, members=names)
-        standing = self._context.standing_in(topic.text)
+        standing = self.context.standing_in(topic.text)
         if standing is not None and standing.view is not None:
             view = {IN_VIEW: standing.view.id}
             extra = msgspec.structs.replace(extra, properties=view | extra.properties)
@@ -266,11 +258,11 @@ class BaseProducer:
         self._giver = object()
 
     def _why_not(self) -> JMSError:
-        if self._context.unusable:
-            return self._context.why_not()
+        if self.context.unusable:
+            return self.context.why_not()
         return IllegalStateError("the producer is closed")
 
-    def _put(
+    def put(
         self, destination: Destination, content: Any, flags: int, message: Outgoing
     ) -> Batch | None:
         """On its way; None: there is no room for it now."""
@@ -287,7 +279,7 @@ class BaseProducer:
             flags |= SPECIAL
         delay = decode_extra(message.extra).delivery_delay if flags & DELAYED else None
         with connection.lock:
-            transaction = self._context.transaction
+            transaction = self.context.transaction
             if transaction is None:
                 batch = conversation.try_send(stream, destination.text, flags, message, delay)
             else:
@@ -315,7 +307,7 @@ class BaseProducer:
         return batch
 
     def _traces(self, trace: Trace, batch: Batch, sequence: int, flags: int) -> None:
-        transaction = self._context.transaction
+        transaction = self.context.transaction
         # Settled when it is known what became of the message.
         told: Ticket = batch if transaction is None else transaction.committed
         destination, producer = batch.destination, batch.stream.producer
@@ -333,7 +325,7 @@ class BaseProducer:
 
         told.watch(answered)
 
-    def _putting(
+    def putting(
         self,
         destination: Destination,
         content: Any,
@@ -344,7 +336,7 @@ class BaseProducer:
         """Wait for room."""
         if self._stream is None:
             yield from self.opening()
-        while (batch := self._put(destination, content, flags, message)) is None:
+        while (batch := self.put(destination, content, flags, message)) is None:
             yield from self._awaiting_room(destination, deadline)
         return batch
 
@@ -357,36 +349,36 @@ class BaseProducer:
                 "do not keep up, or cannot be reached. It was not sent",
                 happened="no",
             )
-        if self._closed or self._context.unusable:
+        if self._closed or self.context.unusable:
             raise self._why_not()
 
-    def sending(self, destination: Destination, content: Any, headers: Headers) -> Script[None]:
+    def sending(self, destination: Destination, content: Any, headers: SendHeaders) -> Script[None]:
         """Until the servers have it."""
         deadline = Deadline(self._connection.options.send_timeout)
         flags, rest = split(headers)
-        message = self._prepare(destination, content, rest)
-        batch = self._put(destination, content, flags, message)
+        message = self.prepare(destination, content, rest)
+        batch = self.put(destination, content, flags, message)
         if batch is None:
-            batch = yield from self._putting(destination, content, flags, message, deadline)
+            batch = yield from self.putting(destination, content, flags, message, deadline)
         if self._transacted:
             return  # what becomes of it, the commit says
         if not (yield Pause(batch, deadline.left())):
             raise self._no_answer(batch)
         batch.outcome()
 
-    def _sending_all(
-        self, destination: Destination, contents: Iterable[Any], headers: Headers
+    def sending_all(
+        self, destination: Destination, contents: Iterable[Any], headers: SendHeaders
     ) -> Script[int]:
         """All of them, in packs; returns how many. An error has that number as `sent`."""
         flags, rest = split(headers)
         ours = Ours()
         try:
             for content in arguments.several("messages", contents):
-                batch = self._post(destination, content) if not headers else None
+                batch = self.post(destination, content) if not headers else None
                 if batch is None:
-                    message = self._prepare(destination, content, rest)
-                    deadline = Deadline(self._timeout)
-                    batch = yield from self._putting(destination, content, flags, message, deadline)
+                    message = self.prepare(destination, content, rest)
+                    deadline = Deadline(self.timeout)
+                    batch = yield from self.putting(destination, content, flags, message, deadline)
                 ours.add(batch)
             if not self._transacted:
                 yield from self._settling(ours)
@@ -398,11 +390,11 @@ class BaseProducer:
             raise
         return ours.count
 
-    def _sending_packed(self, destination: Destination, packed: Packed) -> Script[None]:
+    def sending_packed(self, destination: Destination, packed: Packed) -> Script[None]:
         """Until the servers have them; in a transaction, until there is room."""
         body, flags = self._prepare_packed(destination, packed)
         count = len(packed.kinds)
-        deadline = Deadline(self._timeout)
+        deadline = Deadline(self.timeout)
         if self._stream is None:
             yield from self.opening()
         while (batch := self._put_packed(destination, flags, body, count)) is None:
@@ -413,7 +405,7 @@ class BaseProducer:
             batch.outcome()
 
     def _prepare_packed(self, destination: Destination, packed: Packed) -> tuple[bytes, int]:
-        if self._closed or self._context.unusable:
+        if self._closed or self.context.unusable:
             raise self._why_not()
         self._check(destination)
         if isinstance(destination, Topic):
@@ -438,7 +430,7 @@ class BaseProducer:
         conversation, stream = connection.conversation, self._stream
         assert stream is not None
         with connection.lock:
-            transaction = self._context.transaction
+            transaction = self.context.transaction
             flags |= STAGED if transaction is not None else 0
             batch = conversation.try_send_packed(stream, destination.text, flags, body, count)
             if batch is None:
@@ -455,17 +447,17 @@ class BaseProducer:
     def _settling(self, ours: Ours) -> Script[None]:
         while ours.batches:
             batch = ours.batches[0]
-            if not (yield Pause(batch, self._timeout)):
+            if not (yield Pause(batch, self.timeout)):
                 raise self._no_answer(batch)
             ours.look()
 
     @property
-    def _timeout(self) -> float | None:
+    def timeout(self) -> float | None:
         return self._connection.options.send_timeout
 
     @property
     def _patience(self) -> str:
-        return f"{self._timeout:g} s"
+        return f"{self.timeout:g} s"
 
     def _no_answer(self, batch: Batch) -> OutcomeUnknownError:
         producer = f" of producer {self.name!r}" if self.name is not None else ""
@@ -489,7 +481,7 @@ class BaseProducer:
                 self._checked = None
 
 
-def split(headers: Headers) -> tuple[int, MessageHeaders]:
+def split(headers: SendHeaders) -> tuple[int, MessageHeaders]:
     """The pack's flags, and what goes into the message."""
     if not headers:
         return 0, headers

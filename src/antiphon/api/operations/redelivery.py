@@ -1,4 +1,4 @@
-"""What a program says of redeliveries when it names a queue (`create_queue`)."""
+"""The redelivery of a queue's messages that could not be handled, as a program asks for it."""
 
 from __future__ import annotations
 
@@ -9,20 +9,24 @@ from antiphon.api.operations import arguments
 from antiphon.model.redelivery import DELIVERIES_MAX, FACTOR_MAX, WAIT_MAX_MS, Redelivery, in_ms
 
 
-class Redeliveries(TypedDict, total=False):
+class RedeliveryOptions(TypedDict, total=False):
+    """How the messages of a queue come again that could not be handled (`create_queue`). None is as
+    good as not given.
+
+    `redelivery_delay`: seconds from the first delivery that fails to the next one.
+    `redelivery_factor`: by which each wait is longer than the one before. `redelivery_most`: the
+    longest wait, in seconds. `deliveries`: after this many a message goes to the dead letters.
+    `dead_letters`: the queue for these, or its name.
+    """
+
     redelivery_delay: float | None
-    """Seconds from the first delivery that fails to the next one."""
     redelivery_factor: float | None
-    """By which each wait is longer than the one before."""
     redelivery_most: float | None
-    """The longest wait, in seconds."""
     deliveries: int | None
-    """After so many a message goes to the dead letters."""
     dead_letters: Queue | str | None
-    """The queue that these are in, or its name."""
 
 
-def said(
+def redelivery_of(
     queue: str,
     *,
     redelivery_delay: float | None = None,
@@ -31,7 +35,7 @@ def said(
     deliveries: int | None = None,
     dead_letters: Queue | str | None = None,
 ) -> Redelivery:
-    """Raises what is wrong with it."""
+    """Return what the queue is to say of redeliveries. Raise what is wrong with it."""
     factor = redelivery_factor
     if factor is not None and not 1 <= arguments.seconds("redelivery_factor", factor) <= FACTOR_MAX:
         raise ValueError(f"redelivery_factor is a number from 1 to {FACTOR_MAX:g}, not {factor!r}")

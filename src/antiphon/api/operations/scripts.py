@@ -1,9 +1,9 @@
-"""How the two fronts share everything but waiting.
+"""Scripts: operations that wait, written once for both fronts.
 
-An operation that waits is written once, as a *script*: a generator that yields what it waits for
-and for how long, and is told whether that came in time. The blocking front runs it by blocking
-(`sync.py`), the other one by awaiting (`aio.py`). A script that is abandoned (an interrupt, a
-cancelled task) is closed, so its `finally` runs.
+A script is a generator that yields what it waits for and for how long, and receives whether that
+came in time. The blocking front runs it by blocking (`api/waiting/threads.py`), the other one by
+awaiting (`api/waiting/tasks.py`). A script that is abandoned (an interrupt, a cancelled task) is
+closed, so its `finally` runs.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ Outcome = TypeVar("Outcome")
 
 
 class Pause(NamedTuple):
+    """What a script waits for, and how long at most."""
+
     ticket: Ticket
     timeout: float | None = None  # seconds; None: as long as it takes
 
@@ -27,19 +29,20 @@ Script: TypeAlias = Generator[Pause, bool, Outcome]
 
 
 class Deadline:
-    """What is left of a time limit; None, or infinity: there is no limit. Raises `TypeError` or
-    `ValueError` if a program gave none."""
+    """The end of a time limit in seconds; None, or infinity: there is none. Raise `TypeError` or
+    `ValueError` for a limit that is not a number of seconds."""
 
     def __init__(self, seconds: float | None) -> None:
         limit = None if seconds is None else arguments.timeout("a timeout", seconds)
         self._end = None if limit is None else time.monotonic() + limit
 
     def left(self) -> float | None:
+        """Return the seconds that are left; None: there is no limit."""
         return None if self._end is None else max(0.0, self._end - time.monotonic())
 
 
 def ring(bells: set[Ticket]) -> None:
-    """Settle them all. Others may hang up bells, or take them down, meanwhile."""
+    """Settle all bells. Others may hang up bells, or take them down, meanwhile."""
     while bells:
         try:
             bell = bells.pop()

@@ -90,7 +90,7 @@ class Host(Station, Generic[AnyBlock]):
         try:
             return await self.member.initial_state
         except ConnectionLostError:
-            if self._begins_anew and not self._ctx.unusable:
+            if self._begins_anew and not self._ctx.closed:
                 return None
             raise
 

@@ -142,7 +142,7 @@ class Host(Closing, Generic[AnyBlock]):
         try:
             return self.member.initial_state
         except ConnectionLostError:
-            if begins_anew and not self._session.unusable:
+            if begins_anew and not self._session.closed:
                 return None
             raise
 
@@ -287,9 +287,9 @@ class Host(Closing, Generic[AnyBlock]):
     # -- Inside ---------------------------------------------------------------------------------
 
     def _is_over(self) -> bool:
-        if not self._over and self._session.unusable:
+        if not self._over and self._session.closed:
             self._over = "its context is closed, or has lost its connection"
-        elif not self._over and self.member.unusable:
+        elif not self._over and self.member.closed:
             self._over = "it was removed, or has stopped after an error"
         return bool(self._over)
 
@@ -428,7 +428,7 @@ class GroupClient(Closing):
         deadline = Deadline(timeout)
         with self._calling(FIRST) as (number, call):
             sent = self._ask(number, body, every)
-            while not call.done and deadline.left() != 0 and not self._session.unusable:
+            while not call.done and deadline.left() != 0 and not self._session.closed:
                 left = deadline.left()
                 with self._changed:
                     self._wait(call, Deadline(every if left is None else min(left, every)))
@@ -471,11 +471,11 @@ class GroupClient(Closing):
     def _outcome(self, call: Call, deadline: Deadline) -> dict[str, Any]:
         with self._changed:
             self._wait(call, deadline)
-            gone = self._session.unusable
+            gone = self._session.closed
             return call.outcome("closed here, or the connection is lost" if gone else "")
 
     def _wait(self, call: Call, deadline: Deadline) -> None:
-        wait_for(self._changed, lambda: call.done, lambda: self._session.unusable, deadline)
+        wait_for(self._changed, lambda: call.done, lambda: self._session.closed, deadline)
 
     def _on_reply(self, message: antiphon.Message) -> None:
         with self._changed:

@@ -1,0 +1,345 @@
+"""Contexts, as programs see them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from types import EllipsisType
+from typing import Any, Unpack
+
+from antiphon.api.face.not_pickled import NotPickled
+from antiphon.api.messages.destinations import Destination, Group, Queue, Temporary, Topic
+from antiphon.api.messages.message import (
+    BytesMessage,
+    MapMessage,
+    Message,
+    ObjectMessage,
+    StreamMessage,
+    TextMessage,
+)
+from antiphon.api.modes import SessionMode, SlowPolicy
+from antiphon.api.operations import arguments
+from antiphon.api.operations.context import ContextCore
+from antiphon.api.operations.initial_state import StateProvider
+from antiphon.api.operations.redelivery import RedeliveryOptions, redelivery_of
+from antiphon.api.urls import look_up
+from antiphon.errors import JMSError
+from antiphon.model.conflicts import ConflictRelation
+
+ExceptionListener = Callable[[JMSError], Any]
+
+
+class ContextFace(NotPickled, ABC):
+    """A session with the servers, with its connection to them (the `JMSContext` of JMS 2.0).
+
+    `connect` returns one that is started. It makes destinations, messages, producers, consumers and
+    members of groups, acknowledges what it delivers as its `session_mode` says, and closes what was
+    made from it at the end of its `with` block. It may be used from any thread, with asyncio from
+    any task of its loop; its listeners get one message at a time.
+
+    A call raises `IllegalStateError` if the context is closed, or if this process was forked from
+    the one that connected, and `ConnectionLostError` once the connection is lost for good. A
+    connection that is merely interrupted is restored without a word: calls wait, and nothing is
+    sent twice or lost.
+
+    With asyncio, what talks to a server is awaited; what opens something (`connect`,
+    `create_consumer`, `create_group`, `join`) returns an `Opening`, which is awaited or entered
+    with `async with`.
+    """
+
+    def __init__(self, core: ContextCore) -> None:
+        self._core = core
+
+    # -- Made without a server --------------------------------------------------------------------
+
+    @abstractmethod
+    def create_context(self, session_mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE) -> Any:
+        """Return another session on the same connection, with its own mode and its own listeners.
+
+        Closing the context that `connect` returned closes it, too."""
+
+    def create_topic(self, name: str) -> Topic:
+        """Return the topic of this name: each of its subscribers gets each message.
+
+        Nothing is sent; the servers know a topic from its first use. To consume from many topics,
+        `*` stands for one part of a name with dots, and `>` at the end for all further ones. Raise
+        `InvalidDestinationError` if the name is malformed."""
+        return Topic(name)
+
+    def create_queue(self, name: str, **redelivery: Unpack[RedeliveryOptions]) -> Queue:
+        """Return the queue of this name: each message goes to one of its consumers.
+
+        Nothing is sent; the servers know a queue from its first use. `redelivery`: how messages
+        come again that could not be handled (`RedeliveryOptions`). It applies from when a consumer
+        of this queue object is opened, as long as the queue has consumers or messages; an option
+        that is left out is as others have set it, or the default. If others have set it
+        differently, `create_consumer` raises `IllegalStateError`. Raise `InvalidDestinationError`
+        if the name is malformed."""
+        return Queue(name, redelivery_of(name, **redelivery))
+
+    def create_message(self) -> Message:
+        """Return a message without a body."""
+        return Message()
+
+    def create_text_message(self, text: str = "") -> TextMessage:
+        """Return a message with a text."""
+        return TextMessage(text)
+
+    def create_bytes_message(self, body: bytes = b"") -> BytesMessage:
+        """Return a message with bytes, which can also be written piece by piece."""
+        return BytesMessage(body)
+
+    def create_map_message(self, body: Mapping[str, Any] | None = None) -> MapMessage:
+        """Return a message with names and values."""
+        return MapMessage(body)
+
+    def create_stream_message(self, body: list[Any] | None = None) -> StreamMessage:
+        """Return a message with a list of values, which can also be written one by one."""
+        return StreamMessage(body)
+
+    def create_object_message(self, body: Any = None) -> ObjectMessage:
+        """Return a message with a value of Python: None, numbers, text, bytes, lists, mappings,
+        times, and what is made of them; other objects only if the connection allows pickle."""
+        return ObjectMessage(body)
+
+    def lookup(self, name: str) -> Destination:
+        """Return the destination of this name in `antiphon.toml`. Raise `InvalidDestinationError`
+        if there is none."""
+        return look_up(name)
+
+    # -- Settings ---------------------------------------------------------------------------------
+
+    @property
+    def session_mode(self) -> SessionMode:
+        """How this context acknowledges, as it was created."""
+        return self._core.mode
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be done with it any more: it was closed, its connection is lost for
+        good, or this process was forked from the one that connected."""
+        return self._core.unusable
+
+    @property
+    def exception_listener(self) -> ExceptionListener | None:
+        """A function that gets each error of this connection that no call raises, or None.
+
+        The connection was lost for good; a send that nobody looked at has failed; a listener cannot
+        handle a message. Such errors are also logged."""
+        return self._core.connection.exception_listener
+
+    @exception_listener.setter
+    def exception_listener(self, listener: ExceptionListener | None) -> None:
+        arguments.check_listener(listener)
+        self._core.connection.exception_listener = listener
+
+    # -- Sending and receiving --------------------------------------------------------------------
+
+    @abstractmethod
+    def create_producer(self, name: str | None = None) -> Any:
+        """Return a producer, which sends to any destination.
+
+        Without a name it costs nothing. A named one keeps its sequence beyond the connection: its
+        `last_sequence` says how many of its messages were accepted, so that a restarted program can
+        go on exactly once. Raise `IllegalStateError` for a name in a transacted context."""
+
+    @abstractmethod
+    def create_consumer(
+        self,
+        destination: Destination,
+        selector: str | None = None,
+        no_local: bool = False,
+        prefetch: int | None = None,
+        slow: SlowPolicy | None = None,
+        exclusive: bool = False,
+    ) -> Any:
+        """Open a consumer: of a topic it gets the messages from now on, of a queue a share of them,
+        of a group everything that its members get.
+
+        `selector`: only messages that this condition on headers and properties is true for.
+        `no_local`, of a topic: only those of other connections. `prefetch`: how many messages may
+        be here and not acknowledged. `slow`, of a topic: what becomes of a consumer that does not
+        keep up, see `SlowPolicy`. `exclusive`, of a queue: while it is open, no other consumer gets
+        messages; among several exclusive ones, the one that was opened first does.
+
+        Raise `InvalidDestinationError` for something that cannot be consumed from,
+        `InvalidSelectorError` for a selector that cannot be parsed, and `IllegalStateError` for
+        options that contradict what the destination is."""
+
+    @abstractmethod
+    def create_durable_consumer(
+        self,
+        topic: Topic,
+        name: str,
+        selector: str | None = None,
+        no_local: bool = False,
+        prefetch: int | None = None,
+        slow: SlowPolicy | None = None,
+    ) -> Any:
+        """Open the consumer of a subscription that lasts until `unsubscribe(name)`, and keeps the
+        messages that come while nobody has it open.
+
+        It belongs to the client id of the connection, if there is one. The other arguments, and the
+        errors, are those of `create_consumer`; if the subscription is open elsewhere, raise
+        `IllegalStateError`."""
+
+    @abstractmethod
+    def create_shared_consumer(
+        self,
+        topic: Topic,
+        name: str,
+        selector: str | None = None,
+        prefetch: int | None = None,
+        slow: SlowPolicy | None = None,
+    ) -> Any:
+        """Open one of the consumers among which the messages of a subscription are divided.
+
+        The subscription, known by its name, lasts as long as one of them is open. The other
+        arguments, and the errors, are those of `create_consumer`."""
+
+    @abstractmethod
+    def create_shared_durable_consumer(
+        self,
+        topic: Topic,
+        name: str,
+        selector: str | None = None,
+        prefetch: int | None = None,
+        slow: SlowPolicy | None = None,
+    ) -> Any:
+        """Open one of the consumers of a shared subscription that lasts until `unsubscribe(name)`,
+        and keeps the messages that come while none of them is open. For the rest see
+        `create_shared_consumer`."""
+
+    @abstractmethod
+    def create_browser(self, queue: Queue, selector: str | None = None) -> Any:
+        """Return a browser, which looks at the messages of a queue and leaves them there.
+
+        Raise `InvalidDestinationError` for something that is not a queue, and
+        `InvalidSelectorError` for a selector that cannot be parsed."""
+
+    @abstractmethod
+    def unsubscribe(self, name: str, group: str | Topic | None = None) -> Any:
+        """End the durable subscription of this name, with all that it kept; with `group`, remove
+        the durable member of this name from that group.
+
+        Raise `IllegalStateError` if a consumer has it open, or if the name fits several and `group`
+        does not say which, and `InvalidDestinationError` if there is none."""
+
+    # -- Groups and other destinations ------------------------------------------------------------
+
+    @abstractmethod
+    def create_group(
+        self,
+        name: str,
+        *,
+        conflict: ConflictRelation | None = None,
+        remove_after: float | EllipsisType | None = ...,
+    ) -> Any:
+        """Create a process group, or find the one of this name: a topic whose members learn who
+        they are, and get everything in one order.
+
+        `conflict`: which messages must be in one order (`ConflictRelation`). `remove_after`:
+        seconds after which a suspected member that is not durable is removed; None: never. An
+        argument that is left out is as the group has it; if the group is new,
+        `ConflictRelation.ATOMIC` and 60 seconds. Raise `IllegalStateError` if the group has another
+        relation or limit than the one given, and `InvalidDestinationError` if the name is that of a
+        plain topic."""
+
+    @abstractmethod
+    def delete_group(self, name: str | Group, *, force: bool = False) -> Any:
+        """Remove all members of a group with one view, the inactive ones too, so that its name is
+        free. Raise `IllegalStateError` if members are there, unless `force`."""
+
+    @abstractmethod
+    def join(
+        self,
+        group: Topic,
+        name: str | None = None,
+        durable: bool = False,
+        workers: int = 1,
+        state_provider: StateProvider | None = None,
+    ) -> Any:
+        """Become a member of a group.
+
+        `name`: unique in the group, printable and without blanks; None: the servers choose one.
+        Under the name of a member that is inactive or suspected this one takes its place, and a
+        durable one goes on where it was. `durable`: it stays a member while it is away, and gets
+        later what it missed; it needs a name. `workers`: how many messages that do not conflict a
+        listener handles at a time. `state_provider`: a function that returns the state of this
+        member as bytes, or as an iterable of them, for those who join later.
+
+        Raise `IllegalStateError` if the name belongs to a member that is alive,
+        `InvalidDestinationError` if this is no group, and `ValueError` for a name or a number that
+        is none."""
+
+    @abstractmethod
+    def create_last_value_topic(self, name: str) -> Any:
+        """Create a topic that keeps the last message of each `key`: a subscriber that comes later
+        begins with these. Messages sent before the topic was made so are not kept."""
+
+    @abstractmethod
+    def create_temporary_topic(self) -> Any:
+        """Create a topic that lives until it is deleted, or as long as this connection. Only this
+        connection may consume from it; anybody may send to it, for instance replies."""
+
+    @abstractmethod
+    def create_temporary_queue(self) -> Any:
+        """Create a queue that lives until it is deleted, or as long as this connection. Only this
+        connection may consume from it; anybody may send to it, for instance replies."""
+
+    @abstractmethod
+    def delete_temporary(self, destination: Temporary) -> Any:
+        """Delete a temporary destination of this connection, with its messages. Raise
+        `IllegalStateError` if it has a consumer."""
+
+    # -- Acknowledging and transactions -----------------------------------------------------------
+
+    @abstractmethod
+    def acknowledge(self) -> Any:
+        """Acknowledge all messages that this context has delivered. Where the context acknowledges
+        by itself, or is transacted, this does nothing."""
+
+    @abstractmethod
+    def recover(self) -> Any:
+        """Have all messages that were delivered and not acknowledged delivered again, flagged.
+        Raise `IllegalStateError` in a transacted context: roll back there."""
+
+    @abstractmethod
+    def commit(self, token: str | None = None, staged: Iterable[str] = ()) -> Any:
+        """End the transaction: what was received is acknowledged, and what was sent becomes
+        visible, at one place in the order. Return True, or False if a commit with this token
+        happened before: then what was sent is dropped.
+
+        `staged`: handles of `stage()`, of any session; what they stand for becomes visible at the
+        same place. Raise `TransactionRolledBackError` if the servers could not commit: everything
+        is as after a rollback. Raise `IllegalStateError` if the context is not transacted."""
+
+    @abstractmethod
+    def rollback(self) -> Any:
+        """End the transaction: what was received is delivered again, what was sent is dropped.
+        Raise `IllegalStateError` if the context is not transacted."""
+
+    @abstractmethod
+    def stage(self) -> Any:
+        """Hand what was sent since the last commit to the servers, invisible, and return a handle:
+        any session may commit it, also after this one has ended. What nobody commits expires."""
+
+    # -- The end ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Deliver again after `stop()`, on the whole connection."""
+        self._core.start()
+
+    @abstractmethod
+    def stop(self) -> Any:
+        """Hold deliveries on the whole connection. Return when running listeners have returned;
+        raise `IllegalStateError` inside one."""
+
+    @abstractmethod
+    def close(self) -> Any:
+        """Close this context with all that was made from it; if `connect` returned it, end the
+        connection. Wait for running listeners, and up to `close_timeout` for pending sends.
+
+        Messages that were delivered and not acknowledged go to others. Closing twice is no error.
+        Raise `OutcomeUnknownError` if sends remained without an answer, and `IllegalStateError`
+        inside a listener."""

@@ -1,0 +1,95 @@
+"""Members of groups, as programs see them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from antiphon.api.face.consumer import ConsumerFace
+from antiphon.api.messages.message import View
+from antiphon.api.messages.properties import PropertyValue
+from antiphon.api.operations.member import MemberCore
+from antiphon.model.conflicts import ConflictRelation
+
+
+class MemberFace(ConsumerFace):
+    """A member of a group (`join`): it gets the group's messages, its views (`ViewMessage`) and its
+    suspicions (`SuspicionMessage`), in one order, the same for all members.
+
+    It receives as a consumer does. Its loop ends after the view that removed it, which is
+    delivered last. At the end of its `with` block it is closed.
+    """
+
+    _core: MemberCore
+
+    @property
+    def name(self) -> str:
+        """Its name, unique in the group."""
+        return self._core.name
+
+    @property
+    def view(self) -> View:
+        """The current view: the last one that this member was handed."""
+        return self._core.view
+
+    @property
+    @abstractmethod
+    def initial_state(self) -> Any:
+        """The state that this member takes over, as a readable binary stream; None if no member
+        had one to hand out. It waits until the state is here; with asyncio, it is awaited.
+
+        Raise `ConnectionLostError` if every member that had the state failed while handing it
+        out. The stream is closed with the member."""
+
+    @abstractmethod
+    def multicast(
+        self,
+        body: Any,
+        *,
+        tag: str | None = None,
+        key: str | None = None,
+        properties: Mapping[str, PropertyValue] | None = None,
+    ) -> Any:
+        """Send a message to all members, and return when a majority of the servers has it.
+
+        `tag` and `key`: by them the group's conflict relation decides which messages must be in
+        one order. Raise what `Producer.send` raises."""
+
+    @abstractmethod
+    def multicast_async(
+        self,
+        body: Any,
+        *,
+        tag: str | None = None,
+        key: str | None = None,
+        properties: Mapping[str, PropertyValue] | None = None,
+    ) -> Any:
+        """Send a message to all members, and return a `SendFuture` as soon as there is room, as
+        `Producer.send_async` does. For the arguments see `multicast`."""
+
+    @abstractmethod
+    def remove(self, *names: str) -> Any:
+        """Remove members from the group, as of the view that this member has: a member that joined
+        later under one of these names is not meant, and a name that is not in the group is no
+        error. Return when the request has its place in the order."""
+
+    @abstractmethod
+    def invite(self, name: str, durable: bool = False) -> Any:
+        """Make somebody a member that is not there yet. For a durable one all messages are kept
+        from here on; another one is suspected until it joins. Raise `ValueError` if this cannot
+        be a name."""
+
+    @abstractmethod
+    def set_conflict(self, relation: ConflictRelation) -> Any:
+        """Give the group another conflict relation, from this place of its order on."""
+
+    @abstractmethod
+    def leave(self) -> Any:
+        """Leave the group, so that this is not even an inactive member, and close."""
+
+    @abstractmethod
+    def close(self) -> Any:
+        """Close this member: a durable one becomes inactive and stays in the view, another one
+        leaves the group. Loops end, and calls that wait for a message return None. Closing twice is
+        no error."""
