@@ -22,7 +22,8 @@ MACHINE_ROOMS = {"broker.machine"} | {
 }
 MACHINE = LOG | MACHINE_ROOMS
 HOME = MACHINE | {"broker.dispatch", "broker.home"}
-SERVER = JOURNAL | HOME | {"io", "server"}
+DRIVER = JOURNAL | HOME | {"driver"}
+SERVER = DRIVER | {"io", "server"}
 CLIENT = BYTES | {"api.protocol", "api.messages", "api.operations"}
 FRONTS = CLIENT | {"api", "api.face", "api.waiting"}
 API = FRONTS | {"io", "api.classic"}
@@ -32,7 +33,7 @@ BLOCKS = PROGRAMS | WORDS | {"formats", "blocks", "blocks.pure"}
 PIPELINES = (
     PROGRAMS | BYTES | {"api.messages", "terminal", "spark", "spark.source", "spark.archive"}
 )
-SIMULATED = JOURNAL | HOME | {"checkers", "api.protocol", "blocks.pure"}
+SIMULATED = DRIVER | {"checkers", "api.protocol", "blocks.pure"}
 SIMULATION = {"sim", "sim.cluster", "sim.programs", "sim.judges", "sim.services", "sim.event_loop"}
 COMMANDS = {"*"}
 """Everything but `cli` and `lab`, which nobody imports."""
@@ -55,6 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "broker.machine.groups": MACHINE,
     "broker.dispatch": MACHINE,
     "broker.home": HOME,
+    "driver": DRIVER,
     "checkers": BYTES,
     "io": BYTES | {"journal", "log"},
     "server": SERVER,
@@ -103,7 +105,7 @@ PURE = (
     | {"log", "log.roles", "journal", "checkers"}
     | MACHINE_ROOMS
     | {"broker.dispatch", "broker.home"}
-    | {"api.protocol", "blocks.pure"}
+    | {"driver", "api.protocol", "blocks.pure"}
 )
 IMPURE = {
     "asyncio",
@@ -181,6 +183,8 @@ def test_no_room_is_crowded() -> None:
         ("antiphon.api.protocol.x", "import time", "pure, but imports time"),
         ("antiphon.formats.x", "open('f')", "pure, but calls open()"),
         ("antiphon.journal.x", "import os", "pure, but imports os"),
+        ("antiphon.driver.x", "import asyncio", "pure, but imports asyncio"),
+        ("antiphon.driver.x", "import antiphon.server.x", "driver may not import antiphon.server"),
         ("antiphon.journal.x", "import antiphon.io.tcp", "journal may not import antiphon.io.tcp"),
         ("antiphon.lab.bench.x", "from rich.table import Table", "only antiphon.terminal.screen"),
         ("antiphon.lab.bench.x", "import rich", "only antiphon.terminal.screen may import"),

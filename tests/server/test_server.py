@@ -378,7 +378,7 @@ def test_sessions_and_counts_are_in_the_status() -> None:
 
 
 def test_a_reader_gets_no_more_than_its_credit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("antiphon.server.server.LEISURE_S", 60)  # reading does not wait for it
+    monkeypatch.setattr("antiphon.driver.log.DEFER_S", 60)  # reading does not wait for it
 
     async def main() -> None:
         async with running(RamDisk()) as (_, client):
@@ -440,7 +440,7 @@ def test_nothing_is_answered_before_it_is_synced() -> None:
     async def main() -> None:
         disk = Disk()
         async with running(disk) as (server, client):
-            await eventually(lambda: not server._syncing)  # not an earlier one
+            await eventually(lambda: not server.log._syncing)  # not an earlier one
             disk.may_sync.clear()
             disk.syncing.clear()
             client.send(publish(1))

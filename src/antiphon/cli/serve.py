@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 from antiphon.broker.home.settings import HomeSettings
+from antiphon.driver.log import RETRY_S
 from antiphon.errors import ConfigurationError, DiskFullError, IllegalStateError, JMSError
 from antiphon.io.background_loop import new_event_loop
 from antiphon.io.config import ServeOptions
@@ -26,7 +27,7 @@ from antiphon.io.malloc import keep_freed_memory
 from antiphon.io.transport import Address, format_address
 from antiphon.journal.disk import RamDisk
 from antiphon.server.metrics import Metrics
-from antiphon.server.server import RETRY_S, Server
+from antiphon.server.server import Server
 from antiphon.terminal.lines import harmless, say, say_json
 
 logger = logging.getLogger("antiphon.cli.serve")

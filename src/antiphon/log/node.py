@@ -1,7 +1,7 @@
 """A server without its driver: the log and the state machine on it, and what goes between them.
 
 `Node` has the doors of `Replica`; it applies what the replica delivers, takes snapshots, and lets
-reads go when the state has caught up with them. Drivers (`io/`, `sim/`) see only a node.
+reads go when the state has caught up with them. The driver (`driver/log.py`) sees only a node.
 """
 
 from __future__ import annotations

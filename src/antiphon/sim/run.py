@@ -85,6 +85,7 @@ def _run(world: World) -> None:
             raise ViolationError(f"the core is not live: {world.why_not_live()}")
         _stay_calm(world)
         for server in world.core_members():
+            server.log.write()  # as for anybody who reads: in memory it may be left for later
             world.oracle.nothing_lost(server, partial(world.needs, server))
 
 

@@ -644,7 +644,6 @@ def test_a_refused_pack_is_told_and_its_commit_is_rolled_back() -> None:
         (cw.Ack(1, (cw.AckRow(1, 1, 2, kind=cw.CLAIM),)), "only servers choose"),
         (cw.Ack(1, (cw.AckRow(1, 1, 2, kind=cw.SKIP),)), "only servers choose"),
         (cw.Attach(A, TOKEN, False, 1, "", 1000, (), ()), "attached once"),
-        (cw.AskStatus(), "AskStatus is no request of a session"),
     ],
 )
 def test_nonsense_is_told_and_costs_only_its_sender(request_: cw.Request, reason: str) -> None:
@@ -658,6 +657,14 @@ def test_nonsense_is_told_and_costs_only_its_sender(request_: cw.Request, reason
     assert client.say(publish(A, 1)) == []  # nothing is heard from it any more
     assert other.say(publish(B, 1)) == [cw.Published(0, 1)]
     assert house.servers[1].broker.sessions[A].detached
+
+
+def test_a_home_takes_requests_of_sessions_only() -> None:
+    house = House()
+    client = house.attached(A)
+    house.servers[1].home.received(client.link, cw.AskStatus(), house.now_ms)
+    house.carry_out(house.servers[1])
+    assert client.cut == "AskStatus is no request of a session"
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,21 @@
 from collections.abc import Callable
 from typing import Any
 
-from antiphon.broker.home.effects import Admit, Cut, Hold, Propose, Redirect, RelayTo, Store, Tell
 from antiphon.broker.home.home import Home
 from antiphon.broker.home.local_acks import OwnJournal
 from antiphon.broker.home.settings import HomeSettings
 from antiphon.broker.machine.machine import Broker
+from antiphon.driver.clients import Clients
+from antiphon.errors import FormatError
 from antiphon.formats import columns, pack
 from antiphon.formats import commands as command
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns, Extra, Outgoing
 from antiphon.formats.entry import ClusterMember, Entry, Kind, Membership, encode_membership
-from antiphon.formats.journal import Row
-from antiphon.log.effects import Accepted
+from antiphon.formats.frames import Body
+from antiphon.formats.journal import Local, Row
+from antiphon.formats.server_messages import Relay
+from antiphon.log.effects import Accepted, Applied
 from antiphon.model.destinations import matcher
 
 TOKEN = b"0123456789abcdef"
@@ -50,51 +53,148 @@ class Shelf:
 
 
 class Server:
-    """A home and its replica."""
+    """A home and its replica, and the driver that ships; below it the list that is the log."""
 
-    def __init__(
-        self, node: int, settings: HomeSettings, now_ms: int = 0, own: OwnJournal | None = None
-    ) -> None:
+    def __init__(self, house: "House", node: int, own: OwnJournal | None = None) -> None:
         """`own`: with local contexts."""
+        self._house = house
         self.node = node
         self.broker = Broker()
         self.shelf = Shelf()
         life = 100 * (own.opening if own is not None else 1) + node
-        self.home = Home(node, life, self.broker, self.shelf, settings, now_ms, own)
+        now_ms = house.now_ms
+        self.home = Home(node, life, self.broker, self.shelf, house.settings, now_ms, own)
+        journal: Any = self.shelf
+        self.clients = Clients(self, self.home, self.broker, journal, self, 0)
         self.applied = 0
+        self.turn_due = False
         self.lags = False  # it applies nothing
         self.dead = False
         self.own = own
-        self.unsynced: list[Store] = []  # in its journal
+        self.unsynced: list[tuple[Local, int]] = []  # in its journal
         self.syncs = True  # at once
 
     def sync(self) -> None:
         assert self.own is not None
         unsynced, self.unsynced = self.unsynced, []
-        for store in unsynced:
-            self.own.records.append(store.record.data)
-            self.home.stored(store.batch)
+        for record, batch in unsynced:
+            self.own.records.append(record.data)
+            self.clients.stored(batch)
+
+    # -- The log below (`driver/clients.py: Log`) ----------------------------------------------
+
+    @property
+    def reign(self) -> tuple[int, int] | None:
+        house = self._house
+        return (house.leader, house.epoch) if house.leader is not None else None
+
+    @property
+    def leads(self) -> bool:
+        return self._house.leader == self.node
+
+    def propose(self, payloads: tuple[bytes, ...]) -> None:
+        for payload in payloads:
+            if not self._house.lose_proposal(payload):
+                self._house.append(Kind.PACK, payload)
+
+    def relay(self, node: int, message: Relay) -> None:
+        if not self._house.lose_relays and not {self.node, node} <= self._house.apart:
+            self._house.servers[node].clients.relayed(message)
+
+    def store(self, record: Local, batch: int) -> None:
+        self.unsynced.append((record, batch))
+        if self.syncs:
+            self.sync()
+
+    def write(self) -> bool:
+        return True
+
+    def settle_soon(self) -> None:
+        self.turn_due = True
+
+    def read(self, request: int) -> None:
+        raise NotImplementedError("no test asks for a barrier here")
+
+    def change(self, member: ClusterMember | int, request: int) -> None:
+        raise NotImplementedError("no test changes the servers here")
+
+    def transfer(self, node: int, request: int) -> None:
+        raise NotImplementedError("no test changes the leader here")
+
+    # -- The process around (`driver/clients.py: Desk`) ----------------------------------------
+
+    def now_ms(self) -> int:
+        return self._house.now_ms
+
+    def status(self) -> cw.Status:
+        raise NotImplementedError("no test asks for it here")
+
+    def address_of(self, node: int) -> str:
+        return f"node-{node}"
+
+    def check_address(self, text: str) -> None: ...
 
 
 class Client:
-    """A connection."""
+    """A connection (`driver/clients.py: Pipe`)."""
 
-    def __init__(self, house: "House", server: Server, link: int) -> None:
+    name = "a client"
+    waiting_bytes = 0
+
+    def __init__(self, house: "House", server: Server) -> None:
         self._house = house
         self.server = server
-        self.link = link
         self.heard: list[cw.Answer] = []
         self.cut: str | None = None
         self.admitted = False
         self.held = False
         self.reads = True  # what it is told leaves at once
+        self._served = server.clients.connect(self)
+        self.link = self._served.number
+
+    # -- The server's end ----------------------------------------------------------------------
+
+    @property
+    def ended(self) -> bool:
+        return self.cut is not None
+
+    def send_body(self, *parts: bytes) -> None:
+        self.heard.append(cw.decode_answer(b"".join(parts)))
+
+    def attached(self, frame_max: int) -> None:
+        self.admitted = True
+
+    def hold(self, hold: bool) -> None:
+        self.held = hold
+
+    def end(self, reason: str = "") -> None:
+        if self.cut is None:
+            self.cut = reason
+            self._served.closed()
+
+    def take(self, body: Body) -> None:
+        """A message arrives at the server."""
+        try:
+            self._served.take(body)
+        except FormatError as error:
+            self.end(str(error))
+
+    def has_read(self) -> None:
+        """What was told has left."""
+        if self.reads and self.cut is None:
+            self._served.writable()
+
+    def break_off(self) -> None:
+        """The server notices that the connection is gone."""
+        self._served.closed()
+
+    # -- The client's end ----------------------------------------------------------------------
 
     def say(self, *requests: cw.Request) -> list[cw.Answer]:
         """Returns what the client heard by when all is quiet."""
         before = len(self.heard)
         for request in requests:
-            self.server.home.received(self.link, request, self._house.now_ms)
-            self._house.carry_out(self.server)
+            self.take(cw.encode(request))
         self._house.settle()
         return self.heard[before:]
 
@@ -122,8 +222,7 @@ class Client:
         return [answer for answer in self.heard if isinstance(answer, kind)]
 
     def lose(self) -> None:
-        self.server.home.lost(self.link)
-        self._house.carry_out(self.server)
+        self.break_off()
         self._house.settle()
 
 
@@ -131,9 +230,9 @@ class House:
     def __init__(self, servers: int = 1, *, local: bool = False, **settings: int) -> None:
         """`local`: with local contexts."""
         self.now_ms = 0
-        self._settings = HomeSettings(**settings)
+        self.settings = HomeSettings(**settings)
         self.servers = {
-            node: Server(node, self._settings, 0, OwnJournal(node, 1, []) if local else None)
+            node: Server(self, node, OwnJournal(node, 1, []) if local else None)
             for node in range(1, servers + 1)
         }
         self.log: list[Entry] = []
@@ -145,13 +244,11 @@ class House:
         self.paused = False  # nothing is applied
         self.one_by_one = False  # entries are applied in steps of their own
         self.forgotten: set[int] = set()  # packs at these positions are not kept in memory
-        self._clients: dict[tuple[int, int], Client] = {}
+        self._clients: list[Client] = []
 
     def connect(self, node: int = 1) -> Client:
-        server = self.servers[node]
-        client = Client(self, server, len(self._clients) + 1)
-        self._clients[node, client.link] = client
-        server.home.connected(client.link, self.now_ms)
+        client = Client(self, self.servers[node])
+        self._clients.append(client)
         return client
 
     def attached(self, session: int, node: int = 1, **options: Any) -> Client:
@@ -173,32 +270,28 @@ class House:
     def settle(self) -> None:
         """Until nothing happens any more."""
         while True:
-            before = (len(self.log), sum(len(c.heard) for c in self._clients.values()))
+            before = (len(self.log), sum(len(c.heard) for c in self._clients))
             applied = [self._turn(server) for server in self.servers.values()]
-            after = (len(self.log), sum(len(c.heard) for c in self._clients.values()))
+            after = (len(self.log), sum(len(c.heard) for c in self._clients))
             if before == after and not any(applied):
                 return
 
     def _turn(self, server: Server) -> bool:
         if server.dead:
             return False
-        home = server.home
-        leader = (self.leader, self.epoch) if self.leader is not None else None
-        home.follow(leader, self.leader == server.node)
-        home.flush(self.now_ms)
-        self.carry_out(server)
+        server.turn_due = False
+        server.clients.propose()
         entries = [] if self.paused or server.lags else self.log[server.applied :]
         accepted = [a for some in self._steps(entries) for a in self._apply(server, some)]
         # A journal has the rows only now: a home must not count on them before.
         for a in accepted:
             row = Row(a.index, a.position, a.count, 0, a.stamp, a.view, a.destination)
             server.shelf.put(row, self._pack_of(a))
-        more = home.dispatch()
-        self.carry_out(server)
-        for (node, link), client in self._clients.items():
-            if node == server.node and client.reads:
-                more = home.drained(link) or more
-        return bool(entries) or more
+        server.clients.deliver()
+        for client in self._clients:
+            if client.server is server:
+                client.has_read()
+        return bool(entries) or server.turn_due
 
     def _steps(self, entries: list[Entry]) -> list[list[Entry]]:
         return [[entry] for entry in entries] if self.one_by_one else [entries]
@@ -209,43 +302,15 @@ class House:
         server.shelf.remembered = {
             a.position: self._pack_of(a) for a in accepted if a.position not in self.forgotten
         }
-        server.home.applied(accepted, server.broker.take_events(), self.now_ms)
+        events = server.broker.take_events()
+        server.clients.applied(Applied((*entries,), accepted, server.broker.digest, events))
         return accepted
 
     def _pack_of(self, accepted: Accepted) -> bytes:
         return self.log[(accepted.source or accepted.index) - 1].payload
 
     def carry_out(self, server: Server) -> None:
-        for effect in server.home.take():
-            if isinstance(effect, Propose):
-                for payload in effect.payloads:
-                    if not self.lose_proposal(payload):
-                        self.append(Kind.PACK, payload)
-                continue
-            if isinstance(effect, RelayTo):
-                if not self.lose_relays and not {server.node, effect.node} <= self.apart:
-                    there = self.servers[effect.node]
-                    there.home.relayed(effect.session, effect.attachment, effect.body)
-                    self.carry_out(there)
-                continue
-            if isinstance(effect, Store):
-                server.unsynced.append(effect)
-                if server.syncs:
-                    server.sync()
-                    self.carry_out(server)
-                continue
-            client = self._clients[server.node, effect.link]
-            if isinstance(effect, Tell):
-                client.heard.append(effect.answer)
-            elif isinstance(effect, Redirect):
-                client.heard.append(cw.Redirect(effect.node, f"node-{effect.node}"))
-            elif isinstance(effect, Admit):
-                client.admitted = True
-            elif isinstance(effect, Hold):
-                client.held = effect.hold
-            else:
-                assert isinstance(effect, Cut)
-                client.cut = effect.reason
+        server.clients.carry_out()
 
     def append(self, kind: Kind, payload: bytes = b"") -> None:
         self.log.append(Entry(len(self.log) + 1, self.epoch, self.now_ms, kind, payload))
@@ -255,8 +320,7 @@ class House:
         for _ in range(0, ms, step):
             self.now_ms += step
             for server in [s for s in self.servers.values() if not s.dead]:
-                server.home.tick(self.now_ms)
-                self.carry_out(server)
+                server.clients.tick(self.now_ms)
             due = self.servers[1].broker.next_deadline()
             if due is not None and due <= self.now_ms:
                 self.append(Kind.TICK)
@@ -270,7 +334,7 @@ class House:
         own = self.servers[node].own
         assert own is not None
         again = OwnJournal(own.incarnation, own.opening + 1, own.records)
-        self.servers[node] = Server(node, self._settings, self.now_ms, again)
+        self.servers[node] = Server(self, node, again)
         self.settle()
 
     def members(self, incarnations: dict[int, int]) -> None:

@@ -9,30 +9,24 @@ member in parentheses is a learner.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-from antiphon.errors import DiskFullError
 from antiphon.formats import frames, pack
 from antiphon.formats.entry import (
     ClusterMember,
     Entry,
     ReplicaId,
-    SnapshotMeta,
 )
-from antiphon.formats.server_messages import Envelope, RequestVote, Vote
+from antiphon.formats.server_messages import Envelope, Message, RequestVote, Vote
 from antiphon.log.effects import (
-    Accepted,
     Applied,
     Decided,
     Effect,
-    Install,
     Persist,
     Read,
-    ReadPart,
     ReadReady,
     Rejected,
-    Send,
     StorePart,
     Tail,
     TakeSnapshot,
@@ -49,7 +43,6 @@ from tests.scenarios.support.tell import (
     tell_packs,
     tell_reason,
     tell_records,
-    tell_span,
 )
 
 ROUNDS_MAX = 200
@@ -106,7 +99,7 @@ class Stage:
             server.write_founding(servers)
             self.servers[server.number] = server
             server.start(self.draws, self.now_ms)
-        self._tell(f"members {' '.join(map(str, numbers))}")
+        self.tell(f"members {' '.join(map(str, numbers))}")
 
     def _do_fresh(self, *words: str) -> None:
         """Servers with empty disks, each of which lists all of these."""
@@ -131,7 +124,7 @@ class Stage:
         return [int(word) for word in words if word.isdigit()]
 
     def _new_server(self, number: int) -> Server:
-        return Server(number, self.servers, self.settings, self.segment_bytes)
+        return Server(self, number, self.servers, self.settings, self.segment_bytes)
 
     def _do_start(self, number: str, *listed: str) -> None:
         """A new server with an empty disk; without a list it lists all servers there are."""
@@ -143,7 +136,7 @@ class Stage:
     def _start(self, server: Server) -> None:
         recovered = server.start(self.draws, self.now_ms)
         epoch, vote = recovered.promise
-        self._tell(
+        self.tell(
             f"{server.name} starts with "
             + (f"entries up to {recovered.last}" if recovered.last else "nothing")
             + (f", epoch {epoch}" if epoch else "")
@@ -162,7 +155,7 @@ class Stage:
             self.now_ms += int(ms)
         else:
             self.now_ms = max(self.now_ms, self._due_ms(server))
-        self._enter(server, lambda: server.node.tick(self.now_ms))
+        self._enter(server, server.tick)
 
     def _due_ms(self, server: Server) -> int:
         """When it wants to look at its clock; for ways around links only if they are played."""
@@ -178,44 +171,35 @@ class Stage:
             self.now_ms += 1
             due = [s for s in self.servers.values() if s.up and self._due_ms(s) <= self.now_ms]
             for server in due:
-                self._quietly(self._enter, server, lambda s=server: s.node.tick(self.now_ms))
+                self._quietly(self._enter, server, server.tick)
             if due:
                 self._do_settle()
 
     def _do_part(self, number: str, who: str) -> None:
         """A part of a large message arrives at a server, from another one."""
         server, sender = self._server(number), self._server(who).node.replica.id
-        self._enter(server, lambda: server.node.alive(sender, self.now_ms))
+        self._enter(server, server.log.alive, sender)
 
     def _do_gone(self, number: str, who: str) -> None:
         """A server is told that nobody listens at another's address."""
         server = self._server(number)
-        self._enter(server, lambda: server.node.gone(int(who), self.now_ms))
+        self._enter(server, server.log.gone, int(who))
 
     def _do_wait(self, ms: str) -> None:
         """Time passes, and nobody looks at a clock."""
         self.now_ms += int(ms)
-        self._tell(f"it is {self.now_ms} ms")
+        self.tell(f"it is {self.now_ms} ms")
 
     def _do_synced(self, *numbers: str) -> None:
         for server in map(self._server, numbers):
-            self._synced(server)
-
-    def _synced(self, server: Server) -> None:
-        self._release(server, server.sync())
-        chores, server.chores = server.chores, []
-        for chore in chores:
-            for names in chore:
-                for name in names:
-                    server.disk.sync(name)
-        self._flush(server)
+            self._enter(server, server.synced)
 
     def _do_crash(self, number: str) -> None:
         """The power fails: what was not synced is lost."""
         server = self._server(number)
         server.disk.power_failure()
         server.up = False
-        self._tell(f"{server.name} dies")
+        self.tell(f"{server.name} dies")
 
     def _do_restart(self, number: str, wiped: str = "") -> None:
         server = self.servers[int(number)]
@@ -227,14 +211,13 @@ class Stage:
 
     def _do_full(self, number: str) -> None:
         self._server(number).disk.full = True
-        self._tell(f"{number}'s disk is full")
+        self.tell(f"{number}'s disk is full")
 
     def _do_room(self, number: str) -> None:
         server = self._server(number)
         server.disk.full = False
-        self._tell(f"{number}'s disk has room again")
-        self._flush(server)
-        self._enter(server, lambda: server.node.impair("", self.now_ms))
+        self.tell(f"{number}'s disk has room again")
+        self._enter(server, server.has_room)
 
     def _do_wall(self, number: str, offset_ms: str) -> None:
         """Set a wall clock: the stage's time and so many milliseconds more."""
@@ -242,7 +225,7 @@ class Stage:
         server.wall_offset_ms = int(offset_ms)
         if server.up:
             server.node.set_wall_offset(server.wall_offset_ms)
-        self._tell(f"{number}'s wall clock shows {self.now_ms + server.wall_offset_ms} ms")
+        self.tell(f"{number}'s wall clock shows {self.now_ms + server.wall_offset_ms} ms")
 
     # -- The network ---------------------------------------------------------------------------
 
@@ -264,24 +247,24 @@ class Stage:
     def _do_drop(self, link: str = "all", kind: str = "") -> None:
         if link == "all":
             self._on_the_way = []
-            self._tell("lost: everything on its way")
+            self.tell("lost: everything on its way")
             return
         chosen = self._find(self._on_the_way, link, kind)
         self._on_the_way.remove(chosen)
-        self._tell(f"lost: {self._on_link(chosen)}")
+        self.tell(f"lost: {self._on_link(chosen)}")
 
     def _do_hold(self, link: str, kind: str = "") -> None:
         """A message is delayed: only `release` puts it back on the way."""
         chosen = self._find(self._on_the_way, link, kind)
         self._on_the_way.remove(chosen)
         self._held.append(chosen)
-        self._tell(f"delayed: {self._on_link(chosen)}")
+        self.tell(f"delayed: {self._on_link(chosen)}")
 
     def _do_release(self, link: str, kind: str = "") -> None:
         chosen = self._find(self._held, link, kind)
         self._held.remove(chosen)
         self._on_the_way.append(chosen)
-        self._tell(f"on its way again: {self._on_link(chosen)}")
+        self.tell(f"on its way again: {self._on_link(chosen)}")
 
     def _do_cut(self, *what: str) -> None:
         """Links (`1->2`), or servers with all their links."""
@@ -289,22 +272,22 @@ class Stage:
             if "->" in word:
                 source, target = map(int, word.split("->"))
                 self._cut.add((source, target))
-                self._tell(f"nothing gets from {source} to {target}")
+                self.tell(f"nothing gets from {source} to {target}")
             else:
                 others = {*range(1, 10)} - {int(word)}
                 self._cut |= {pair for n in others for pair in ((n, int(word)), (int(word), n))}
-                self._tell(f"{word} is cut off")
+                self.tell(f"{word} is cut off")
 
     def _do_split(self, *numbers: str) -> None:
         """Nothing passes between these servers and all others."""
         here = {*map(int, numbers)}
         there = {*self.servers} - here
         self._cut |= {pair for a in here for b in there for pair in ((a, b), (b, a))}
-        self._tell(f"{' '.join(numbers)} | {' '.join(map(str, sorted(there)))}")
+        self.tell(f"{' '.join(numbers)} | {' '.join(map(str, sorted(there)))}")
 
     def _do_mend(self) -> None:
         self._cut = set()
-        self._tell("all links work")
+        self.tell("all links work")
 
     def _do_settle(self) -> None:
         """Everything arrives and reaches the disk until nothing is left; tells outcomes only."""
@@ -314,7 +297,7 @@ class Stage:
             self._do_quietly("arrive")
             for server in self.servers.values():
                 if server.up:
-                    self._quietly(self._synced, server)
+                    self._quietly(self._enter, server, server.synced)
         raise ScenarioError("it does not become quiet")
 
     def _do_beat(self, number: str, times: str = "1") -> None:
@@ -342,7 +325,7 @@ class Stage:
                 self._do_quietly("synced", number, *voters)
             if candidate.node.replica.leading is not None:
                 self._told = told
-                self._tell(f"{candidate.name} leads epoch {candidate.node.replica.epoch}")
+                self.tell(f"{candidate.name} leads epoch {candidate.node.replica.epoch}")
                 return
         raise ScenarioError(f"{number} is not elected: {'; '.join(self._told)}")
 
@@ -365,9 +348,7 @@ class Stage:
         self._outcomes_only = before
 
     def _busy(self) -> bool:
-        return bool(self._on_the_way) or any(
-            s.up and (s.journal.unsynced or s.chores) for s in self.servers.values()
-        )
+        return bool(self._on_the_way) or any(s.up and s.busy for s in self.servers.values())
 
     # -- What users and operators ask ----------------------------------------------------------
 
@@ -381,26 +362,26 @@ class Stage:
 
     def _propose(self, number: str, packs: tuple[bytes, ...]) -> None:
         server = self._server(number)
-        self._enter(server, lambda: server.node.propose(packs, self.now_ms))
+        self._enter(server, server.log.propose, packs)
 
     def _do_read(self, number: str) -> None:
         server = self._server(number)
         self._reads += 1
-        self._enter(server, lambda: server.node.read(self._reads, self.now_ms))
+        self._enter(server, server.log.read, self._reads)
 
     def _do_transfer(self, number: str, to: str) -> None:
         server = self._server(number)
-        self._enter(server, lambda: server.node.transfer(int(to), self.now_ms))
+        self._enter(server, server.log.transfer, int(to), 0)
 
     def _do_add(self, number: str, added: str, at: str = "") -> None:
         """Another address than its own: that of server `at`."""
         member = ClusterMember(int(added), 0, False, address_of(int(at or added)))
         server = self._server(number)
-        self._enter(server, lambda: server.node.change(member, self.now_ms))
+        self._enter(server, server.log.change, member, 0)
 
     def _do_remove(self, number: str, removed: str) -> None:
         server = self._server(number)
-        self._enter(server, lambda: server.node.change(int(removed), self.now_ms))
+        self._enter(server, server.log.change, int(removed), 0)
 
     # -- Looking -------------------------------------------------------------------------------
 
@@ -408,10 +389,10 @@ class Stage:
         for number in numbers or map(str, self.servers):
             server = self.servers[int(number)]
             if not server.up:
-                self._tell(f"{number} is down")
+                self.tell(f"{number} is down")
                 continue
             r = server.node.replica
-            self._tell(
+            self.tell(
                 f"{server.name}: {r.role.value}"
                 + (f" of {tell_id(r.leader_id)}" if r.leader_id and not r.leading else "")
                 + f", epoch {r.epoch}, log up to {r.log.last}, stored {r.stored}"
@@ -426,17 +407,17 @@ class Stage:
             entries = server.journal.entries(server.journal.base_index + 1, 1 << 20)
             shown = [f"{e.index}/{e.epoch} {tell_entries((e,), False)}" for e in entries]
             base = server.journal.base_index
-            self._tell(f"{server.name} has {', '.join([f'..{base}'] * bool(base) + shown)}")
+            self.tell(f"{server.name} has {', '.join([f'..{base}'] * bool(base) + shown)}")
 
     def _do_stamps(self, number: str) -> None:
         server = self._server(number)
         entries = server.journal.entries(server.journal.base_index + 1, 1 << 20)
-        self._tell(f"{server.name} has {', '.join(f'{e.index} at {e.stamp}' for e in entries)}")
+        self.tell(f"{server.name} has {', '.join(f'{e.index} at {e.stamp}' for e in entries)}")
 
     def _do_flight(self) -> None:
         """What is on its way."""
         for envelope in self._on_the_way:
-            self._tell(self._on_link(envelope))
+            self.tell(self._on_link(envelope))
 
     # -- What nodes do -------------------------------------------------------------------------
 
@@ -451,17 +432,18 @@ class Stage:
         if server is None or not server.up:
             self._detail(f"lost, nobody is there: {self._on_link(envelope)}")
             return
-        self._enter(server, lambda: server.node.receive(envelope, self.now_ms))
+        self._enter(server, server.log.receive, envelope)
 
-    def _enter(self, server: Server, door: Callable[[], list[Effect]]) -> None:
-        before, members = server.standing(), server.node.replica.memberships.current
-        effects = door()
+    def _enter(self, server: Server, call: Callable[..., None], *args: Any) -> None:
+        server.do(call, *args)
+        self.has_decided(server)
+
+    def has_decided(self, server: Server) -> None:
+        before, server.told = server.told, server.standing()
         self._tell_change(server, before)
-        if server.node.replica.memberships.current != members:
-            now = tell_membership(server.node.replica.memberships.current)
-            self._tell(f"{server.name} counts members {now}")
-        for effect in effects:
-            self._carry_out(server, effect)
+        members, server.told_members = server.told_members, server.node.replica.memberships.current
+        if server.told_members != members:
+            self.tell(f"{server.name} counts members {tell_membership(server.told_members)}")
 
     def _tell_change(self, server: Server, before: tuple[Role, int, ReplicaId | None]) -> None:
         role, epoch, leader = server.standing()
@@ -469,125 +451,57 @@ class Stage:
         if (role, epoch, leader) == before:
             return
         if (role, epoch) != before[:2] and role in RUNNING:
-            self._tell(f"{name} {RUNNING[role]} epoch {epoch + (role is Role.PRE_CANDIDATE)}")
+            self.tell(f"{name} {RUNNING[role]} epoch {epoch + (role is Role.PRE_CANDIDATE)}")
         elif role is Role.NEWCOMER and was is not role:
-            self._tell(f"{name} is no member any more")
+            self.tell(f"{name} is no member any more")
         elif leader is not None and role is Role.NEWCOMER:
-            self._tell(f"{name} hears leader {tell_id(leader)} of epoch {epoch}")
+            self.tell(f"{name} hears leader {tell_id(leader)} of epoch {epoch}")
         elif leader is not None:
-            self._tell(f"{name} follows {tell_id(leader)} in epoch {epoch}")
+            self.tell(f"{name} follows {tell_id(leader)} in epoch {epoch}")
         elif was is Role.LEADER:
-            self._tell(f"{name} leads no more, and is in epoch {epoch}")
+            self.tell(f"{name} leads no more, and is in epoch {epoch}")
         elif epoch > before[1]:
-            self._tell(f"{name} is in epoch {epoch}, without a leader")
+            self.tell(f"{name} is in epoch {epoch}, without a leader")
         else:
-            self._tell(f"{name} has no leader")
+            self.tell(f"{name} has no leader")
 
-    def _carry_out(self, server: Server, effect: Effect | Tail) -> None:
+    def carries_out(self, server: Server, effect: Effect | Tail) -> None:
         match effect:
-            case Send():
-                self._send(server, effect)
-            case Persist(records, then):
+            case Persist(records):
                 over = f", in place of up to {server.journal.last}"
                 entries = [r for r in records if isinstance(r, Entry)]
                 replaced = entries and entries[0].index <= server.journal.last
                 self._detail(f"{server.name} writes {tell_records(records)}{over * bool(replaced)}")
-                server.journal.append(records, then)
-                self._flush(server)
-            case Applied(entries, accepted):
-                self._index(server, accepted)
-                self._tell(f"{server.name} delivers {tell_entries(entries)}")
-            case Read(reader, first, max_bytes):
-                entries = server.journal.entries(first, max_bytes)
-                self._detail(f"{server.name} reads {tell_span(entries)} from its journal")
-                node = server.node
-                self._enter(server, lambda: node.entries_read(reader, first, entries, self.now_ms))
-            case ReadPart(to, seq):
-                meta, data, last = server.journal.part(to, seq, server.node.machine.live())
-                node = server.node
-                self._enter(server, lambda: node.part_read(to, meta, seq, data, last, self.now_ms))
-            case StorePart():
-                self._store_part(server, effect)
-            case Install():
-                server.chores.append(self._install(server, effect))
-            case TakeSnapshot(meta, chunks, live, parked):
+            case Applied(entries):
+                self.tell(f"{server.name} delivers {tell_entries(entries)}")
+            case Read(_, first):
+                self._detail(f"{server.name} reads its journal, from {first} on")
+            case StorePart(_, seq):
+                self._detail(f"{server.name} keeps part {seq}")
+            case TakeSnapshot(meta):
                 self._detail(f"{server.name} begins a snapshot at {meta.index}")
-                work = server.journal.store_snapshot(meta, chunks, live, parked)
-                server.chores.append(self._take_snapshot(server, meta, work))
             case ReadReady(request, index):
                 outcome = f"reflects {index}" if index >= 0 else "cannot be answered now"
-                self._tell(f"{server.name}: read {request} {outcome}")
+                self.tell(f"{server.name}: read {request} {outcome}")
             case Decided(_, refused, waiting) if refused or waiting:
-                self._tell(f"{server.name}: {refused or waiting}")
+                self.tell(f"{server.name}: {refused or waiting}")
             case Rejected(packs, reason):
-                self._tell(f"{server.name} rejects {tell_packs(packs)}: {reason}")
+                self.tell(f"{server.name} rejects {tell_packs(packs)}: {reason}")
 
-    def _send(self, server: Server, effect: Send) -> None:
-        sent = Envelope(server.node.replica.id, effect.to, effect.message)
+    def sent(self, server: Server, to: ReplicaId, message: Message) -> None:
+        sent = Envelope(server.node.replica.id, to, message)
         arriving = frames.decode_envelope(frames.encode_envelope(sent, self._wire))
-        if not frames.is_known(effect.message, self._wire):
+        if not frames.is_known(message, self._wire):
             return
-        if (server.number, effect.to.node) in self._cut:
+        if (server.number, to.node) in self._cut:
             self._detail(self._on_link(arriving).replace("->", "-x", 1))
         else:
             self._detail(self._on_link(arriving))
             self._on_the_way.append(arriving)
 
-    def _release(self, server: Server, tails: list[Tail]) -> None:
-        for tail in tails:
-            if isinstance(tail, Send):
-                self._send(server, tail)
-            else:
-                self._enter(server, lambda tail=tail: server.node.stored(tail, self.now_ms))
-
-    def _flush(self, server: Server) -> None:
-        try:
-            server.journal.flush()
-        except DiskFullError as error:
-            self._impair(server, error)
-            return
-        if self.settings.volatile:
-            self._release(server, server.sync())
-
-    def _impair(self, server: Server, error: DiskFullError) -> None:
-        if not server.node.replica.impaired:
-            self._tell(f"{server.name} has no room, and takes part in nothing")
-            self._enter(server, lambda: server.node.impair(str(error), self.now_ms))
-
-    def _index(self, server: Server, accepted: tuple[Accepted, ...]) -> None:
-        try:
-            server.journal.index(accepted)
-        except DiskFullError as error:
-            self._impair(server, error)
-
-    def _store_part(self, server: Server, effect: StorePart) -> None:
-        try:
-            server.journal.receive_part(effect.meta, effect.seq, effect.data)
-        except DiskFullError as error:
-            server.node.install_failed()
-            self._impair(server, error)
-            return
-        self._detail(f"{server.name} keeps part {effect.seq}")
-        for tail in effect.then:
-            self._carry_out(server, tail)
-
-    def _install(self, server: Server, effect: Install) -> Iterator[tuple[str, ...]]:
-        yield from server.journal.install(effect.meta)
-        server.node.machine.restore(server.journal.read_snapshot()[1])
-        self._tell(f"{server.name} installs the snapshot at {effect.meta.index}")
-        self._enter(server, lambda: server.node.installed(effect.meta, self.now_ms))
-
-    def _take_snapshot(
-        self, server: Server, meta: SnapshotMeta, work: Iterator[tuple[str, ...]]
-    ) -> Iterator[tuple[str, ...]]:
-        yield from work
-        base = server.journal.base_index
-        server.node.snapshot_stored(meta, base)
-        self._tell(f"{server.name} has a snapshot at {meta.index}, its log begins after {base}")
-
     # -- Words ---------------------------------------------------------------------------------
 
-    def _tell(self, sentence: str) -> None:
+    def tell(self, sentence: str) -> None:
         self._told.append(sentence)
 
     def _detail(self, sentence: str) -> None:

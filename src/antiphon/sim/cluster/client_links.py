@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from antiphon.sim.cluster.server_with_clients import SimHome
     from antiphon.sim.programs.program import SimProgram
 
+ATTACHED = cw.Attached.__struct_config__.tag
+"""The second byte of an answer says of which kind it is."""
+
 
 class SimLink:
-    def __init__(
-        self, world: MessagingWorld, program: SimProgram, server: SimHome, number: int
-    ) -> None:
-        self.number = number
+    def __init__(self, world: MessagingWorld, program: SimProgram, server: SimHome) -> None:
+        self.name = program.name
+        self.ended = False  # by the server
+        self.waiting_bytes = 0  # on their way to the program
         self.program = program
         self.server = server
         self._world = world
@@ -33,27 +36,18 @@ class SimLink:
         self._dead = False  # nothing gets through, and nobody notices
         self._held = False  # the server does not read
         self.admitted = False  # packs may come from this program
-        self._unread: deque[cw.Request] = deque()  # at the server
+        self._unread: deque[bytes] = deque()  # at the server
         self._untaken: deque[bytes] = deque()  # at the program
         self._arrival_us = [0, 0]  # of the last frame, each way
-        self._to_client = 0  # frames on their way
 
     # -- Frames --------------------------------------------------------------------------------
 
     def to_server(self, body: bytes) -> None:
         request = cw.decode_request(body)
         repeated = not isinstance(request, cw.Attach) and self._world.repeats_a_frame()
+        is_pack = isinstance(request, cw.Publish)
         for _ in range(2 if repeated else 1):
-            self._travel(0, self._at_server, request)
-
-    def to_client(self, answer: cw.Answer) -> None:
-        if self._world.breaks_a_link():
-            self.cut()
-            return
-        repeated = not isinstance(answer, cw.Attached) and self._world.repeats_a_frame()
-        for _ in range(2 if repeated else 1):
-            self._to_client += 1
-            self._travel(1, self._at_client, cw.encode(answer))
+            self._travel(0, self._at_server, body, is_pack)
 
     def _travel(self, way: int, arrive: Callable[..., None], *args: Any) -> None:
         if self._open and not self._dead:
@@ -62,10 +56,10 @@ class SimLink:
             self._arrival_us[way] = at
             self._world.at(at - self._world.now_us, arrive, *args)
 
-    def _at_server(self, request: cw.Request) -> None:
+    def _at_server(self, body: bytes, is_pack: bool) -> None:
         if self._open and not self._dead:
-            assert self.admitted or not isinstance(request, cw.Publish), "too large a first frame"
-            self._unread.append(request)
+            assert self.admitted or not is_pack, "too large a first frame"
+            self._unread.append(body)
             self._read()
 
     def _read(self) -> None:
@@ -74,7 +68,7 @@ class SimLink:
         if wait_us > 0:
             self._world.at(wait_us, self._read)
             return
-        while self._unread and self._open and not self._held:
+        while self._unread and self._open and not self._held and not self.ended:
             self._in_server(self.server.from_client, self, self._unread.popleft())
 
     def _at_client(self, body: bytes) -> None:
@@ -89,20 +83,42 @@ class SimLink:
             self._world.at(wait_us, self._take)
             return
         while self._untaken and self._open and not self._dead:
-            self._to_client -= 1
             body = self._untaken.popleft()
+            self.waiting_bytes -= len(body)
             if self.program.lives == self._program_life:
                 self.program.received(self, body)
-            if self._to_client == 0:
+            if self.waiting_bytes == 0:
                 self._in_server(self.server.drained, self)
 
     def _in_server(self, call: Callable[..., None], *args: Any) -> None:
         self._world.on_server(self.server, self._server_life, call, *args)
 
+    # -- The server's end (`driver/clients.py: Pipe`) -----------------------------------------
+
+    def send_body(self, *parts: bytes) -> None:
+        if self._world.breaks_a_link():
+            self.cut()
+            return
+        body = b"".join(parts)
+        repeated = body[1] != ATTACHED and self._world.repeats_a_frame()
+        for _ in range(2 if repeated else 1):
+            self.waiting_bytes += len(body)
+            self._travel(1, self._at_client, body)
+
+    def attached(self, frame_max: int) -> None:
+        self.admitted = True
+
     def hold(self, hold: bool) -> None:
         self._held = hold
         if not hold:
             self._world.at(1, self._read)
+
+    def end(self, reason: str = "") -> None:
+        """After what was told has left."""
+        if not self.ended:
+            self.ended = True
+            self._travel(1, self._end_at_client)
+            self.server.link_lost(self)
 
     # -- The end -------------------------------------------------------------------------------
 
@@ -119,10 +135,6 @@ class SimLink:
     def closed_by_client(self) -> None:
         self._tell_server()
         self._open = False
-
-    def closed_by_server(self) -> None:
-        """After what was told has left."""
-        self._travel(1, self._end_at_client)
 
     def server_died(self, silently: bool) -> None:
         if not silently:

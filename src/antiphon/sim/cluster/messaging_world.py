@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from antiphon.broker.home.effects import RelayTo
 from antiphon.broker.machine import events as ev
 from antiphon.broker.machine.machine import Broker
 from antiphon.broker.machine.queues.queue import Queue
@@ -20,8 +19,9 @@ from antiphon.checkers import groups, memberships
 from antiphon.errors import FormatError
 from antiphon.formats import commands, pack
 from antiphon.formats import protocol as cw
-from antiphon.formats.entry import Entry
+from antiphon.formats.entry import ANY, Entry, ReplicaId
 from antiphon.formats.entry import Kind as EntryKind
+from antiphon.formats.server_messages import Envelope, Relay
 from antiphon.formats.trace import Kind, TraceEvent
 from antiphon.model.destinations import DEAD_LETTERS, is_queue, is_temporary
 from antiphon.sim.cluster.client_links import SimLink
@@ -100,7 +100,7 @@ class MessagingWorld(World):
             self.at(self.link_delay_us(), connected, life, None)
             return
         assert isinstance(server, SimHome)
-        link = SimLink(self, program, server, server.next_link())
+        link = SimLink(self, program, server)
         self.on_server(server, server.lives, server.accept, link)
         self.at(self.link_delay_us(), connected, life, link)
 
@@ -126,16 +126,14 @@ class MessagingWorld(World):
         self.faults[fault] += 1
         return True
 
-    def relay(self, server: SimHome, effect: RelayTo) -> None:
+    def relay(self, server: SimHome, node: int, message: Relay) -> None:
         """From server to server, beside the log; it may be lost."""
-        to = self.servers.get(effect.node)
-        blocked = self.blocked.get((server.number, effect.node), 0) > self.now_us
+        to = self.servers.get(node)
+        blocked = self.blocked.get((server.number, node), 0) > self.now_us
         lost = blocked or self._happens("relay lost", self.plan.loss)
         if isinstance(to, SimHome) and not lost:
-            self.at(self.link_delay_us(), self._relayed, to, effect)
-
-    def _relayed(self, to: SimHome, effect: RelayTo) -> None:
-        self.on_server(to, to.lives, to.relayed, effect)
+            envelope = Envelope(server.id, ReplicaId(node, ANY), message)
+            self.at(self.link_delay_us(), self._arrive, to, envelope)
 
     # -- Faults --------------------------------------------------------------------------------
 

@@ -1,39 +1,29 @@
-"""A simulated server: the driver's half of a node, with a process that can die at any moment.
+"""A simulated server: the driver that ships, with a process around it that can die at any moment.
 
-It does what `server/server.py` does: carries out effects in order, flushes, syncs, releases tails.
-A crash can fall between any two effects.
+`driver/log.py: LogDriver` decides; here are its port, which is the world's network, clock and
+disks, and lives that begin and end. A crash can fall between any two effects.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from antiphon.broker.machine.machine import Broker
+from antiphon.driver.log import RETRY_S, Above, Done, LogDriver
 from antiphon.errors import DiskFullError, JournalDamagedError, SyncFailedError
 from antiphon.formats.entry import ClusterMember, ReplicaId, SnapshotMeta
 from antiphon.formats.frames import NEWEST
-from antiphon.formats.server_messages import Envelope, Relay
-from antiphon.journal.journal import Journal, SyncJob
+from antiphon.formats.server_messages import Envelope, Message, Relay
+from antiphon.journal.journal import Journal
 from antiphon.journal.opening import open_journal
-from antiphon.journal.reached import NOTE_SYNC_S
 from antiphon.log.effects import (
     Applied,
     Decided,
     Effect,
-    Install,
-    LocalStored,
-    Persist,
-    Read,
-    ReadPart,
     ReadReady,
     Rejected,
-    Relayed,
-    Send,
-    StorePart,
     Tail,
-    TakeSnapshot,
 )
 from antiphon.log.node import Node
 from antiphon.sim.cluster.alarm_machine import AlarmMachine
@@ -43,7 +33,8 @@ from antiphon.sim.seeds import stream
 if TYPE_CHECKING:
     from antiphon.sim.cluster.world import World
 
-RETRY_FULL_US = 200_000
+RETRY_FULL_US = int(RETRY_S * 1e6)
+"""How often a server that has no room to start is started again."""
 
 
 class CrashError(Exception):
@@ -67,14 +58,13 @@ class SimServer:
         self.misses = ""  # the file whose end is gone, until that is found
         self.waits_for_room = False  # to start
         self.node: Node
+        self.log: LogDriver
         self.machine: AlarmMachine | Broker
         self.journal: Journal
         self.waiting: dict[tuple[int, int], int] = {}  # (session, sequence) -> client
         self._random = stream(world.seed, "server", number)
-        self._syncing = False
-        self._chores: deque[Iterator[tuple[str, ...]]] = deque()
+        self._turn_due = False
         self._timer_us: int | None = None
-        self._retrying = False
 
     @property
     def id(self) -> ReplicaId:
@@ -124,10 +114,8 @@ class SimServer:
         self.alive = True
         self.paused_until_us = 0
         self.waiting = {}
-        self._syncing = False
-        self._chores.clear()
+        self._turn_due = False
         self._timer_us = None
-        self._retrying = False
         self.node = Node(
             self.number,
             plan.listed,
@@ -138,12 +126,11 @@ class SimServer:
             self.now_ms(),
         )
         self.node.set_wall_offset(self.wall_offset_ms)
-        self.begin()
+        self.log = LogDriver(self.node, self.journal, self, plan.volatile, self.watch)
+        above = self.begin()
         world.started(self, recovered)
         self.waits_for_room = False
-        self._set_timer()
-        if not self.disk.volatile:
-            self._note_later()
+        self.run(self.log.start, above)
 
     def _start_again(self, life: int) -> None:
         if life == self.lives:  # otherwise somebody else has started it
@@ -155,7 +142,6 @@ class SimServer:
             return
         self.alive = False
         self.crash_after_effects = None
-        self._chores.clear()
         if power:
             self.disk.power_failure()
         self.end(power)
@@ -164,327 +150,157 @@ class SimServer:
     def pause(self, for_us: int) -> None:
         self.paused_until_us = max(self.paused_until_us, self.world.now_us + for_us)
 
-    # -- What a server with clients does in addition (`server_with_clients.py`) --------------------
+    # -- What differs with clients (`server_with_clients.py`) ----------------------------------
 
     def make_machine(self) -> AlarmMachine | Broker:
         return AlarmMachine(self.world.plan.retain)
 
-    def begin(self) -> None:
-        """A new life begins."""
+    def begin(self) -> Above:
+        """Begin a new life; returns who stands on its log."""
+        return Nobody()
 
     def end(self, power: bool) -> None:
         """It is over."""
 
-    def propose_waiting(self) -> None:
-        """Before what was collected is written."""
-
-    def dispatch(self) -> None:
-        """After the journal has all that was accepted."""
-
-    def applied(self, effect: Applied) -> None:
-        pass
-
-    def rejected(self, effect: Rejected) -> None:
-        pass
-
-    def passed_on(self, message: Relay) -> None:
-        """Another home's message came through a third server."""
-
-    def stored(self, tail: LocalStored) -> None:
-        """What it keeps to itself is on its disk."""
-
-    def restored(self) -> None:
-        """The machine has jumped ahead."""
-
-    def deadline_ms(self) -> int:
-        return self.node.next_deadline_ms()
+    def send(self, to: ReplicaId, message: Message) -> None:
+        self.world.send(self, to, message)
 
     # -- Inputs --------------------------------------------------------------------------------
 
     def receive(self, envelope: Envelope) -> None:
-        self.carry_out(self.node.receive(envelope, self.now_ms()))
+        self.log.receive(envelope)
 
     def part(self, sender: ReplicaId) -> None:
         """Of something large, which has not arrived whole."""
-        self.carry_out(self.node.alive(sender, self.now_ms()))
+        self.log.alive(sender)
 
     def told_gone(self, node: int) -> None:
         """By the network: nobody listens there. It may listen again by now."""
-        self.carry_out(self.node.gone(node, self.now_ms()))
+        self.log.gone(node)
 
     def propose(self, pack: bytes, session: int, sequence: int, client: int) -> None:
         if self.machine.last_sequence(session) >= sequence:
             self.world.acknowledge(self, client, session, sequence)
             return
         self.waiting[session, sequence] = client
-        self.carry_out(self.node.propose((pack,), self.now_ms()))
+        self.log.propose((pack,))
 
     def read(self, request: int) -> None:
-        self.carry_out(self.node.read(request, self.now_ms()))
+        self.log.read(request)
 
     def transfer(self, node: int) -> None:
-        self.carry_out(self.node.transfer(node, self.now_ms()))
+        self.log.transfer(node, 0)
 
     def change(self, member: ClusterMember | int) -> None:
         if self.world.core is None:  # what an operator asked of a paused server came to nothing
             request = self.world.changes.asked(self, member)
-            self.carry_out(self.node.change(member, self.now_ms(), request))
+            self.log.change(member, request)
 
-    def tick(self, due_us: int) -> None:
-        if self._timer_us == due_us:
-            self._timer_us = None
-            self.carry_out(self.node.tick(self.now_ms()))
-
-    # -- Effects -------------------------------------------------------------------------------
+    # -- A process, turn by turn ---------------------------------------------------------------
 
     def run(self, call: Callable[..., None], *args: Any) -> None:
-        """Do something inside this process, which may die of it."""
+        """Do something inside this process, which may die of it: a turn with one input."""
         try:
             call(*args)
-            self.propose_waiting()
-            if self._flush():
-                self.dispatch()
+            if self._turn_due:
+                self._turn_due = False
+                self.log.settle()
+                if self._turn_due:
+                    self.soon(self._nothing)
         except CrashError:
             self.crash(power=self._random.random() < 0.5)
         except (SyncFailedError, JournalDamagedError) as error:
             self.world.note(self.number, f"stops itself: {error}")
             self.crash(power=False)
-        self._set_timer()
 
-    def carry_out(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            if more := self._effect(effect):
-                self._carry_out_deeply(more)
+    def _nothing(self) -> None:
+        """Another turn, in which there is more to do."""
 
-    def _carry_out_deeply(self, effects: list[Effect]) -> None:
-        """In the same order, and without recursion: a log may be read entry by entry."""
-        stack = [iter(effects)]
-        while stack:
-            effect = next(stack[-1], None)
-            if effect is None:
-                stack.pop()
-            elif more := self._effect(effect):
-                stack.append(iter(more))
+    def watch(self, effect: Effect | Tail) -> None:
+        """It is about to be carried out."""
+        self.count_down()
+        if isinstance(effect, Applied):
+            self.world.applied(self, effect)
+        elif isinstance(effect, ReadReady):
+            self.world.read_ready(self, effect.request, effect.index)
+        elif isinstance(effect, Decided):
+            self.world.changes.decided(self, effect)
 
-    def _count_down(self) -> None:
+    def count_down(self) -> None:
         if self.crash_after_effects is not None:
             self.crash_after_effects -= 1
             if self.crash_after_effects < 0:
                 raise CrashError
 
-    def _effect(self, effect: Effect) -> list[Effect] | None:
-        """Returns what is to be done next because of it."""
-        self._count_down()
-        if isinstance(effect, Send):
-            self.world.send(self, effect.to, effect.message)
-        elif isinstance(effect, Persist):
-            self.journal.append(effect.records, effect.then)
-        elif isinstance(effect, Applied):
-            self._index(effect)
-            for position, payload in effect.packs():
-                self.journal.remember(position, payload)
-            self.world.applied(self, effect)
-            self.applied(effect)
-        elif isinstance(effect, Read):
-            entries = self.journal.entries(effect.first, effect.max_bytes)
-            return self.node.entries_read(effect.reader, effect.first, entries, self.now_ms())
-        elif isinstance(effect, ReadPart):
-            live, parked = self.machine.live(), self.machine.parked()
-            meta, data, last = self.journal.part(effect.to.node, effect.seq, live, parked)
-            return self.node.part_read(effect.to, meta, effect.seq, data, last, self.now_ms())
-        elif isinstance(effect, StorePart):
-            self._store_part(effect)
-        elif isinstance(effect, Install):
-            self._chore(self._install(effect.meta))
-        elif isinstance(effect, TakeSnapshot):
-            self._take_snapshot(effect)
-        elif isinstance(effect, ReadReady):
-            self.world.read_ready(self, effect.request, effect.index)
-        elif isinstance(effect, Decided):
-            self.world.changes.decided(self, effect)
-        elif isinstance(effect, Rejected):
-            self.rejected(effect)
-        elif isinstance(effect, Relayed):
-            self.passed_on(effect.message)
-        return None
+    # -- What the driver asks for (`driver/log.py: Port`) --------------------------------------
 
-    def _index(self, effect: Applied) -> None:
-        try:
-            self.journal.index(effect.accepted)
-        except DiskFullError as error:
-            self._full(error)
+    def turn_soon(self) -> None:
+        self._turn_due = True
 
-    def _store_part(self, effect: StorePart) -> None:
-        try:
-            self.journal.receive_part(effect.meta, effect.seq, effect.data)
-        except DiskFullError as error:
-            self.node.install_failed()
-            self._full(error)
-            return
-        self.carry_out(list(effect.then))
+    def soon(self, call: Callable[..., None], *args: Any) -> None:
+        self._at(1, call, *args)
 
-    # -- The journal ---------------------------------------------------------------------------
+    def later(self, wait_s: float, call: Callable[..., None], *args: Any) -> None:
+        self._at(int(wait_s * 1e6), call, *args)
 
-    def _flush(self) -> bool:
-        try:
-            self.journal.flush()
-            self.journal.index(())  # what waited for room
-        except DiskFullError as error:
-            self._full(error)
-            return False
-        self._sync()
-        return True
+    def _at(self, wait_us: int, call: Callable[..., None], *args: Any) -> None:
+        self.world.at(wait_us, self.world.on_server, self, self.lives, call, *args)
 
-    def _full(self, error: DiskFullError) -> None:
-        if not self.node.replica.impaired:
-            self.world.note(self.number, f"stops acknowledging: {error}")
-            self.carry_out(self.node.impair(str(error), self.now_ms()))
-        if not self._retrying:
-            self._retrying = True
-            self.world.at(RETRY_FULL_US, self.world.on_server, self, self.lives, self._retry_full)
+    def set_timer(self, due_ms: int) -> None:
+        now_us = self.world.now_us
+        self._timer_us = max(now_us + 1000, int((due_ms + 1) * 1000 / self.clock_rate))
+        self._at(self._timer_us - now_us, self._ring, self._timer_us)
 
-    def _retry_full(self) -> None:
-        self._retrying = False
-        try:
-            self.journal.flush()
-            self.journal.index(())
-        except DiskFullError as error:
-            self._full(error)
-            return
-        if not self.disk.full:
-            self.carry_out(self.node.impair("", self.now_ms()))
-        else:
-            self._full(DiskFullError("still full"))
+    def _ring(self, due_us: int) -> None:
+        if self._timer_us == due_us:  # otherwise it was set anew
+            self._timer_us = None
+            self.log.tick()
 
-    def _sync(self) -> None:
-        """Group commit: one sync at a time; what is written meanwhile waits for the next."""
-        if self._syncing:
-            return
-        job = self.journal.begin_sync()
-        if job is None:
-            return
-        if self.disk.volatile:
-            self._release(self.journal.end_sync(job))
-            return
-        self._syncing = True
-        token = self.disk.begin_sync(job.names)
-        self.world.at(
-            self.world.sync_latency_us(self),
-            self.world.on_server,
-            self,
-            self.lives,
-            self._synced,
-            job,
-            token,
-        )
-
-    def _synced(self, job: SyncJob, token: SyncToken) -> None:
-        self._syncing = False
-        self.disk.finish_sync(token)
-        try:
-            tails = self.journal.end_sync(job)
-        except DiskFullError as error:
-            self._full(error)
-            return
-        self._release(tails)
-        self._flush()
-
-    def _sync_note(self, token: SyncToken) -> None:
-        """Of how far the journal is synced: the last one is, and after a while the next."""
-        self.disk.finish_sync(token)
-        self._note_later()
-
-    def _note_later(self) -> None:
-        self.world.at(
-            int(NOTE_SYNC_S * 1e6), self.world.on_server, self, self.lives, self._begin_note_sync
-        )
-
-    def _begin_note_sync(self) -> None:
-        token = self.disk.begin_sync(self.journal.begin_note_sync())
-        latency_us = self.world.sync_latency_us(self)
-        self.world.at(latency_us, self.world.on_server, self, self.lives, self._sync_note, token)
-
-    def _release(self, tails: list[Tail]) -> None:
-        for tail in tails:
-            if isinstance(tail, Send):
-                self._effect(tail)
-            elif isinstance(tail, LocalStored):
-                self._count_down()
-                self.stored(tail)
-            else:
-                self._count_down()
-                self.carry_out(self.node.stored(tail, self.now_ms()))
-
-    # -- Longer work ---------------------------------------------------------------------------
-
-    def _chore(self, work: Iterator[tuple[str, ...]]) -> None:
-        self._chores.append(work)
-        if len(self._chores) == 1:
-            self._schedule_chore(())
-
-    def _schedule_chore(self, names: tuple[str, ...]) -> None:
+    def sync(self, names: tuple[str, ...], done: Done) -> None:
         token = self.disk.begin_sync(names)
-        delay = self.world.sync_latency_us(self) if names and not self.disk.volatile else 50
-        self.world.at(delay, self.world.on_server, self, self.lives, self._do_chore, token)
+        self._at(self.world.sync_latency_us(self), self._synced, token, done)
 
-    def _do_chore(self, token: SyncToken) -> None:
-        self.disk.finish_sync(token)
-        self._count_down()
-        names = next(self._chores[0], None)
-        if names is not None:
-            self._schedule_chore(names)
-            return
-        self._chores.popleft()
-        if self._chores:
-            self._schedule_chore(())
-
-    def _take_snapshot(self, effect: TakeSnapshot) -> None:
+    def _synced(self, token: SyncToken, done: Done) -> None:
         try:
-            work = self.journal.store_snapshot(
-                effect.meta, effect.chunks, effect.live, effect.parked
-            )
-        except DiskFullError as error:
-            self.node.snapshot_failed()
-            self._full(error)
+            self.disk.finish_sync(token)
+        except SyncFailedError as error:
+            done(error)
         else:
-            self._chore(self._store_snapshot(effect, work))
+            done(None)
 
-    def _store_snapshot(
-        self, effect: TakeSnapshot, work: Iterator[tuple[str, ...]]
-    ) -> Iterator[tuple[str, ...]]:
-        try:
-            yield from work
-        except DiskFullError as error:
-            self.node.snapshot_failed()
-            self._full(error)
-            return
-        self.node.snapshot_stored(effect.meta, self.journal.base_index)
-        self.world.snapshot_taken(self, effect.meta)
+    def failed(self, error: Exception) -> None:
+        raise error
 
-    def _install(self, meta: SnapshotMeta) -> Iterator[tuple[str, ...]]:
-        try:
-            yield from self.journal.install(meta)
-        except DiskFullError as error:
-            self.node.install_failed()
-            self._full(error)
-            return
-        self.machine.restore(self.journal.read_snapshot()[1])
-        self.restored()
+    def impaired(self, reason: str) -> None:
+        self.world.note(self.number, f"stops acknowledging: {reason}")
+
+    def recovered(self) -> None:
+        self.world.note(self.number, "has room again")
+
+    def no_room_for_snapshot(self, reason: str) -> None:
+        self.world.note(self.number, f"no room for a snapshot: {reason}")
+
+    def snapshot_stored(self, meta: SnapshotMeta) -> None:
+        self.world.snapshot_taken(self, meta)
+
+    def installed(self, meta: SnapshotMeta) -> None:
         self.world.installed(self, meta)
-        self.carry_out(self.node.installed(meta, self.now_ms()))
 
-    def _set_timer(self) -> None:
-        if not self.alive:
-            return
-        due_ms = self.deadline_ms()
-        due_us = max(self.world.now_us + 1000, int((due_ms + 1) * 1000 / self.clock_rate))
-        if self._timer_us is None or due_us < self._timer_us:
-            self._timer_us = due_us
-            self.world.at(
-                due_us - self.world.now_us,
-                self.world.on_server,
-                self,
-                self.lives,
-                self.tick,
-                due_us,
-            )
+
+class Nobody:
+    """Stands on a log that has no clients but those of the world (`log_clients.py`)."""
+
+    waiting = False
+
+    def propose(self) -> None: ...
+    def deliver(self) -> None: ...
+    def applied(self, effect: Applied) -> None: ...
+    def rejected(self, effect: Rejected) -> None: ...
+    def read_ready(self, effect: ReadReady) -> None: ...
+    def decided(self, effect: Decided) -> None: ...
+    def relayed(self, message: Relay) -> None: ...
+    def stored(self, batch: int) -> None: ...
+    def restored(self) -> None: ...
+    def tick(self, now_ms: int) -> None: ...
+    def next_deadline_ms(self) -> int | None:
+        return None

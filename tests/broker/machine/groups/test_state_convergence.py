@@ -64,9 +64,7 @@ class Program:
         out: list[object] = [*self.c.flush(self.house.now_ms)]
         if self.link is not None:
             for request in out:
-                home = self.link.server.home
-                home.received(self.link.link, request, self.house.now_ms)
-            self.house.carry_out(self.link.server)
+                self.link.take(cw.encode(request))
             news, self.heard = self.link.heard[self.heard :], len(self.link.heard)
             for answer in news:
                 self.c.received(cw.encode(answer), self.house.now_ms)
@@ -81,8 +79,7 @@ class Program:
     def lose(self) -> None:
         link, self.link = self.link, None
         if link is not None:
-            link.server.home.lost(link.link)
-            self.house.carry_out(link.server)
+            link.break_off()
             self.c.lost(self.house.now_ms, "the test wants it")
 
     def carry_out(self, event: conv.Event) -> None:
@@ -93,7 +90,7 @@ class Program:
         elif isinstance(event, conv.HangUp):
             link, self.link = self.link, None
             if link is not None:
-                link.server.home.lost(link.link)
+                link.break_off()
         elif isinstance(event, conv.Settled):
             event.ticket.tell()
         elif isinstance(event, conv.Arrived):

@@ -5,10 +5,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from antiphon.driver import log_queries
 from antiphon.formats import protocol as cw
 from antiphon.journal.disk import RamDisk
 from antiphon.log.settings import Settings
-from antiphon.server import log_queries
 from antiphon.server.server import Server
 from tests.server.test_server import HOST, RawClient, connected, eventually, publish, run
 

@@ -1,22 +1,25 @@
-"""The clients of one server, over whatever carries their messages (`formats/protocol`).
+"""The driver of one server's clients, over whatever carries their messages (`formats/protocol`).
 
-What belongs to a session goes to the home (`broker/home/home.py`), and its effects are carried out
-here. What an operator asks (to read the whole log, the status, barriers, changes of the cluster)
-needs no session and is answered here; so does who reads a part of the log (`log_queries.py`). A
-client that sends nonsense, or does not read what it asked for, is told and left; nobody else
-notices.
+Promises: what belongs to a session goes to the home (`broker/home/home.py`), and its effects are
+carried out in order. What an operator asks (to read the whole log, the status, barriers, changes of
+the cluster) needs no session and is answered here; so is who reads a part of the log
+(`log_queries.py`). A client that sends nonsense, or does not read what it asked for, is told and
+left; nobody else notices.
+
+Needs: a `Log` below, which is `log.py: LogDriver` in a server; a `Pipe` for each client; and a
+`Desk`, which knows the clock and the other servers' addresses. No clock and no socket is in here.
 """
 
 from __future__ import annotations
 
 import logging
-import secrets
 from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 from antiphon.broker.home.effects import (
     Admit,
+    Cut,
     Effect,
     Hold,
     Propose,
@@ -27,6 +30,8 @@ from antiphon.broker.home.effects import (
 )
 from antiphon.broker.home.home import Home
 from antiphon.broker.machine.machine import Broker
+from antiphon.driver.log import watched
+from antiphon.driver.log_queries import Progress, Task, task_for
 from antiphon.errors import (
     FormatError,
     IllegalStateError,
@@ -39,14 +44,10 @@ from antiphon.formats.entry import ANY, ClusterMember
 from antiphon.formats.frames import Body
 from antiphon.formats.journal import Local, Row
 from antiphon.formats.server_messages import Relay
-from antiphon.io.transport import parse_address
 from antiphon.journal.journal import Journal
-from antiphon.log.effects import Decided, ReadReady
-from antiphon.log.node import Node
-from antiphon.server.log_queries import Progress, Task, task_for
-from antiphon.server.trace import ServerTrace
+from antiphon.log.effects import Applied, Decided, ReadReady, Rejected
 
-logger = logging.getLogger("antiphon.server.clients")
+logger = logging.getLogger("antiphon.driver.clients")
 
 DELIVERY_BYTES = 256 << 10
 """Packs handed to one reader of the log before the others have their turn."""
@@ -57,7 +58,8 @@ BARRIER_AGAIN_MS = 1000
 
 
 class Pipe(Protocol):
-    """What carries a client's messages: a TCP connection, or the end of an embedded one."""
+    """What carries a client's messages: a TCP connection, or the end of an embedded one. It hands
+    each of them to `Client.take`, and ends when that raises."""
 
     name: str
 
@@ -71,18 +73,17 @@ class Pipe(Protocol):
     def end(self, reason: str = "") -> None: ...
 
 
-class Host(Protocol):
-    """What clients need of their server."""
+class Log(Protocol):
+    """What clients need of the log below them."""
 
-    node: Node
-    broker: Broker
-    journal: Journal
-    home: Home
-    trace: ServerTrace | None
+    @property
+    def reign(self) -> tuple[int, int] | None:
+        """The node that leads, as far as this server knows, and its epoch."""
 
-    def now_ms(self) -> int: ...
-    def status(self) -> cw.Status: ...
-    def address_of(self, node: int) -> str: ...
+    @property
+    def leads(self) -> bool:
+        """Whether that is this server."""
+
     def propose(self, payloads: tuple[bytes, ...]) -> None: ...
     def relay(self, node: int, message: Relay) -> None: ...
     def store(self, record: Local, batch: int) -> None: ...
@@ -93,7 +94,29 @@ class Host(Protocol):
         """Have the journal's rows complete; False: there is no room."""
 
     def settle_soon(self) -> None:
-        """Call `Clients.propose` and `Clients.deliver` in the next turn of the loop."""
+        """Call `Clients.propose` and `Clients.deliver` when this turn's inputs are in."""
+
+
+class Desk(Protocol):
+    """What clients need of the process around them."""
+
+    def now_ms(self) -> int: ...
+    def status(self) -> cw.Status: ...
+    def address_of(self, node: int) -> str:
+        """The empty text if it is not known."""
+
+    def check_address(self, text: str) -> None:
+        """Raise `FormatError` if no server can be there."""
+
+
+class Trace(Protocol):
+    """Who writes down what clients say and hear."""
+
+    def asked(self, link: int, request: cw.Request) -> None: ...
+    def told(self, link: int, answer: cw.Answer) -> None: ...
+    def lost(self, link: int) -> None: ...
+    def applied(self, effect: Applied) -> None: ...
+    def restored(self) -> None: ...
 
 
 class Client:
@@ -103,7 +126,8 @@ class Client:
         self.number = number
         self.pipe = pipe
         self._clients = clients
-        self._host = clients.host
+        self._home = clients.home
+        self._journal = clients.journal
         self._next = 0  # the position to read next; 0: does not read the log
         self._credit = 0
         self._task: Task | None = None  # what it wants of a part of the log
@@ -120,7 +144,7 @@ class Client:
             if handler is None:
                 self._to_home(request)
             else:
-                self._host.home.heard(self.number, self._host.now_ms())
+                self._home.heard(self.number, self._clients.now_ms())
                 handler(self, request)
         except FormatError as error:
             # Told before the connection ends: otherwise it would be tried at the next server.
@@ -129,17 +153,17 @@ class Client:
 
     def begun(self, size: int) -> None:
         """A large message takes its time to arrive: so its client is not silent."""
-        self._host.home.begun(self.number, size, self._host.now_ms())
+        self._home.begun(self.number, size, self._clients.now_ms())
         self._clients.carry_out()
 
     def writable(self) -> None:
         """What was sent has left, or most of it."""
-        if self._host.home.drained(self.number, self.pipe.waiting_bytes):
-            self._host.settle_soon()
+        if self._home.drained(self.number, self.pipe.waiting_bytes):
+            self._clients.log.settle_soon()
         if self._next:
             self.read_on()
         if self._task is not None:
-            self._host.settle_soon()
+            self._clients.log.settle_soon()
 
     def closed(self) -> None:
         self._clients.forget(self)
@@ -147,11 +171,11 @@ class Client:
     # -- Sessions ------------------------------------------------------------------------------
 
     def _to_home(self, request: cw.Request) -> None:
-        if (trace := self._host.trace) is not None:
+        if (trace := self._clients.trace) is not None:
             trace.asked(self.number, request)
-        self._host.home.received(self.number, request, self._host.now_ms())
+        self._home.received(self.number, request, self._clients.now_ms())
         self._clients.carry_out()
-        self._host.settle_soon()
+        self._clients.log.settle_soon()
 
     # -- Reading the log -----------------------------------------------------------------------
 
@@ -167,7 +191,7 @@ class Client:
             raise FormatError(f"a credit of {m.more} bytes; the limit is {CREDIT_MAX} in all")
         self._credit += m.more
         if self._task is not None:
-            self._host.settle_soon()
+            self._clients.log.settle_soon()
         else:
             self.read_on()
 
@@ -175,7 +199,7 @@ class Client:
         """Send what the credit allows; the rest follows when this has left (`writable`)."""
         room = DELIVERY_BYTES - self.pipe.waiting_bytes
         while self._next and self._credit > 0 and room > 0:
-            found = self._host.journal.pack(self._next) or self._after_a_gap()
+            found = self._journal.pack(self._next) or self._after_a_gap()
             if found is None:
                 return
             row, data = found
@@ -185,8 +209,8 @@ class Client:
 
     def _after_a_gap(self) -> tuple[Row, bytes] | None:
         """The first pack behind those that are no longer kept."""
-        rows = self._host.journal.rows(self._next, 1)
-        return self._host.journal.pack(rows[0].position) if rows else None
+        rows = self._journal.rows(self._next, 1)
+        return self._journal.pack(rows[0].position) if rows else None
 
     def _read_log(self, m: cw.ReadLog) -> None:
         self._next = self._credit = 0
@@ -195,12 +219,12 @@ class Client:
 
     def _ask(self, m: cw.AskLog | cw.AskSlices | cw.ReadLog) -> None:
         try:
-            self._task = task_for(m, self, self._host.journal)
+            self._task = task_for(m, self, self._journal)
         except InvalidDestinationError as error:
             self._refuse(error)
         else:
             self._clients.works(self)
-            self._host.settle_soon()
+            self._clients.log.settle_soon()
 
     def _refuse(self, error: JMSError) -> None:
         self.answer(cw.Refused(str(error), type(error).__name__))
@@ -233,25 +257,25 @@ class Client:
     # -- Asking --------------------------------------------------------------------------------
 
     def _status(self, _: cw.AskStatus) -> None:
-        self.answer(self._host.status())
+        self.answer(self._clients.desk.status())
 
     def _barrier(self, m: cw.AskBarrier) -> None:
         self._clients.ask_barrier(self, m.request)
 
     def barrier_passed(self, request: int) -> None:
-        self.answer(cw.Barrier(request, self._host.broker.position))
+        self.answer(cw.Barrier(request, self._clients.broker.position))
 
     def _change(self, m: cw.Change) -> None:
-        replica = self._host.node.replica
-        if replica.leading is None:
-            leader = replica.leader_id.node if replica.leader_id is not None else None
-            address = self._host.address_of(leader) if leader is not None else ""
+        log, desk = self._clients.log, self._clients.desk
+        if not log.leads:
+            leader = log.reign[0] if log.reign is not None else None
+            address = desk.address_of(leader) if leader is not None else ""
             self.answer(cw.NotLeader(leader, address))
             return
         if isinstance(m, cw.Add):
             if m.node < 1:
                 raise FormatError(f"a node's number is above 0, not {m.node}")
-            parse_address(m.address)
+            desk.check_address(m.address)
         self._clients.ask_change(self, m)
 
     def decided(self, effect: Decided) -> None:
@@ -281,8 +305,27 @@ class Client:
 class Clients:
     """All of them."""
 
-    def __init__(self, host: Host) -> None:
-        self.host = host
+    def __init__(
+        self,
+        log: Log,
+        home: Home,
+        broker: Broker,
+        journal: Journal,
+        desk: Desk,
+        first_barrier: int,
+        trace: Trace | None = None,
+        watch: Callable[[Effect], None] | None = None,
+    ) -> None:
+        """`first_barrier`: drawn anew in each life, for a late answer to a question of an earlier
+        one must not answer this one's. `watch`: called before each effect of the home; it may
+        raise."""
+        self.log = log
+        self.home = home
+        self.broker = broker
+        self.journal = journal
+        self.desk = desk
+        self.now_ms = desk.now_ms
+        self.trace = trace
         self._clients: dict[int, Client] = {}
         self._last_number = 0
         self._readers: dict[Client, None] = {}
@@ -293,13 +336,24 @@ class Clients:
         self._barriers: dict[int, tuple[Client, int, int]] = {}  # client, its request, asked when
         self._changes: dict[int, Client] = {}  # who waits for what becomes of which change
         self._last_change = 0
-        # Not from 0: a late answer to a question of an earlier life must not answer this one's.
-        self._barrier_number = secrets.randbits(48)
+        self._barrier_number = first_barrier
+        self._carry_out: dict[type, Callable[[Any], None]] = {
+            Propose: self._propose,
+            RelayTo: self._relay,
+            Store: self._store,
+            Tell: self._tell,
+            Redirect: self._redirect,
+            Admit: self._admit,
+            Hold: self._hold,
+            Cut: self._cut,
+        }
+        if watch is not None:
+            self._carry_out = {t: watched(watch, do) for t, do in self._carry_out.items()}
 
     def connect(self, pipe: Pipe) -> Client:
         self._last_number += 1
         client = self._clients[self._last_number] = Client(self, self._last_number, pipe)
-        self.host.home.connected(client.number, self.host.now_ms())
+        self.home.connected(client.number, self.now_ms())
         return client
 
     def close(self) -> None:
@@ -309,7 +363,7 @@ class Clients:
     def reads(self, client: Client) -> None:
         """From now on the rows of all that is accepted are written at once."""
         self._readers[client] = None
-        self.host.write()
+        self.log.write()
 
     def works(self, client: Client) -> None:
         self._workers[client] = None
@@ -323,86 +377,118 @@ class Clients:
         self._readers.pop(client, None)
         self._workers.pop(client, None)
         self._barriers = {n: b for n, b in self._barriers.items() if b[0] is not client}
-        if self.host.trace is not None:
-            self.host.trace.lost(client.number)
+        if self.trace is not None:
+            self.trace.lost(client.number)
         self._changes = {n: c for n, c in self._changes.items() if c is not client}
-        self.host.home.lost(client.number)
+        self.home.lost(client.number)
         self.carry_out()
-        self.host.settle_soon()
+        self.log.settle_soon()
 
     # -- What the home asks for ----------------------------------------------------------------
 
     def carry_out(self) -> None:
         """In order; what a step itself leads to comes after what was due before it."""
-        self._effects += self.host.home.take()
+        self._effects += self.home.take()
         if self._carrying:
             return
         self._carrying = True
         while self._effects:
-            self._carry_out(self._effects.popleft())
+            effect = self._effects.popleft()
+            self._carry_out[type(effect)](effect)
         self._carrying = False
 
-    def _carry_out(self, effect: Effect) -> None:
-        if isinstance(effect, Propose):
-            self.host.propose(effect.payloads)
-        elif isinstance(effect, RelayTo):
-            self.host.relay(effect.node, Relay(effect.session, effect.attachment, effect.body))
-        elif isinstance(effect, Store):
-            self.host.store(effect.record, effect.batch)
-        elif (client := self._clients.get(effect.link)) is None:
-            return  # it has left meanwhile
-        elif isinstance(effect, Tell):
-            if (trace := self.host.trace) is not None:
-                trace.told(effect.link, effect.answer)
+    def _propose(self, effect: Propose) -> None:
+        self.log.propose(effect.payloads)
+
+    def _relay(self, effect: RelayTo) -> None:
+        self.log.relay(effect.node, Relay(effect.session, effect.attachment, effect.body))
+
+    def _store(self, effect: Store) -> None:
+        self.log.store(effect.record, effect.batch)
+
+    # A client may have left meanwhile:
+
+    def _tell(self, effect: Tell) -> None:
+        if (client := self._clients.get(effect.link)) is not None:
+            if self.trace is not None:
+                self.trace.told(effect.link, effect.answer)
             client.answer(effect.answer)
-        elif isinstance(effect, Redirect):
-            client.answer(cw.Redirect(effect.node, self.host.address_of(effect.node)))
-        elif isinstance(effect, Admit):
+
+    def _redirect(self, effect: Redirect) -> None:
+        if (client := self._clients.get(effect.link)) is not None:
+            client.answer(cw.Redirect(effect.node, self.desk.address_of(effect.node)))
+
+    def _admit(self, effect: Admit) -> None:
+        if (client := self._clients.get(effect.link)) is not None:
             client.pipe.attached(cw.REQUEST_MAX)
-        elif isinstance(effect, Hold):
+
+    def _hold(self, effect: Hold) -> None:
+        if (client := self._clients.get(effect.link)) is not None:
             client.pipe.hold(effect.hold)
-        else:
+
+    def _cut(self, effect: Cut) -> None:
+        if (client := self._clients.get(effect.link)) is not None:
             client.pipe.end(effect.reason)
+
+    # -- What the log has for them (`log.py: Above`) -------------------------------------------
+
+    def applied(self, effect: Applied) -> None:
+        if self.trace is not None:
+            self.trace.applied(effect)
+        self.home.applied(effect.accepted, effect.events, self.now_ms())
+        self.carry_out()
+
+    def rejected(self, effect: Rejected) -> None:
+        self.home.rejected(effect.packs, self.now_ms())
+
+    def stored(self, batch: int) -> None:
+        self.home.stored(batch)
+        self.carry_out()
+
+    def restored(self) -> None:
+        if self.trace is not None:
+            self.trace.restored()
+        self.home.restored()
+        self.carry_out()
 
     def relayed(self, m: Relay) -> None:
         """Another server has something for a client of this one."""
         try:
-            self.host.home.relayed(m.session, m.attachment, m.body)
+            self.home.relayed(m.session, m.attachment, m.body)
         except FormatError as error:
             logger.warning("another server relays what is no message: %s", error)
         self.carry_out()
 
     def propose(self) -> None:
         """Hand everything that came in to the leader."""
-        replica = self.host.node.replica
-        self.host.home.follow(replica.reign, replica.leading is not None)
-        self.host.home.flush(self.host.now_ms())
+        self.home.follow(self.log.reign, self.log.leads)
+        self.home.flush(self.now_ms())
         self.carry_out()
 
     @property
     def waiting(self) -> bool:
         """Somebody here needs the journal's rows."""
-        return bool(self._readers or self._workers or self.host.home.dispatcher.waiting)
+        return bool(self._readers or self._workers or self.home.dispatcher.waiting)
 
     def deliver(self) -> None:
         """Hand out what is new; the journal has its rows."""
-        if self.host.home.dispatch():
-            self.host.settle_soon()
+        if self.home.dispatch():
+            self.log.settle_soon()
         self.carry_out()
-        if self._readers and self._read_to != self.host.broker.position:
-            self._read_to = self.host.broker.position
+        if self._readers and self._read_to != self.broker.position:
+            self._read_to = self.broker.position
             for client in list(self._readers):
                 client.read_on()
-        if self._workers and not self.host.journal.rows_wait:
+        if self._workers and not self.journal.rows_wait:
             self._work()
 
     def _work(self) -> None:
         """For those who read a part of the log: a piece for each, then the others have their
         turn."""
-        upto = self.host.broker.position
+        upto = self.broker.position
         more = [client.work(upto) for client in list(self._workers)]
         if any(more):
-            self.host.settle_soon()
+            self.log.settle_soon()
 
     # -- Barriers ------------------------------------------------------------------------------
 
@@ -410,8 +496,8 @@ class Clients:
         if len(self._barriers) >= BARRIERS_MAX:
             raise FormatError(f"{BARRIERS_MAX} barriers are waiting, and no more are taken")
         self._barrier_number += 1
-        self._barriers[self._barrier_number] = (client, request, self.host.now_ms())
-        self.host.read(self._barrier_number)
+        self._barriers[self._barrier_number] = (client, request, self.now_ms())
+        self.log.read(self._barrier_number)
 
     def read_ready(self, effect: ReadReady) -> None:
         client, request, _ = self._barriers.pop(effect.request, (None, 0, 0))
@@ -428,11 +514,11 @@ class Clients:
         self._last_change += 1
         self._changes[self._last_change] = client
         if isinstance(m, cw.Add):
-            self.host.change(ClusterMember(m.node, ANY, False, m.address), self._last_change)
+            self.log.change(ClusterMember(m.node, ANY, False, m.address), self._last_change)
         elif isinstance(m, cw.Remove):
-            self.host.change(m.node, self._last_change)
+            self.log.change(m.node, self._last_change)
         else:
-            self.host.transfer(m.node, self._last_change)
+            self.log.transfer(m.node, self._last_change)
 
     def decided(self, effect: Decided) -> None:
         client = self._changes.pop(effect.request, None)
@@ -441,13 +527,26 @@ class Clients:
 
     # -- Time ----------------------------------------------------------------------------------
 
+    def tick(self, now_ms: int) -> None:
+        self.home.tick(now_ms)
+        self.carry_out()
+
+    def next_deadline_ms(self) -> int | None:
+        return self.home.next_deadline_ms()
+
+    def let_go(self) -> None:
+        """This server ends: with local contexts its clients would otherwise have to wait until it
+        is back."""
+        self.home.let_go()
+        self.carry_out()
+        self.log.settle_soon()
+
     def sweep(self) -> None:
         """Now and then: ask again for what has not been answered."""
-        now = self.host.now_ms()
+        now = self.now_ms()
         for number, (client, request, asked_ms) in list(self._barriers.items()):
             if now - asked_ms > BARRIER_AGAIN_MS:
                 self._barriers[number] = (client, request, now)
-                self.host.read(number)
-        self.host.home.tick(now)
-        self.carry_out()
-        self.host.settle_soon()
+                self.log.read(number)
+        self.tick(now)
+        self.log.settle_soon()

@@ -1,0 +1,591 @@
+"""The driver of one server's log: carries out what its `Node` asks for, on its `Journal`.
+
+Promises: effects are carried out in the order in which the node gave them. All that was collected
+in one turn is one write, and one sync at a time covers every write since the last one began. What
+waits for a write leaves after the sync of that write, and no sooner: `_release` counts, and `_send`
+looks at what leaves without waiting. A journal in memory is written later, for several turns
+together, unless somebody needs it sooner. Without room on the disk the server takes part in nothing
+and tries again until there is room; a failed sync ends it.
+
+Needs: a `Port`, which has the clock, the network, the disk's syncs and the turns; and who stands on
+the log (`Above`). No clock, socket, file or thread is in here. Each call from outside is an input:
+the port makes one at a time, and calls `settle` once after those of one turn.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Protocol
+
+from antiphon.errors import DiskFullError
+from antiphon.formats.entry import ClusterMember, ReplicaId, SnapshotMeta
+from antiphon.formats.journal import Local
+from antiphon.formats.server_messages import Appended, Envelope, Hears, Message, Relay, Vote
+from antiphon.journal.journal import Journal, SyncJob
+from antiphon.journal.reached import NOTE_SYNC_S
+from antiphon.log.effects import (
+    Accepted,
+    Applied,
+    Decided,
+    Effect,
+    EntriesStored,
+    Install,
+    LocalStored,
+    Persist,
+    Read,
+    ReadPart,
+    ReadReady,
+    Rejected,
+    Relayed,
+    Send,
+    StorePart,
+    Tail,
+    TakeSnapshot,
+    VoteStored,
+)
+from antiphon.log.node import Node
+
+RETRY_S = 0.5
+"""How often a full disk is tried again."""
+
+DEFER_S = 0.01
+"""How long a journal in memory is not written if nobody reads it, nor waits for it."""
+
+LATE_MS, READ_FIRST_MS = 100, 5
+"""A timer that rings this late lets what has arrived be read first."""
+
+Done = Callable[[Exception | None], None]
+
+
+class Port(Protocol):
+    """What the driver needs of the process around it. No method may call the driver back before it
+    returns."""
+
+    def now_ms(self) -> int:
+        """Return the monotonic clock's time."""
+
+    def send(self, to: ReplicaId, message: Message) -> None:
+        """Hand a message to the network, which may lose it."""
+
+    def sync(self, names: tuple[str, ...], done: Done) -> None:
+        """Sync these files, then call `done`, with the error if it failed."""
+
+    def soon(self, call: Callable[..., None], *args: Any) -> None:
+        """Make this call in a later turn."""
+
+    def later(self, wait_s: float, call: Callable[..., None], *args: Any) -> None:
+        """Make this call when so much time has passed."""
+
+    def set_timer(self, due_ms: int) -> None:
+        """Call `LogDriver.tick` then; the timer that was set before does not count any more."""
+
+    def turn_soon(self) -> None:
+        """Call `LogDriver.settle` when the inputs of this turn are in."""
+
+    def failed(self, error: Exception) -> None:
+        """The server must end: only a restart knows what is really on the disk."""
+
+    # For operators, and for those who judge a simulated server:
+
+    def impaired(self, reason: str) -> None:
+        """There is no room on the disk."""
+
+    def recovered(self) -> None:
+        """There is room again."""
+
+    def no_room_for_snapshot(self, reason: str) -> None:
+        """The server goes on without this snapshot of its own."""
+
+    def snapshot_stored(self, meta: SnapshotMeta) -> None: ...
+    def installed(self, meta: SnapshotMeta) -> None:
+        """The state machine was restored from the leader's snapshot."""
+
+
+class Above(Protocol):
+    """Who stands on the log: the clients of this server."""
+
+    @property
+    def waiting(self) -> bool:
+        """Somebody needs the journal's rows now."""
+
+    def propose(self) -> None:
+        """Propose what has come in; what was collected is written after that."""
+
+    def deliver(self) -> None:
+        """Hand out what is new: the journal has the rows of all that was accepted."""
+
+    def applied(self, effect: Applied) -> None: ...
+    def rejected(self, effect: Rejected) -> None: ...
+    def read_ready(self, effect: ReadReady) -> None: ...
+    def decided(self, effect: Decided) -> None: ...
+    def relayed(self, message: Relay) -> None: ...
+    def stored(self, batch: int) -> None:
+        """What this server keeps to itself (`LogDriver.store`) is on its disk."""
+
+    def restored(self) -> None:
+        """The state machine has jumped ahead."""
+
+    def tick(self, now_ms: int) -> None: ...
+    def next_deadline_ms(self) -> int | None: ...
+
+
+class LogDriver:
+    """One server's log in a process; `start` after construction. When `closed`, it carries out
+    nothing any more, and releases nothing."""
+
+    def __init__(
+        self,
+        node: Node,
+        journal: Journal,
+        port: Port,
+        volatile: bool,
+        watch: Callable[[Effect | Tail], None] | None = None,
+    ) -> None:
+        """`volatile`: the journal is in memory. `watch`: called before each effect and each
+        released tail; it may raise, as a process may die there."""
+        self.node = node
+        self.journal = journal
+        self.closed = False
+        self.reads_first = False  # what is due waits for what has arrived
+        self.syncs = 0  # done
+        self._port = port
+        self._volatile = volatile
+        self._above: Above
+        self._effects: deque[Effect] = deque()
+        self._carrying = False
+        self._accepted: list[Accepted] = []  # not in the index yet
+        self._settle_due = False
+        self._write_due = False
+        self._syncing = False
+        self._part_lost = False  # of the snapshot that is coming in, for want of room
+        self._work: deque[Iterator[tuple[str, ...]]] = deque()  # snapshots, in the background
+        self._leader: ReplicaId | None = None  # the one that clients' requests go to
+        self._timer_ms: int | None = None
+        # Tails, counted: given to the journal, written, known to be synced, released.
+        self._collected = self._written = self._durable = self._released = 0
+        self._carry_out: dict[type, Callable[[Any], None]] = {
+            Send: self._send,
+            Persist: self._persist,
+            Applied: self._applied,
+            Read: partial(port.soon, self._read_now),
+            ReadPart: partial(port.soon, self._read_part_now),
+            StorePart: self._store_part,
+            Install: self._install,
+            TakeSnapshot: self._take_snapshot,
+            ReadReady: self._read_ready,
+            Decided: self._decided,
+            Rejected: self._rejected,
+            Relayed: self._relayed,
+        }
+        self._let_go: dict[type, Callable[[Any], None]] = {
+            Send: self._send_released,
+            EntriesStored: self._stored,
+            VoteStored: self._stored,
+            LocalStored: self._local_stored,
+        }
+        if watch is not None:
+            self._carry_out = {t: watched(watch, do) for t, do in self._carry_out.items()}
+            self._let_go = {t: watched(watch, do) for t, do in self._let_go.items()}
+
+    def start(self, above: Above) -> None:
+        """Begin to take part."""
+        self._above = above
+        self._sync_note()
+        self.settle_soon()
+
+    def close(self) -> None:
+        """End. What was not synced yet was not acknowledged either."""
+        self.closed = True
+        if names := self.journal.begin_note_sync():
+            self._port.sync(names, lambda _: None)
+
+    def _fail(self, error: Exception) -> None:
+        self.closed = True
+        self._port.failed(error)
+
+    # -- Inputs from other servers -------------------------------------------------------------
+
+    def receive(self, envelope: Envelope) -> None:
+        message = envelope.message
+        if isinstance(message, Relay):
+            self._above.relayed(message)
+            return
+        replica = self.node.replica
+        effects = self.node.receive(envelope, self._port.now_ms())
+        # Otherwise it is one more acknowledgement of what is decided, and nothing is due earlier.
+        quiet = replica.leader_id is self._leader and replica.newcomer is None
+        if effects or not quiet or isinstance(message, Hears):
+            self.carry_out(effects)
+            self.settle_soon()
+
+    def alive(self, sender: ReplicaId) -> None:
+        """A part of a large message has come from this server: it has not arrived whole."""
+        self.carry_out(self.node.alive(sender, self._port.now_ms()))
+
+    def gone(self, node: int) -> None:
+        """Nobody listens at the address of this server, its host says."""
+        self.carry_out(self.node.gone(node, self._port.now_ms()))
+        self.settle_soon()
+
+    # -- Inputs from above (`clients.py: Log`) -------------------------------------------------
+
+    @property
+    def reign(self) -> tuple[int, int] | None:
+        return self.node.replica.reign
+
+    @property
+    def leads(self) -> bool:
+        return self.node.replica.leading is not None
+
+    def propose(self, payloads: tuple[bytes, ...]) -> None:
+        self.carry_out(self.node.propose(payloads, self._port.now_ms()))
+
+    def relay(self, node: int, message: Relay) -> None:
+        """Tell the home at another server something."""
+        self.carry_out(self.node.relay(node, message))
+
+    def store(self, record: Local, batch: int) -> None:
+        """Keep in this server's journal only; then `Above.stored` is called."""
+        self.journal.append((record,), (LocalStored(batch),))
+        self._collected += 1
+        self.node.wrote_besides(len(record.data))
+        self.settle_soon()
+
+    def read(self, request: int) -> None:
+        self.carry_out(self.node.read(request, self._port.now_ms()))
+
+    def change(self, member: ClusterMember | int, request: int) -> None:
+        self.carry_out(self.node.change(member, self._port.now_ms(), request))
+
+    def transfer(self, node: int, request: int) -> None:
+        self.carry_out(self.node.transfer(node, self._port.now_ms(), request))
+
+    # -- Once a turn ---------------------------------------------------------------------------
+
+    def settle_soon(self) -> None:
+        if not self._settle_due:
+            self._settle_due = True
+            self._port.turn_soon()
+
+    def settle(self) -> None:
+        """Propose, write and hand on together what came in during one turn."""
+        if self.closed:
+            return
+        self._leader = self.node.replica.leader_id
+        self._above.propose()
+        self._settle_due = False
+        if self._volatile and not (self.journal.awaited or self._above.waiting):
+            self._write_later()
+        else:
+            self._write_and_deliver()
+
+    def _write_and_deliver(self) -> None:
+        written = self.write()
+        self._start_sync()
+        if written:  # the journal has all that was accepted
+            self._above.deliver()
+        self._arm_timer()
+
+    def _write_later(self) -> None:
+        """Together with what comes meanwhile: what was accepted has been handed out from memory.
+        Whether something is due earlier than the timer is not asked for each message either."""
+        if self._timer_ms is None:
+            self._arm_timer()
+        if not self._write_due:
+            self._write_due = True
+            self._port.later(DEFER_S, self._write_deferred)
+
+    def _write_deferred(self) -> None:
+        self._write_due = False
+        if not self.closed:
+            self._write_and_deliver()
+
+    # -- Time ----------------------------------------------------------------------------------
+
+    def _arm_timer(self) -> None:
+        """See to it that the next deadline is met. One that moved into the future is not worth a
+        new timer: the old one rings, finds nothing due, and comes back here."""
+        if self.reads_first or self.node.replica.impaired:
+            return  # it is set already; nothing is due until there is room again
+        due_ms = self.node.next_deadline_ms()
+        if (above_ms := self._above.next_deadline_ms()) is not None:
+            due_ms = min(due_ms, above_ms)
+        if self._timer_ms is None or due_ms < self._timer_ms:
+            self._timer_ms = due_ms
+            self._port.set_timer(due_ms)
+
+    def tick(self) -> None:
+        """The timer rings."""
+        due_ms, self._timer_ms = self._timer_ms, None
+        now_ms = self._port.now_ms()
+        if due_ms is not None and now_ms - due_ms > LATE_MS and not self.reads_first:
+            # This process did not run. What the others have said meanwhile is read first: nobody
+            # is to be blamed for a silence that was here.
+            self.reads_first = True
+            self._timer_ms = now_ms + READ_FIRST_MS
+            self._port.set_timer(self._timer_ms)
+            return
+        self.reads_first = False
+        self._above.tick(now_ms)
+        self.carry_out(self.node.tick(now_ms))
+        self.settle_soon()
+
+    # -- Carrying out --------------------------------------------------------------------------
+
+    def carry_out(self, effects: list[Effect]) -> None:
+        """In order; what a step itself leads to comes after what was due before it."""
+        self._effects += effects
+        if self._carrying or not effects:
+            return
+        self._carrying = True
+        while self._effects and not self.closed:
+            effect = self._effects.popleft()
+            self._carry_out[type(effect)](effect)
+        self._carrying = False
+        self.settle_soon()
+
+    def _send(self, effect: Send) -> None:
+        """A message leaves that waits for nothing, so it promises nothing that a crash may take
+        back."""
+        message = effect.message
+        if isinstance(message, Vote):
+            assert message.pre or not message.granted, "a vote leaves before its sync"
+        elif isinstance(message, Appended):
+            stored = self.node.replica.stored
+            assert message.match <= stored, "an acknowledgement leaves before its sync"
+        self._port.send(effect.to, message)
+
+    def _send_released(self, tail: Send) -> None:
+        self._port.send(tail.to, tail.message)
+
+    def _persist(self, effect: Persist) -> None:
+        self.journal.append(effect.records, effect.then)
+        self._collected += len(effect.then)
+
+    def _applied(self, effect: Applied) -> None:
+        for position, payload in effect.packs():
+            self.journal.remember(position, payload)
+        self._accepted += effect.accepted
+        self._above.applied(effect)
+
+    def _read_now(self, effect: Read) -> None:
+        """In a turn of its own: a long log is read in many pieces, and others have their turn
+        between them."""
+        if not self.closed:
+            self.write()  # what is only collected may replace what would be read
+            found = self.journal.entries(effect.first, effect.max_bytes)
+            now_ms = self._port.now_ms()
+            self.carry_out(self.node.entries_read(effect.reader, effect.first, found, now_ms))
+
+    def _read_part_now(self, effect: ReadPart) -> None:
+        if self.closed:
+            return
+        machine, to, seq = self.node.machine, effect.to, effect.seq
+        meta, data, last = self.journal.part(to.node, seq, machine.live(), machine.parked())
+        self.carry_out(self.node.part_read(to, meta, seq, data, last, self._port.now_ms()))
+
+    def _read_ready(self, effect: ReadReady) -> None:
+        self._above.read_ready(effect)
+
+    def _decided(self, effect: Decided) -> None:
+        self._above.decided(effect)
+
+    def _rejected(self, effect: Rejected) -> None:
+        self._above.rejected(effect)
+
+    def _relayed(self, effect: Relayed) -> None:
+        self._above.relayed(effect.message)
+
+    # -- Writing and syncing -------------------------------------------------------------------
+
+    def write(self) -> bool:
+        """Write everything collected, then the rows of what was accepted, which point into it.
+        False: there was no room, and it is tried again later."""
+        try:
+            self._flush()
+            if self._accepted:
+                accepted, self._accepted = tuple(self._accepted), []
+                self.journal.index(accepted)
+        except DiskFullError as error:
+            self._impair(error)
+            return False
+        return True
+
+    def _flush(self) -> None:
+        self.journal.flush()
+        if not self.journal.awaited:  # otherwise an installation holds writes back
+            self._written = self._collected
+
+    def _start_sync(self) -> None:
+        """Sync all that was written, unless a sync is under way: then when that one ends."""
+        if self._syncing or self.closed:
+            return
+        job = self.journal.begin_sync()
+        if job is None:
+            return
+        if self._volatile:
+            self._durable = self._written
+            self._release(self.journal.end_sync(job))
+        else:
+            self._syncing = True
+            self._port.sync(job.names, partial(self._synced, job, self._written))
+
+    def _synced(self, job: SyncJob, covered: int, error: Exception | None) -> None:
+        self._syncing = False
+        self.syncs += 1
+        if self.closed:
+            return
+        if error is not None:
+            self._fail(error)
+            return
+        try:
+            tails = self.journal.end_sync(job)
+        except DiskFullError as full:
+            self._impair(full)
+            return
+        self._durable = covered
+        self._release(tails)
+        self._start_sync()
+
+    def _release(self, tails: list[Tail]) -> None:
+        """What these waited for is on disk: they were written when the last sync began."""
+        for tail in tails:
+            self._released += 1
+            assert self._released <= self._durable, f"{tail} leaves before its sync"
+            self._let_go[type(tail)](tail)
+
+    def _stored(self, tail: EntriesStored | VoteStored) -> None:
+        self.carry_out(self.node.stored(tail, self._port.now_ms()))
+
+    def _local_stored(self, tail: LocalStored) -> None:
+        self._above.stored(tail.batch)
+        self.settle_soon()  # more may have gathered meanwhile
+
+    def _sync_note(self) -> None:
+        """Of how far the journal is synced; then again, after a while."""
+        if self.closed:
+            return
+        if names := self.journal.begin_note_sync():
+            self._port.sync(names, self._note_synced)
+        else:
+            self._port.later(NOTE_SYNC_S, self._sync_note)
+
+    def _note_synced(self, error: Exception | None) -> None:
+        if self.closed:
+            return
+        if error is not None:
+            self._fail(error)
+        else:
+            self._port.later(NOTE_SYNC_S, self._sync_note)
+
+    # -- No room -------------------------------------------------------------------------------
+
+    def _impair(self, error: DiskFullError) -> None:
+        if not self.node.replica.impaired:
+            self._port.impaired(str(error))
+            self._port.later(RETRY_S, self._try_again)
+            self.carry_out(self.node.impair(f"disk full: {error}", self._port.now_ms()))
+
+    def _try_again(self) -> None:
+        if self.closed:
+            return
+        try:
+            self._flush()
+        except DiskFullError:
+            self._port.later(RETRY_S, self._try_again)
+        else:
+            self._port.recovered()
+            self.carry_out(self.node.impair("", self._port.now_ms()))
+            self.settle_soon()
+
+    # -- Snapshots, in the background ----------------------------------------------------------
+
+    def _store_part(self, effect: StorePart) -> None:
+        if effect.seq == 0:
+            self._part_lost = False
+        if self._part_lost:
+            return
+        try:
+            self.journal.receive_part(effect.meta, effect.seq, effect.data)
+        except DiskFullError as error:
+            self._part_lost = True
+            self.node.install_failed()
+            self._impair(error)
+        else:
+            self.carry_out([*effect.then])
+
+    def _install(self, effect: Install) -> None:
+        if not self._part_lost:  # otherwise the leader offers it again
+            self._begin_work(self._steps_of_installing(effect.meta))
+
+    def _take_snapshot(self, effect: TakeSnapshot) -> None:
+        try:
+            if not self.write():
+                raise DiskFullError("the index is not complete up to this snapshot")
+            steps = self.journal.store_snapshot(
+                effect.meta, effect.chunks, effect.live, effect.parked
+            )
+        except DiskFullError as error:
+            self._no_room_for_snapshot(error)
+        else:
+            self._begin_work(self._steps_of_storing(effect.meta, steps))
+
+    def _steps_of_storing(
+        self, meta: SnapshotMeta, steps: Iterator[tuple[str, ...]]
+    ) -> Iterator[tuple[str, ...]]:
+        try:
+            yield from steps
+        except DiskFullError as error:
+            self._no_room_for_snapshot(error)
+            return
+        self.node.snapshot_stored(meta, self.journal.base_index)
+        self._port.snapshot_stored(meta)
+
+    def _no_room_for_snapshot(self, error: DiskFullError) -> None:
+        # No reason to stop: the log itself may still have room, and says so if it has not.
+        self._port.no_room_for_snapshot(str(error))
+        self.node.snapshot_failed()
+
+    def _steps_of_installing(self, meta: SnapshotMeta) -> Iterator[tuple[str, ...]]:
+        try:
+            yield from self.journal.install(meta)
+        except DiskFullError as error:
+            self.node.install_failed()
+            self._impair(error)
+            return
+        self._accepted.clear()  # their rows came with the snapshot
+        self.node.machine.restore(self.journal.read_snapshot()[1])
+        self._port.installed(meta)
+        self._above.restored()
+        self.carry_out(self.node.installed(meta, self._port.now_ms()))
+
+    def _begin_work(self, steps: Iterator[tuple[str, ...]]) -> None:
+        """One after the other, and a sync or a piece of writing at a time."""
+        self._work.append(steps)
+        if len(self._work) == 1:
+            self._port.soon(self._step, None)
+
+    def _step(self, error: Exception | None) -> None:
+        if self.closed:
+            return
+        if error is not None:
+            self._fail(error)
+            return
+        names = next(self._work[0], None)
+        if names is None:
+            self._work.popleft()
+            self.settle_soon()
+        if names and not self._volatile:
+            self._port.sync(names, self._step)
+        elif self._work:
+            self._port.soon(self._step, None)
+
+
+def watched(watch: Callable[[Any], None], do: Callable[[Any], None]) -> Callable[[Any], None]:
+    def watch_and_do(effect: Any) -> None:
+        watch(effect)
+        do(effect)
+
+    return watch_and_do
