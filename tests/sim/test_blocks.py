@@ -5,13 +5,13 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from antiphon.blocks.threads.coordination import (
+from antiphon.blocks.pure.coordination import (
     BarrierService,
     CounterService,
     ElectionService,
     SemaphoreService,
 )
-from antiphon.blocks.threads.table import TableService
+from antiphon.blocks.pure.table import TableService
 from antiphon.sim import linearizable, simulate
 
 SEEDS = 60

@@ -19,7 +19,7 @@ from antiphon.blocks import (
 from antiphon.blocks.pure.block import Heard
 from antiphon.blocks.pure.invocation import Leaving
 from antiphon.blocks.pure.service import Request, Requests
-from antiphon.blocks.threads.replica import ServiceBlock
+from antiphon.blocks.pure.service_block import ServiceBlock
 from antiphon.formats import values
 
 

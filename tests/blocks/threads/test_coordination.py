@@ -20,14 +20,14 @@ from antiphon.blocks import (
     ReplicatedTable,
     Semaphore,
 )
-from antiphon.blocks.pure.service import ReplicatedService
-from antiphon.blocks.threads.coordination import (
+from antiphon.blocks.pure.coordination import (
     BarrierService,
     CounterService,
     ElectionService,
     SemaphoreService,
 )
-from antiphon.blocks.threads.replica import ServiceBlock
+from antiphon.blocks.pure.service import ReplicatedService
+from antiphon.blocks.pure.service_block import ServiceBlock
 from antiphon.errors import IllegalStateError, OutcomeUnknownError
 from tests.api.support.backends import abandon
 from tests.api.support.fronts import PATIENCE_S

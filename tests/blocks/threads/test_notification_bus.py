@@ -15,7 +15,7 @@ import pytest
 import antiphon
 from antiphon.blocks import NotificationBus
 from antiphon.blocks.pure.block import Heard, Tell
-from antiphon.blocks.threads.notification_bus import BusBlock
+from antiphon.blocks.pure.notifications import BusBlock
 from antiphon.errors import FormatError, IllegalStateError, MessageFormatError
 from tests.api.support.steps import heard, until
 from tests.blocks.conftest import Connect

@@ -20,9 +20,9 @@ from antiphon.blocks import (
 )
 from antiphon.blocks.pure.block import Heard, Settle
 from antiphon.blocks.pure.service import Request
+from antiphon.blocks.pure.service_block import ServiceBlock
 from antiphon.blocks.threads import host as hosting_module
 from antiphon.blocks.threads import replica as serving_module
-from antiphon.blocks.threads.replica import ServiceBlock
 from antiphon.broker.home.settings import HomeSettings
 from antiphon.errors import (
     FormatError,

@@ -37,6 +37,7 @@ from antiphon.formats import columns as formats
 from antiphon.formats.columns import BYTES, MESSAGE, PICKLE, PLAIN, Columns, Extra, Outgoing
 from antiphon.formats.pack import NON_PERSISTENT
 from antiphon.model.read_only import ReadOnlyList
+from antiphon.model.views import View as View
 
 BODY_MAX = 64 << 20
 JMS_VIEW = "JMS_view"
@@ -47,17 +48,6 @@ class Owner(Protocol):
     """What a received message knows of its consumer."""
 
     def acknowledge_message(self, message: Message) -> Any: ...
-
-
-class View(NamedTuple):
-    """Who is in a group: view 1, 2, 3... of it."""
-
-    id: int
-    members: tuple[str, ...]  # in the order in which they joined; empty: not known here any more
-    primary: bool = True  # always, of the groups that servers keep
-
-    def __str__(self) -> str:
-        return f"{self.id}: {' '.join(self.members)}"
 
 
 class _Sent(NamedTuple):

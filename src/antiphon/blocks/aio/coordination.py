@@ -17,21 +17,21 @@ import antiphon
 from antiphon import aio
 from antiphon.api.operations.scripts import Deadline
 from antiphon.blocks.aio.replica import Replica
-from antiphon.blocks.threads.coordination import (
+from antiphon.blocks.pure.coordination import (
     ASK_S,
     REMOVED,
     BarrierService,
     CounterService,
     ElectionService,
     Grant,
-    Leading,
     SemaphoreService,
     last_of,
     lost,
     not_granted,
 )
+from antiphon.blocks.pure.service_block import AnyService
+from antiphon.blocks.threads.coordination import Leading
 from antiphon.blocks.threads.host import TIMEOUT_S
-from antiphon.blocks.threads.replica import AnyService
 from antiphon.errors import IllegalStateError, JMSError, OutcomeUnknownError
 
 logger = logging.getLogger("antiphon.blocks")

@@ -17,7 +17,8 @@ from antiphon.blocks.aio.lifecycle import Opened, outcome_of
 from antiphon.blocks.pure.block import Effects, Heard
 from antiphon.blocks.pure.calls import ALL, FIRST, Replies
 from antiphon.blocks.pure.replies import Answer, Responder
-from antiphon.blocks.threads.dispatchers import check_public, first_of, invocation, invoke
+from antiphon.blocks.pure.rpc import check_public, first_of, invoke
+from antiphon.blocks.threads.dispatchers import invocation
 from antiphon.blocks.threads.host import TIMEOUT_S, heard_in
 from antiphon.errors import MessageFormatError
 

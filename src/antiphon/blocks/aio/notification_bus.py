@@ -20,7 +20,8 @@ import antiphon
 from antiphon import aio
 from antiphon.blocks.aio.host import Host, Hosted
 from antiphon.blocks.aio.lifecycle import outcome_of
-from antiphon.blocks.threads.notification_bus import AnyEvent, BusBlock, Kinds
+from antiphon.blocks.pure.notifications import BusBlock, Kinds
+from antiphon.blocks.threads.notification_bus import AnyEvent
 
 logger = logging.getLogger("antiphon.blocks")
 
@@ -53,7 +54,7 @@ class NotificationBus(Hosted):
 
     async def publish(self, event: Any) -> None:
         """To all members, this one included. Returns when a majority of the servers has it."""
-        await self._host.multicast(self._kinds.message_of(event))
+        await self._host.multicast(antiphon.ObjectMessage(self._kinds.body_of(event)))
 
     async def subscribe(self, kind: type[AnyEvent], call: Callable[[AnyEvent], object]) -> None:
         """Have it called with the last event of this kind, if there was one, and each new one, one

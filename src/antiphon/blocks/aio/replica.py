@@ -31,15 +31,9 @@ from antiphon.blocks.pure.calls import FIRST
 from antiphon.blocks.pure.invocation import ActiveCalls, Leaving, PassiveBlock, Target, end_at
 from antiphon.blocks.pure.passive import Call, End
 from antiphon.blocks.pure.service import Outcome, Request, Requests, attempt, decode_outcome
+from antiphon.blocks.pure.service_block import AnyService, ServiceBlock, no_outcome, outcome_in
 from antiphon.blocks.threads.host import TIMEOUT_S, heard_in
-from antiphon.blocks.threads.replica import (
-    AGAIN_S,
-    RESUBMIT_S,
-    AnyService,
-    ServiceBlock,
-    no_outcome,
-    outcome_in,
-)
+from antiphon.blocks.threads.replica import AGAIN_S, RESUBMIT_S
 from antiphon.errors import JMSError
 from antiphon.model.exceptions import describe
 

@@ -7,8 +7,9 @@ from typing import Any
 import antiphon
 from antiphon import aio
 from antiphon.blocks.aio.replica import Replica
+from antiphon.blocks.pure.table import TableService
 from antiphon.blocks.threads.host import TIMEOUT_S
-from antiphon.blocks.threads.table import Rows, TableService
+from antiphon.blocks.threads.table import Rows
 
 
 class ReplicatedTable(Replica[TableService], Rows):

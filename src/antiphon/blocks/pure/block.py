@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from antiphon.api.messages.message import View
+from antiphon.model.views import View
 
 
 class Heard(NamedTuple):

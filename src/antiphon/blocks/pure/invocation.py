@@ -13,7 +13,6 @@ import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
-from antiphon.api.messages.message import View
 from antiphon.blocks.errors import RefusedError
 from antiphon.blocks.pure.block import Effect, Effects, Heard, Multicast, Remove, Settle, Tell
 from antiphon.blocks.pure.passive import Answer, Cast, End, Fate, Invocation, Kind, PassiveReplica
@@ -22,6 +21,7 @@ from antiphon.blocks.pure.replies import Answer as Replied
 from antiphon.blocks.pure.replies import Responder
 from antiphon.blocks.pure.service import ReplicatedService, Request, decode_request
 from antiphon.errors import FormatError
+from antiphon.model.views import View
 
 logger = logging.getLogger("antiphon.blocks")
 

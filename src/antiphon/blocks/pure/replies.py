@@ -11,11 +11,11 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from antiphon.api.messages.message import View
 from antiphon.blocks.pure.block import Block, Effects, Heard, Reply
 from antiphon.blocks.pure.calls import Asked, Call
 from antiphon.errors import MessageFormatError
 from antiphon.model.exceptions import describe, restored
+from antiphon.model.views import View
 
 logger = logging.getLogger("antiphon.blocks")
 

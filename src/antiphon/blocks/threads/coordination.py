@@ -1,13 +1,6 @@
-"""Counter, semaphore, lock, leader election and barrier, each a small replicated service.
+"""Counter, semaphore, lock, leader election and barrier with threads.
 
-Those that belong to a member end with it: who leaves the group or is removed from it holds no lock,
-is not the leader, and does not stand at a barrier. A process that was only taken for dead finds out
-when it asks next; what a lock protects should look at its `fence`, which grows with every grant.
-
-It does so also when all have left between two grants, and the state of the group begins anew: each
-wish has a floor, how many messages the cluster had accepted when its member joined, and its fence
-is above that. Every grant is of a wish, which is a message too: so no fence is above the number of
-messages, and no later floor is below an earlier fence.
+The rules of who holds, leads or stands where are services (`blocks/pure/coordination.py`).
 """
 
 from __future__ import annotations
@@ -18,47 +11,28 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import antiphon
 from antiphon.api.operations.scripts import Deadline
-from antiphon.blocks.pure.service import ReplicatedService
+from antiphon.blocks.pure.coordination import (
+    ASK_S,
+    REMOVED,
+    BarrierService,
+    CounterService,
+    ElectionService,
+    Grant,
+    SemaphoreService,
+    last_of,
+    lost,
+    not_granted,
+)
+from antiphon.blocks.pure.service_block import AnyService
 from antiphon.blocks.threads.host import TIMEOUT_S
-from antiphon.blocks.threads.replica import AnyService, Replica
-from antiphon.errors import FormatError, IllegalStateError, JMSError, OutcomeUnknownError
-from antiphon.formats import values
+from antiphon.blocks.threads.replica import Replica
+from antiphon.errors import IllegalStateError, JMSError, OutcomeUnknownError
 
 logger = logging.getLogger("antiphon.blocks")
-
-ASK_S = 1.0
-"""So long the group may take to say that something is not granted, however short the timeout."""
-
-REMOVED = "this member was removed from the group, and has joined it again"
-
-
-class CounterService(ReplicatedService):
-    def __init__(self) -> None:
-        self.value = 0
-
-    def apply(self, command: Any) -> int:
-        match command:
-            case ("add", int(n)):
-                self.value += n
-            case ("set", int(n)):
-                self.value = n
-            case _:
-                raise ValueError(f"a counter does not know {command!r}")
-        return self.value
-
-    def snapshot(self) -> bytes:
-        return values.encode(self.value)
-
-    def restore(self, data: bytes) -> None:
-        match values.decode(data):
-            case int(value):
-                self.value = value
-            case other:
-                raise FormatError(f"no state of a counter: {type(other).__name__}")
 
 
 class Counter(Replica[CounterService]):
@@ -80,96 +54,6 @@ class Counter(Replica[CounterService]):
     def value(self) -> int:
         """With all that was added before, anywhere."""
         return self.add(0)
-
-
-class SemaphoreService(ReplicatedService):
-    """Who waits stands in a line; the first ones in it hold a permit each. Of a lock there is one
-    permit."""
-
-    def __init__(self, permits: int) -> None:
-        if type(permits) is not int or permits < 1:
-            raise ValueError(f"a semaphore needs at least one permit, not {permits!r}")
-        self.permits = permits
-        self.members: tuple[str, ...] = ()
-        self.line: list[tuple[str, str, int]] = []  # member, which of its wishes, and its floor
-        self.fences: list[int] = []  # of the first ones in the line, who hold a permit
-        self.fence = 0  # the last one
-
-    def apply(self, command: Any) -> bool:
-        match command:
-            case ("acquire", str(member), str(wish), int(floor)):
-                if member not in self.members:  # it was on its way when its member was removed
-                    return False
-                self.line.append((member, wish, floor))
-                self._grant()
-                return True
-            case ("release", str(member), str(wish)):
-                held = self.holds(member, wish) > 0
-                self._without(lambda one: one[:2] != (member, wish))
-                return held
-        raise ValueError(f"a lock does not know {command!r}")
-
-    def viewed(self, members: tuple[str, ...]) -> None:
-        self.members = members
-        self._without(lambda one: one[0] in members)
-
-    def _without(self, stays: Callable[[tuple[str, str, int]], bool]) -> None:
-        granted = self.line[: len(self.fences)]
-        self.fences = [fence for one, fence in zip(granted, self.fences, strict=True) if stays(one)]
-        self.line = [one for one in self.line if stays(one)]
-        self._grant()
-
-    def _grant(self) -> None:
-        for _, _, floor in self.line[len(self.fences) : self.permits]:
-            self.fence = max(self.fence, floor) + 1
-            self.fences.append(self.fence)
-
-    def holds(self, member: str, wish: str) -> int:
-        """The fence, if this is one of those who hold a permit; otherwise 0."""
-        for one, fence in zip(self.line, self.fences, strict=False):
-            if one[:2] == (member, wish):
-                return fence
-        return 0
-
-    def snapshot(self) -> bytes:
-        return values.encode((self.permits, self.members, self.line, self.fences, self.fence))
-
-    def restore(self, data: bytes) -> None:
-        match values.decode(data):
-            case (int(permits), members, list(line), list(fences), int(fence)):
-                self.members, self.line, self.fences, self.fence = members, line, fences, fence
-            case other:
-                raise FormatError(f"no state of a lock: {type(other).__name__}")
-        if permits != self.permits:
-            raise ValueError(
-                f"the semaphore of this group has {permits} permits, not {self.permits}: all who "
-                "use it must give the same number"
-            )
-
-
-class Grant(NamedTuple):
-    """A permit that is held here."""
-
-    owner: Any  # the thread, or task, that asked for it
-    wish: str
-    fence: int
-
-
-def last_of(grants: list[Grant], owner: Any) -> Grant | None:
-    """That of a thread or task; if it has none, that of another one."""
-    own = [one for one in grants if one.owner == owner]
-    return (own or grants)[-1] if grants else None
-
-
-def not_granted(timeout: float | None) -> TimeoutError:
-    return TimeoutError(f"it was not granted within {timeout:g} s: others hold it")
-
-
-def lost(what: Any, why: object) -> IllegalStateError:
-    return IllegalStateError(
-        f"the {type(what).__name__} was lost before it was released, and others may have had it "
-        f"since: {why}"
-    )
 
 
 class Entered(Replica[AnyService]):
@@ -358,50 +242,6 @@ class Lock(Semaphore):
         super().__init__(ctx, group, 1, name=name)
 
 
-class ElectionService(ReplicatedService):
-    """The member that has been there longest leads, unless it stood back."""
-
-    def __init__(self) -> None:
-        self.line: list[str] = []
-        self.terms = 0
-
-    @property
-    def leader(self) -> str:
-        return self.line[0] if self.line else ""
-
-    def term_of(self, member: str) -> int:
-        """The term, if this is who leads; otherwise 0."""
-        return self.terms if self.leader == member else 0
-
-    def apply(self, command: Any) -> str:
-        match command:
-            case ("resign", str(member)) if member in self.line:
-                self._follow([one for one in self.line if one != member] + [member])
-            case ("resign", str()):
-                pass
-            case _:
-                raise ValueError(f"an election does not know {command!r}")
-        return self.leader
-
-    def viewed(self, members: tuple[str, ...]) -> None:
-        stay = [one for one in self.line if one in members]
-        self._follow(stay + [one for one in members if one not in stay])
-
-    def _follow(self, line: list[str]) -> None:
-        before, self.line = self.leader, line
-        self.terms += self.leader != before
-
-    def snapshot(self) -> bytes:
-        return values.encode((self.line, self.terms))
-
-    def restore(self, data: bytes) -> None:
-        match values.decode(data):
-            case (list(line), int(terms)):
-                self.line, self.terms = line, terms
-            case other:
-                raise FormatError(f"no state of an election: {type(other).__name__}")
-
-
 class Leading:
     """Who leads, as far as this member knows."""
 
@@ -473,46 +313,6 @@ class LeaderElection(Entered[ElectionService], Leading):
     def resign(self) -> None:
         """Let another one lead, if there is one."""
         self.call(("resign", self.name))
-
-
-class BarrierService(ReplicatedService):
-    def __init__(self, parties: int) -> None:
-        if parties < 1:
-            raise ValueError(f"a barrier for {parties}: at least one must come")
-        self.parties = parties
-        self.members: tuple[str, ...] = ()
-        self.there: list[str] = []
-        self.opened = 0  # how often
-
-    def apply(self, command: Any) -> int:
-        match command:
-            case ("arrive", str(member)):
-                turn = self.opened + 1
-                if member in self.members and member not in self.there:
-                    self.there.append(member)
-                if len(self.there) >= self.parties:
-                    self.there, self.opened = [], turn
-                return turn
-            case ("leave", str(member)):
-                self.there = [one for one in self.there if one != member]
-                return self.opened
-        raise ValueError(f"a barrier does not know {command!r}")
-
-    def viewed(self, members: tuple[str, ...]) -> None:
-        self.members = members
-        self.there = [one for one in self.there if one in members]
-
-    def snapshot(self) -> bytes:
-        return values.encode((self.parties, self.members, self.there, self.opened))
-
-    def restore(self, data: bytes) -> None:
-        match values.decode(data):
-            case (int(parties), members, list(there), int(opened)):
-                self.members, self.there, self.opened = members, there, opened
-            case other:
-                raise FormatError(f"no state of a barrier: {type(other).__name__}")
-        if parties != self.parties:
-            raise ValueError(f"this barrier is for {parties}, not for {self.parties}")
 
 
 class Barrier(Replica[BarrierService]):

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import antiphon
-from antiphon.blocks.pure.block import Heard
 from antiphon.blocks.pure.calls import ALL, FIRST, Replies, check_replies
 from antiphon.blocks.pure.replies import Responder
+from antiphon.blocks.pure.rpc import check_public, first_of, invoke
 from antiphon.blocks.threads.host import (
     TIMEOUT_S,
     Closing,
@@ -122,31 +122,5 @@ class Proxy:
         return call
 
 
-def check_public(method: str) -> None:
-    if method.startswith("_"):
-        raise AttributeError(f"{method!r}: only public methods can be called on a group")
-
-
 def invocation(method: str, args: tuple[Any, ...], named: Mapping[str, Any]) -> antiphon.Message:
     return antiphon.ObjectMessage((method, args, dict(named)))
-
-
-def invoke(target: object, message: Heard) -> Any:
-    """What a method returns; raises what it raises, and `TypeError` or `AttributeError` if there is
-    no such call."""
-    match message.body:
-        case (str(method), tuple(args), dict(named)):
-            pass
-        case _:
-            raise TypeError("a call is a method's name, its arguments, and those with names")
-    found = None if method.startswith("_") else getattr(target, method, None)
-    if not callable(found):
-        raise AttributeError(f"{type(target).__name__} has no public method {method!r}")
-    return found(*args, **named)
-
-
-def first_of(replies: Mapping[str, Any]) -> Any:
-    (value, *_) = replies.values()
-    if isinstance(value, Exception):
-        raise value
-    return value

@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import IO, Any, Generic, TypeVar
 
 import antiphon
-from antiphon.api.messages.message import View
 from antiphon.api.operations import arguments
 from antiphon.api.operations.scripts import Deadline
 from antiphon.blocks.pure.block import (
@@ -41,6 +40,7 @@ from antiphon.errors import (
     OutcomeUnknownError,
     ResourceAllocationError,
 )
+from antiphon.model.views import View
 
 logger = logging.getLogger("antiphon.blocks")
 

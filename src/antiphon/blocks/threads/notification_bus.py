@@ -16,72 +16,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-import msgspec
-
 import antiphon
-from antiphon.blocks.pure.block import Block, Effects, Heard, Tell
+from antiphon.blocks.pure.notifications import BusBlock, Kinds
 from antiphon.blocks.threads.host import Closing, Host, Hosted
-from antiphon.errors import FormatError, MessageFormatError
-from antiphon.formats import values
 
 logger = logging.getLogger("antiphon.blocks")
 
 AnyEvent = TypeVar("AnyEvent")
-
-
-class BusBlock(Block):
-    """Keeps the last event of each kind, and tells of all of them."""
-
-    def __init__(self) -> None:
-        self.last: dict[str, Any] = {}  # by the kind's name: its fields
-        self.count = 0  # of events that were heard here
-
-    def heard(self, message: Heard, now: float) -> Effects:
-        match message.body:
-            case (str(kind), fields):
-                self.count += 1
-                self.last[kind] = fields
-                yield Tell((self.count, kind, fields))
-            case _:
-                logger.warning("a message to a notification bus is no event")
-
-    def snapshot(self) -> bytes:
-        return values.encode(self.last)
-
-    def restore(self, data: bytes) -> None:
-        match values.decode(data):
-            case dict(last):
-                self.last = last
-            case other:
-                raise FormatError(f"no state of a notification bus: {type(other).__name__}")
-
-
-class Kinds:
-    """The kinds of events that a bus has, by their names."""
-
-    def __init__(self, kinds: Collection[type]) -> None:
-        self._kinds = {kind.__name__: kind for kind in kinds}
-        if len(self._kinds) < len(kinds):
-            raise ValueError("two kinds of events have the same name")
-
-    def name_of(self, kind: type) -> str:
-        if self._kinds.get(kind.__name__) is not kind:
-            known = ", ".join(self._kinds) or "none"
-            raise MessageFormatError(f"{kind.__name__} is no kind of event of this bus: {known}")
-        return kind.__name__
-
-    def message_of(self, event: Any) -> antiphon.Message:
-        kind = self.name_of(type(event))
-        return antiphon.ObjectMessage((kind, msgspec.to_builtins(event)))
-
-    def event_of(self, kind: str, fields: Any) -> Any:
-        try:
-            return msgspec.convert(fields, self._kinds[kind])
-        except msgspec.ValidationError as error:
-            raise FormatError(f"an event is no {kind} as this program has it: {error}") from None
 
 
 class Subscriber(NamedTuple):
@@ -106,7 +50,7 @@ class NotificationBus(Hosted, Closing):
 
     def publish(self, event: Any) -> None:
         """To all members, this one included. Returns when a majority of the servers has it."""
-        self._host.multicast(self._kinds.message_of(event))
+        self._host.multicast(antiphon.ObjectMessage(self._kinds.body_of(event)))
 
     def subscribe(self, kind: type[AnyEvent], call: Callable[[AnyEvent], object]) -> None:
         """Have it called with the last event of this kind, if there was one, before this returns,

@@ -19,26 +19,19 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 import antiphon
-from antiphon.api.messages.message import View
 from antiphon.blocks.errors import TooFewRepliesError
-from antiphon.blocks.pure.block import Effects, Heard, Settle
 from antiphon.blocks.pure.invocation import ActiveCalls, Leaving, PassiveBlock, Target, end_at
 from antiphon.blocks.pure.passive import Call, End
-from antiphon.blocks.pure.replies import Answer, Responder
+from antiphon.blocks.pure.replies import Responder
 from antiphon.blocks.pure.service import (
-    ActiveReplica,
-    ReplicatedService,
-    Request,
     Requests,
-    attempt,
     decode_outcome,
 )
+from antiphon.blocks.pure.service_block import AnyService, ServiceBlock, no_outcome, outcome_in
 from antiphon.blocks.threads.host import TIMEOUT_S, Closing, GroupClient, Host, Hosted
-from antiphon.errors import FormatError, OutcomeUnknownError
-from antiphon.formats import values
 
 logger = logging.getLogger("antiphon.blocks")
 
@@ -47,74 +40,6 @@ AGAIN_S = 0.5
 
 RESUBMIT_S = 2.0
 """A client that has heard of no replica for so long submits its command again."""
-
-AnyService = TypeVar("AnyService", bound=ReplicatedService)
-
-
-class ServiceBlock(Responder):
-    """A replica of a service as a block: every member replies, so a crash delays nobody."""
-
-    def __init__(
-        self,
-        service: ReplicatedService,
-        apply: Callable[[ReplicatedService, Request], Any] | None = None,
-    ) -> None:
-        """`apply`: instead of the service's own."""
-        super().__init__(lambda message: None)
-        self.replica = ActiveReplica(service)
-        self._apply = apply or (lambda service, request: service.apply(request.command))
-        self._view = 0
-        self._restored = 0  # the view of the state that was taken over
-
-    @property
-    def title(self) -> str:
-        return type(self.replica.service).__name__
-
-    def viewed(self, view: View, now: float) -> Effects:
-        # A new member is told of its own view, and of others, after it was given a state that has
-        # them: the service would go back to what was before.
-        if view.id > self._restored:
-            self.replica.viewed(view.members)
-        self._view = max(view.id, self._restored)
-        yield from super().viewed(view, now)
-
-    def heard(self, message: Heard, now: float) -> Effects:
-        begun = self.begin(message)
-        if begun is None:
-            return ()
-        request, outcome = begun
-        if outcome is None:
-            try:
-                done = attempt(lambda _: self._apply(self.replica.service, request), None)
-            except Leaving:
-                return ()  # the others carry it out, and answer
-            outcome = self.replica.finish(request, done)
-        return self.finished(message, request, outcome)
-
-    def begin(self, message: Heard) -> tuple[Request, bytes | None] | None:
-        """The request, and its outcome if it has one; None: the message is none."""
-        try:
-            return self.replica.begin(message.body)
-        except (FormatError, TypeError) as error:
-            logger.warning("a message to a replicated service is no request: %s", error)
-            return None
-
-    def finished(self, message: Heard, request: Request, outcome: bytes) -> Effects:
-        yield Settle((request.client, request.number), outcome)
-        if message.reply_to is not None:
-            yield self.reply(message, Answer(outcome))
-
-    def snapshot(self) -> bytes:
-        return values.encode((self._view, self.replica.snapshot()))
-
-    def restore(self, data: bytes) -> None:
-        """Raises `FormatError` if that is no snapshot."""
-        match values.decode(data):
-            case (int(view), bytes(state)):
-                self._view = self._restored = view
-                self.replica.restore(state)
-            case _:
-                raise FormatError("no state of a replica")
 
 
 class Replica(Hosted, Closing, Generic[AnyService]):
@@ -257,17 +182,3 @@ class ServiceClient(Closing):
 
     def close(self) -> None:
         self._client.close()
-
-
-def outcome_in(reply: Any) -> bytes:
-    if isinstance(reply, bytes):
-        return reply
-    if isinstance(reply, Exception):  # of a result that is too large to travel
-        raise reply
-    raise FormatError("who replied is no replica of a service")
-
-
-def no_outcome(why: str) -> OutcomeUnknownError:
-    return OutcomeUnknownError(
-        f"no replica has replied, and the command may take effect yet: {why}"
-    )
