@@ -141,3 +141,25 @@ def test_the_architecture_page_shows_every_room() -> None:
     rooms = {room.parent.name for room in package.glob("**/__init__.py")} - {package.name}
     assert rooms - shown == {"rivals", "packing"}  # rooms of parts of `lab`
     assert shown <= rooms
+
+
+CITED = re.compile(
+    r"\b(?:thesis,? |chapter |tables? |figures? |footnotes? |JBora,? |section )"
+    r"(\d+(?:\.\d+)*|I{1,3}\b)"
+)
+
+
+def known_numbers(page: str) -> set[str]:
+    """Of sections, tables, figures and footnotes; `6.2 to 6.5` has those between, too."""
+    known = set(re.findall(r"\d+(?:\.\d+)*|\bI{1,3}\b", page))
+    for chapter, first, last in re.findall(r"(\d+)\.(\d+) to \1\.(\d+)", page):
+        known |= {f"{chapter}.{number}" for number in range(int(first), int(last))}
+    return known
+
+
+def test_the_references_have_what_the_code_cites() -> None:
+    known = known_numbers((ROOT / "docs" / "REFERENCES.md").read_text(encoding="utf-8"))
+    files = [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
+    for file in [*files, *(ROOT / "tests/scenarios").rglob("*.txt")]:
+        found = set(CITED.findall(file.read_text(encoding="utf-8")))
+        assert found <= known, file
