@@ -13,7 +13,7 @@ from antiphon.errors import InvalidDestinationError
 Address = tuple[str, int]
 
 MOST = 1_000_000_000
-"""Of anything, also of seconds: a larger number is a slip, and not every format has room for it."""
+"""The largest number, also of seconds: more is a slip, and not every format has room for it."""
 
 
 def seconds(text: str) -> float:

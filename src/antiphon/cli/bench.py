@@ -1,6 +1,6 @@
-"""The commands `antiphon bench ...`: their options, and what implements each.
+"""The commands `antiphon bench ...`: a table of their options and implementations.
 
-Nothing that measures is imported here: help stays quick (`cli/parsers.py`).
+No module that measures is imported here, so help stays quick (`cli/parsers.py`).
 """
 
 from __future__ import annotations
@@ -74,21 +74,21 @@ SIDE_BY_SIDE = (
 COMMANDS = (
     (
         "throughput",
-        "messages a second to all members, and what they cost",
+        "measure messages a second to all members, and their cost",
         EXAMPLE,
         implementation("antiphon.lab.bench.compare", "throughput"),
         SIDE_BY_SIDE,
     ),
     (
         "latency",
-        "from the publish call to the delivery, at a light load",
+        "measure the time from the publish call to the delivery, at a light load",
         EXAMPLE.replace("throughput", "latency"),
         implementation("antiphon.lab.bench.compare", "latency"),
         SIDE_BY_SIDE,
     ),
     (
         "connections",
-        "what idle clients cost a server",
+        "measure the cost of idle clients to a server",
         "antiphon bench connections --clients 10000 --json",
         implementation("antiphon.lab.bench.connections", "run"),
         (
@@ -100,14 +100,14 @@ COMMANDS = (
     ),
     (
         "selectors",
-        "what up to a thousand consumers with selectors cost a server",
+        "measure the cost of up to a thousand consumers with selectors to a server",
         "antiphon bench selectors --storage memory --seconds 15",
         implementation("antiphon.lab.bench.selectors", "run"),
         (SECONDS, add_storage, add_json),
     ),
     (
         "failover",
-        "how long members of a group get nothing when a server fails",
+        "measure how long members of a group get nothing when a server fails",
         "antiphon bench failover --storage memory --rounds 10",
         implementation("antiphon.lab.bench.failover", "run"),
         (
@@ -118,7 +118,7 @@ COMMANDS = (
     ),
     (
         "soak",
-        "full load for a long time, in which nobody may be suspected",
+        "run full load for a long time, in which no member may be suspected",
         "antiphon bench soak --minutes 60 --json",
         implementation("antiphon.lab.bench.soak", "run"),
         (
@@ -129,7 +129,7 @@ COMMANDS = (
     ),
     (
         "start",
-        "import, embedded server, cluster, and recovery of a large journal",
+        "measure import, embedded server, cluster, and recovery of a large journal",
         "antiphon bench start --journal-mb 100",
         implementation("antiphon.lab.bench.start", "run"),
         (
@@ -146,13 +146,13 @@ COMMANDS = (
     ),
     (
         "growth",
-        "what it costs to have more of something",
+        "measure the cost of more members, servers, backlog, topics, subscriptions or connections",
         "antiphon bench growth members --out growth",
         implementation("antiphon.lab.bench.growth", "run"),
         (
             option(
                 "dimension",
-                "what there is more of (default: all of these in turn)",
+                "the one that grows (default: all of these in turn)",
                 nargs="?",
                 choices=("members", "servers", "backlog", "topics", "subscriptions", "connections"),
             ),
@@ -163,14 +163,14 @@ COMMANDS = (
     ),
     (
         "packing",
-        "packing policies, sizes and sources: JBora's tables 1 to 3 and figures 3, 5 and 6",
+        "measure packing policies, sizes and sources: JBora's tables 1 to 3, figures 3, 5 and 6",
         "antiphon bench packing --quick",
         implementation("antiphon.lab.experiments.packing.bench", "run"),
         (QUICK, add_json),
     ),
     (
         "spark",
-        "how fast Spark reads a topic, beside Parquet",
+        "measure how fast Spark reads a topic, beside Parquet",
         "antiphon bench spark --messages 1000000",
         on_spark("antiphon bench spark", "antiphon.lab.bench.spark"),
         (
@@ -182,7 +182,7 @@ COMMANDS = (
     ),
     (
         "peers",
-        "the same work by JetStream, RabbitMQ and Redis, in turns with Antiphon",
+        "measure JetStream, RabbitMQ and Redis at the same work, in turns with Antiphon",
         "antiphon bench peers --fetch",
         implementation("antiphon.lab.bench.rivals.run", "run"),
         (
@@ -204,8 +204,7 @@ COMMANDS = (
             ),
             flag(
                 "--fetch",
-                "servers that are not here: unpack the distribution's packages into the user's "
-                "cache",
+                "unpack the distribution's packages of missing servers into the user's cache",
             ),
             add_json,
         ),

@@ -71,7 +71,7 @@ def _watch(cluster: LocalCluster, stop: threading.Event, as_json: bool) -> int:
 
 
 class ClusterStatus(NamedTuple):
-    """What all servers say, put together."""
+    """The answers of all servers, put together."""
 
     leader: int | None
     epoch: int
@@ -81,7 +81,7 @@ class ClusterStatus(NamedTuple):
 
     @property
     def down(self) -> tuple[str, ...]:
-        """Who belongs to the cluster and takes no part in it, in sentences."""
+        """The members of the cluster that take no part in it, a sentence each."""
         if not self.answers:
             return ()
         known = max(self.answers.values(), key=lambda status: status.applied)
@@ -99,7 +99,8 @@ class ClusterStatus(NamedTuple):
 
 
 def look(url: str, timeout: float = LOOK_S) -> ClusterStatus:
-    """Ask one server who there is, then all of them; raises `ConnectionLostError`."""
+    """Ask one server for the members, then all of them. Raise `ConnectionLostError` if none
+    answers."""
     first = LogClient(url, timeout=timeout).status()
     found = _ask_all(first.addresses)
     answers = {node: status for node, status in sorted(found.items()) if status is not None}
@@ -119,7 +120,8 @@ def _troubles(answers: dict[int, cw.Status], members: Collection[int]) -> Iterat
 
 
 def _ask_all(addresses: dict[int, str]) -> dict[int, cw.Status | None]:
-    """These servers, and whomever they know besides: a newcomer knows less than the others."""
+    """Ask these servers and all others that they name: a newcomer knows fewer than the others
+    do."""
     found: dict[int, cw.Status | None] = {}
     while addresses:
         with ThreadPoolExecutor(len(addresses)) as pool:
@@ -150,7 +152,7 @@ def _why_no_leader(answers: dict[int, cw.Status], unreachable: tuple[int, ...]) 
     away = [v.node for v in voters if v.node in unreachable]
     if voters and len(voters) - len(lost) < majority(voters):
         yield (
-            f"nodes {_list(lost)} came back without what they had stored: a majority is lost for "
+            f"nodes {_list(lost)} came back without their data: a majority is lost for "
             "good, and the rest cannot go on without it"
         )
     elif voters and len(voters) - len(lost) - len(away) < majority(voters):
@@ -162,8 +164,8 @@ def _list(nodes: list[int]) -> str:
 
 
 def status(args: argparse.Namespace) -> int:
-    """1 if there is no leader, or a server is down or in trouble: a cluster that bears one failure
-    less than it should is not well."""
+    """Return 1 if there is no leader, or a server is down or in trouble: a cluster that tolerates
+    one failure less than it should is not well."""
     try:
         found = look(args.url)
     except ConnectionLostError as error:
@@ -297,12 +299,12 @@ def change(args: argparse.Namespace) -> int:
 
 
 class Step(NamedTuple):
-    """One change of the cluster, and how to see it in what the leader shows."""
+    """One change of the cluster, and how to see it in the leader's status."""
 
     request: cw.Change
     happened: Callable[[cw.Status], bool]
     success: str
-    already: str = ""  # what to say if it had happened before; empty: then it is a mistake
+    already: str = ""  # the message if it had happened before; empty: then it is a mistake
 
 
 def _add(node_address: tuple[int, Address], url: str) -> Step:
@@ -342,14 +344,14 @@ _STEPS: dict[str, Callable[[Any, str], Step]] = {
 
 
 def _carry_out(url: str, step: Step) -> str:
-    """Return what to say when it has happened. Raise `IllegalStateError` if the leader refuses, and
-    if it has not happened in time."""
+    """Return a message when it has happened. Raise `IllegalStateError` if the leader refuses, or if
+    it has not happened within `CHANGE_S`."""
     deadline = time.monotonic() + CHANGE_S
     told, why = False, ""
     while True:
         leading = look(url).leading
         if leading is not None and (told or step.already) and step.happened(leading):
-            LogClient(url).barrier()  # what the leader shows may not be committed yet
+            LogClient(url).barrier()  # the leader's status may show what is not committed yet
             return step.success if told else step.already
         if time.monotonic() > deadline:
             raise IllegalStateError(
@@ -373,8 +375,8 @@ def _has_happened(url: str, step: Step) -> bool:
 
 
 def _tell(address: str, request: cw.Change) -> cw.Answer | None:
-    """Ask for a change. If this is not the leader after all, nothing happens; None: the server may
-    have been told, and has not answered."""
+    """Ask for a change. If this is not the leader after all, nothing happens. None: the server has
+    not answered, and may have received the request."""
     try:
         connection = Connection(parse_address(address))
     except OSError as error:

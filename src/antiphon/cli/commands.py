@@ -49,7 +49,7 @@ DESTINATION = option(
     "destination", "topic:NAME or queue:NAME", type=arguments.destination, metavar="DESTINATION"
 )
 SERVER_TRACE = option(
-    "--trace", "write down here what is accepted and handed out, for audits", metavar="DIR"
+    "--trace", "write accepted and delivered messages to traces here, for audits", metavar="DIR"
 )
 
 
@@ -73,20 +73,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except OSError as error:
         if error.filename is None:
-            raise  # nobody has named what it is about: a story is better than a riddle
+            raise  # no file is named: a traceback is better than a riddle
         complain(f"{error.filename}: {error.strerror}")
         return 2
 
 
 def _print_anything() -> None:
-    """What the encoding of the output lacks is shown as an escape, and is no error."""
+    """Show characters that the encoding of the output lacks as escapes, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _terminate(number: int, _: FrameType | None) -> None:
-    """As an exception, so that whoever has started something ends it."""
+    """Raise SystemExit, so that each caller ends the processes that it has started."""
     sys.exit(128 + number)
 
 
@@ -131,7 +131,7 @@ def _add_serve(commands: Commands) -> None:
         parser,
         option(
             "--config",
-            "take options from here; those given here count more",
+            "take options from this file; options of the command line take precedence",
             metavar="FILE.toml",
         ),
         option(
@@ -198,11 +198,11 @@ def _add_cluster(commands: Commands) -> None:
     add_command(
         cluster,
         "status",
-        "leader, every node's role, groups; exit code 1 without a leader or with a server down",
+        "show leader, nodes and groups; exit code 1 without a leader or with a server down",
         "antiphon cluster status antiphon://127.0.0.1:7470",
         implementation("antiphon.cli.cluster", "status"),
         URL,
-        flag("--counters", "show what each part of each server has done, too"),
+        flag("--counters", "also show the counters of each part of each server"),
         add_json,
     )
     for change, text, node, sample, nargs in CHANGES:
@@ -271,7 +271,7 @@ def _add_sub(commands: Commands) -> None:
         URL,
         DESTINATION,
         option("--selector", "only messages that fit, as 'floor > 3'", type=words, metavar="S"),
-        option("--count", "end after so many", type=positive, metavar="N"),
+        option("--count", "end after N messages", type=positive, metavar="N"),
         option(
             "--timeout",
             "end when none has come for S seconds; with --count that is a failure",
@@ -286,12 +286,12 @@ def _add_sub(commands: Commands) -> None:
         ),
         option(
             "--shared",
-            "divide this subscription with others who have it",
+            "divide this subscription with its other consumers",
             type=words,
             metavar="NAME",
         ),
-        flag("--browse", "show what is in the queue, and leave it there"),
-        option("--client-id", "who this is, to the servers", type=words, metavar="ID"),
+        flag("--browse", "show the messages of the queue, and leave them there"),
+        option("--client-id", "the client id, to the servers", type=words, metavar="ID"),
         add_json_lines,
     )
     subscribe = implementation("antiphon.cli.pubsub", "subscribe")
@@ -316,7 +316,7 @@ def _add_watch_group(commands: Commands) -> None:
     add_command(
         commands,
         "group",
-        "show a group as it lives: views, suspects, who is behind; until Ctrl-C",
+        "follow a group: views, suspects, members that lag; until Ctrl-C",
         "antiphon group antiphon://127.0.0.1:7470 accounts",
         implementation("antiphon.cli.group", "run"),
         URL,
@@ -337,7 +337,7 @@ def _add_demo(commands: Commands) -> None:
     add_command(
         commands,
         "demo",
-        "the main job, end to end",
+        "run a replicated table that loses a server and a member, and no message",
         "antiphon demo",
         implementation("antiphon.lab.demo.run", "run"),
         add_json,
@@ -348,7 +348,7 @@ def _add_doctor(commands: Commands) -> None:
     add_command(
         commands,
         "doctor",
-        "look at this machine, and say what to mend",
+        "check this machine, with a fix for each problem",
         "antiphon doctor --data /var/lib",
         implementation("antiphon.cli.doctor", "run"),
         option("--data", "measure this folder's disk (default: here)", ".", metavar="DIR"),
@@ -360,7 +360,7 @@ def _add_sim(commands: Commands) -> None:
     add_command(
         commands,
         "sim",
-        "simulate whole clusters under faults, and check what they promise",
+        "simulate whole clusters under faults, and check their promises",
         "antiphon sim --seeds 200 --json",
         implementation("antiphon.cli.sim", "run"),
         _which_seeds,
@@ -399,11 +399,11 @@ def _add_chaos(commands: Commands) -> None:
     add_command(
         commands,
         "chaos",
-        "real servers and programs under faults, and whether they keep their promises",
+        "run real servers and programs under faults, and check their promises",
         "antiphon chaos --seconds 30 --seed 7",
         implementation("antiphon.lab.chaos.run", "run"),
-        option("--seconds", "how long things break", 30.0, type=seconds, metavar="S"),
-        option("--seed", "what breaks when (default: a fresh one)", type=int, metavar="N"),
+        option("--seconds", "how long faults strike", 30.0, type=seconds, metavar="S"),
+        option("--seed", "the plan of faults (default: a fresh one)", type=int, metavar="N"),
         option("--servers", "servers", 3, type=positive, metavar="N"),
         add_storage,
         add_contexts,
@@ -415,7 +415,7 @@ def _add_chaos(commands: Commands) -> None:
 def _add_experiment(commands: Commands) -> None:
     example = "antiphon experiment groups --quick --out groups"
     experiment = add_group(
-        commands, "experiment", "measure what the literature measured, and report on it", example
+        commands, "experiment", "repeat measurements of the literature, and report", example
     )
     for name, module, text in EXPERIMENTS:
         add_command(
@@ -458,7 +458,7 @@ def _add_journal(commands: Commands) -> None:
     add_command(
         add_group(commands, "journal", "look into a journal", example),
         "inspect",
-        "what the files of a journal hold, and whether they are whole",
+        "list the contents of a journal's files, and check them for damage",
         example,
         implementation("antiphon.cli.journal", "run"),
         option("dir", "a server's data folder", metavar="DIR"),
@@ -494,11 +494,11 @@ def _add_archive(commands: Commands) -> None:
     add_command(
         commands,
         "archive",
-        "turn what is finished in a journal into Parquet, on Spark",
+        "write the finished segments of a journal as Parquet, on Spark",
         "antiphon archive ./antiphon-data ./archive",
         on_spark("antiphon archive", "antiphon.spark.archive.run"),
         option("journal", "a server's data folder; the server may run", metavar="JOURNAL"),
-        option("archive", "where to, or what to go on with", metavar="ARCHIVE"),
+        option("archive", "the folder to write to, or to continue", metavar="ARCHIVE"),
         _master("of Spark (default: this machine)"),
         add_json,
     )
@@ -508,7 +508,7 @@ def _add_audit(commands: Commands) -> None:
     add_command(
         commands,
         "audit",
-        "check on Spark what groups promise, over delivery traces of any size",
+        "check the promises of groups on Spark, over delivery traces of any size",
         "antiphon audit traces",
         on_spark("antiphon audit", "antiphon.spark.audit.report"),
         option(

@@ -1,8 +1,9 @@
-"""`antiphon doctor`: what this machine has of what Antiphon needs, with a fix for what is wrong.
+"""`antiphon doctor`: checks this machine for everything Antiphon needs, with a fix for each
+problem.
 
-Promise: nothing is changed; a file is written and synced in the folder that is asked about, and
-removed again. Exit code 1 if a server could not run well here. That there is no Spark, or no Java
-for it, is a remark: only the pipeline needs them.
+Promise: nothing is changed; one file is written to the folder given by `--data`, synced and removed
+again. Exit code 1 if a server could not run well here. A missing Spark, or Java for it, is only a
+remark: nothing but the pipeline needs them.
 """
 
 from __future__ import annotations

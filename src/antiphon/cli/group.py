@@ -1,6 +1,6 @@
 """`antiphon group URL NAME`: a group as it lives, seen from outside.
 
-It asks the servers every second and is no member, so the group does not notice. On a terminal a
+It asks the servers every second and is not a member, so the group does not notice. On a terminal a
 table that changes; elsewhere a line for each view and each suspicion; with `--json` one object for
 each look. Of several views within a second the last one is seen.
 """
@@ -25,7 +25,7 @@ NEWS_SHOWN = 12
 
 
 class Watch:
-    """What is new since the last look."""
+    """Finds the differences between two reports of a group."""
 
     def __init__(self) -> None:
         self.per_s = 0.0  # messages
@@ -107,7 +107,7 @@ def find(url: str, name: str) -> cw.GroupStatus:
 
 
 def _next(args: argparse.Namespace, last: cw.GroupStatus) -> tuple[cw.GroupStatus, str]:
-    """The group in a while, and what is in the way of seeing it."""
+    """Return the group after `LOOK_EVERY_S`, and the reason if no server could be asked."""
     time.sleep(LOOK_EVERY_S)
     try:
         return find(args.url, args.name), ""

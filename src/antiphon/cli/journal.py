@@ -1,4 +1,4 @@
-"""`antiphon journal inspect`: what the files of a journal hold, and whether they are whole.
+"""`antiphon journal inspect`: lists the contents of a journal's files, and checks them for damage.
 
 Promise: nothing is changed, created or locked, so a running server's folder may be looked at too
 (its newest batch may then look torn). Exit code 1 if something is damaged; a torn tail is no
@@ -69,7 +69,7 @@ class SegmentReport(NamedTuple):
     entries: int
     indexes: tuple[int, int] | None  # of its entries
     live: int  # packs below the log's base, kept for readers
-    local: int  # records of what this server alone knows
+    local: int  # records of acknowledgements that this server alone knows
     synced: int  # the greatest offset that a batch in it knows to be synced
     rows: int  # of its index, checkpoints not counted
     positions: tuple[int, int] | None  # of the messages in those rows
@@ -139,7 +139,7 @@ def examine(disk: Disk) -> Report:
 def _examine_note(
     disk: Disk, manifest: f.Manifest, damage: list[JournalDamagedError]
 ) -> f.Reached | None:
-    """Before the segments, which only grow: so it says nothing that they do not have."""
+    """Call it before the segments are read: they only grow, so the note names nothing they lack."""
     try:
         return newest_note(disk, manifest)
     except JournalDamagedError as error:

@@ -49,8 +49,8 @@ def add_options(parser: argparse.ArgumentParser, *options: Option) -> None:
 
 
 def option(name: str, text: str, default: Any = None, **how: Any) -> Option:
-    """An option, or a positional argument. Its help ends with its default, if it has one and `text`
-    says nothing else about it."""
+    """Return an option, or a positional argument. Its help ends with its default, if it has one
+    that `text` does not mention."""
     if default is not None and "(default" not in text:
         text = f"{text} (default: %(default)s)".lstrip()
 
@@ -61,7 +61,7 @@ def option(name: str, text: str, default: Any = None, **how: Any) -> Option:
 
 
 def flag(name: str, text: str) -> Option:
-    """An option without a value: False, unless it is given."""
+    """Return an option without a value: False, unless it is given."""
 
     def add(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(name, action="store_true", help=text)
@@ -75,7 +75,7 @@ def add_group(commands: Commands, name: str, text: str, example: str) -> Command
 
 
 def implementation(module: str, function: str) -> Handler:
-    """Calls `module.function(args)`, importing the module only then."""
+    """Return a handler that imports the module and calls `module.function(args)`."""
 
     def handler(args: object) -> int:
         run: Handler = getattr(import_module(module), function)
@@ -85,7 +85,8 @@ def implementation(module: str, function: str) -> Handler:
 
 
 def on_spark(what: str, module: str) -> Handler:
-    """Calls `module.run(args)`; where the extra is not installed, says how to get it."""
+    """Return a handler that calls `module.run(args)`, or says how to install the extra if it
+    lacks."""
     run = implementation(module, "run")
 
     def handler(args: object) -> int:
@@ -110,7 +111,7 @@ def add_storage(parser: argparse.ArgumentParser, default: str | None = "durable"
         "--storage",
         choices=("durable", "memory"),
         default=default,
-        help="whether an entry counts once synced to disk, or once in memory (default: durable)",
+        help="whether an entry is stored once synced to disk, or once in memory (default: durable)",
     )
 
 
@@ -124,10 +125,11 @@ def add_contexts(parser: argparse.ArgumentParser, default: str | None = "replica
 
 
 def add_traces(parser: argparse.ArgumentParser) -> None:
-    """After the command's own options: what it does then is followed by the audit."""
+    """Add `--trace` and `--audit`, which runs the audit after the command. Call it after the
+    handler is set."""
     parser.add_argument("--trace", metavar="DIR", help="keep the delivery traces here")
     parser.add_argument(
-        "--audit", action="store_true", help="end with `antiphon audit` of what is in --trace"
+        "--audit", action="store_true", help="end with `antiphon audit` of the traces in --trace"
     )
     command: Handler = parser.get_default("handler")
 

@@ -1,7 +1,7 @@
 """`antiphon pub` and `antiphon sub`: send and receive by hand, with the public API.
 
-`sub` acknowledges a message only once it is written and flushed: what a broken pipe or a Ctrl-C
-leaves unseen is delivered again.
+`sub` acknowledges a message only once it is written and flushed: a message that a broken pipe or
+Ctrl-C kept from being seen is delivered again.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _send_all(
             waiting.append(producer.send_async(destination, body, **headers))
             while waiting and (waiting[0].done() or len(waiting) > IN_FLIGHT_MAX):
                 _settle(waiting, sent)
-    finally:  # whatever ends the input, what was sent before it counts
+    finally:  # however the input ends, the messages sent before are counted
         while waiting:
             _settle(waiting, sent)
 
@@ -139,7 +139,7 @@ def _browse(ctx: antiphon.Context, args: argparse.Namespace) -> int:
 
 
 def _show_all(ctx: antiphon.Context, consumer: antiphon.Consumer, args: argparse.Namespace) -> int:
-    """Until there were enough, or none came for so long; returns how many."""
+    """Show messages until there were `--count`, or none came for `--timeout`; return how many."""
     seen = 0
     while args.count is None or seen < args.count:
         message = consumer.receive_no_wait()

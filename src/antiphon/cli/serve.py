@@ -34,7 +34,7 @@ logger = logging.getLogger("antiphon.cli.serve")
 
 
 class _Lines(logging.Formatter):
-    """Names of clients and what they sent come into the log, and must not write lines of it."""
+    """Escapes control characters: names and texts of clients must not forge lines of the log."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         return harmless(super().formatMessage(record))
@@ -93,7 +93,7 @@ async def _serve(options: ServeOptions, disk: FileDisk | RamDisk) -> int:
 async def _open(
     options: ServeOptions, disk: FileDisk | RamDisk, stop: asyncio.Event
 ) -> Server | None:
-    """The server, as soon as there is room for what a start writes; None: it was stopped before."""
+    """Return the server as soon as the disk has room for a start; None: it was stopped before."""
     listed = options.cluster or {1: options.listen}
     home = HomeSettings(deliveries_max=options.limits.deliveries, redelivery=options.redelivery)
     waited = False
@@ -156,7 +156,7 @@ async def _until_ended(server: Server, stop: asyncio.Event, say_ready: Callable[
             logger.info("ending, as told")
             return 0
         if isinstance(error, JMSError):
-            raise error  # whose text says it all
+            raise error  # its text is the explanation
         return 1  # a broken invariant; its story is in the log
     finally:
         stopped.cancel()

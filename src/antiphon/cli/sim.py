@@ -25,7 +25,7 @@ from antiphon.terminal.lines import complain, say, say_json
 from antiphon.terminal.screen import Progress
 
 TWICE_EVERY = 25
-"""One seed in so many runs twice, and must do the same both times."""
+"""Each seed of this number runs twice, and must do the same both times."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -133,7 +133,7 @@ def _print(summary: dict[str, object]) -> None:
 
 
 def _tell(failing: Result) -> None:
-    """Shrink a failure and print what is left of it as a story."""
+    """Shrink a failure and print the rest as a story."""
     say(f"shrinking seed {failing.seed} ...", error=True)
     plan = Shrinker(draw_plan(failing.seed), failing.violation).run()
     story: list[Event] = []

@@ -40,7 +40,7 @@ def _further_columns(event: TraceEvent) -> str:
 
 
 def _as_json(event: TraceEvent) -> dict[str, object]:
-    """The columns that this event has; one at its default has nothing to tell."""
+    """Return the columns of this event that are not at their defaults."""
     plain = TraceEvent(run="", process="", incarnation=0, seq=0, kind=event.kind)
     return {
         name: getattr(event, name)

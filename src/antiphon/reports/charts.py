@@ -1,6 +1,6 @@
 """Line charts as SVG: small, the same for the same data, and readable on a light or a dark page.
 
-Nothing is taken from elsewhere: a chart stands in a file of its own or inside a page as it is.
+A chart needs no other file: it can be a file of its own, or a part of a page.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ WIDTH, HEIGHT = 640, 340
 LEFT, RIGHT, TOP, BOTTOM = 70, 14, 34, 76
 TICKS = 8
 LEAST = 1e-6
-"""What is not more than this is shown as 0."""
+"""A value up to this is shown as 0."""
 
 COLOURS = ("#3b7dd8", "#d9722b", "#3a9a56", "#b1509e", "#b8860b", "#5b9aa0")
-"""Told apart on white and on black, and in their order also by those who see colours otherwise."""
+"""Distinct on white and on black, and, in this order, with all kinds of colour blindness."""
 
 _STYLE = """\
 svg.chart{font:12px system-ui,sans-serif;max-width:100%;height:auto;background:#fff;color:#222}
@@ -37,7 +37,7 @@ class Line(NamedTuple):
     name: str
     points: Sequence[Point]
     dashed: bool = False
-    dots: bool = False  # points alone: what was published, and no curve
+    dots: bool = False  # points without a curve: published values
 
 
 class Mark(NamedTuple):
@@ -83,8 +83,8 @@ def line_chart(
     marks: Sequence[Mark] = (),
     scale: type[Scale | Decades] = Scale,
 ) -> str:
-    """All values are 0 or more. The chart is an `<svg>` element with the title as its name.
-    `scale`: of what goes across."""
+    """Return an `<svg>` element with the title as its name. All values are 0 or more; `scale` is
+    that of the horizontal axis."""
     points = [point for line in lines for point in line.points]
     across = scale([x for x, _ in points] + [mark.x for mark in marks], LEFT, WIDTH - RIGHT)
     upwards = Scale([y for _, y in points], HEIGHT - BOTTOM, TOP)
@@ -134,7 +134,7 @@ def _axes(across: Scale | Decades, upwards: Scale, x_name: str, y_name: str) -> 
 def _mark(mark: Mark, number: int, across: Scale | Decades) -> Iterable[str]:
     x = across.at(mark.x)
     yield f'<line class="mark" x1="{x}" x2="{x}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
-    y = TOP + 12 + 13 * (number % 6)  # beside each other they would overlap
+    y = TOP + 12 + 13 * (number % 6)  # side by side they would overlap
     side = "end" if x > WIDTH * 0.7 else "start"
     yield _text(x + (-4 if side == "end" else 4), y, mark.text, side)
 
@@ -177,7 +177,7 @@ def _text(x: float, y: float, text: str, anchor: str, kind: str = "") -> str:
 
 
 def escape(text: str) -> str:
-    """No text from outside is a part of the page, or turns the direction of what follows it."""
+    """Return the text so that it is no part of the page, and turns no direction of writing."""
     return escape_html(harmless(text))
 
 

@@ -42,7 +42,7 @@ class Report:
         self._parts.append(f"<h2>{escape(text)}</h2>")
 
     def text(self, text: str) -> None:
-        """A paragraph; what is between backticks is code."""
+        """Add a paragraph; text between backticks is code."""
         pieces = [
             f"<code>{escape(piece)}</code>" if number % 2 else escape(piece)
             for number, piece in enumerate(text.split("`"))
@@ -75,7 +75,7 @@ class Report:
 
 
 def cell(value: Cell) -> str:
-    """Three digits say enough; whole numbers have all of theirs."""
+    """Return a value with three digits, a whole number with all of its digits."""
     if value is None:
         return "-"
     if isinstance(value, str):
@@ -86,7 +86,7 @@ def cell(value: Cell) -> str:
 
 
 def machine() -> str:
-    """What a figure was measured on, in a sentence."""
+    """Return the software and the hardware that figures are measured on, in a sentence."""
     return (
         f"antiphon {__version__}, Python {platform.python_version()}, Spark {version('pyspark')}, "
         f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}"

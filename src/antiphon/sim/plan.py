@@ -1,4 +1,4 @@
-"""What a seed means: the cluster, the mixture of faults, and when each strikes.
+"""The plan of a seed: the cluster, the mixture of faults, and when each strikes.
 
 Swarm testing: a seed first decides which kinds of fault exist at all in its world, then how strong
 they are. The plan is a plain value: a shrinker takes pieces out of it and runs it again.
@@ -23,11 +23,11 @@ from antiphon.sim.programs.transactor import Transacting
 from antiphon.sim.seeds import stream
 
 LEADER = 0
-"""A fault's target: whoever leads when it strikes."""
+"""A fault's target: the server that leads when it strikes."""
 
 SECOND_US = 1_000_000
 LARGE_BYTES = 20_000
-"""Of a large pack: so much that a thin link takes a second for it."""
+"""The size of a large pack: a thin link takes a second for it."""
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -35,14 +35,14 @@ class Fault(msgspec.Struct, frozen=True):
     kind: str
     target: int  # a server's number, or LEADER
     for_us: int  # how long it lasts, or how long until the restart
-    detail: int  # what else there is to choose, by kind
+    detail: int  # further choices, by kind
 
 
 class Messaging(msgspec.Struct, frozen=True):
-    """Programs that use the cluster, and what befalls their connections."""
+    """Programs that use the cluster, and the faults of their connections."""
 
     roles: tuple[Role, ...]
-    breaks: float  # how often a connection breaks while a server says something
+    breaks: float  # how often a connection breaks while a server sends something
     repeats: float  # how often a frame comes twice
     silent: float  # how often a process dies without a word to the other end
     home: HomeSettings
@@ -76,7 +76,7 @@ class Plan(msgspec.Struct, frozen=True):
     partial: str = ""  # which links of the core stay cut in the end (`topology.py`)
     bandwidth: int = 0  # bytes in a millisecond on each link between servers; 0: no limit
     large: float = 0.0  # how often a client's pack is large
-    all_return: bool = False  # in the end; otherwise those who stay away are removed, with `local`
+    all_return: bool = False  # in the end; otherwise, with `local`, absent servers are removed
 
 
 KINDS = {
@@ -136,7 +136,8 @@ def _with_starts_without_room(random: Random, plan: Plan) -> Plan:
 
 
 def _with_partial_partitions(random: Random, plan: Plan) -> Plan:
-    """Not drawn with all other faults, so that the seeds stay what they were."""
+    """Add links that stay cut. They have a stream of their own, so that seeds keep their
+    meaning."""
     if len(plan.listed) + plan.spares < 3 or min(plan.wire_versions.values()) < NEWEST:
         return plan
     if random.random() < 0.4:
@@ -240,7 +241,7 @@ GROUPS = ("topic:g", "topic:h")
 
 
 def _with_groups(random: Random, m: Messaging, duration_us: int) -> Messaging:
-    """Members besides the programs that are there, some of which publish to the groups too."""
+    """Add members to the programs that are there, some of which publish to the groups, too."""
     groups = {
         name: random.choice((0, 300, 2_000, 60_000)) for name in GROUPS[: random.choice((1, 1, 2))]
     }
@@ -335,8 +336,8 @@ SOURCES = ("queue:in", "queue:jn", "topic:in")
 
 
 def _with_transactions(random: Random, m: Messaging, duration_us: int) -> Messaging:
-    """More programs: some that feed queues and a topic, some that turn what they find there into
-    something else, one message into one, and somebody who gets that."""
+    """Add programs: some that feed queues and a topic, some that turn each message there into one
+    for another destination, and one that gets those."""
     first = len(m.roles)
     sources = random.sample(SOURCES, random.choice((1, 2, 2)))
     flavour = m.roles[0].flavour
@@ -384,7 +385,7 @@ def _draw_transactor(random: Random, sources: list[str], to: tuple[str, ...]) ->
 
 
 def _with_local_contexts(random: Random, plan: Plan, m: Messaging) -> Plan:
-    """What only one server knows is worth a fault while it does. So there are more subscribers, and
+    """Aim faults at servers while they alone know something. So there are more subscribers, and
     their servers die; often nothing else happens, so that the others notice and wait."""
     first = len(m.roles) + 1
     subscribers = [_draw_subscriber(random) for _ in range(random.choice((1, 2, 3)))]

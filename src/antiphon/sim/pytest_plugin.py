@@ -1,5 +1,5 @@
 """For pytest: `--antiphon-seed=SEED` makes `simulate` run that seed alone, and the summary of a run
-says with which one a test failed.
+names the seed with which a test failed.
 
 It is loaded with every run of pytest where Antiphon is installed, so it imports nothing of it.
 """
@@ -19,7 +19,7 @@ def pytest_addoption(parser: Any) -> None:
         type=int,
         action="append",
         metavar="SEED",
-        help="what antiphon.sim.simulate runs instead of the seeds that a test names",
+        help="the seed that antiphon.sim.simulate runs instead of those that a test names",
     )
 
 

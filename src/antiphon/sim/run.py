@@ -20,7 +20,7 @@ from antiphon.sim.plan import LEADER, Fault, Plan, draw_plan
 from antiphon.sim.seeds import stream
 
 PATIENT_MS = 400
-"""From this `election_ms` on, a message that is lost by chance is no election."""
+"""From this `election_ms` on, a message that is lost by chance causes no election."""
 
 STEADY_US = 5_000_000
 STEADY_ELECTIONS = 2
@@ -135,7 +135,7 @@ def _power(world: World, server: SimServer, fault: Fault) -> bool:
 
 
 def _power_all(world: World, server: SimServer, fault: Fault) -> bool:
-    """Everybody at once: what was acknowledged must be on the disks."""
+    """Cut the power of all servers at once: everything acknowledged must be on the disks."""
     died = [_die(world, s, fault, power=True) for s in world.servers.values()]
     return any(died)
 
@@ -211,7 +211,7 @@ def _damage(world: World, server: SimServer, fault: Fault) -> bool:
     if not hasattr(server, "node") or server.id in world.lost or len(world.plan.listed) == 1:
         return False
     if not world.oracle.committed or not world.may_lose(server):
-        return False  # who lost something unknown founds nothing any more, and rightly so
+        return False  # a server that lost something unknown founds no cluster, and rightly so
     where = server.disk.flip_bit() if fault.kind == "flip" else server.disk.misdirect()
     if where:
         world.lost.add(server.id)
@@ -223,8 +223,8 @@ def _damage(world: World, server: SimServer, fault: Fault) -> bool:
 
 
 def _lose_end(world: World, server: SimServer, fault: Fault) -> bool:
-    """Of what was synced. A power failure takes back what was noted last, and then it counts what
-    the disk still says."""
+    """Take an end away from the synced part. A power failure takes back the newest note; then the
+    one that the disk still has decides."""
     if len(world.plan.listed) == 1:
         return _lose_end_alone(world, server, fault)
     if not hasattr(server, "node") or server.id in world.lost:
@@ -261,7 +261,7 @@ def _lose_end_alone(world: World, server: SimServer, fault: Fault) -> bool:
 
 
 def _tear_end(world: World, server: SimServer, fault: Fault) -> bool:
-    """Above what was synced: a torn tail, also for one that runs alone."""
+    """Take an end away above the synced part: a torn tail, even for a server that runs alone."""
     if not server.alive or server.node.replica.stored == 0:
         return False
     server.crash(power=False)
@@ -274,7 +274,7 @@ def _wipe(world: World, server: SimServer, fault: Fault) -> bool:
     if not hasattr(server, "node") or not world.oracle.committed or not world.may_lose(server):
         return False
     if len(world.plan.listed) == 1 and server.number in world.plan.listed:
-        return False  # with an empty disk and alone in its list, it is told to found a cluster
+        return False  # with an empty disk and alone in its list, it would found a cluster
     server.crash(power=True)
     world.lost.add(server.id)
     server.damaged, server.misses = True, ""
@@ -298,7 +298,7 @@ def _full(world: World, server: SimServer, fault: Fault) -> bool:
 
 
 def _full_at_start(world: World, server: SimServer, fault: Fault) -> bool:
-    """It dies, and there is no room any more when it is started."""
+    """Let a server die, and find no room when it is started again."""
     if world.plan.volatile or not server.alive:
         return False
     soon = msgspec.structs.replace(fault, for_us=fault.for_us // 3)
@@ -351,20 +351,20 @@ def _add(world: World, server: SimServer, fault: Fault) -> bool:
 
 
 def _remove(world: World, server: SimServer, fault: Fault) -> bool:
-    """Servers may be down: it is for the leader to refuse what would leave no majority."""
+    """Ask for a removal, even if servers are down: the leader must refuse to lose the majority."""
     leader = world.leader()
     if leader is None:
         return False
     world.on_server(leader, leader.lives, _ask_to_remove, world, leader, server.number)
     if fault.detail % 4 == 0:
-        # Another operator at the same moment, who may name somebody who is not there.
+        # Another operator at the same moment, who may name a server that does not exist.
         other = fault.detail % (len(world.servers) + 1) + 1
         world.on_server(leader, leader.lives, _ask_to_remove, world, leader, other)
     return True
 
 
 def _ask_to_remove(world: World, leader: SimServer, node: int) -> None:
-    # Who is asked cannot know whose memory is lost: that is for the failure model.
+    # The leader cannot know whose memory is lost: the failure model has to prevent it.
     smaller = leader.node.replica.memberships.current.without(node).voters
     if len(smaller) > 1 and sum(v not in world.lost for v in smaller) >= majority(smaller):
         leader.change(node)
@@ -417,7 +417,7 @@ def _choose_core(world: World) -> bool:
     ]
     ahead = [membership for r in holders for membership in memberships_ahead(r)]
     memberships = [membership.voters for membership in ahead]
-    # Who catches up will count, too.
+    # A server that catches up will count, too.
     memberships += [tuple(m.id for m in membership.members) for membership in ahead]
     numbers = sorted(world.servers)
     candidates = [n for n in numbers if hasattr(world.servers[n], "node") or n in world.plan.listed]

@@ -1,7 +1,7 @@
-"""Random numbers that do not lean on each other.
+"""Independent streams of random numbers.
 
-Every stream of draws has its own generator, seeded by the run's seed and the stream's name: taking
-one event out of a run does not shift what the others draw, which is what makes shrinking work.
+Every stream of draws has its own generator, seeded by the run's seed and the stream's name: to take
+one event out of a run does not change the draws of the others, which makes shrinking possible.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What happened, as a space-time table: a column for each server, time runs downwards."""
+"""A run as a space-time table: a column for each server, time runs downwards."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Sequence
 Event = tuple[int, int, str]  # microseconds, server (0: the world), text
 
 _QUIET = re.compile(r"entries=-|Appended\(|Knock\(|Welcome\(")
-"""Heartbeats and their answers: they say that nothing happened."""
+"""Heartbeats and their answers: nothing happened."""
 
 
 def _fold(events: Sequence[Event]) -> list[Event]:
-    """A server that says the same again and again, but for numbers, is shown once."""
+    """Drop sendings of a server that differ from its one before in numbers only."""
     folded: list[Event] = []
     shapes: dict[int, str] = {}
     for now_us, server, text in events:
@@ -24,7 +24,7 @@ def _fold(events: Sequence[Event]) -> list[Event]:
 
 
 def table(events: Sequence[Event], servers: Sequence[int], width: int = 160, rows: int = 80) -> str:
-    """The last `rows` things that happened, without the heartbeats."""
+    """Return the last `rows` events as a table, without the heartbeats."""
     shown = _fold([event for event in events if not _QUIET.search(event[2])])
     column = max(24, (width - 12) // max(1, len(servers)))
     lines = ["   seconds  " + "".join(f"server {n}".ljust(column) for n in servers)]

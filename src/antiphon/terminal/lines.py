@@ -1,8 +1,9 @@
-"""What commands print, a line at a time: the only place that calls `print`.
+"""Prints the output of commands, a line at a time: the only place that calls `print`.
 
 Promise: a line stays one line, and text from outside (names, bodies, paths, errors of servers) can
-do no more than be read: what would move a cursor, change a colour, end a line or turn the direction
-of the text is shown as an escape. `terminal/screen.py` promises the same for tables and what moves.
+do no more than be read: a character that would move a cursor, change a colour, end a line or turn
+the direction of the text is shown as an escape. `terminal/screen.py` promises the same for tables
+and progress bars.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import re
 import sys
 from collections.abc import Callable
 
-# Control characters but the tab; separators of lines; marks and overrides of the direction; what
-# has no width and is no joiner of letters; half characters, which cannot be encoded.
+# Control characters but the tab; separators of lines; marks and overrides of the direction;
+# characters without a width, but for joiners of letters; half characters, which cannot be encoded.
 _HARMFUL = re.compile(
     "[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"

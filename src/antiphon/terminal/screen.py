@@ -1,10 +1,10 @@
-"""Tables, progress bars and what else moves on a terminal: the only place that imports rich.
+"""Tables, progress bars and other moving output of a terminal: the only place that imports rich.
 
 Promise: no text is markup. rich takes `[red]`, `[/y]` and `:warning:` in a plain text for styles
-and pictures, and passes control characters on; here a text is shown as it is, but for what
-`output.harmless` escapes. A style is given apart from the text (`styled`).
+and pictures, and passes control characters on; here a text is shown as it is, but for the
+characters that `lines.harmless` escapes. A style is given apart from the text (`styled`).
 
-A screen that is no terminal is wide: what reads it cuts lines by itself.
+A screen that is not a terminal is wide: a program that reads it cuts lines by itself.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Screen(Console):
 
     @contextmanager
     def doing(self, text: str) -> Iterator[Callable[[str], None]]:
-        """Show what is being done, and let the caller change it."""
+        """Show a text while the block runs; the block may change it by the function that it
+        gets."""
         with Status(styled(text), console=self) as status:
             yield lambda text: status.update(styled(text))
 
@@ -62,12 +63,13 @@ def styled(text: str, style: str = "") -> Text:
 
 
 def live(screen: Screen) -> Live:
-    """What is shown is replaced by its `update`."""
+    """Return a display whose `update` replaces what it shows."""
     return Live(console=screen)
 
 
 class Progress(_Progress):
-    """A bar for each task, on stderr; with `counted` it says how many of how many."""
+    """A bar for each task, on stderr; with `counted` it shows the numbers of done and of all
+    items."""
 
     def __init__(
         self, *, counted: bool = False, transient: bool = True, disable: bool = False
@@ -86,6 +88,6 @@ class _Description(ProgressColumn):
 def track(
     items: Iterable[Item], what: str, *, total: float | None = None, disable: bool = False
 ) -> Iterator[Item]:
-    """The items, one by one, with a bar that says how far it is."""
+    """Yield the items one by one, and show a bar meanwhile."""
     with Progress(transient=False, disable=disable) as progress:
         yield from progress.track(items, total=total, description=what)

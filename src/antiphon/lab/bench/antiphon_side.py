@@ -1,4 +1,4 @@
-"""Antiphon itself, to be compared with the bare relay: servers as processes, and clients that use
+"""Antiphon's side of a comparison with the bare relay: servers as processes, and clients that use
 the public API as any program would."""
 
 from __future__ import annotations

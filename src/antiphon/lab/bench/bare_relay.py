@@ -1,14 +1,14 @@
-"""The bare relay: what this machine would do if all that Antiphon promises cost nothing.
+"""The bare relay: how fast this machine would be if Antiphon's promises cost nothing.
 
 The same messages take the same way over plain sockets: publishers pack single messages with
 `formats/`, the leader passes the bytes on to its followers, holds them until a majority has them
 (durable: has synced them), and then gives them to its members and lets the followers do so to
 theirs; members hand out one object for each message. There are no sessions, no log, no checks, no
 acknowledgements by members, nothing that could be lost or asked for again: only bytes and counts of
-bytes. What Antiphon reaches is stated as a part of what this reaches.
+bytes. Antiphon's figures are stated as a part of the relay's.
 
 A connection to a relay begins with a letter: a publisher's, or the leader's to a follower, DATA;
-a member's, MEMBER; and COMMITS is the one on which a leader tells a follower what a majority has.
+a member's, MEMBER; on a COMMITS connection a leader reports to a follower how much a majority has.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DATA, MEMBER, COMMITS = b"D", b"M", b"C"
 DESTINATION = "topic:bench"
 RECEIVE_BYTES = 256 << 10
 UNANSWERED_BYTES = PACKS_IN_FLIGHT * PACK_BYTES
-"""What the publisher sends before it looks for answers: as much as Antiphon's does."""
+"""A publisher sends this much before it reads answers, as Antiphon's does."""
 
 _COUNT = struct.Struct("<Q")
 _LENGTH = struct.Struct("<I")
@@ -133,8 +133,8 @@ class Counts:
 
 
 class Source:
-    """A publisher's connection to the leader, or the leader's to a follower. What came on it is
-    answered by counts of its own bytes."""
+    """A publisher's connection to the leader, or the leader's to a follower. Received bytes are
+    answered by counts of the connection's own bytes."""
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
         self._write = write
@@ -154,7 +154,8 @@ class Source:
             self._write(_COUNT.pack(own))
 
     def whole_packs(self, data: bytes) -> bytes:
-        """What there is now, up to the end of a pack: another one's may come behind it."""
+        """Return the bytes up to the end of the last whole pack, so that another pack may
+        follow."""
         data = self._rest + data
         at = end = 0
         while end <= len(data):
@@ -252,7 +253,7 @@ class Relay:
             source.answer(upto)
 
     def count(self) -> None:
-        """What a majority has is committed."""
+        """Commit everything that a majority has."""
         counts = sorted([self._stored, *(f.counts.newest for f in self._followers)])
         committed = counts[(len(counts) - 1) // 2]
         if committed > self._committed:
@@ -276,7 +277,7 @@ class Relay:
 
 
 class Follower(asyncio.Protocol):
-    """A leader's connection to a follower, on which that answers what it has."""
+    """A leader's connection to a follower, which answers with the number of bytes that it has."""
 
     def __init__(self, relay: Relay) -> None:
         self.counts = Counts()

@@ -1,14 +1,14 @@
 """`antiphon bench throughput` and `antiphon bench latency`: Antiphon beside the bare relay.
 
 Publishers and members, each a process; every message goes to all members. Antiphon and the bare
-relay (`bare_relay.py`) are both there all the time and work in turns, slice by slice, so that
-whatever else happens on the machine hits both. What to trust most: `cpu_s_per_million`, then
-`of_bare_relay`, then the rates, which move with the machine.
+relay (`bare_relay.py`) are both there all the time and work in turns, slice by slice, so that other
+load on the machine affects both. Trust `cpu_s_per_million` most, then `of_bare_relay`, then the
+rates, which move with the machine.
 
 `messages_per_s` is that of the slowest member. `latency_ms` goes from the call that published a
 message to its arrival at the first member, `last_delivery_ms` to its arrival at the last one, at a
-light load of `RATE` messages a second; `saturated_` is before what they are in a flood, when all
-queues are full. `of_bare_relay` is Antiphon's rate as a part of the relay's; of a latency, the
+light load of `RATE` messages a second; `saturated_` marks the same in a flood, when all queues are
+full. `of_bare_relay` is Antiphon's rate as a part of the relay's; of a latency, the
 relay's as a part of Antiphon's: 1 would be as quick as can be. `times_bare_relay` has every figure
 of Antiphon's divided by the relay's, and `spread` the lowest and the highest of the slices.
 """
@@ -33,7 +33,7 @@ RATE = 1000
 SLICE_S = 1.0
 WARM_S = 0.25
 LATENCY_PART = 0.2
-"""Of the time of a throughput run: what the latencies are taken from."""
+"""The part of a throughput run in which latencies are measured."""
 
 
 PERCENTS = (50, 99, 99.9)
@@ -81,7 +81,7 @@ class Bench:
         """Run both for a moment; returns how many messages a pack of ours has."""
         ours = self._ours.work(Flood(WARM_S))
         per_pack = round(ours.messages / max(1, ours.packs))
-        # What publishers gather must not be all that they may be ahead: then nobody would go on.
+        # A pack must be smaller than the lead that publishers may have: otherwise all would wait.
         per_pack = min(per_pack, self._shape.load.window // (2 * self._shape.publishers))
         self._relay.work(Flood(WARM_S, per_pack))
         return per_pack

@@ -1,4 +1,4 @@
-"""`antiphon bench connections`: what idle clients cost a server, through real sockets.
+"""`antiphon bench connections`: measures the cost of idle clients to a server, over real sockets.
 
 A server of its own, and processes (`idle_clients.py`) that attach thousands of sessions to it and
 keep them. Then, with all of them connected: the server's memory, its processor time, and how long
@@ -112,7 +112,7 @@ def _check_limit(clients: int) -> None:
 def measure(server: LocalServer, clients: int, seconds: float) -> dict[str, Any]:
     assert server.process is not None
     pid = server.process.pid
-    _latencies_ms(server, 0.2)  # so that what is loaded late does not count as a client's
+    _latencies_ms(server, 0.2)  # so that modules loaded late are not counted as a client's memory
     before = resident_bytes(pid)
     began = time.monotonic()
     with Crowd(server, clients) as crowd:

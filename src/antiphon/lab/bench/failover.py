@@ -4,8 +4,8 @@ Three servers and a client at each of them, a process of its own: a member of on
 all messages and sends one every `PERIOD_S` itself, with a `send` that waits for its answer. In each
 round one server is killed (SIGKILL) or only paused (SIGSTOP, then SIGCONT): the leader, or one that
 follows it. Afterwards the server is started again, and the next round begins when all three have
-the same state and every server has its client. The four kinds of faults take turns, so that
-whatever else happens on the machine hits all of them.
+the same state and every server has its client. The four kinds of faults take turns, so that other
+load on the machine affects all of them.
 
 The `gap` of a client is the longest time between two deliveries, one right after the other, of
 which the later one came after the fault; its `send` is the longest call of `send` that returned
@@ -14,8 +14,8 @@ after it. `victim` is the client of the server that failed, which has to go to a
 the rounds: with fewer than a hundred, p99 is the worst. No gap can be seen that is shorter than the
 time between two messages, about `PERIOD_S` / 3.
 
-Messages are numbered. What a client did not get, or got twice, is counted, and must not be:
-otherwise it fails (exit code 1).
+Messages are numbered. A message that a client did not get, or got twice, is counted, and fails the
+run (exit code 1).
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ TIMES = ("gap_victim", "gap_elsewhere", "send_victim", "send_elsewhere")
 
 
 class Arrivals:
-    """What a client was handed, and when."""
+    """The messages that a client received, with their times."""
 
     def __init__(self, counts: Any, place: int) -> None:
         self._counts = counts
@@ -117,8 +117,8 @@ class Arrivals:
 
 
 def take_part(pipe: Pipe, counts: Any, place: int, url: str) -> None:
-    """`move`: connect anew, perhaps to another server. `publish`: send until the next word.
-    `report`: what has arrived since the last report."""
+    """Do what the words on the pipe ask for. `move`: connect again, perhaps to another server.
+    `publish`: send until the next word. `report`: return the arrivals since the last report."""
     arrivals, sent = Arrivals(counts, place), 0
     with suppress(EOFError), ExitStack() as stack:
         member = _join(stack, url, place, arrivals)
@@ -209,7 +209,7 @@ class Stage:
         return at
 
     def _expected(self, calls: list[list[Span]]) -> set[Sent]:
-        """What was sent in this round."""
+        """Return the messages that were sent in this round."""
         expected = set()
         for place, some in enumerate(calls):
             first, self._sent[place] = self._sent[place], self._sent[place] + len(some)
@@ -241,7 +241,8 @@ class Stage:
             hear(self._pipes[place], PATIENCE_S)
 
     def _wait_for_messages(self, before: list[int], messages: int) -> None:
-        """Until every client has got so many; raises `IllegalStateError` if that does not come."""
+        """Wait until every client has got `messages` more; after `PATIENCE_S`, raise
+        `IllegalStateError`."""
         deadline = time.monotonic() + PATIENCE_S
         while min(now - then for now, then in zip(self._counts, before, strict=True)) < messages:
             if time.monotonic() > deadline:

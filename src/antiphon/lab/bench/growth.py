@@ -1,19 +1,19 @@
-"""`antiphon bench growth`: what it costs to have more of something.
+"""`antiphon bench growth`: measures the cost of having more of something.
 
-A dimension is what grows: members of a group, servers, a backlog on disk, topics, durable
+A dimension is the thing that grows: members of a group, servers, a backlog on disk, topics, durable
 subscriptions nobody reads, idle connections. Its points grow by factors, and each is measured with
 servers of its own (`growth_points.py`), so that a point's memory is its own.
 
 How to read a row: `server_us_per_message` is the processor time of all servers together for one
 message, `server_us_per_delivered_pack` the same for one pack that one consumer was sent, and
-`all_us_per_message` that of all processes; what does not depend on the dimension stays as it is
-from row to row. `setup_s` is the time until all members had joined, all consumers or subscriptions
-were there, all clients were connected, and `setup_server_cpu_s` what the servers used for that;
+`all_us_per_message` that of all processes; a figure that does not depend on the dimension is the
+same in all rows. `setup_s` is the time until all members had joined, all consumers or subscriptions
+were there, all clients were connected, and `setup_server_cpu_s` the servers' processor time for it;
 `setup_peak_mb` and `server_peak_mb` are the most memory that one server had had by then, and at the
 end. `early_ms` goes from the publish call to the first delivery, `late_ms` to the last, at a light
-load. A backlog is written and then read, and `read_` is before what reading cost.
+load. A backlog is written and then read, and `read_` marks the figures of reading.
 
-Rates and latencies move with whatever else the machine does; compare processor times first.
+Rates and latencies move with other load on the machine; compare processor times first.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ CHARTS = {
     "memory": ("MB", ("server_peak_mb", "setup_peak_mb", "read_server_peak_mb")),
     "latency": ("ms", ("early_ms", "late_ms")),
 }
-"""Title -> unit, and what is drawn if it was measured; of latencies, the p50."""
+"""Title -> unit, and the figures that are drawn if they were measured; of latencies, the p50."""
 
 
 def run(args: argparse.Namespace) -> int:

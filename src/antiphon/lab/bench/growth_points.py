@@ -1,9 +1,8 @@
-"""One point of each curve of `antiphon bench growth`: fresh servers, so much of something, and what
-messages of `SIZE` bytes cost then.
+"""One point of each curve of `antiphon bench growth`: fresh servers, a number of something, and the
+cost of messages of `SIZE` bytes then.
 
-Every measure returns a row of figures. Where several processes work, that is a flood in some
-rounds, of which the median counts, and then a light load, at which latencies are taken
-(`crew.py`).
+Every measure returns a row of figures. Where several processes work (`processes.py`), it is the
+median of several rounds of a flood, and the latencies of a light load after them.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ AHEAD_DELIVERIES = 4_000_000
 second would go on for minutes."""
 
 LIGHT_MESSAGES, LIGHT_DELIVERIES = 1000, 3000
-"""A light load is at most so many a second of either."""
+"""The most messages, and the most deliveries, a second of a light load."""
 
 CLIENTS = 50
 """Connections that make subscriptions side by side."""
 
 PER_TOPIC = 100
-"""Messages for one topic, and then for the next: what is for several is not packed together."""
+"""Messages in a row for one topic: messages for several topics are not packed together."""
 
 Row = dict[str, Any]
 
@@ -55,7 +54,7 @@ class Effort(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """A slice, and what the servers have spent meanwhile."""
+    """A slice, and the processor time of the servers meanwhile."""
 
     slice: Slice
     spent: Spent
@@ -103,7 +102,7 @@ def subscriptions(count: int, effort: Effort) -> Row:
 
 
 def connections(count: int, effort: Effort) -> Row:
-    """Idle ones, beside those of a publisher and a consumer."""
+    """Measure with `count` idle connections in addition to those of a publisher and a consumer."""
     with ExitStack() as stack:
         running = Servers(stack, 1, MEMORY)
         crowd = Crowd(running.leader, count)
@@ -131,11 +130,11 @@ def backlog(count: int, effort: Effort) -> Row:
         return {**written, **latencies, **{f"read_{name}": value for name, value in read.items()}}
 
 
-# -- What they have in common ----------------------------------------------------------------------
+# -- Parts of all measures -------------------------------------------------------------------------
 
 
 def _set_up(running: Servers, work: Callable[[], object]) -> Row:
-    """What it costs to have so much, before there are messages."""
+    """Do the work that comes before messages, and return its cost."""
     before, began = running.spent(), time.monotonic()
     work()
     seconds = time.monotonic() - began
@@ -199,7 +198,7 @@ def _percentiles(light: Slice, which: Callable[[tuple[int, ...]], int]) -> dict[
 
 
 def _spend(running: Servers, messages: int, work: Callable[[], object]) -> Row:
-    """What it costs to have this process do that."""
+    """Do the work in this process, and return its cost."""
     before, began, cpu = running.spent(), time.monotonic(), time.process_time()
     work()
     seconds, cpu_s = time.monotonic() - began, time.process_time() - cpu

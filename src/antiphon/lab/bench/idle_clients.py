@@ -1,8 +1,8 @@
-"""Many idle clients in one process: each attaches once, and then only says that it lives.
+"""Many idle clients in one process: each attaches once, and then sends only heartbeats.
 
 `python -m antiphon.lab.bench.idle_clients HOST:PORT COUNT` prints `attached COUNT` once all are, a
-line for each that is lost, and ends when its input does. Raw connections rather than contexts: what
-is measured is the server.
+line for each that is lost, and ends when its input does. Raw connections rather than contexts: the
+server is measured, not the client.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DIALLING_MAX = 16
 LEASE_MS = 30_000
 REDIAL_S = 0.1
 BEATS = 50
-"""The connections speak in so many groups, one after the other, as if they were independent."""
+"""Groups of connections that send their heartbeats one after the other, as if independent."""
 
 
 class IdleClient(asyncio.BufferedProtocol):

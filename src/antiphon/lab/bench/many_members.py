@@ -1,9 +1,8 @@
 """One publisher and many members, of which several may share a process.
 
-In `crew.py` every member is a process. That is some 40 MB for each, and a thousand would not fit
-into most machines: here at most `PROCESSES_MAX` processes have the members, each of which has a
-connection and a thread of its own. So up to that number a member still is a process.
-"""
+In `processes.py` every member is a process. That is some 40 MB for each, and a thousand would not
+fit into most machines: here at most `PROCESSES_MAX` processes have the members, each of which has a
+connection and a thread of its own. So up to that number a member still is a process."""
 
 from __future__ import annotations
 
@@ -59,7 +58,7 @@ def attend(
                 for place, bodies in zip(places, receivers, strict=True)
             ]
             parts = [future.result()._replace(cpu_s=0.0) for future in futures]
-            # What a process has used cannot be divided among its members.
+            # The processor time of a process cannot be divided among its members.
             parts[0] = parts[0]._replace(cpu_s=time.process_time() - cpu)
             pipe.send(parts)
 
@@ -85,7 +84,7 @@ class Many:
         for pipe in self._members:
             pipe.send("join")
             hear(pipe, JOIN_S)
-            pipe.send(GREETING)  # so it listens: views of those who come later do not pile up
+            pipe.send(GREETING)  # so it listens: views of later members do not pile up
 
     def add_publisher(self, open_sender: OpenSender, *args: Any) -> None:
         """After all members."""

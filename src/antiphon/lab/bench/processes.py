@@ -1,10 +1,10 @@
-"""Publishers and members, each a process, at work for a slice of time when told.
+"""Publishers and members, each a process, which work for a slice of time on request.
 
 The same loops drive Antiphon and the bare relay it is compared with (`compare.py`), so that they
-differ only in what is between `send` and the bodies that come out at the members. In a *flood* the
-publishers send as fast as they are let, at most `Load.window` messages ahead of the slowest member,
-and time is noted once a block; *paced*, they send so many a second, and every process notes the
-time of every message. The first byte of a body says whose it is.
+differ only between `send` and the bodies that arrive at the members. In a *flood* the publishers
+send as fast as they can, at most `Load.window` messages ahead of the slowest member, and time is
+noted once a block; *paced*, they send `Paced.per_second`, and every process notes the time of every
+message. The first byte of a body names its publisher.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NAP_S = 0.0002
 BLOCK_MAX, BLOCK_BYTES = 256, 1 << 20
 WINDOW_MAX, WINDOW_BYTES = 32_768, 16 << 20
 PUBLISHERS_MAX = 100
-"""A byte tells them apart, and each has something to send when they are paced."""
+"""One byte names them, and each of them has a message to send when they are paced."""
 
 context = multiprocessing.get_context("spawn")
 
@@ -50,8 +50,8 @@ class Load(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What is measured. Members are spread over the servers, the first one at the leader's; the
-    publishers are all at the leader's."""
+    """The setup of a measurement. Members are spread over the servers, the first one at the leader;
+    the publishers are all at the leader."""
 
     servers: int
     members: int
@@ -61,11 +61,11 @@ class Shape(NamedTuple):
 
 class Flood(NamedTuple):
     seconds: float
-    per_pack: int = 0  # for who does not find out by itself how much to pack
+    per_pack: int = 0  # for the relay, which does not find out by itself how much to pack
 
 
 class Paced(NamedTuple):
-    """Of all publishers together: they take turns."""
+    """Messages of all publishers together: they take turns."""
 
     messages: int
     per_second: int
@@ -76,7 +76,7 @@ Job = Flood | Paced
 
 
 class Part(NamedTuple):
-    """What one process has done in a slice. Times are ns of the clock that all processes share."""
+    """The work of one process in a slice. Times are ns of the clock that all processes share."""
 
     messages: int
     began: int
@@ -145,7 +145,7 @@ class Board:
             self._ends[place] = 0
 
     def end(self, place: int, sent: int) -> None:
-        """A publisher will have sent so much when it stops."""
+        """Note that a publisher will have sent this many messages when it stops."""
         self._ends[place] = sent
 
     @property
@@ -160,7 +160,7 @@ class Board:
         return f"the members had counted {counts} messages when {sent} had been sent"
 
     def wait(self, ahead: int) -> None:
-        """Until the publishers together are at most so many messages ahead."""
+        """Wait until the publishers together are at most `ahead` messages ahead."""
         while sum(self.sent) - min(self.counts) > ahead:
             time.sleep(NAP_S)
 
@@ -172,12 +172,12 @@ class Sender(Protocol):
         """A message, on its way."""
 
     def flush(self, last: Any) -> None:
-        """Until the servers have everything; `last` is what the last `send` returned."""
+        """Wait until the servers have everything; `last` is the result of the last `send`."""
 
 
 OpenSender = Callable[..., AbstractContextManager[Sender]]
 OpenReceiver = Callable[..., AbstractContextManager[Iterator[bytes]]]
-"""The bodies of the messages that arrive, for ever; one object for each."""
+"""The bodies of the messages that arrive, without an end; one object for each."""
 
 
 # -- In a publisher's process ----------------------------------------------------------------------
@@ -340,7 +340,7 @@ def start(target: Callable[..., None], *args: Any) -> tuple[Pipe, BaseProcess]:
 
 def hear(pipe: Pipe, timeout: float) -> Any:
     if not pipe.poll(timeout):
-        raise IllegalStateError(f"a process of the measurement says nothing for {timeout:g} s")
+        raise IllegalStateError(f"a process of the measurement is silent for {timeout:g} s")
     try:
         return pipe.recv()
     except EOFError:

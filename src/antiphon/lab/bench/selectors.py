@@ -1,13 +1,14 @@
 """`antiphon bench selectors`: many consumers with selectors on one topic.
 
 A server of its own, a process with the consumers, and this one, which publishes. Each consumer
-wants about one message in a thousand, so that a thousand of them want about every message once. All
-that must arrive is waited for, and nothing else may: otherwise it fails (exit code 1).
+wants about one message in a thousand, so that a thousand of them want about every message once. A
+message that a consumer wants and does not get, or gets and does not want, fails the run (exit code
+1).
 
-`messages_per_s` is how fast it went, with publisher, server and consumers on the same machine;
-`server_cpu_us` what a message cost the server, `unwanted_cpu_us` what one cost that nobody wants.
-Beside it, measured in this process on the same messages: what the selectors alone cost asked one by
-one, and together as the server asks them.
+`messages_per_s` is the rate with publisher, server and consumers on the same machine;
+`server_cpu_us` the server's processor time for a message, `unwanted_cpu_us` that for a message that
+no consumer wants. The cost of the selectors alone is measured in this process on the same messages:
+evaluated one by one, and together as the server evaluates them.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ KINDS = ("fire", "water", "call")
 MESSAGES: list[Properties] = [
     {"room": n * 7 % ROOMS, "floor": n % 8, "kind": KINDS[n % len(KINDS)]} for n in range(3 * ROOMS)
 ]
-"""What is sent, over and over; by their properties, for the bodies do not matter."""
+"""The properties of the messages that are sent, again and again; bodies do not matter."""
 
 UNWANTED: list[Properties] = [{**properties, "room": -1} for properties in MESSAGES]
 
@@ -139,7 +140,7 @@ def _load(
     index: SelectorIndex[int],
     seconds: float,
 ) -> Done:
-    """Publish for so long, and wait for what must arrive."""
+    """Publish for `seconds`, and wait for the messages that must arrive."""
     assert server.process is not None
     pid = server.process.pid
     before = _arrived(pipe)

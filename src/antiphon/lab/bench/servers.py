@@ -1,4 +1,4 @@
-"""Servers as processes, and what they have spent so far: the one place where measurements ask."""
+"""Servers as processes, and the resources that they have used so far, for all measurements."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Spent(NamedTuple):
 
 
 class Servers:
-    """All ends with the `stack`; what they have stored, too."""
+    """A local cluster; it and its data are gone with the `stack`."""
 
     def __init__(
         self, stack: ExitStack, count: int, storage: str, contexts: str = "replicated"
@@ -55,7 +55,7 @@ class Servers:
         self._all = [self.leader, *(s for s in self._cluster.servers.values() if s.node != leader)]
 
     def places(self, clients: int) -> list[str]:
-        """Where so many clients connect, the first one at the leader."""
+        """Return the URLs of the servers for `clients` clients, the first one at the leader."""
         return [server.url for server in islice(cycle(self._all), clients)]
 
     def spent(self) -> Spent:

@@ -1,9 +1,9 @@
 """`antiphon bench soak`: a long time of full load, in which nobody may be suspected wrongly.
 
-Three servers, a publisher that sends as fast as it is let (`crew.py`), and three members of a
-group, one at each server, for an hour unless told otherwise. With so much to do every process is
-late all the time, and a failure detector that takes late for dead shows it here. Nothing fails in
-this run, so each of these must be 0, otherwise it fails (exit code 1):
+Three servers, a publisher that sends as fast as it can (`processes.py`), and three members of a
+group, one at each server, for an hour by default. Under this load every process is late all the
+time, and a failure detector that takes late for dead shows it here. Nothing fails in this run, so
+each of these must be 0, otherwise it fails (exit code 1):
 
 `leader_changes`; `doubts`, how often a server took its leader for dead, elected or not;
 `view_changes` and `suspicions` in the group; `reconnections`, between servers and of clients;
@@ -43,7 +43,7 @@ SLICE_S = 10.0
 
 NAP_S = 0.05
 DOUBT, CONNECTED = "doubts its leader", "connected to node"
-"""What servers log (`log/roles/election.py`, `io/transport.py`)."""
+"""Words in the log of servers (`log/roles/election.py`, `io/transport.py`)."""
 
 LOST, DOUBLED, SUSPICIONS, RECONNECTIONS = range(4)
 """Places in a process's tally: memory that it shares with the one that measures."""
@@ -102,7 +102,7 @@ def checked(messages: Iterable[antiphon.Message], tally: Any) -> Iterator[bytes]
 
 @contextmanager
 def _lost_connections(tally: Any) -> Iterator[None]:
-    """Counted by what the client logs: each connection that it lost, or gave up."""
+    """Count the connections that the client lost or gave up, by its log."""
     counter = _Counter(tally)
     logger = logging.getLogger("antiphon.api")
     logger.setLevel(logging.INFO)
@@ -126,7 +126,7 @@ class _Counter(logging.Handler):
 
 
 class Seen(NamedTuple):
-    """What is known of the servers, at one moment."""
+    """The state of the servers at one moment."""
 
     epoch: int
     view_id: int

@@ -1,4 +1,4 @@
-"""`antiphon bench spark`: how fast Spark reads topics, beside what it could do.
+"""`antiphon bench spark`: measures how fast Spark reads topics, beside Parquet and Python tuples.
 
 A server of its own is filled; then the same columns of the same messages are read, in turn and
 several times: from the journal's folder, from the server, from Parquet by Spark itself, and from a
@@ -31,7 +31,7 @@ TOPIC = "bench"
 COLUMNS = "position, topic, message_id, timestamp, stamp, sequence, priority, text"
 BODY = "x" * 88
 TUPLES_SHARE = 8
-"""Of so many messages the tuple source reads one: it is slow, and its rate is the same."""
+"""The tuple source reads one message of this many: it is slow, and its rate is the same."""
 
 WINDOW = 20_000  # messages that are sent before the first of them must have been accepted
 

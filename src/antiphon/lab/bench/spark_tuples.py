@@ -1,4 +1,4 @@
-"""What Spark's source is compared with: the same rows, handed over one by one as tuples."""
+"""A source that hands Spark the same rows one by one as tuples, for comparison."""
 
 from __future__ import annotations
 

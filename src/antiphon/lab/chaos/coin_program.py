@@ -3,7 +3,7 @@
 Accounts are queues, coins are messages: `7@3` is coin 7 after its third transfer. A transfer
 receives some coins from one account and sends each of them, moved on by one, to the other; both
 happen or neither. Now and then one is rolled back. The coins are put into circulation by a commit
-with a token, which counts once, however often the program begins anew.
+with a token, which takes effect once, however often the program starts again.
 
 Each event of a transfer has the transfer's name as its session; `acknowledge`: the commit was
 answered.
@@ -83,7 +83,7 @@ class Teller:
         try:
             self._ctx.commit()
         except antiphon.TransactionRolledBackError:
-            return  # what it received comes again
+            return  # the messages that it received come again
         self._trace.add("acknowledge", group=ACCOUNTS, session=name)
 
 

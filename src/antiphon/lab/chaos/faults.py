@@ -1,4 +1,4 @@
-"""Breaking real things: processes, disks, links. Everything that is broken can be mended."""
+"""Breaks real processes, disks and links. Each fault can be undone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DELAY_S = 0.15
 """On a slow link, for each piece that is read from it."""
 
 ROOM_BYTES = 20_000
-"""What still fits on a disk that becomes full."""
+"""The room that is left on a disk that becomes full."""
 
 Undo = Callable[[], None]
 Chosen = TypeVar("Chosen")
@@ -50,7 +50,7 @@ class Saboteur:
         }
 
     def inject(self, fault: Fault) -> Undo | None:
-        """Returns what ends it; None: it was not possible now."""
+        """Inject a fault; return the function that ends it, or None if it was not possible now."""
         undo = self.kinds[fault.kind](fault)
         if undo is not None:
             self.injected[fault.kind] += 1
@@ -70,7 +70,7 @@ class Saboteur:
     # -- Servers ---------------------------------------------------------------------------------
 
     def _victim(self, fault: Fault) -> tuple[LocalServer, str]:
-        """A server, and what to call it."""
+        """Return a server, and its name in messages."""
         leader = self._servers.leader() if fault.leader else None
         if leader is not None:
             return self._servers.servers[leader], f"node {leader}, the leader,"
@@ -103,7 +103,8 @@ class Saboteur:
         return self._start_servers
 
     def _start_servers(self) -> None:
-        """Whoever is down. (One that was to stay down for longer comes back early.)"""
+        """Start all servers that are down. (One that should stay down for longer comes back
+        early.)"""
         for node, server in self._servers.servers.items():
             if not server.running:
                 self._servers.start(node, wait=False)

@@ -1,8 +1,8 @@
-"""Connections that go wrong: listeners that pass bytes on to a server, unless they are told not to.
+"""Connections that go wrong: listeners that pass bytes on to a server until a fault stops them.
 
-A link that *stalls* takes nothing from its sender and passes nothing on, as a network that loses
-every packet: whoever is connected hears nothing, and what was on its way arrives when it flows
-again. One that is *cut* ends its connections and takes no new ones.
+A link that *stalls* takes nothing from its sender and passes nothing on, like a network that loses
+every packet: neither end hears anything, and bytes that were on their way arrive when the link
+flows again. One that is *cut* ends its connections and takes no new ones.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""What the programs of a chaos run saw, compared with what was promised.
+"""Judges a chaos run: compares the traces of its programs with the promises.
 
-Judged are traces alone; no server is believed. Promised is: a message that was acknowledged to its
-sender is accepted; accepted messages have one place in one order, a sender's in the order in which
-they were sent and without a gap; a durable subscription and a queue get everything that is for
-them, a subscription in order; nothing comes twice unless it is marked as redelivered, and what is
-known to be acknowledged never comes again.
+It reads traces alone and believes no server. The promises: a message that was acknowledged to its
+sender is accepted; accepted messages have one position in one order, those of a sender in the order
+in which they were sent and without a gap; a durable subscription and a queue get every message for
+them, a subscription in order; nothing comes twice unless it is marked as redelivered, and a message
+that is known to be acknowledged never comes again.
 
-A message counts as accepted if it reached anybody: each one is for somebody who must get it.
+A message counts as accepted if it reached any program: each message is for one that must get it.
 
-What happens in the group is judged by its specification (`checkers/groups.py`).
+The group is judged by its specification (`checkers/groups.py`).
 
-Of transfers between accounts (`coin_program.py`): each coin is there once in the end, and has moved
-as often as anybody has seen or was told; no transfer of a coin has happened twice; a coin that a
-committed transfer has taken never comes again.
+For transfers between accounts (`coin_program.py`): each coin is there once in the end, and has
+moved as often as programs have seen or were answered; no transfer of a coin has happened twice; a
+coin that a committed transfer has taken never comes again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def judge_accounts(events: Iterable[TraceEvent], found: list[str]) -> list[str]:
 
 def _look_at_coins(events: list[TraceEvent], found: list[str]) -> Iterator[str]:
     committed = {event.session for event in events if event.kind == "acknowledge"}
-    moves = dict.fromkeys(map(str, range(COINS)), 0)  # that somebody has seen, or was told of
+    moves = dict.fromkeys(map(str, range(COINS)), 0)  # that a program has seen, or was answered
     for event in events:
         if event.kind == "deliver" or (event.kind == "send" and event.session in committed):
             coin, _, moved = event.message.partition("@")

@@ -3,10 +3,10 @@ and an outsider that sends to them. Their contexts write the traces (`connect(tr
 must keep to `checkers/groups.py`.
 
 Members that are not durable are replicas: their state is a digest of all messages since the group
-began, handed to whoever joins. At the end all of them must have the same.
+began, which they hand to members that join. At the end all of them must have the same digest.
 
-A file `calm` in the folder of the traces makes all members calm: they stay what they are, send no
-more and write down their state. (A signal could come before a program can take it.)
+A file `calm` in the folder of the traces makes all members calm: they neither join nor leave, send
+nothing more and write down their state. (A signal could come before a program can take it.)
 """
 
 from __future__ import annotations

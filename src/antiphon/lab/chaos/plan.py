@@ -1,4 +1,4 @@
-"""What is to break, and when: a seed's plan for real processes.
+"""A seed's plan for real processes: the faults, and when each begins and ends.
 
 The plan is the same for the same arguments. The run is not: operating systems have no seed.
 """
@@ -27,13 +27,14 @@ KINDS = {
 BETWEEN_SERVERS = ("server-isolate", "link-stall", "link-cut", "link-delay")
 ON_DISK = ("disk-full", "disk-lost", "power-cut")
 LOSES_CONTEXTS = ("disk-lost",)
-"""What a server with local contexts alone knows is lost with its disk: nothing is promised then."""
+"""These lose acknowledgements that only a server with local contexts knows: no promise holds
+then."""
 
 PAUSE_S = (0.3, 1.8)
 """Between two faults; most last longer than that, so that several are there at a time."""
 
 LEADER = 0.4
-"""How often a fault aims at whoever leads at that moment."""
+"""How often a fault strikes the server that leads at that moment."""
 
 
 class Fault(NamedTuple):

@@ -65,7 +65,7 @@ class Servers(LocalCluster):
             server.wait_ready()
 
     def statuses(self) -> dict[int, cw.Status]:
-        """Of those who answer at once. (The others may hang, and are left to it.)"""
+        """Return the status of each server that answers at once. (The others may hang.)"""
         asked = [self._pool.submit(_status, server) for server in self.servers.values()]
         answered, _ = futures.wait(asked, STATUS_S)
         found = [status for one in answered if (status := one.result()) is not None]
@@ -76,7 +76,7 @@ class Servers(LocalCluster):
         return max(leading, key=lambda s: s.epoch).id.node if leading else None
 
     def may_forget(self, node: int) -> bool:
-        """Whether enough others remember, if this one loses what it has."""
+        """Return whether enough others remember, if this server loses its data."""
         statuses = self.statuses().values()
         voters = max(statuses, key=lambda s: s.applied).membership.voters if statuses else ()
         intact = [s for s in statuses if s.id in voters]
@@ -148,7 +148,7 @@ class Programs:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for the one who ends them all
+                start_new_session=True,  # Ctrl-C is for this process, which ends them all
             )
 
     def signal(self, name: str, number: signal.Signals) -> None:
@@ -160,7 +160,7 @@ class Programs:
         self._processes[name].wait()
 
     def end(self, *names: str) -> list[str]:
-        """In order; returns what is to be complained about."""
+        """End programs in order; return complaints."""
         for name in names:
             self.signal(name, signal.SIGTERM)
         return [complaint for name in names if (complaint := self._ended(name))]

@@ -4,8 +4,8 @@ API, a process each.
     python -m antiphon.lab.chaos.program SPEC         SPEC: a `Spec` as JSON
 
 Each writes a trace (`recorder.py`). SIGTERM ends a program in order: a publisher waits for its
-answers, a consumer acknowledges what it has. A session that is lost for good is no failure; the
-program connects anew.
+answers, a consumer acknowledges its messages. A session that is lost for good is not a failure; the
+program connects again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ACKNOWLEDGE_EVERY = 40
 PREFETCH = 100
 RETRY_S = 0.2
 CLOSE_S = 40.0
-"""Longer than a session outlives its connection: then it is known what became of everything."""
+"""Longer than a session outlives its connection: then each request was answered, or is lost."""
 
 
 class Spec(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ class Program:
 
     def _publish(self, ctx: antiphon.Context) -> None:
         producer = ctx.create_producer(self.spec.name if self.spec.named else None)
-        # A named producer goes on counting where it was, whatever happened to it.
+        # A named producer continues its sequence, whatever happened to it.
         sender = self.spec.name if self.spec.named else self.session
         number = producer.last_sequence if self.spec.named else 0
         while not self.stop.is_set():
@@ -153,7 +153,7 @@ class Program:
             self._joined()
             open_count = 0
             while not self.stop.is_set() or open_count:
-                # Not at once: who is killed should have something that it has not acknowledged.
+                # Not at once: a program that is killed should have unacknowledged messages.
                 message = consumer.receive(timeout=0 if self.stop.is_set() else 0.1)
                 if message is not None:
                     self._delivered(message)

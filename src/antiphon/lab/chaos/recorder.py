@@ -1,6 +1,6 @@
 """The delivery trace of one program, written by the program itself.
 
-Each event is handed to the kernel before the program goes on, so that `kill -9` loses none.
+Each event is handed to the kernel before the program continues, so that `kill -9` loses none.
 """
 
 from __future__ import annotations

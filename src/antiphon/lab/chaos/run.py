@@ -1,4 +1,4 @@
-"""Break what the plan says, mend everything, wait until all is delivered, and judge."""
+"""Carry out a plan of faults, undo all of them, wait until everything is delivered, and judge."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class Chaos:
     # -- The course of a run ---------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Subscriptions first: what comes before is not for them."""
+        """Start subscriptions first: they do not get earlier messages."""
         for name in self._consumers:
             self._programs.start(name)
         self._wait(lambda: self._programs.at_work(*self._consumers), "the consumers subscribe")
@@ -195,12 +195,14 @@ class Chaos:
         time.sleep(max(0.0, start_s + self._seconds - time.monotonic()))
 
     def _finish(self) -> None:
-        self._wait(lambda: self._programs.at_work(*self._programs.specs), "all programs get on")
+        self._wait(
+            lambda: self._programs.at_work(*self._programs.specs), "all programs make progress"
+        )
         (self._folder / CALM).touch()
         self._complaints += self._programs.end(*self._publishers)
         self._say("the publishers have their answers")
-        self._wait(self._all_are_back, "all consumers are connected and get on")
-        # What the judge misses now may still be on its way; what else is wrong stays wrong.
+        self._wait(self._all_are_back, "all consumers are connected and make progress")
+        # A message that the judge misses now may still come; any other violation stays.
         self._until(lambda: not Judge(self._programs.events()).violations)
         self._until(lambda: not judge_group(self._programs.events()))
         self._complaints += judge_group(self._programs.events())

@@ -2,9 +2,9 @@
 
     python -m antiphon.lab.demo.member URL NAME TRACES
 
-All members get the same writes in the same order, and each of them answers. It says what happens in
+All members get the same writes in the same order, and each of them answers. It prints events as
 lines of JSON, and its trace is in the folder TRACES. (`examples/replicated_table` is the same, to
-be read and taken further.)
+read and to extend.)
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Replica:
                 {"answer": answer, "member": self._me.name},
                 correlation_id=request.id,
             )
-            sending.add_done_callback(lambda done: done.exception())  # who asked may be gone
+            sending.add_done_callback(lambda done: done.exception())  # the caller may be gone
 
 
 def say(**what: Any) -> None:

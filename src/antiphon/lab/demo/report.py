@@ -1,7 +1,7 @@
 """The demo's report: the audit of its traces, and how the table did while servers and members died.
 
-One HTML file. Times count from the first write; everything is read from the traces, but for what
-was killed and started, which the demo knows. All processes ran on one machine and so on one clock.
+One HTML file. Times count from the first write; everything is read from the traces, except for the
+kills and starts, which the demo knows. All processes ran on one machine and so on one clock.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """`antiphon demo`: a replicated table that loses a server and a member, and nothing else.
 
 Three servers on this machine; a table with three replicas, which are the members of a group, each a
-process; two writers, which compare every answer with what it must be. The server that leads is
+process; two writers, which compare every answer with the right one. The server that leads is
 killed as by a crash, then the oldest member; the others suspect and remove it. Both come back: the
 server with its journal, the member with the table that the others hand it. At the end the replicas
-must hold the same, and the traces of all programs must keep what groups promise, as two judges see
-it: `checkers/groups.py`, and the audit on Spark, which also draws what happened
+must hold the same, and two judges check by the traces of all programs that the group kept its
+promises: `checkers/groups.py`, and the audit on Spark, which also draws a chart of the run
 (`lab/demo/report.py`); otherwise exit code 1. Without Spark there is one judge.
 """
 
@@ -82,7 +82,7 @@ class Asker:
 
 
 class Writer(threading.Thread):
-    """Writes 1, 2, 3 ... under keys of its own, and knows what every answer must be."""
+    """Writes 1, 2, 3 ... under keys of its own, and checks every answer."""
 
     def __init__(self, url: str, name: str, traces: Path) -> None:
         super().__init__(name=name, daemon=True)
@@ -119,7 +119,7 @@ class Writer(threading.Thread):
 
 
 class Members:
-    """The processes that hold the table, and what they say. Leaving the `with` block ends them."""
+    """The processes that hold the table, and their reports. Leaving the `with` block ends them."""
 
     def __init__(self, url: str, folder: Path) -> None:
         self.view = 0
@@ -128,7 +128,7 @@ class Members:
         self._url = url
         self._folder = folder
         self._running: dict[str, subprocess.Popen[str]] = {}
-        self._known: set[object] = set()  # of what all of them say
+        self._known: set[object] = set()  # reports that are shown already
         self._lock = threading.Lock()
 
     def __enter__(self) -> Members:
@@ -172,7 +172,7 @@ class Members:
                     self._heard(json.loads(line))
 
     def _heard(self, what: dict[str, Any]) -> None:
-        """All members say the same, so it is shown once."""
+        """Show a report once, although all members send the same."""
         match what:
             case {"view": id, "members": members, "joined": joined, "left": left}:
                 if self.view < id:
@@ -192,7 +192,7 @@ class Members:
 
 
 class Stage:
-    """What is shown: on a terminal a table that lives, elsewhere a line for each event."""
+    """The display: on a terminal a table that changes, elsewhere a line for each event."""
 
     def __init__(self, cluster: LocalCluster, members: Members, writers: list[Writer]) -> None:
         self._cluster = cluster
@@ -200,7 +200,7 @@ class Stage:
         self._writers = writers
         self._screen = Screen()
         self._began = time.monotonic()
-        self.happened: list[Mark] = []  # what the demo did, on the traces' clock
+        self.happened: list[Mark] = []  # kills and starts by the demo, on the traces' clock
         self._events: list[str] = []
         self._found: ClusterStatus | None = None
         self._lock = threading.Lock()
@@ -225,7 +225,7 @@ class Stage:
             self._refresh()
 
     def did(self, what: str, event: str) -> None:
-        """Something was killed or started; `what` in a word or two."""
+        """Note a kill or a start; `what` in a word or two."""
         self.happened.append(Mark(time.monotonic(), what))
         self.say(event)
 
@@ -285,7 +285,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _perform(folder: Path) -> tuple[dict[str, Any], list[Mark]]:
-    """What was found, as `--json` tells it; and what was done."""
+    """Run the demo; return its findings, as for `--json`, and its kills and starts."""
     with LocalCluster(3, folder) as cluster, Members(cluster.url, folder) as members:
         cluster.start()
         writers = [Writer(cluster.url, writer, folder / TRACES) for writer in WRITERS]
@@ -391,7 +391,7 @@ def _end(stage: Stage, url: str, writers: list[Writer], folder: Path) -> dict[st
 
 
 def _report(folder: Path, happened: list[Mark]) -> dict[str, Any]:
-    """What Spark found; without it, nothing."""
+    """Return the findings of Spark's audit; without Spark, none."""
     try:
         session.require("the demo's second judge")
         say("Spark audits the traces, and draws what happened", flush=True)

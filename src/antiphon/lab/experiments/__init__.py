@@ -1,1 +1,1 @@
-"""`antiphon experiment`: what the literature measured, measured here."""
+"""`antiphon experiment`: repeats the measurements of the literature."""

@@ -1,4 +1,4 @@
-"""The figures of a run from what its processes noted, without Spark.
+"""Computes the figures of a run from the notes of its processes, without Spark.
 
 Promise: the same figures under the same names as `spark/traces/latency.py` finds in the same events
 once they are rows of a trace table. *Early* latency goes from the call that published a message to

@@ -1,6 +1,6 @@
 """`antiphon experiment groups`: the thesis' measurements (6.4) on this machine.
 
-A producer that is no member publishes at full speed to a group; members, spread equally over the
+A producer that is not a member publishes at full speed to a group; members, spread equally over the
 servers, only receive. Measured over group sizes, for 3 and 5 servers: early latency and average
 throughput (figures 6.7 and 6.8 with replicated contexts, 6.9 and 6.10 with others); beside them
 late latency. As there, servers with replicated contexts have no stable storage and the others do.
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def measure(plan: Plan, folder: Path) -> dict[str, Row]:
-    """Returns what is known of each run besides its events, which are in the folder."""
+    """Return the facts of each run; its events are in the folder."""
     facts: dict[str, Row] = {}
     with Progress() as progress:
         bar = progress.add_task("starting", total=plan.steps)

@@ -1,4 +1,4 @@
-"""What a publisher sends, and when: the sources that the literature measured with.
+"""The message sources of the literature's measurements: sizes, bursts and pauses.
 
 The first bytes of a body are the message's number in its run; an empty body ends the run.
 """
@@ -19,14 +19,14 @@ WINDOW_MAX, WINDOW_BYTES = 4096, 8 << 20
 
 class Source(NamedTuple):
     sizes: tuple[int, ...] = (1000,)  # bytes of a body, in turn
-    switch: int = 1  # after so many messages it is the next size's turn
+    switch: int = 1  # after this many messages it is the next size's turn
     burst: int = 0  # messages, and then a pause; 0: continuously
     pause_s: float = 0.0
 
     @property
     def window(self) -> int:
-        """A continuous source is at most so many messages ahead of the slowest member: without it
-        members that are slower would read a growing backlog, and latency would have no bound."""
+        """How many messages a continuous source may be ahead of the slowest member: without it
+        slower members would read a growing backlog, and latency would have no bound."""
         return max(2 * BLOCK, min(WINDOW_MAX, WINDOW_BYTES // max(self.sizes)))
 
     def bodies(self) -> Iterator[bytes]:
@@ -48,8 +48,8 @@ def emit(
     send: Callable[[bytes], object],
     wait_for_members: Callable[[int, int], None],
 ) -> array[float]:
-    """Send for so long; returns the times of the calls. `wait_for_members(sent, ahead)` returns
-    when the slowest member is at most so many messages behind."""
+    """Send for `seconds`; return the times of the calls. `wait_for_members(sent, ahead)` returns
+    when the slowest member is at most `ahead` messages behind."""
     times: array[float] = array("d")
     clock, note, bodies = time.monotonic, times.append, source.bodies()
     end = clock() + seconds

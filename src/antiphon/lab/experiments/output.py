@@ -1,5 +1,5 @@
-"""What an experiment leaves behind: raw events and results as Parquet, results as JSON, each chart
-as SVG, and one report with all of it."""
+"""The files of an experiment: raw events and results as Parquet, results as JSON, each chart as
+SVG, and one report with all of it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Output:
         self._load = os.getloadavg()[0]
 
     def setting(self, sentence: str) -> None:
-        """How it was measured, with what is the same for all experiments."""
+        """Write how it was measured: a sentence, and those that apply to all experiments."""
         self.report.text(sentence)
         self.report.text(
             "All processes run on one machine, share its cores, and read one clock "
@@ -44,7 +44,7 @@ class Output:
         self.report.text(
             f"{machine()}. Measured {self._began:%Y-%m-%d %H:%M} UTC with `{command()}`; the load "
             f"of one minute was {self._load:.1f} before it and {os.getloadavg()[0]:.1f} after it. "
-            "What else runs on the machine moves all figures, so compare those of one report only."
+            "Other load on the machine moves all figures, so compare those of one report only."
         )
 
     def chart(self, title: str, x_name: str, y_name: str, lines: Sequence[Line]) -> None:

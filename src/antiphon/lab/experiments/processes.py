@@ -1,7 +1,7 @@
 """A cluster, a group of members and a publisher, each a process, that work run by run.
 
-Every process notes when it sent or was handed a message, in memory: writing the trace of
-`connect(trace=...)` costs a member many times what receiving costs, and would be what is measured.
+Every process notes the time when it sent or received a message, in memory: to write the trace of
+`connect(trace=...)` costs a member many times more than receiving, and would be measured instead.
 All of them read `time.monotonic()`, which is one clock for all processes of a machine.
 """
 
@@ -30,13 +30,13 @@ LOOK_S = 0.25
 
 
 class Run(NamedTuple):
-    """What is to be done."""
+    """The work of one run."""
 
     name: str
     source: Source
     seconds: float
     blocking: bool = False  # each `send` waits for its answer
-    watched: bool = False  # how large packs are is noted as time goes on
+    watched: bool = False  # the size of packs is noted every `LOOK_S`
 
 
 class Sent(NamedTuple):
@@ -142,7 +142,7 @@ class Crew:
         self._members: list[Pipe] = []
 
     def grow(self, members: int) -> None:
-        """Let members join until there are so many, spread over the servers."""
+        """Let members join until there are `members`, spread over the servers."""
         joining = []
         for place in range(len(self._members), members):
             joining.append(self._start(consume, self._counts, place, self._places[place])[0])
@@ -152,7 +152,7 @@ class Crew:
 
     @contextmanager
     def publisher(self, packing: str = "adaptive") -> Iterator[Callable[[Run], Done]]:
-        """What it does with a run."""
+        """Start a publisher; yield the function that gives it a run."""
         pipe, process = self._start(publish, self._counts, self._servers.leader.url, packing)
         hear(pipe, PATIENCE_S)
         try:

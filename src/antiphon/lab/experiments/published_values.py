@@ -1,7 +1,7 @@
-"""What the literature reports, as far as its text has it.
+"""The values that the literature reports in its text.
 
-The thesis' figures 6.7 to 6.10 are curves of which only what is said about them can be quoted; of
-JBora's tables 1 to 3 all values are there, and of its figures 3, 5 and 6 those that the text names.
+The thesis' figures 6.7 to 6.10 are curves, of which only the text about them can be quoted; JBora's
+tables 1 to 3 are complete, and of its figures 3, 5 and 6 there are the values that the text names.
 """
 
 from __future__ import annotations

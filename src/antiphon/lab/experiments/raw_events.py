@@ -1,4 +1,4 @@
-"""What the processes of a run noted, as rows of a trace table (`formats/trace.py`) in Parquet.
+"""Writes the notes of a run's processes as rows of a trace table (`formats/trace.py`) in Parquet.
 
 Only the columns that such a run has: its rows are `send` and `deliver`.
 """

@@ -1,7 +1,7 @@
-"""Changes of the servers in a simulated cluster: what operators ask for, and what must not be.
+"""Changes of the servers in a simulated cluster: the operators' requests, and a check of removals.
 
-A removal must leave a majority of servers that are there and hold all that was committed when it
-was asked for: otherwise the rest is stuck as soon as the one that is removed has gone.
+A removal must leave a majority of servers that are there and hold all that was committed at the
+time of the request: otherwise the rest is stuck as soon as the removed one has gone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Asked(NamedTuple):
     at_us: int
     member: ClusterMember | int
-    commit: int  # what the leader knew to be committed
+    commit: int  # the leader's commit index at that time
     voters: tuple[ReplicaId, ...]
 
 
@@ -32,7 +32,7 @@ class Changes:
         self.died_us: dict[ReplicaId, int] = {}  # when each life of a server ended last
 
     def asked(self, server: SimServer, member: ClusterMember | int) -> int:
-        """Note what is asked of this server; returns the number of the request."""
+        """Note a request to this server; return its number."""
         request = len(self._asked) + 1
         replica = server.node.replica
         voters = replica.memberships.current.voters
@@ -50,7 +50,7 @@ class Changes:
             self._check_removal(server, asked)
 
     def _check_removal(self, server: SimServer, asked: Asked) -> None:
-        """Right after the leader has appended it."""
+        """Check a removal; call it right after the leader has appended it."""
         voters = server.node.replica.memberships.current.voters
         if voters == asked.voters:
             return  # a learner goes, and takes nothing with it
@@ -62,7 +62,7 @@ class Changes:
             )
 
     def _was_there(self, voter: ReplicaId, asked: Asked) -> bool:
-        """At some time since the change was asked for, and with what was committed then."""
+        """Return whether it was up since the request, and held all that was committed then."""
         server, replica = self._world.servers[voter.node], self._world.replicas.get(voter)
         if replica is None or replica.stored < asked.commit:
             return False

@@ -1,8 +1,8 @@
 """Connections between simulated programs and servers: ordered, and gone at any moment.
 
-Like TCP: what arrives, arrives in order; what was on its way when a connection breaks is lost, and
-nobody knows how much. An end learns of a break a little later, or, if the line is *dead*, not at
-all: then only the heartbeats tell. A frame may come twice, as if a proxy had sent it again.
+Like TCP: frames arrive in order; those on their way when a connection breaks are lost, and neither
+end knows how many. An end learns of a break a little later, or, if the line is *dead*, only by
+missing heartbeats. A frame may come twice, as if a proxy had sent it again.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class SimLink:
             self._read()
 
     def _read(self) -> None:
-        """The server takes what has come, in order, unless it stands still or wants no more."""
+        """Hand the server its frames, in order, unless it is paused or does not read."""
         wait_us = self.server.paused_until_us - self._world.now_us
         if wait_us > 0:
             self._world.at(wait_us, self._read)
@@ -77,7 +77,7 @@ class SimLink:
             self._take()
 
     def _take(self) -> None:
-        """The program takes what has come, in order, unless it stands still."""
+        """Hand the program its frames, in order, unless it is paused."""
         wait_us = self.program.paused_until_us - self._world.now_us
         if wait_us > 0:
             self._world.at(wait_us, self._take)
@@ -123,13 +123,13 @@ class SimLink:
     # -- The end -------------------------------------------------------------------------------
 
     def cut(self) -> None:
-        """The line breaks; both ends learn of it."""
+        """Break the line; both ends learn of it."""
         self._tell_server()
         self._tell_client()
         self._open = False
 
     def die(self) -> None:
-        """The line goes dead; nobody is told."""
+        """Make the line dead; neither end learns of it."""
         self._dead = True
 
     def closed_by_client(self) -> None:

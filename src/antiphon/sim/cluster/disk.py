@@ -1,11 +1,11 @@
-"""A disk that does to the journal what disks do.
+"""A disk with the faults of disks.
 
 Writes sit in a cache until they are synced. A process that is killed leaves the cache behind; when
 the power fails, an arbitrary subset of the unsynced sectors survives, and of the directory's
 unsynced changes a prefix (as in a journaling file system). A failed sync drops the writes but keeps
 showing them, until the power fails. Space can run out. Bits flip, and writes land in the wrong
-place, at rest: only below what a batch on this disk states as synced. Ends of files are lost:
-`lost_end.py`.
+place, at rest: only below the offset that a batch on this disk states as synced. Ends of files are
+lost: `lost_end.py`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class _File:
     __slots__ = ("data", "durable", "pending", "synced")
 
     def __init__(self) -> None:
-        self.data = bytearray()  # what a reader sees
-        self.durable = bytearray()  # what is there after a power failure
+        self.data = bytearray()  # as a reader sees it
+        self.durable = bytearray()  # as it is after a power failure
         self.pending: list[tuple[int, bytes]] = []
         self.synced = 0  # writes that are no longer pending
 
@@ -38,7 +38,7 @@ class _File:
 
 
 class SyncToken:
-    """What a sync that has begun will make durable: writes after its beginning are not its."""
+    """The writes that a running sync will make durable: those before its beginning."""
 
     __slots__ = ("directory", "files")
 
@@ -60,7 +60,7 @@ class SimDisk:
         self.on_durable: Callable[[str, bytearray], None] = lambda name, data: None
         self.copies: dict[str, bytes] = {}  # somebody made them at some time
 
-    # -- What the journal sees -----------------------------------------------------------------
+    # -- For the journal -----------------------------------------------------------------------
 
     def names(self) -> list[str]:
         return list(self._files)
@@ -101,7 +101,7 @@ class SimDisk:
     def sync(self, name: str) -> None:
         self.finish_sync(self.begin_sync((name,)))
 
-    # -- What the simulator's driver sees ------------------------------------------------------
+    # -- For the simulator's driver ------------------------------------------------------------
 
     def begin_sync(self, names: tuple[str, ...]) -> SyncToken:
         files = [
@@ -131,7 +131,7 @@ class SimDisk:
             self._changes_synced += changes
 
     def power_failure(self) -> None:
-        """Keep what was synced, and of the rest what chance keeps."""
+        """Keep synced writes, and a random part of the others."""
         kept = self._random.randrange(len(self._directory_changes) + 1)
         if kept:
             self._durable_files = self._directory_changes[kept - 1]
@@ -176,7 +176,7 @@ class SimDisk:
         return {name: bytes(file.data) for name, file in self._files.items()}
 
     def put(self, name: str, data: bytes | None) -> None:
-        """Have a file hold this, on the medium and for who reads it; None: have no such file."""
+        """Make a file hold `data`, on the medium and for readers; None: remove the file."""
         if data is None:
             self._files.pop(name, None)
         else:
@@ -188,13 +188,13 @@ class SimDisk:
         self._directory_changes = []
 
     def put_all(self, files: dict[str, bytes]) -> None:
-        """Have these files, and no others."""
+        """Make the disk hold these files, and no others."""
         for name in {*self._files, *files}:
             self.put(name, files.get(name))
 
     def flip_bit(self) -> str:
-        """Flip a bit where a checksum must find it; returns where, or nothing if there is no such
-        place."""
+        """Flip a bit where a checksum must find it; return the place, or nothing if there is
+        none."""
         spot = self._spot()
         if spot is None:
             return ""

@@ -1,7 +1,7 @@
 """A journal that loses its end at rest: cut, zeroed, emptied, deleted, or an older copy of itself.
 
-What the server noted of its journal (`journal/reached.py`) tells what must be found: whatever
-is gone below it. After a `kill` the note is exact, and what is gone above it is a torn tail.
+The server's note of its journal (`journal/reached.py`) decides which loss must be found: any below
+it. After a `kill` the note is exact, and a loss above it is a torn tail.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ class Victim(NamedTuple):
 
 
 def lose_end(disk: SimDisk, random: Random, way: str) -> str:
-    """Damage what was synced; returns what must be said of it, or nothing if there is nothing to
-    damage. Of an older segment, that its end is gone may only be known from the next one."""
+    """Damage the synced part; return the words that a report must have, or nothing if there is
+    nothing to damage. A lost end of an older segment may only be noticed by the next one."""
     victims = _victims(disk)
     if not victims:
         return ""
     victim = victims[-1] if random.random() < 0.7 else random.choice(victims)
     spoilt = _spoilt(disk, random, way, victim, victim is victims[-1])
     if spoilt is not None and spoilt[: victim.synced] == victim.data[: victim.synced]:
-        return ""  # what is gone was zero, or of no account
+        return ""  # only zeros are gone, or bytes that do not matter
     disk.put(victim.name, spoilt)
     return victim.name if victim is victims[-1] else "journal file"
 
 
 def tear_end(disk: SimDisk, random: Random) -> str:
-    """Take away what was not synced, or spoil it; returns the file, or nothing."""
+    """Take away or spoil a part that was not synced; return the file, or nothing."""
     victims = _victims(disk)
     if not victims:
         return ""
@@ -50,7 +50,7 @@ def tear_end(disk: SimDisk, random: Random) -> str:
 
 
 def _spoilt(disk: SimDisk, random: Random, way: str, victim: Victim, newest: bool) -> bytes | None:
-    """None: without the file."""
+    """Return the damaged contents; None: the file is gone."""
     if way == "end-deleted":
         return None
     if way == "end-emptied":

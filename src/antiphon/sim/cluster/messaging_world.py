@@ -1,7 +1,7 @@
 """A simulated world with programs in it: servers with homes, connections that break, a ledger.
 
-After the faulty phase the programs finish what is left, everything that must have been delivered
-is, they close, and nothing of them is left in any server's state.
+After the faulty phase the programs finish their work, every message that must be delivered is, they
+close, and nothing of them is left in any server's state.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class MessagingWorld(World):
         self.ledger.deals.has_ended = lambda destination: not self._broker.owner_of(destination)
         self._given_up = GivenUp(self.ledger)
         self.programs: list[SimProgram] = []
-        self.handles: list[str] = []  # of what programs have staged for others
+        self.handles: list[str] = []  # of messages that programs have staged for others
         self.sessions: dict[int, SimProgram] = {}  # whose each is, ever
         self.mailboxes: dict[str, None] = {}  # temporary destinations with a consumer
         self.sessions_lost = 0
         self.lost_while_leaving: set[str] = set()  # programs; their groups only suspect them
-        self.traces: list[TraceEvent] = []  # what programs saw of groups
+        self.traces: list[TraceEvent] = []  # group events as programs saw them
         self._delivered: Counter[tuple[str, int, str, int]] = Counter()  # by life and view
         self._views: dict[tuple[str, int], cw.GroupEvent] = {}
         self._groups: set[str] = set()  # known right after the last entry
@@ -190,7 +190,7 @@ class MessagingWorld(World):
         return self._messaging.groups[group]
 
     def members(self, group: str) -> list[tuple[str, bool]]:
-        """Programs that want to be members, and whether durable ones."""
+        """Return the programs that want to be members, and whether they are durable."""
         roles = [(p.name, p.role.member) for p in self.programs if p.role.member is not None]
         return [(name, member.durable) for name, member in roles if group in member.groups]
 
@@ -224,10 +224,10 @@ class MessagingWorld(World):
         for finding in memberships.check(self.traces, complete=complete):
             raise ViolationError(f"by the judge of memberships, {finding}")
 
-    # -- What servers report -------------------------------------------------------------------
+    # -- Reports of servers --------------------------------------------------------------------
 
     def entry_applied(self, broker: Broker, entry: Entry, events: list[ev.Event]) -> None:
-        """At some server; only the first time tells something new."""
+        """Judge an entry when the first server applies it; at the others it is the same."""
         if entry.index <= self._judged:
             return
         self._judged, self._broker = entry.index, broker
@@ -288,8 +288,8 @@ class MessagingWorld(World):
     def _look_for_letters(
         self, reader: Reader, row: cw.AckRow, known: set[int], is_here: bool
     ) -> None:
-        """`is_here`: the reader's session outlives this entry. Otherwise it may have ended before
-        it said this: what was a letter before is not counted as its own."""
+        """Note new dead letters. `is_here`: the reader's session outlives this entry. Otherwise it
+        may have ended before the acknowledgement: an earlier letter is not counted as its own."""
         positions = range(row.first, row.last + 1)
         if row.kind == cw.ACK and self.ledger.reads(reader, DEAD_LETTERS):
             known.difference_update(positions)
@@ -299,8 +299,8 @@ class MessagingWorld(World):
                 known.add(position)
 
     def _look_into(self, entry: Entry, events: list[ev.Event]) -> None:
-        """What is for a group itself, or not visible yet, has numbers in its session, and no
-        position."""
+        """Note packs that have numbers in their session and no position: those for a group itself,
+        and those that are not visible yet."""
         if entry.kind != EntryKind.PACK:
             return
         if commands.is_command(entry.payload):
@@ -377,7 +377,7 @@ class MessagingWorld(World):
         return kept or is_needed(broker, position, destination)
 
     def _undelivered(self, leader: SimHome) -> list[str]:
-        """What the servers still have for somebody who is there."""
+        """Return what the servers still hold for programs that are there, in words."""
         consumed = {d for p in self.programs for d in p.role.consumes if is_queue(d)}
         waiting = [
             name
@@ -394,7 +394,7 @@ class MessagingWorld(World):
             ):
                 waiting.append(f"packs at {server.number}")  # non-persistent ones
         for group in leader.broker.groups.values():
-            # Requests for a state are told to two members only; the others are not asked for more.
+            # Requests for a state go to two members only; the others have nothing to acknowledge.
             events = [e for e in group.events if e.kind != cw.STATE]
             waiting += [f"event {e.serial} of {group.destination}" for e in events]
         for subscription in leader.broker.topics.subscriptions.values():
@@ -402,11 +402,11 @@ class MessagingWorld(World):
         return waiting
 
     def _is_owed(self, queue: Queue) -> bool:
-        """It is a shared subscription, and somebody is there for it."""
+        """Return whether it is a shared subscription with an open consumer."""
         return any(not taker.closed for taker in queue.takers.values()) and bool(queue.pattern)
 
     def _behind(self, subscription: Subscription) -> list[int]:
-        """What it has not acknowledged."""
+        """Return the positions that it has not acknowledged."""
         ends = subscription.ends if subscription.ends is not None else 1 << 62
         destinations = self.ledger.destinations
         return [
@@ -442,7 +442,7 @@ class MessagingWorld(World):
         counted = (broker.parked_count, len(broker.parked()), sum(handles.values()))
         left += [f"parked packs: {counted}"] if len(set(counted)) > 1 else []
         left += [f"not visible: {body!r}" for body in self.ledger.deals.hidden()]
-        return left + [f"delayed for ever: {body!r}" for body in self.ledger.overdue()]
+        return left + [f"delayed forever: {body!r}" for body in self.ledger.overdue()]
 
     def why_not_live(self) -> str:
         undone = [

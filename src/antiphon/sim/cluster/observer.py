@@ -1,4 +1,4 @@
-"""Who watches a simulated world without touching it."""
+"""Observers of a simulated world, which do not change it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GROUP = "log"
 
 
 class Client(Protocol):
-    """Whoever sends."""
+    """A sender."""
 
     number: int
     lives: int
@@ -128,7 +128,7 @@ class TraceWriter(Observer):
         events.append(trace.encode_event(event))
 
     def members(self, traces: list[TraceEvent]) -> None:
-        """What programs saw of groups."""
+        """Add the group events that programs saw."""
         for event in traces:
             life = (event.process, event.incarnation)
             self._events.setdefault(life, [trace.encode_header()]).append(trace.encode_event(event))

@@ -1,7 +1,8 @@
-"""Thin links between simulated servers: what is large takes long, and what is sent after it waits.
+"""Thin links between simulated servers: a large message takes long, and later ones wait for it.
 
-As with TCP on a slow network. Parts of what is on its way arrive all the time; a driver sees them,
-and tells its node (`Node.alive`). Who falls far behind is sent nothing more, as by a full queue.
+As with TCP on a slow network. Parts of a message arrive all the time; a driver sees them, and
+reports them to its node (`Node.alive`). A server that is far behind is sent nothing, as by a full
+queue.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from antiphon.formats.server_messages import Append, Forward, Message, Via
 
 PART_US = 20_000
 QUEUE_US = 4_000_000
-"""What would wait longer is lost."""
+"""A message that would wait longer than this is lost."""
 
 SMALL_BYTES = 50
 
@@ -29,11 +30,11 @@ class ThinLinks:
     def __init__(self, bandwidth: int) -> None:
         """`bandwidth`: bytes in a millisecond; 0: everything arrives at once."""
         self._bandwidth = bandwidth
-        self._free_us: dict[tuple[int, int], int] = {}  # when what was sent so far has left
+        self._free_us: dict[tuple[int, int], int] = {}  # when all earlier messages have left
 
     def takes(self, link: tuple[int, int], message: Message, now_us: int) -> range | None:
-        """From when to when, counted from now, a message is on its way; the steps are when parts of
-        it arrive. None: there is no room for it."""
+        """Return the time from now in which a message is on its way; its steps are the arrivals of
+        its parts. None: there is no room for it."""
         if not self._bandwidth:
             return range(0, 0, PART_US)
         begins_us = max(now_us, self._free_us.get(link, 0))

@@ -42,8 +42,8 @@ EVENTS_MAX = 1_000_000
 messages beget messages."""
 
 CALM_US = 2_000
-"""What a message or a sync takes at most where the faults have stopped: even the most impatient
-election timeout must be worth waiting for."""
+"""The most time that a message or a sync takes where the faults have stopped: less than the most
+impatient election timeout."""
 
 TOLD_GONE, TOLD_GONE_US = 0.7, 500_000
 """How likely a server learns that another's process has ended; and within which time: the other
@@ -52,7 +52,7 @@ may be back by then."""
 
 class World:
     def __init__(self, plan: Plan, story: list[tuple[int, int, str]] | None = None) -> None:
-        """`story`: where to note what happens, for people; it costs time."""
+        """`story` collects the events, for people; it costs time."""
         self.plan = plan
         self.seed = plan.seed
         self.now_us = 0
@@ -167,7 +167,7 @@ class World:
         self._check_damage(server, damage)
 
     def _check_damage(self, server: SimServer, found: str) -> None:
-        # Who had no room to begin anew when it found the damage knows only that there was some.
+        # A server without room for a new beginning remembers only that there was damage.
         known = server.misses in found or (server.waits_for_room and found == EARLIER)
         if not known:
             raise ViolationError(
@@ -234,7 +234,7 @@ class World:
         if not frames.is_known(message, version):
             return
         link = (source, target)
-        # Who says whom it hears does not shift what is drawn for all else.
+        # A stream of its own for `Hears`, so that it does not change other draws.
         name = "hears" if isinstance(message, Hears) else "link"
         random = self._links.get((name, *link))
         if random is None:
@@ -252,7 +252,7 @@ class World:
             return
         low, high = plan.delay_us
         delay = random.randrange(low, high)
-        # For who leads behind thin links no time is enough.
+        # Behind thin links no time would be enough for a leader.
         thin = self.core is None
         on_its_way = self._thin.takes(link, message, self.now_us) if thin else None
         if on_its_way is None and thin:
@@ -320,7 +320,7 @@ class World:
         )
 
     def read_now_and_then(self) -> None:
-        """Somebody asks a server, any server, for what is true now."""
+        """Ask a random server for a read that must be current."""
         random = self._read_random
         server = self.some_server(random)
         if server is not None:
@@ -340,7 +340,7 @@ class World:
         if index >= 0:
             self.oracle.read_ends(server, request)
 
-    # -- What servers report -------------------------------------------------------------------
+    # -- Reports of servers --------------------------------------------------------------------
 
     def applied(self, server: SimServer, effect: Applied) -> None:
         self.oracle.delivered(server, effect, self._holds)
@@ -393,9 +393,9 @@ class World:
         return bool(members) and all(s.alive and s.node.applied >= last for s in members)
 
     def core_members(self) -> list[SimServer]:
-        """The servers of the core that belong to the cluster. Its leader may stand outside of the
-        core and be half cut off; then those that it cannot reach, since servers of old versions
-        know no way around, are left out."""
+        """Return the servers of the core that belong to the cluster. Its leader may be outside of
+        the core and be half cut off; then those that it cannot reach are left out, since servers of
+        old versions know no way around."""
         assert self.core is not None
         leader = self.leader()
         if leader is None:
@@ -468,8 +468,8 @@ def _short(message: Message) -> str:
 
 
 def memberships_ahead(replica: Replica) -> Iterator[Membership]:
-    """Yield the membership that this server holds, and the one that it will hold when it has
-    carried out what it was asked for."""
+    """Yield the membership that this server holds, and the one that it will hold after a removal
+    that is under way."""
     current = replica.memberships.current
     yield current
     if replica.leading is not None and replica.leading.removal is not None:

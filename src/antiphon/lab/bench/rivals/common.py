@@ -1,8 +1,8 @@
-"""What the systems have in common that Antiphon is measured beside: how their servers are started
-and ended, how their processor time is counted, and how `crew.py`, which blocks, drives clients that
-gather messages or live in an event loop.
+"""The common parts of the other systems in `antiphon bench peers`: starting and ending servers,
+counting their processor time, and driving clients that gather messages, or live in an event loop,
+from the blocking loops of `processes.py`.
 
-A peer is a module `peers_NAME.py` with a function `contenders(fetch)`. Each contender opens its
+A peer is a module of this folder with a function `contenders(fetch)`. Each contender opens its
 servers, one publisher and three subscribers, and then works on the same jobs as Antiphon does, in
 the same loops.
 """
@@ -49,7 +49,7 @@ class Contender(NamedTuple):
     name: str
     order: str
     survives: str  # of its servers
-    synced: str  # to disk, before it acknowledges: "yes", or what it does instead
+    synced: str  # to disk, before it acknowledges: "yes", or the rule that it has instead
     publishes: str  # with which API
     open: Callable[[ExitStack, int, Path], Side]  # for messages of a size, in a folder
 
@@ -63,8 +63,8 @@ def load(size: int) -> Load:
 
 
 class Processes:
-    """Servers, which run in `folder`. Leaving the `with` block kills them: what they have stored is
-    not needed again."""
+    """Servers, which run in `folder`. Leaving the `with` block kills them: their data is not needed
+    again."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -81,7 +81,7 @@ class Processes:
             process.wait()
 
     def start(self, name: str, command: Sequence[str], env: Mapping[str, str]) -> Path:
-        """Returns the file with what it says."""
+        """Start a server and return the file of its log."""
         log = self.folder / f"{name}.log"
         with undisturbed(), log.open("wb") as out:
             process = subprocess.Popen(
@@ -91,7 +91,7 @@ class Processes:
                 stderr=out,
                 env=env,
                 cwd=self.folder,
-                # Whatever it starts is known by its session; and Ctrl-C is for us, who end it.
+                # All processes that it starts are of its session; and Ctrl-C comes to us alone.
                 start_new_session=True,
             )
             self._started.append((process, log))
@@ -154,7 +154,7 @@ class Peer:
     def work(self, job: Job) -> Slice:
         before = self._servers.cpu_s()
         done = self._crew.work(job)
-        # Who of them leads is not the same in all systems: they are counted together.
+        # Systems differ in which server leads: all servers are counted together.
         return done._replace(leader_cpu_s=self._servers.cpu_s() - before)
 
 

@@ -1,9 +1,9 @@
-"""Where the servers that we are measured beside come from, without root.
+"""Finds the servers of other systems, or fetches them without root.
 
-What is on `PATH` is taken, or beside this Python: wheels put programs there. Otherwise, if `fetch`
-is asked for, the distribution's package and all it needs that is not installed are unpacked into
-the user's cache (`~/.cache/antiphon/peers`), once; nothing is installed. A program that cannot be
-had is a `ResourceAllocationError` that says why, and how to get it.
+A program on `PATH` is taken, or one next to this Python, where wheels put programs. Otherwise, with
+`fetch`, the distribution's package and the packages that it needs and that are not installed are
+unpacked into the user's cache (`~/.cache/antiphon/peers`), once; nothing is installed. A program
+that cannot be had is a `ResourceAllocationError` with the reason and a way to get it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from antiphon.errors import ResourceAllocationError
 from antiphon.spark.java import cache_folder
 
 INSTALLED = "/usr/lib/rabbitmq/bin"
-"""Before `PATH`: what Debian has there under RabbitMQ's name is for its own user alone."""
+"""Comes before `PATH`: Debian's scripts of RabbitMQ's name there work for its own user alone."""
 
 _WITHIN = ("usr/lib/rabbitmq/bin", "usr/bin")
 _ERLANG = "usr/lib/erlang"
@@ -28,11 +28,11 @@ _ERLANG = "usr/lib/erlang"
 
 class Program(NamedTuple):
     path: str
-    env: dict[str, str]  # what to start it with
+    env: dict[str, str]  # its environment
 
 
 def find(name: str, package: str, fetch: bool) -> Program:
-    """The program `name`; `package` is what a distribution calls where it is in."""
+    """Return the program `name`; `package` is the distribution's package that has it."""
     folders = [INSTALLED, os.environ.get("PATH", ""), str(Path(sys.executable).parent)]
     if found := shutil.which(name, path=os.pathsep.join(folders)):
         return Program(found, dict(os.environ))
@@ -58,7 +58,7 @@ def _env(root: Path) -> dict[str, str]:
 
 
 def _fetch(package: str, root: Path) -> None:
-    """All or nothing: what is there is whole."""
+    """Fetch all or nothing: a folder that exists is complete."""
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
         raise ResourceAllocationError(
             f"--fetch knows Debian's packages only, and here is no apt-get; install {package} "
@@ -76,13 +76,13 @@ def _fetch(package: str, root: Path) -> None:
 
 
 def _missing(package: str) -> list[str]:
-    """It, and what it needs that is not installed."""
+    """Return the package and those that it needs and that are not installed."""
     plan = _run(Path.cwd(), "apt-get", "install", "-s", "--no-install-recommends", package)
     return [line.split()[1] for line in plan.splitlines() if line.startswith("Inst ")]
 
 
 def _move_erlang(unpacked: Path, root: Path) -> None:
-    """Erlang's starter names the folder that it thinks to be in."""
+    """Correct the folder that Erlang's starter believes it is in."""
     starter = unpacked / _ERLANG / "bin" / "erl"
     if starter.exists():
         text = starter.read_text()

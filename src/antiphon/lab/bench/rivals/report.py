@@ -1,4 +1,4 @@
-"""What `antiphon bench peers` says: figures beside promises, and where Antiphon is the worse one.
+"""The report of `antiphon bench peers`: figures beside promises, and where Antiphon is worse.
 
 Each figure is the median of the rounds, with the lowest and the highest. A peer is compared with
 the Antiphon that promises no less: one that syncs before it acknowledges with the durable one, the
@@ -23,12 +23,13 @@ OURS = (MEMORY, DURABLE)
 
 @dataclass
 class Turns:
-    """What one contender did with messages of one size; the lists have a slice for each round."""
+    """The figures of one contender for messages of one size; the lists have a slice for each
+    round."""
 
     contender: Contender
     floods: list[Slice] = field(default_factory=list)
     light: list[Slice] = field(default_factory=list)
-    failed: str = ""  # why there are no more slices: messages were lost, or it did not start
+    failed: str = ""  # the reason if there are no more slices: lost messages, or no start
 
 
 Turned = dict[str, Turns]
@@ -86,7 +87,7 @@ MEASURES: dict[str, tuple[str, Callable[[float, float], bool]]] = {
 
 
 def losses(runs: Sequence[dict[str, Any]]) -> list[str]:
-    """A sentence for each figure that is better than that of the Antiphon it is beside."""
+    """Return a sentence for each figure that is better than that of the Antiphon next to it."""
     return [sentence for run in runs for sentence in _losses(run["size"], run["systems"])]
 
 

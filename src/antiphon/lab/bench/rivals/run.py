@@ -1,15 +1,15 @@
 """`antiphon bench peers`: Antiphon beside NATS JetStream, RabbitMQ and Redis streams, in one run.
 
-All do the same work on this machine, in turns, round by round, so that whatever else happens here
-hits all of them: one publisher process, three subscriber processes, every message to all three,
-each system with its usual Python client (`nats.py`, `rabbitmq.py`, `redis.py`)
-and all driven by the same loops (`crew.py`). A closed loop: a peer has at most `OUTSTANDING`
+All do the same work on this machine, in turns, round by round, so that other load affects all of
+them: one publisher process, three subscriber processes, every message to all three, each system
+with its usual Python client (`nats.py`, `rabbitmq.py`, `redis.py`) and all driven by the same loops
+(`lab/bench/processes.py`). A closed loop: a peer has at most `OUTSTANDING`
 messages on their way, Antiphon as many as in `bench throughput`. Servers and clients of all systems
 are there all the time; those that wait cost little, but not nothing.
 
 Every message is counted at every subscriber: a system that loses one is reported as such, and has
-no figures. What cannot be had on this machine is left out with a reason, and the rest goes on.
-How the figures are to be read: `lab/bench/rivals/report.py`.
+no figures. A system that cannot be had on this machine is left out with a reason.
+`lab/bench/rivals/report.py` says how to read the figures.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Field:
 
 @contextmanager
 def _forgiving(turns: Turns, own: ExitStack) -> Iterator[None]:
-    """A peer that fails, however its client tells it, is ended, and the others go on."""
+    """End a peer that fails, whatever its client raises; the others continue."""
     try:
         yield
     except Exception as error:

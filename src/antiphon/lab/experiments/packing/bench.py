@@ -1,8 +1,8 @@
 """`antiphon bench packing`: JBora's tables 1 to 3 and figures 3, 5 and 6, without Spark.
 
 The measurement and the tables are those of `antiphon experiment packing`; the figures of a run are
-computed here as it ends (`evaluation.py`), and no events are kept. Of a figure the measured curve
-is printed, what is drawn beside it stands in the tables. Exit code 1 if a message is missing.
+computed here as it ends (`evaluation.py`), and no events are kept. For a figure the measured curve
+is printed; the tables have the values to compare it with. Exit code 1 if a message is missing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class Found:
-    """What became of each run."""
+    """The figures of each run."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
@@ -75,7 +75,7 @@ def report(rows: list[Row], over: dict[str, Over], plan: Plan) -> Row:
 
 
 def _curves(over: Over) -> Row:
-    """Of hill climbing: by the unit, pairs of seconds and value."""
+    """Return the curves of hill climbing: for each unit, pairs of seconds and value."""
     return {
         curve.unit: curve.lines[0].points for figure in over_time(over) for curve in figure.curves
     }

@@ -2,13 +2,13 @@
 
 Three servers without stable storage, three members, and a publisher for each packing policy
 (`api/protocol/packing.py`), which send from JBora's sources (`lab/experiments/packing/plan.py`).
-The policies take turns, round by round, so that whatever else happens on the machine hits all of
-them; hill climbing has time to itself. What a run left is handed on at once, so that no two are
-held.
+The policies take turns, round by round, so that other load on the machine affects all of them; hill
+climbing has time to itself. The events of a run are handed on at once, so that those of two runs
+are never in memory.
 
 `cpu_percent` is that of the publisher and the server it is connected to, as a part of one core:
-what JBora calls a replica is a program and the daemon beside it. `cpu_us` is the processor time of
-all processes for one message.
+JBora's "replica" is a program and its daemon. `cpu_us` is the processor time of all processes for
+one message.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _in_turns(crew: Crew, plan: Plan, source: str, take: Take) -> None:
 
 
 def facts(source: str, policy: str, done: Done) -> Row:
-    """What is known of a run besides when its messages arrived."""
+    """Return the facts of a run, without the times of its messages."""
     messages = len(done.sent.times)
     seconds = max(d.times[-1] for d in done.delivered) - done.sent.times[0]
     return {

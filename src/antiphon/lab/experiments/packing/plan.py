@@ -1,4 +1,4 @@
-"""What `antiphon experiment packing` measures: JBora's sources, each with every policy."""
+"""The plan of `antiphon experiment packing`: JBora's sources, each with every policy."""
 
 from __future__ import annotations
 

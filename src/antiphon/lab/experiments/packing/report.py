@@ -1,5 +1,5 @@
 """JBora's tables and figures with ours beside them, of `antiphon experiment packing` and `antiphon
-bench packing`. What they are written on is a `Paper`: an HTML report here, a terminal in
+bench packing`. They are written on a `Paper`: an HTML report here, a terminal in
 `lab/experiments/packing/bench.py`."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Over(NamedTuple):
-    """What hill climbing did as time went on."""
+    """The course of hill climbing over time."""
 
     looks: list[Look]
     rates: list[Row]
@@ -31,7 +31,7 @@ class Over(NamedTuple):
 class Curve(NamedTuple):
     title: str
     unit: str
-    lines: list[Line]  # the first one is what was measured
+    lines: list[Line]  # the measured one comes first
 
 
 class Figure(NamedTuple):
@@ -86,7 +86,8 @@ def _median(name: str, rounds: Sequence[Row]) -> Any:
 
 
 def ratio(ours: Row, theirs: Row) -> float:
-    """Of the rates, in the middle round; of what did not take turns, of the medians."""
+    """Return the median of the rounds' ratios; for runs that did not take turns, that of
+    medians."""
     if len(ours["rates"]) != len(theirs["rates"]):
         return float(ours["messages_per_s"] / theirs["messages_per_s"])
     pairs = zip(ours["rates"], theirs["rates"], strict=True)

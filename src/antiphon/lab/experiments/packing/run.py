@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class Notes:
-    """What is known of each run besides its events, which are in the folder."""
+    """The facts of each run; its events are in the folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
