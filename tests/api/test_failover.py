@@ -103,10 +103,11 @@ def kill(context: Any) -> None:
     dead = threading.Event()
 
     def die() -> None:
-        connection._links += 1
-        connection._link.close()
-        connection._timer.cancel()
-        connection._pump = lambda: None
+        driver = connection.driver
+        driver.attempt += 1
+        driver.link.close()
+        driver._port.cancel_timer()
+        driver.pump = lambda now_ms: False
         dead.set()
 
     connection._loop.call_soon_threadsafe(die)

@@ -110,7 +110,7 @@ class Caller(threading.Thread):
 
     def server(self, cluster: Cluster) -> LocalServer:
         """The one that it is connected to."""
-        link = self.ctx._core.connection._link
+        link = self.ctx._core.connection.driver.link
         assert link is not None
         port = link._socket.get_extra_info("peername")[1]
         return next(one for one in cluster.servers.values() if one.address[1] == port)

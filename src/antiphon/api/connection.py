@@ -1,11 +1,10 @@
-"""One connection of a program, and the event loop on which it lives: what the contexts share.
+"""A program's connection to the servers, on the event loop on which it lives.
 
-The conversation decides (`conversation.py`); this carries out what it decides. With the blocking
-front the loop is the background thread's, with asyncio it is the program's own; nothing else here
-knows the difference. Application threads touch the conversation under `lock` and wake the loop at
-most once for whatever they have put in meanwhile.
-
-Locks, in this order: a context's, then this one's. Neither is held while user code runs.
+The conversation decides (`api/protocol/conversation.py`), the driver carries out what it decides
+(`api/protocol/driver.py`), and this module gives the driver sockets, timers and threads. With the
+blocking front the loop is the background thread's, with asyncio it is the program's own; nothing
+else here knows the difference. Application threads use the conversation under `lock` and wake the
+loop at most once for whatever they have put in meanwhile.
 """
 
 from __future__ import annotations
@@ -20,38 +19,22 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import msgspec
 
 from antiphon.api.operations import arguments
 from antiphon.api.protocol.conversation import Conversation, Terms
-from antiphon.api.protocol.effects import (
-    AcksDue,
-    Arrived,
-    Complete,
-    Dial,
-    Dropped,
-    Event,
-    HangUp,
-    Occurred,
-    Over,
-    Settled,
-)
-from antiphon.api.protocol.inbox import Slice
+from antiphon.api.protocol.driver import Driver
 from antiphon.api.protocol.packing import Packing, SelfClocking, policy_of
-from antiphon.api.protocol.state_transfer import StateEvent
 from antiphon.api.protocol.ticket import Ticket
 from antiphon.api.tracing import Trace
 from antiphon.api.urls import Route
 from antiphon.errors import JMSError
 from antiphon.formats.frames import Body
-from antiphon.formats.protocol import GroupEvent
-from antiphon.io.client_link import ClientLink
 from antiphon.model.conflicts import ConflictRelation
 
 logger = logging.getLogger("antiphon.api")
-Outcome = TypeVar("Outcome")
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -81,30 +64,12 @@ def options_of(
     )
 
 
-class Receiver(Protocol):
-    """A consumer, as seen from here. Called on the loop's thread."""
+class ConnectionUser(Protocol):
+    """A context, as its connection sees it. Called on the loop's thread."""
 
-    def arrive(self, slice_: Slice) -> None: ...
-    def occur(self, event: GroupEvent) -> None:
-        """Of a group: after what has arrived before it."""
+    def ended(self, error: JMSError | None) -> None:
+        """The session has ended; None: as the application wanted."""
 
-    def complete(self) -> None:
-        """Of a browser: all has arrived."""
-
-    def dropped(self, error: JMSError) -> None:
-        """Nothing more comes."""
-
-    def state(self, event: StateEvent) -> None:
-        """Of a group: what becomes of the state that this member takes over."""
-
-    def report(self) -> None:
-        """Hand the acknowledgements that were gathered to the conversation."""
-
-
-class Member(Protocol):
-    """A context, as seen from here. Called on the loop's thread."""
-
-    def ended(self, error: JMSError | None) -> None: ...
     def complain(self, error: JMSError) -> None:
         """Tell the exception listener."""
 
@@ -113,6 +78,14 @@ class Member(Protocol):
 
 
 class Connection:
+    """One session with the servers, whatever connections it takes, and what its contexts share.
+
+    Promises: `do`, `wake` and `acks_wait` may be called on any thread that the front allows; what
+    they ask for is carried out on the loop. `released` is settled when nothing is left of it.
+
+    Locks, in this order: a context's, then `lock`. Neither is held while user code runs.
+    """
+
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
@@ -131,8 +104,7 @@ class Connection:
             self.trace = Trace(options.trace, terms.client_id, self.conversation.session)
         self.started = True  # `stop()` holds deliveries
         self.exception_listener: Callable[[JMSError], Any] | None = None
-        self.members: list[Member] = []  # the first one owns the connection
-        self.receivers: dict[int, Receiver] = {}  # by the consumer's number
+        self.users: list[ConnectionUser] = []  # the first one owns the connection
         self.relations: dict[str, ConflictRelation] = {}  # of groups, by destination
         # How this program last said that they are to be (`CreateGroup`): if one is over meanwhile,
         # and this program joins it, that is said again.
@@ -141,34 +113,14 @@ class Connection:
         self._loop = loop
         self._call = call
         self._route = route
-        self._link: ClientLink | None = None
-        self._links = 0  # attempts to connect: what comes from an earlier one is not heard
-        self._dialling: asyncio.Task[None] | None = None
         self._releasing: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = 0
-        self._woken = False
-        self._gathering: dict[Receiver, None] = {}  # have acknowledgements that nobody waits for
+        self.driver = Driver(self.conversation, self.lock, LoopPort(self, loop, call, route))
+        # The driver's own methods, without a detour.
+        self.do = self.driver.do
+        self.wake = self.driver.wake
+        self.acks_wait = self.driver.acks_wait
+        self.receivers = self.driver.receivers
         _connections.add(self)
-
-    # -- From any thread that the front allows --------------------------------------------------
-
-    def do(self, what: Callable[[Conversation], Outcome]) -> Outcome:
-        """Ask the conversation for something, and have it carried out."""
-        with self.lock:
-            outcome = what(self.conversation)
-        self.wake()
-        return outcome
-
-    def wake(self) -> None:
-        if not self._woken:
-            self._woken = True
-            self._call(self._pump)
-
-    def acks_wait(self, receiver: Receiver) -> None:
-        """This one has gathered acknowledgements, and nobody waits for them."""
-        self._gathering[receiver] = None
-        self.do(Conversation.acks_wait)
 
     def after(self, ms: int, what: Callable[[], object]) -> None:
         """Have it called on the loop, later."""
@@ -176,140 +128,17 @@ class Connection:
 
     # -- On the loop ----------------------------------------------------------------------------
 
-    def _pump(self) -> None:
-        """Send what is to be sent, do what is to be done."""
-        self._woken = False
-        self._carry_out(self._advance())
-        if self.conversation.has_neglected:
-            self._complain()
-
-    def _advance(self) -> list[Event]:
-        now = now_ms()
-        with self.lock:
-            self.conversation.tick(now)
-            requests = self.conversation.flush(now)
-            events = self.conversation.take_events()
-            deadline = self.conversation.next_deadline_ms()
-        if requests and self._link is not None:
-            self._link.send(requests)
-        self._set_timer(deadline, now)
-        return events
-
-    def _set_timer(self, deadline: int | None, now: int) -> None:
-        if self._timer is not None and (deadline is None or deadline < self._timer_ms):
-            self._timer.cancel()
-            self._timer = None
-        if self._timer is None and deadline is not None:
-            # An earlier timer than needed is left alone: it finds out that it is too early.
-            self._timer_ms = deadline
-            self._timer = self._loop.call_later(max(0, deadline - now) / 1000, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self._pump()
-
-    def _carry_out(self, events: list[Event]) -> None:
-        for event in events:
-            if isinstance(event, Arrived):
-                receiver = self.receivers.get(event.consumer)
-                if receiver is not None:
-                    receiver.arrive(event.slice)
-            elif isinstance(event, Settled):
-                event.ticket.tell()
-            elif isinstance(event, Complete):
-                if (receiver := self.receivers.get(event.consumer)) is not None:
-                    receiver.complete()
-            elif isinstance(event, Occurred):
-                receiver = self.receivers.get(event.consumer)
-                if receiver is not None:
-                    receiver.occur(event.event)
-            elif isinstance(event, Dropped):
-                receiver = self.receivers.pop(event.consumer, None)
-                if receiver is not None:
-                    receiver.dropped(event.error)
-            elif isinstance(event, StateEvent):
-                receiver = self.receivers.get(event.consumer)
-                if receiver is not None:
-                    receiver.state(event)
-            elif isinstance(event, AcksDue):
-                self._report()
-            elif isinstance(event, Dial):
-                self._begin_to_dial(event.address or self._route.next())
-            elif isinstance(event, HangUp):
-                self._hang_up(event.reason)
-            elif isinstance(event, Over):
-                self._over(event)
-
-    def _report(self) -> None:
-        gathering, self._gathering = self._gathering, {}
-        for receiver in gathering:
-            receiver.report()
-
-    def _begin_to_dial(self, address: str) -> None:
-        with self.lock:
-            self.conversation.dials(address)
-        self._links += 1
-        self._dialling = self._loop.create_task(self._dial(self._links, address))
-
-    async def _dial(self, number: int, address: str) -> None:
-        try:
-            link = await self._route.dial(
-                address, partial(self._on_bodies, number), partial(self._on_lost, number)
-            )
-        except OSError as error:
-            self._on_lost(number, error)
-            return
-        except JMSError as error:
-            with self.lock:
-                self.conversation.fail(error)
-            self._pump()
-            return
-        if number != self._links:
-            link.close()
-            return
-        self._link = link
-        with self.lock:
-            self.conversation.connected(now_ms())
-        self._pump()
-
-    def _on_bodies(self, number: int, bodies: Sequence[Body]) -> None:
-        if number != self._links:
-            return
-        now = now_ms()
-        with self.lock:
-            for body in bodies:
-                self.conversation.received(body, now)
-            if not bodies:
-                self.conversation.part_came(now)
-        self._pump()
-
-    def _on_lost(self, number: int, error: Exception | None) -> None:
-        if number != self._links:
-            return
-        reason = str(error or "it closed the connection")
-        logger.info("no connection: %s", reason)
-        self._link = None
-        with self.lock:
-            self.conversation.lost(now_ms(), reason)
-        self._pump()
-
-    def _hang_up(self, reason: str) -> None:
-        logger.info("hanging up: %s", reason)
-        self._links += 1
-        if self._dialling is not None:
-            self._dialling.cancel()
-        if self._link is not None:
-            self._link.close()
-            self._link = None
-
-    def _over(self, event: Over) -> None:
-        if self.trace is not None and event.error is not None and self.receivers:
+    def over(self, error: JMSError | None) -> None:
+        """The session has ended: tell its contexts, and let go of the servers."""
+        if self.trace is not None and error is not None and self.receivers:
             self.trace.add("crash")  # so it is to those who are in groups with its members
-        for member in list(self.members):
-            member.ended(event.error)
-        if event.error is not None and self.conversation.ready.error is None:
-            self.members[0].complain(event.error)  # otherwise `connect` raises it
+        for user in list(self.users):
+            user.ended(error)
         self._releasing = self._loop.create_task(self._release())
+
+    def complain(self, error: JMSError) -> None:
+        """Tell the exception listener."""
+        self.users[0].complain(error)
 
     async def _release(self) -> None:
         try:
@@ -320,11 +149,73 @@ class Connection:
             self.released.settle()
             self.released.tell()
 
-    def _complain(self) -> None:
-        with self.lock:
-            errors = self.conversation.take_neglected()
-        for error in errors:
-            self.members[0].complain(error)
+
+class LoopPort:
+    """The port of a connection's driver (`api/protocol/driver.py: Port`): sockets, timers and tasks
+    of one event loop. It decides nothing."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        loop: asyncio.AbstractEventLoop,
+        call: Callable[[Callable[[], object]], object],
+        route: Route,
+    ) -> None:
+        self.over = connection.over
+        self.complain = connection.complain
+        self._connection = connection
+        self._loop = loop
+        self._call = call
+        self._route = route
+        self._dialling: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def wake(self) -> None:
+        self._call(self._pump)
+
+    def _pump(self) -> None:
+        self._connection.driver.pump(now_ms())
+
+    def set_timer(self, due_ms: int, now_ms: int) -> None:
+        self.cancel_timer()
+        self._timer = self._loop.call_later(max(0, due_ms - now_ms) / 1000, self._on_timer)
+
+    def cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._connection.driver.timer_fired(now_ms())
+
+    def dial(self, attempt: int, address: str) -> str:
+        address = address or self._route.next()
+        self._dialling = self._loop.create_task(self._dial(attempt, address))
+        return address
+
+    async def _dial(self, attempt: int, address: str) -> None:
+        on_bodies, on_lost = partial(self._on_bodies, attempt), partial(self._on_lost, attempt)
+        driver = self._connection.driver
+        try:
+            link = await self._route.dial(address, on_bodies, on_lost)
+        except (OSError, JMSError) as error:
+            driver.dial_failed(attempt, error, now_ms())
+        else:
+            driver.connected(attempt, link, now_ms())
+
+    def stop_dialling(self) -> None:
+        if self._dialling is not None:
+            self._dialling.cancel()
+
+    def _on_bodies(self, attempt: int, bodies: Sequence[Body]) -> None:
+        self._connection.driver.arrived(attempt, bodies, now_ms())
+
+    def _on_lost(self, attempt: int, error: Exception | None) -> None:
+        self._connection.driver.link_ended(attempt, error, now_ms())
+
+    def note(self, text: str) -> None:
+        logger.info("%s", text)
 
 
 def now_ms() -> int:
@@ -338,8 +229,8 @@ _connections: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 def _forked() -> None:
     for connection in list(_connections):
-        for member in connection.members:
-            member.forked()
+        for user in connection.users:
+            user.forked()
 
 
 if hasattr(os, "register_at_fork"):

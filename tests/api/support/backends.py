@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from antiphon.api.connection import Options
+from antiphon.api.connection import Options, now_ms
 from antiphon.broker.home.settings import HomeSettings
 from antiphon.io.background_loop import background_loop
 from antiphon.io.transport import format_address, parse_address
@@ -78,10 +78,10 @@ def lose_connection(context: Any) -> None:
     connection = context._core.connection
 
     def cut() -> None:
-        link = connection._link
-        if link is not None:
-            link.close()
-            connection._on_lost(connection._links, ConnectionError("cut by the test"))
+        driver = connection.driver
+        if driver.link is not None:
+            driver.link.close()
+            driver.link_ended(driver.attempt, ConnectionError("cut by the test"), now_ms())
 
     connection._loop.call_soon_threadsafe(cut)
 
@@ -91,9 +91,10 @@ def abandon(context: Any) -> None:
     connection = context._core.connection
 
     def die() -> None:
-        if connection._link is not None:
-            connection._link.close()
-        connection._links += 1  # whatever comes now is not heard
+        driver = connection.driver
+        if driver.link is not None:
+            driver.link.close()
+        driver.attempt += 1  # whatever comes now is not heard
 
     connection._loop.call_soon_threadsafe(die)
     connection.options = Options(close_timeout=0.0)

@@ -90,7 +90,7 @@ def _going(context: ContextCore) -> Script[None]:
         request = context.give_back(list(context.parted))
     if request is not None:
         yield Pause(request, connection.options.close_timeout)
-    connection.members.remove(context)
+    connection.users.remove(context)
 
 
 def _ending(owner: ContextCore, contexts: list[ContextCore]) -> Script[None]:

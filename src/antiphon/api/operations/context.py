@@ -55,7 +55,7 @@ class ContextCore:
         self.parted: list[ConsumerCore] = []  # closed, with messages not acknowledged
         self._rest_bells: set[Ticket] = set()  # of those who wait for the listener to return
         self.front = front(self)
-        connection.members.append(self)
+        connection.users.append(self)
 
     def another(self, mode: SessionMode) -> ContextCore:
         """Return a new session on the same connection."""
@@ -153,7 +153,7 @@ class ContextCore:
 
     def family(self) -> list[ContextCore]:
         """Return all contexts of this connection."""
-        return [member for member in self.connection.members if isinstance(member, ContextCore)]
+        return [user for user in self.connection.users if isinstance(user, ContextCore)]
 
     def standing_in(self, destination: str) -> Standing | None:
         """Return the standing of the member that this context has in a group; None: it has none."""

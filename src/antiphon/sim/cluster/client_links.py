@@ -27,6 +27,7 @@ class SimLink:
         self.name = program.name
         self.ended = False  # by the server
         self.waiting_bytes = 0  # on their way to the program
+        self.attempt = 0  # its program's, to connect; 0 until that knows of it
         self.program = program
         self.server = server
         self._world = world
@@ -42,7 +43,12 @@ class SimLink:
 
     # -- Frames --------------------------------------------------------------------------------
 
-    def to_server(self, body: bytes) -> None:
+    def send(self, requests: list[cw.Request]) -> None:
+        """From the program to the server."""
+        for request in requests:
+            self._to_server(cw.encode(request))
+
+    def _to_server(self, body: bytes) -> None:
         request = cw.decode_request(body)
         repeated = not isinstance(request, cw.Attach) and self._world.repeats_a_frame()
         is_pack = isinstance(request, cw.Publish)
@@ -132,7 +138,8 @@ class SimLink:
         """Make the line dead; neither end learns of it."""
         self._dead = True
 
-    def closed_by_client(self) -> None:
+    def close(self) -> None:
+        """The program ends the connection, and hears nothing more of it."""
         self._tell_server()
         self._open = False
 

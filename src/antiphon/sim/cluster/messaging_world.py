@@ -79,7 +79,7 @@ class MessagingWorld(World):
     def dial(
         self,
         program: SimProgram,
-        connected: Callable[[int, SimLink | None], None],
+        connected: Callable[[SimLink | None], None],
         address: str,
     ) -> None:
         """Connect to the server at this address, or to any, if it is there."""
@@ -94,15 +94,15 @@ class MessagingWorld(World):
         program: SimProgram,
         life: int,
         server: SimServer | None,
-        connected: Callable[[int, SimLink | None], None],
+        connected: Callable[[SimLink | None], None],
     ) -> None:
         if server is None or not server.alive or program.lives != life:
-            self.at(self.link_delay_us(), connected, life, None)
+            self.at(self.link_delay_us(), connected, None)
             return
         assert isinstance(server, SimHome)
         link = SimLink(self, program, server)
         self.on_server(server, server.lives, server.accept, link)
-        self.at(self.link_delay_us(), connected, life, link)
+        self.at(self.link_delay_us(), connected, link)
 
     def address_of(self, node: int) -> str:
         return f"node-{node}"

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from antiphon.api.protocol.conversation import Acknowledgement, Conversation, Request
 from antiphon.api.protocol.inbox import Inbox, Slice
+from antiphon.api.protocol.state_transfer import StateEvent
 from antiphon.broker.machine.topics import Key
+from antiphon.errors import JMSError
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns
 from antiphon.model.destinations import DEAD_LETTERS, is_queue, is_temporary
@@ -143,13 +145,25 @@ class SimConsumer:
 
     # -- Handling ------------------------------------------------------------------------------
 
-    def arrived(self, slice_: Slice) -> None:
+    def arrive(self, slice_: Slice) -> None:
         self._window.arrived(slice_.first, slice_.last)
         if self._inbox.divided and (self._inbox.ranked or slice_.is_special):
             self._inbox.insert(slice_)
         else:
             self._inbox.arrive(slice_)
         self.go_on()
+
+    def occur(self, event: cw.GroupEvent) -> None:
+        """Nothing: it is no member of a group."""
+
+    def complete(self) -> None:
+        """Nothing: it does not browse."""
+
+    def dropped(self, error: JMSError) -> None:
+        """Nothing: it stays without messages until it is closed."""
+
+    def state(self, event: StateEvent) -> None:
+        """Nothing: it is no member of a group."""
 
     def go_on(self) -> None:
         if self._program.commits:
@@ -245,7 +259,7 @@ class SimConsumer:
         if self._inbox.enough:
             self.report()
         else:
-            self._conversation.acks_wait()
+            self._program.acks_wait(self)
 
     def _more_comes(self) -> bool:
         """Although nothing is acknowledged: the window has room, and there is something for it."""

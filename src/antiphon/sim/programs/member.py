@@ -136,16 +136,19 @@ class SimMember:
 
     # -- Handling ------------------------------------------------------------------------------
 
-    def arrived(self, slice_: Slice) -> None:
+    def arrive(self, slice_: Slice) -> None:
         self._window.arrived(slice_.first, slice_.last)
         self._inbox.arrive(slice_)
         self._go_on()
 
-    def occurred(self, event: cw.GroupEvent) -> None:
+    def occur(self, event: cw.GroupEvent) -> None:
         if event.kind == cw.RELATION:
             self._trace("conflict", relation=event.relation, position=event.position)
         self._inbox.occur(event)
         self._go_on()
+
+    def complete(self) -> None:
+        """Nothing: it does not browse."""
 
     def state(self, event: StateEvent) -> None:
         """Of the state that it takes over."""
@@ -178,7 +181,7 @@ class SimMember:
     def _provided(self, request: cw.GroupEvent) -> None:
         if not self._over and self._inbox.request is request:
             self._inbox.pass_request(request.serial)
-            self._conversation.acks_wait()
+            self._program.acks_wait(self)
             self._go_on()
 
     def dropped(self, error: JMSError) -> None:
@@ -284,7 +287,7 @@ class SimMember:
         if self._inbox.enough:
             self.report()
         else:
-            self._conversation.acks_wait()
+            self._program.acks_wait(self)
 
     def report(self) -> None:
         rows = self._inbox.take_rows()

@@ -12,18 +12,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from antiphon.api.protocol.conversation import Conversation, Request, Terms
-from antiphon.api.protocol.effects import (
-    AcksDue,
-    Arrived,
-    Dial,
-    Dropped,
-    HangUp,
-    Occurred,
-    Over,
-    Settled,
-)
+from antiphon.api.protocol.driver import Receiver
 from antiphon.api.protocol.outbox import Batch, Stream
-from antiphon.api.protocol.state_transfer import StateEvent
 from antiphon.errors import IllegalStateError, JMSError, SecurityError
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import TEXT, Outgoing, encode_extra
@@ -32,6 +22,7 @@ from antiphon.model.destinations import is_temporary
 from antiphon.sim.cluster.client_links import SimLink
 from antiphon.sim.cluster.observer import Message
 from antiphon.sim.judges.log_oracle import ViolationError
+from antiphon.sim.programs.connection import SimConnection
 from antiphon.sim.programs.consumer import SimConsumer
 from antiphon.sim.programs.member import Membership, SimMember, tagged
 from antiphon.sim.programs.member_state import Replica
@@ -99,14 +90,13 @@ class SimProgram:
         self._chance = stream(world.seed, "special", number)  # of messages
         self._in_groups: dict[bytes, str] = {}  # sent in transactions -> the group
         self._conversation: Conversation | None = None
-        self._link: SimLink | None = None
+        self._connection: SimConnection | None = None  # of its present life
         self._consumers: dict[int, SimConsumer] = {}  # by place in `role.consumes`
         self._members: dict[int, SimMember] = {}  # by the consumer's number
         self.replicas: dict[str, Replica] = {}  # by group
         self.confirmed: set[int] = set()  # of groups: acknowledged, and certainly so
         self._stream: Stream | None = None
         self._closing = False
-        self._timer_us: int | None = None
 
     # -- Life ----------------------------------------------------------------------------------
 
@@ -126,8 +116,6 @@ class SimProgram:
         self._closing = False
         self._stream = None
         self.settled = self.sent  # what became of the rest, nobody will know
-        self._timer_us = None
-        self._link = None
         client_id = self.name if self.role.has_client_id else ""
         random = stream(self.world.seed, "conversation", self.number, self.lives)
         self._conversation = Conversation(
@@ -137,6 +125,7 @@ class SimProgram:
             self._now_ms(),
             Terms(client_id=client_id, connect_ms=1 << 40, lease_ms=self.role.lease_ms),
         )
+        self._connection = SimConnection(self, self._conversation)
         self._conversation.ready.watch(self._ready)
         self.world.sessions[self._conversation.session] = self
         self.world.note(0, f"{self.name} starts")
@@ -146,12 +135,9 @@ class SimProgram:
         self.alive = False
         self._conversation = None
         self.transactor = None
-        if self._link is not None:
-            if silently:
-                self._link.die()
-            else:
-                self._link.closed_by_client()
-        self._link = None
+        if self._connection is not None:
+            self._connection.die(silently)
+        self._connection = None
         for consumer in self._consumers.values():
             consumer.forget()
         self._consumers = {}
@@ -216,101 +202,67 @@ class SimProgram:
         for consumer in self._consumers.values():
             consumer.finish()
 
-    # -- The driver's half ---------------------------------------------------------------------
+    # -- Its connection ------------------------------------------------------------------------
 
     def _now_ms(self) -> int:
         return self.world.now_us // MS
 
     def received(self, link: SimLink, body: bytes) -> None:
-        if link is self._link and self._conversation is not None:
-            self._conversation.received(body, self._now_ms())
-            self.step()
+        """Take a body that a server sent over this link."""
+        if self._connection is not None:
+            self._connection.received(link, body)
 
     def link_lost(self, link: SimLink) -> None:
-        if link is self._link and self._conversation is not None:
-            self._link = None
-            self._conversation.lost(self._now_ms(), "the connection was lost")
-            self.step()
+        """This link has ended."""
+        if self._connection is not None:
+            self._connection.link_lost(link)
+
+    @property
+    def _link(self) -> SimLink | None:
+        return self._connection.link if self._connection is not None else None
 
     @property
     def home(self) -> SimHome | None:
         """The server that it is connected to."""
-        return self._link.server if self._link is not None else None
+        link = self._link
+        return link.server if link is not None else None
 
     def cut(self) -> None:
-        if self._link is not None:
-            self._link.cut()
+        """Break the link, if there is one; both ends learn of it."""
+        link = self._link
+        if link is not None:
+            link.cut()
 
     def move(self, core: frozenset[int]) -> None:
         """To a server that all others of the core reach: a state goes directly from one member's
         server to the other's."""
-        if self._link is not None and self._link.server.number not in core:
-            self._link.cut()
+        link = self._link
+        if link is not None and link.server.number not in core:
+            link.cut()
 
     def die_line(self) -> None:
-        if self._link is not None:
-            self._link.die()
-
-    def _connected(self, life: int, link: SimLink | None) -> None:
-        if life != self.lives or self._conversation is None:
-            if link is not None:
-                link.closed_by_client()
-            return
-        if link is None:
-            self._conversation.lost(self._now_ms(), "nobody is there")
-        else:
-            self._link = link
-            self._conversation.connected(self._now_ms())
-        self.step()
+        """Break the link, if there is one; nobody is told."""
+        link = self._link
+        if link is not None:
+            link.die()
 
     def step(self) -> None:
-        """Send what is to be sent, do what is to be done, until there is nothing."""
-        conversation = self._conversation
-        while conversation is not None and conversation is self._conversation:
-            requests = conversation.flush(self._now_ms())
-            for request in requests:
-                if self._link is not None:
-                    self._link.to_server(cw.encode(request))
-            events = conversation.take_events()
-            if not events and not requests:
-                break
-            for event in events:
-                self._event(event)
-        self._set_timer()
+        """Have the driver carry out what the conversation was asked for."""
+        if self._connection is not None:
+            self._connection.step()
 
-    def _event(self, event: object) -> None:
-        if isinstance(event, Dial):
-            self.world.dial(self, self._connected, event.address)
-        elif isinstance(event, HangUp):
-            if self._link is not None:
-                self._link.closed_by_client()
-            self._link = None
-        elif isinstance(event, Settled):
-            event.ticket.tell()
-        elif isinstance(event, Arrived):
-            for consumer in self._consumers.values():
-                if consumer.number == event.consumer:
-                    consumer.arrived(event.slice)
-            if (member := self._members.get(event.consumer)) is not None:
-                member.arrived(event.slice)
-        elif isinstance(event, Occurred):
-            if (member := self._members.get(event.consumer)) is not None:
-                member.occurred(event.event)
-        elif isinstance(event, Dropped):
-            if (member := self._members.get(event.consumer)) is not None:
-                member.dropped(event.error)
-        elif isinstance(event, StateEvent):
-            if (member := self._members.get(event.consumer)) is not None:
-                member.state(event)
-        elif isinstance(event, AcksDue):
-            for consumer in self._consumers.values():
-                consumer.report()
-            for member in self._members.values():
-                member.report()
-        elif isinstance(event, Over):
-            self._over(event.error)
+    @property
+    def _receivers(self) -> dict[int, Receiver]:
+        assert self._connection is not None
+        return self._connection.driver.receivers
 
-    def _over(self, error: JMSError | None) -> None:
+    def acks_wait(self, receiver: Receiver) -> None:
+        """This receiver has gathered acknowledgements, and nobody waits for them."""
+        if self._connection is not None:
+            self._connection.driver.acks_wait(receiver)
+
+    def over(self, error: JMSError | None) -> None:
+        """The session has ended."""
         self.world.note(0, f"{self.name} is over: {error}")
         if isinstance(error, IllegalStateError | SecurityError):
             raise ViolationError(f"{self.name} did nothing wrong, and its session ended: {error}")
@@ -323,27 +275,6 @@ class SimProgram:
             self.gone = True
         else:
             self.world.at(self.random.randrange(1, 500) * MS, self.start)
-
-    def _set_timer(self) -> None:
-        due_ms = self._conversation.next_deadline_ms() if self._conversation is not None else None
-        if due_ms is None:
-            return
-        due_us = max(self.world.now_us + MS, due_ms * MS)
-        if self._timer_us is None or due_us < self._timer_us:
-            self._timer_us = due_us
-            self.world.at(due_us - self.world.now_us, self._tick, self.lives, due_us)
-
-    def _tick(self, life: int, due_us: int) -> None:
-        if life != self.lives or self._timer_us != due_us or self._conversation is None:
-            return
-        if self.paused_until_us > self.world.now_us:
-            self._timer_us = self.paused_until_us
-            wait_us = self.paused_until_us - self.world.now_us
-            self.world.at(wait_us, self._tick, life, self._timer_us)
-            return
-        self._timer_us = None
-        self._conversation.tick(self._now_ms())
-        self.step()
 
     # -- The application's half: publishing ----------------------------------------------------
 
@@ -479,7 +410,9 @@ class SimProgram:
             conversation.request(cw.CreateTemporary(destination))
         durable = f"mail{place}" if self.role.durable and destination.startswith("topic:") else ""
         selects = place % 2 == 1
-        self._consumers[place] = SimConsumer(self, conversation, destination, durable, selects)
+        consumer = SimConsumer(self, conversation, destination, durable, selects)
+        self._consumers[place] = consumer
+        self._receivers[consumer.number] = consumer
 
     # -- Groups --------------------------------------------------------------------------------
 
@@ -487,12 +420,15 @@ class SimProgram:
         assert self._conversation is not None
         member = SimMember(self, self._conversation, group)
         self._members[member.number] = member
+        self._receivers[member.number] = member
 
     def rejoin(self, life: int, group: str) -> None:
         conversation = self._conversation
         if life != self.lives or conversation is None or conversation.over or self._closing:
             return
-        self._members = {n: m for n, m in self._members.items() if m.group != group}
+        for number in [n for n, m in self._members.items() if m.group == group]:
+            del self._members[number]
+            self._receivers.pop(number, None)
         self._join(group)
         self.step()
 
@@ -534,6 +470,7 @@ class SimProgram:
         conversation, consumer = self._conversation, self._consumers[place]
         assert conversation is not None
         consumer.close()
+        self._receivers.pop(consumer.number, None)
         if is_temporary(consumer.destination):
             conversation.request(cw.DeleteTemporary(consumer.destination))
         self._open_consumer(place)

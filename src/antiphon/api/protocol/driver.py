@@ -1,0 +1,299 @@
+"""The client's driver: it carries out what a conversation decides, in front of a program and behind
+a port that has the sockets, the timers and the threads.
+
+Promises: pumped once after it was woken, however often it was; requests leave in the order in which
+the conversation gave them, on the connection for which they were meant; whatever a connection says
+after this side gave it up, or after its end, is not heard; each receiver gets its events in order
+and outside the lock, so that it may ask the conversation for more; an error reaches somebody: the
+caller of `connect`, or the exception listener.
+
+Needs: a port (`Port`), which calls `pump` soon after `wake`, and `timer_fired` at the time for
+which the timer is set, and says what becomes of each attempt to connect under the attempt's number;
+all methods but `do`, `wake` and `acks_wait` called on one thread.
+
+Left out: sockets, threads, clocks (`api/connection.py` has them, and in the simulator
+`sim/programs/connection.py`), and every decision about the protocol (`conversation.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeVar
+
+from antiphon.api.protocol.conversation import Conversation
+from antiphon.api.protocol.effects import (
+    AcksDue,
+    Arrived,
+    Complete,
+    Dial,
+    Dropped,
+    Event,
+    HangUp,
+    Occurred,
+    Over,
+    Settled,
+)
+from antiphon.api.protocol.inbox import Slice
+from antiphon.api.protocol.state_transfer import StateEvent
+from antiphon.errors import JMSError
+from antiphon.formats import protocol as cw
+from antiphon.formats.frames import Body
+
+Outcome = TypeVar("Outcome")
+
+ENDED = "it closed the connection"
+"""The reason for the end of a connection that came without one."""
+
+
+class Receiver(Protocol):
+    """A consumer or a member of a group, as the driver sees it. Called on the loop's thread."""
+
+    def arrive(self, slice_: Slice) -> None:
+        """Take these messages."""
+
+    def occur(self, event: cw.GroupEvent) -> None:
+        """For members: take a group event, which is after all that arrived before it."""
+
+    def complete(self) -> None:
+        """For browsers: everything has arrived."""
+
+    def dropped(self, error: JMSError) -> None:
+        """Nothing more will arrive."""
+
+    def state(self, event: StateEvent) -> None:
+        """For members: take the next event of the state that this member takes over."""
+
+    def report(self) -> None:
+        """Hand the gathered acknowledgements to the conversation."""
+
+
+class Link(Protocol):
+    """A connection to a server, as the driver sees it."""
+
+    def send(self, requests: list[cw.Request]) -> None:
+        """Send these requests; nothing happens after the end of the connection."""
+
+    def close(self) -> None:
+        """End the connection; its end is not reported."""
+
+
+class Port(Protocol):
+    """What a driver needs of the process in which it runs. `wake` is called on any thread that may
+    use the driver, everything else on the loop's."""
+
+    def wake(self) -> None:
+        """Call `Driver.pump` soon, on the loop's thread."""
+
+    def dial(self, attempt: int, address: str) -> str:
+        """Begin to connect to the server at this address, or, if it is empty, to the next one.
+        Return where to; empty, if servers have no addresses. `connected` or `dial_failed` follows,
+        with the attempt's number, unless `stop_dialling` was called."""
+
+    def stop_dialling(self) -> None:
+        """Give up the attempt to connect that was begun last."""
+
+    def set_timer(self, due_ms: int, now_ms: int) -> None:
+        """Call `Driver.timer_fired` then, and not at the time that was given before."""
+
+    def cancel_timer(self) -> None:
+        """Do not call `Driver.timer_fired`."""
+
+    def over(self, error: JMSError | None) -> None:
+        """The session has ended; nothing more will be asked of the port."""
+
+    def complain(self, error: JMSError) -> None:
+        """Report an error that no caller gets."""
+
+    def note(self, text: str) -> None:
+        """Log what happens to the connection."""
+
+
+class Driver:
+    """Drives one `Conversation`. It keeps the connection of the moment, the timer's time, and who
+    receives what; `lock` is held while the conversation is used, and never while others are
+    called."""
+
+    def __init__(
+        self, conversation: Conversation, lock: AbstractContextManager[Any], port: Port
+    ) -> None:
+        self.receivers: dict[int, Receiver] = {}  # by the consumer's number
+        self.link: Link | None = None  # the connection of the moment
+        self.attempt = 0  # its number: words under an earlier number are not heard
+        self._conversation = conversation
+        self._lock = lock
+        self._port = port
+        self._dialling = False
+        self._woken = False
+        self._timer_ms: int | None = None
+        self._gathering: dict[Receiver, None] = {}  # have acknowledgements that nobody waits for
+
+    # -- On any thread --------------------------------------------------------------------------
+
+    def do(self, what: Callable[[Conversation], Outcome]) -> Outcome:
+        """Ask the conversation for something, and have it carried out soon."""
+        with self._lock:
+            outcome = what(self._conversation)
+        self.wake()
+        return outcome
+
+    def wake(self) -> None:
+        """Have `pump` called soon; once, however often this is called before."""
+        if not self._woken:
+            self._woken = True
+            self._port.wake()
+
+    def acks_wait(self, receiver: Receiver) -> None:
+        """This receiver has gathered acknowledgements, and nobody waits for them."""
+        self._gathering[receiver] = None
+        self.do(Conversation.acks_wait)
+
+    # -- On the loop's thread: from the port ----------------------------------------------------
+
+    def pump(self, now_ms: int) -> bool:
+        """Send what is to be sent, do what is to be done; return whether there was anything."""
+        self._woken = False  # first: whatever is asked for from here on wakes it again
+        conversation = self._conversation
+        with self._lock:
+            requests = conversation.flush(now_ms)
+            events = conversation.take_events()
+            deadline = conversation.next_deadline_ms()
+        if requests and self.link is not None:
+            self.link.send(requests)
+        if deadline != self._timer_ms:
+            self._set_timer(deadline, now_ms)
+        if events:
+            self._carry_out(events)
+        if conversation.has_neglected:
+            self._complain_of_neglected()
+        return bool(requests or events)
+
+    def timer_fired(self, now_ms: int) -> None:
+        """The time given to `Port.set_timer` has come."""
+        self._timer_ms = None
+        with self._lock:
+            self._conversation.tick(now_ms)
+        self.pump(now_ms)
+
+    def connected(self, attempt: int, link: Link, now_ms: int) -> None:
+        """This attempt to connect has succeeded."""
+        if attempt != self.attempt:
+            link.close()
+            return
+        self._dialling = False
+        self.link = link
+        with self._lock:
+            self._conversation.connected(now_ms)
+        self.pump(now_ms)
+
+    def dial_failed(self, attempt: int, error: Exception, now_ms: int) -> None:
+        """This attempt to connect has failed. An error of the family: so will all others."""
+        if attempt != self.attempt:
+            return
+        if isinstance(error, JMSError):
+            with self._lock:
+                self._conversation.fail(error)
+            self.pump(now_ms)
+        else:
+            self.link_ended(attempt, error, now_ms)
+
+    def arrived(self, attempt: int, bodies: Sequence[Body], now_ms: int) -> None:
+        """A server sent this over the connection; nothing: a part of something large."""
+        if attempt != self.attempt:
+            return
+        conversation = self._conversation
+        with self._lock:
+            for body in bodies:
+                conversation.received(body, now_ms)
+            if not bodies:
+                conversation.part_came(now_ms)
+        self.pump(now_ms)
+
+    def link_ended(self, attempt: int, error: Exception | None, now_ms: int) -> None:
+        """The connection has ended, and this side has not closed it."""
+        if attempt != self.attempt:
+            return
+        reason = str(error or ENDED)
+        self._port.note(f"no connection: {reason}")
+        self._leave_link()
+        with self._lock:
+            self._conversation.lost(now_ms, reason)
+        self.pump(now_ms)
+
+    # -- What the conversation wants ------------------------------------------------------------
+
+    def _set_timer(self, deadline: int | None, now_ms: int) -> None:
+        if deadline is None:
+            self._timer_ms = None
+            self._port.cancel_timer()
+        elif self._timer_ms is None or deadline < self._timer_ms:
+            # An earlier timer than needed is left alone: it finds out that it is too early.
+            self._timer_ms = deadline
+            self._port.set_timer(deadline, now_ms)
+
+    def _carry_out(self, events: list[Event]) -> None:
+        receivers = self.receivers
+        for event in events:
+            if isinstance(event, Arrived):
+                if (receiver := receivers.get(event.consumer)) is not None:
+                    receiver.arrive(event.slice)
+            elif isinstance(event, Settled):
+                event.ticket.tell()
+            elif isinstance(event, Complete):
+                if (receiver := receivers.get(event.consumer)) is not None:
+                    receiver.complete()
+            elif isinstance(event, Occurred):
+                if (receiver := receivers.get(event.consumer)) is not None:
+                    receiver.occur(event.event)
+            elif isinstance(event, Dropped):
+                if (receiver := receivers.pop(event.consumer, None)) is not None:
+                    receiver.dropped(event.error)
+            elif isinstance(event, StateEvent):
+                if (receiver := receivers.get(event.consumer)) is not None:
+                    receiver.state(event)
+            elif isinstance(event, AcksDue):
+                self._report()
+            elif isinstance(event, Dial):
+                self._dial(event.address)
+            elif isinstance(event, HangUp):
+                self._hang_up(event.reason)
+            elif isinstance(event, Over):
+                self._over(event.error)
+
+    def _report(self) -> None:
+        gathering, self._gathering = self._gathering, {}
+        for receiver in gathering:
+            receiver.report()
+
+    def _dial(self, address: str) -> None:
+        self.attempt += 1
+        self._dialling = True
+        address = self._port.dial(self.attempt, address)
+        with self._lock:
+            self._conversation.dials(address)
+
+    def _hang_up(self, reason: str) -> None:
+        self._port.note(f"hanging up: {reason}")
+        link = self.link
+        if self._dialling:
+            self._port.stop_dialling()
+        self._leave_link()
+        if link is not None:
+            link.close()
+
+    def _leave_link(self) -> None:
+        """Hear nothing more of it."""
+        self.attempt += 1
+        self.link = None
+        self._dialling = False
+
+    def _over(self, error: JMSError | None) -> None:
+        self._port.over(error)
+        if error is not None and self._conversation.ready.error is None:
+            self._port.complain(error)  # otherwise `connect` raises it
+
+    def _complain_of_neglected(self) -> None:
+        with self._lock:
+            errors = self._conversation.take_neglected()
+        for error in errors:
+            self._port.complain(error)

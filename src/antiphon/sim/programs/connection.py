@@ -1,0 +1,160 @@
+"""A simulated program's connection to the servers: the driver that ships, on simulated links.
+
+What `api/connection.py` is for programs of users: it gives the driver
+(`api/protocol/driver.py: Port`) links, a timer and a clock, and decides nothing. Where an event
+loop calls the driver in a later turn, the program does so before its turn ends (`step`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from antiphon.api.protocol.conversation import Conversation
+from antiphon.api.protocol.driver import Driver
+from antiphon.errors import JMSError
+from antiphon.sim.cluster.client_links import SimLink
+from antiphon.sim.judges.log_oracle import ViolationError
+
+if TYPE_CHECKING:
+    from antiphon.sim.programs.program import SimProgram
+
+MS = 1000
+
+
+class SimConnection:
+    """One life of a simulated program, as the driver and the links see it. Once it is `dead`,
+    nothing reaches the driver any more."""
+
+    def __init__(self, program: SimProgram, conversation: Conversation) -> None:
+        self.driver = Driver(conversation, OneAtATime(), self)
+        self.dead = False
+        self._program = program
+        self._world = program.world
+        self._pump_asked = False
+        self._timer_us: int | None = None
+
+    @property
+    def link(self) -> SimLink | None:
+        """The link of the moment."""
+        link = self.driver.link
+        assert link is None or isinstance(link, SimLink)
+        return link
+
+    def step(self) -> None:
+        """Send what is to be sent, do what is to be done, until there is nothing."""
+        self.driver.wake()
+        while self._pump_asked and not self.dead:
+            self._pump_asked = False
+            while self.driver.pump(self._now_ms()) and not self.dead:
+                pass
+
+    def die(self, silently: bool) -> None:
+        """The program is gone; `silently`: its server is not told."""
+        self.dead = True
+        link = self.link
+        if link is not None and silently:
+            link.die()
+        elif link is not None:
+            link.close()
+
+    # -- What links tell -----------------------------------------------------------------------
+
+    def received(self, link: SimLink, body: bytes) -> None:
+        """Take a body that a server sent over this link."""
+        if not self.dead:
+            self.driver.arrived(link.attempt, [body], self._now_ms())
+            self.step()
+
+    def link_lost(self, link: SimLink) -> None:
+        """This link has ended."""
+        if not self.dead:
+            error = ConnectionError("the connection was lost")
+            self.driver.link_ended(link.attempt, error, self._now_ms())
+            self.step()
+
+    def _dialled(self, attempt: int, link: SimLink | None) -> None:
+        if self.dead:
+            if link is not None:
+                link.close()
+            return
+        if link is None:
+            error = ConnectionError("nobody is there")
+            self.driver.dial_failed(attempt, error, self._now_ms())
+        else:
+            link.attempt = attempt
+            self.driver.connected(attempt, link, self._now_ms())
+        self.step()
+
+    # -- The driver's port ---------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Have the driver pumped when the program's turn ends."""
+        self._pump_asked = True
+
+    def dial(self, attempt: int, address: str) -> str:
+        """Begin to connect; the world chooses a server if there is no address."""
+        self._world.dial(self._program, partial(self._dialled, attempt), address)
+        return ""
+
+    def stop_dialling(self) -> None:
+        """Nothing: the driver closes what comes of it."""
+
+    def set_timer(self, due_ms: int, now_ms: int) -> None:
+        """Have `_tick` called then, and a millisecond from now at the earliest."""
+        due_us = max(self._world.now_us + MS, due_ms * MS)
+        self._timer_us = due_us
+        self._world.at(due_us - self._world.now_us, self._tick, due_us)
+
+    def cancel_timer(self) -> None:
+        """Let the next timer pass."""
+        self._timer_us = None
+
+    def _tick(self, due_us: int) -> None:
+        if self.dead or self._timer_us != due_us:
+            return
+        wait_us = self._program.paused_until_us - self._world.now_us
+        if wait_us > 0:
+            self._timer_us = self._program.paused_until_us
+            self._world.at(wait_us, self._tick, self._timer_us)
+            return
+        self._timer_us = None
+        self.driver.timer_fired(self._now_ms())
+        self.step()
+
+    def over(self, error: JMSError | None) -> None:
+        """The session has ended."""
+        self._program.over(error)
+
+    def complain(self, error: JMSError) -> None:
+        """A simulated program looks at each error that it gets."""
+        if not self.dead:
+            raise ViolationError(f"{self._program.name} was not told: {error}")
+
+    def note(self, text: str) -> None:
+        """Nothing: the story has it already."""
+
+    def _now_ms(self) -> int:
+        return self._world.now_us // MS
+
+
+class OneAtATime:
+    """The driver's lock. Who takes it while it is held would wait for ever: the driver has called
+    somebody under it."""
+
+    def __init__(self) -> None:
+        self._held = False
+
+    def __enter__(self) -> None:
+        if self._held:
+            raise ViolationError("the driver calls others under its lock")
+        self._held = True
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._held = False
