@@ -191,10 +191,10 @@ def test_a_cancelled_opening_leaves_nobody_in_the_group() -> None:
 
 def test_what_cannot_be_opened_leaves_nothing_behind() -> None:
     async def program(ctx: antiphon.aio.Context) -> None:
-        sessions = len(ctx._core.connection.members)
+        sessions = len(ctx._core.connection.users)
         with pytest.raises(ValueError, match="durable member needs a name"):
             await aio.MessageDispatcher(ctx, "g", str, durable=True)
-        assert len(ctx._core.connection.members) == sessions
+        assert len(ctx._core.connection.users) == sessions
 
     run(program)
 
@@ -202,7 +202,7 @@ def test_what_cannot_be_opened_leaves_nothing_behind() -> None:
 def test_a_close_that_is_cancelled_goes_on() -> None:
     async def program(ctx: antiphon.aio.Context) -> None:
         async with aio.MessageDispatcher(ctx, "g", str.upper, name="a") as a, Held() as held:
-            sessions = len(ctx._core.connection.members)
+            sessions = len(ctx._core.connection.users)
             b = await aio.MessageDispatcher(ctx, "g", held, name="b")
             asking = asyncio.ensure_future(a.call("x"))
             await until(lambda: held.begun)
@@ -212,7 +212,7 @@ def test_a_close_that_is_cancelled_goes_on() -> None:
             held.may_return.set()
             assert await asking == {"a": "X", "b": "x"}  # it has replied before it left
             await until(lambda: a.view.members == ("a",))
-            await until(lambda: len(ctx._core.connection.members) == sessions)
+            await until(lambda: len(ctx._core.connection.users) == sessions)
 
     run(program)
 

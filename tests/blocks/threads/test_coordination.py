@@ -673,7 +673,7 @@ def test_a_barrier_is_for_at_least_one_and_the_same_number_for_all(
     with pytest.raises(ValueError, match="at least one must come"):
         Barrier(ctx, GROUP, 0)
     start(Barrier, "ann", 2)
-    sessions = len(ctx._core.connection.members)
+    sessions = len(ctx._core.connection.users)
     with pytest.raises(IllegalStateError, match="this barrier is for 2, not for 3"):
         Barrier(ctx, GROUP, 3)
-    assert len(ctx._core.connection.members) == sessions
+    assert len(ctx._core.connection.users) == sessions

@@ -337,11 +337,11 @@ def test_a_call_ends_with_its_connection(
 
 def test_a_client_leaves_nothing_behind(connect: Connect) -> None:
     ctx = connect()
-    sessions = len(ctx._core.connection.members)
+    sessions = len(ctx._core.connection.users)
     client = GroupClient(ctx, "party")
     inbox = client._inbox
     client.close()
-    assert len(ctx._core.connection.members) == sessions
+    assert len(ctx._core.connection.users) == sessions
     with pytest.raises(InvalidDestinationError):
         ctx.create_producer().send(inbox, "late")
 
@@ -352,7 +352,7 @@ def test_a_dispatcher_that_cannot_join_leaves_nothing_behind(
     monkeypatch.setattr("antiphon.api.operations.opening.NAME_WAIT_S", 0.01)
     party(ann=shouting("ann"))
     ctx = connect()
-    sessions = len(ctx._core.connection.members)
+    sessions = len(ctx._core.connection.users)
     for kind in (MessageDispatcher, RpcDispatcher):
         with pytest.raises(IllegalStateError, match="ann"):
             kind(ctx, "party", len, name="ann")
@@ -360,7 +360,7 @@ def test_a_dispatcher_that_cannot_join_leaves_nothing_behind(
             kind(ctx, "party", len, name="two words")
         with pytest.raises(InvalidDestinationError):
             kind(ctx, "no > group", len)
-    assert len(ctx._core.connection.members) == sessions
+    assert len(ctx._core.connection.users) == sessions
 
 
 # -- What goes wrong in a handler ------------------------------------------------------------------

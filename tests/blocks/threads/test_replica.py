@@ -461,10 +461,10 @@ def test_a_name_that_is_taken_is_refused(
     monkeypatch.setattr("antiphon.api.operations.opening.NAME_WAIT_S", 0.01)
     start("one")
     ctx = connect()
-    sessions = len(ctx._core.connection.members)
+    sessions = len(ctx._core.connection.users)
     with pytest.raises(IllegalStateError, match="one"):
         Replica(ctx, GROUP, Notes(), name="one")
-    assert len(ctx._core.connection.members) == sessions
+    assert len(ctx._core.connection.users) == sessions
 
 
 def test_closing_a_client_ends_its_calls(client: ServiceClient) -> None:
