@@ -25,7 +25,7 @@ import msgspec
 
 from antiphon.api.operations import arguments
 from antiphon.api.protocol.conversation import Conversation, Terms
-from antiphon.api.protocol.driver import Driver
+from antiphon.api.protocol.driver import ClientDriver
 from antiphon.api.protocol.packing import Packing, SelfClocking, policy_of
 from antiphon.api.protocol.ticket import Ticket
 from antiphon.api.tracing import Trace
@@ -114,7 +114,9 @@ class Connection:
         self._call = call
         self._route = route
         self._releasing: asyncio.Task[None] | None = None
-        self.driver = Driver(self.conversation, self.lock, LoopPort(self, loop, call, route))
+        self.driver = ClientDriver(
+            self.conversation, self.lock, ConnectionPort(self, loop, call, route)
+        )
         # The driver's own methods, without a detour.
         self.do = self.driver.do
         self.wake = self.driver.wake
@@ -150,7 +152,7 @@ class Connection:
             self.released.tell()
 
 
-class LoopPort:
+class ConnectionPort:
     """The port of a connection's driver (`api/protocol/driver.py: Port`): sockets, timers and tasks
     of one event loop. It decides nothing."""
 

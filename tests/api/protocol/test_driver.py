@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from antiphon.api.protocol.conversation import Conversation, Request, Terms
-from antiphon.api.protocol.driver import Driver
+from antiphon.api.protocol.driver import ClientDriver
 from antiphon.api.protocol.inbox import Slice
 from antiphon.api.protocol.state_transfer import StateEvent
 from antiphon.errors import IllegalStateError, JMSError
@@ -69,7 +69,7 @@ class Rig:
         self.notes: list[str] = []
         self.lock = Lock()
         self.conversation = Conversation(SESSION, TOKEN, Random(1), 0, Terms(**terms))
-        self.driver = Driver(self.conversation, self.lock, self)
+        self.driver = ClientDriver(self.conversation, self.lock, self)
 
     # -- The port --------------------------------------------------------------------------------
 

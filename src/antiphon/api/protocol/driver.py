@@ -83,7 +83,7 @@ class Port(Protocol):
     use the driver, everything else on the loop's."""
 
     def wake(self) -> None:
-        """Call `Driver.pump` soon, on the loop's thread."""
+        """Call `ClientDriver.pump` soon, on the loop's thread."""
 
     def dial(self, attempt: int, address: str) -> str:
         """Begin to connect to the server at this address, or, if it is empty, to the next one.
@@ -94,10 +94,10 @@ class Port(Protocol):
         """Give up the attempt to connect that was begun last."""
 
     def set_timer(self, due_ms: int, now_ms: int) -> None:
-        """Call `Driver.timer_fired` then, and not at the time that was given before."""
+        """Call `ClientDriver.timer_fired` then, and not at the time that was given before."""
 
     def cancel_timer(self) -> None:
-        """Do not call `Driver.timer_fired`."""
+        """Do not call `ClientDriver.timer_fired`."""
 
     def over(self, error: JMSError | None) -> None:
         """The session has ended; nothing more will be asked of the port."""
@@ -109,7 +109,7 @@ class Port(Protocol):
         """Log what happens to the connection."""
 
 
-class Driver:
+class ClientDriver:
     """Drives one `Conversation`. It keeps the connection of the moment, the timer's time, and who
     receives what; `lock` is held while the conversation is used, and never while others are
     called."""

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from antiphon.api.protocol.conversation import Conversation
-from antiphon.api.protocol.driver import Driver
+from antiphon.api.protocol.driver import ClientDriver
 from antiphon.errors import JMSError
 from antiphon.sim.cluster.client_links import SimLink
 from antiphon.sim.judges.log_oracle import ViolationError
@@ -28,7 +28,7 @@ class SimConnection:
     nothing reaches the driver any more."""
 
     def __init__(self, program: SimProgram, conversation: Conversation) -> None:
-        self.driver = Driver(conversation, OneAtATime(), self)
+        self.driver = ClientDriver(conversation, OneAtATime(), self)
         self.dead = False
         self._program = program
         self._world = program.world
