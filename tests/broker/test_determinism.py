@@ -30,7 +30,9 @@ def anything(rig: Rig, draw: random.Random) -> None:
             life=draw.randrange(1, 3),
             client_id=draw.choice(("", f"c{session}", "shared")),
             resume=known is not None,
-            attempt=known.attempt + 1 if known else rig.broker.ended.get(session, (0, 0))[0] + 1,
+            attempt=known.attempt + 1
+            if known
+            else rig.broker.sessions.ended.get(session, (0, 0))[0] + 1,
             lease_ms=draw.choice((100, 5000)),
         )
         return
@@ -91,7 +93,9 @@ def a_transaction(rig: Rig, session: int, draw: random.Random) -> cw.Body:
     own = rig.broker.sessions[session].staged.values()
     sent = [(p.header.producer, p.header.sequence, p.header.last) for p in own]
     some = tuple(draw.sample(sent, draw.randrange(len(sent) + 1)))
-    handles = tuple(draw.sample(list(rig.broker.staged), min(1, len(rig.broker.staged))))
+    handles = tuple(
+        draw.sample(list(rig.broker.pending.staged), min(1, len(rig.broker.pending.staged)))
+    )
     rows = [row for row in some_rows(rig, session, draw) if row.kind in (cw.ACK, cw.DEAD)]
     token = draw.choice(("", "", "t", "u"))
     commit = cw.Commit(tuple(rows), some, token, draw.choice(((), handles)))
@@ -165,7 +169,7 @@ def test_every_way_to_a_state_gives_the_same_bytes(seed: int) -> None:
         assert list(other.snapshot()) == final
         assert (other.digest, other.live()) == (rig.broker.digest, live)
         assert other.next_deadline() == rig.broker.next_deadline()
-        assert (other.parked(), other.parked_count) == (rig.broker.parked(), len(other.parked()))
+        assert (other.parked(), other.pending.count) == (rig.broker.parked(), len(other.parked()))
 
 
 def test_a_snapshot_has_something_of_everything() -> None:
@@ -208,7 +212,7 @@ def test_a_snapshot_has_something_of_everything() -> None:
     assert list(one.last_values.rows()) == [("topic:v", "k", 14)]
     assert list(one.last_values.topics()) == ["topic:v", "topic:w"]
     assert [p.last for p in one.producers.values()] == [3]
-    assert list(one.ended) == [3]
+    assert list(one.sessions.ended) == [3]
     assert len(one.sessions[1].refusals) == len(one.sessions[1].temporaries) == 1
     chunks = rig.snapshot()
     other = Broker()

@@ -34,7 +34,7 @@ from antiphon.broker.home.local_acks import OwnJournal
 from antiphon.broker.home.settings import HomeSettings
 from antiphon.broker.machine.groups import report
 from antiphon.broker.machine.machine import Broker
-from antiphon.broker.machine.state import LOCAL, REPLICATED
+from antiphon.broker.machine.sessions.servers import LOCAL, REPLICATED
 from antiphon.driver.clients import Clients
 from antiphon.driver.log import LogDriver
 from antiphon.errors import FormatError, IllegalStateError
@@ -282,11 +282,11 @@ class Server:
             self._let_go_of_all.set_result(None)
 
     def _check_contexts(self) -> None:
-        if self.broker.contexts not in ("", self._contexts):
+        if self.broker.servers.contexts not in ("", self._contexts):
             raise IllegalStateError(
                 f"this server was started with contexts = {self._contexts}, and its cluster has "
-                f"contexts = {self.broker.contexts}, which cannot be changed. Start it like the "
-                "others"
+                f"contexts = {self.broker.servers.contexts}, which cannot be changed. Start it "
+                "like the others"
             )
 
     def _follow_membership(self) -> None:

@@ -68,7 +68,7 @@ def test_who_waits_does_not_take_its_client_id_from_who_came_later(why: str) -> 
     else:
         house.wait(2000)
     assert dead.cut == "another connection has taken its client id since it asked"
-    assert house.servers[1].broker.client_ids == {"c": B}
+    assert house.servers[1].broker.sessions.client_ids == {"c": B}
     alive = house.connect(node=1)
     assert isinstance(alive.attach(A, client_id="c", attempt=2, resume=False)[0], cw.Attached)
 

@@ -6,6 +6,7 @@ import pytest
 from antiphon.broker.machine import events as ev
 from antiphon.broker.machine.machine import Broker
 from antiphon.broker.machine.sessions import lifecycle as limits
+from antiphon.broker.machine.sessions import registry
 from antiphon.formats import commands, pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.entry import Kind
@@ -343,15 +344,15 @@ def test_a_session_is_not_opened_again_by_a_late_copy_of_the_command_that_opened
 
 
 def test_ended_sessions_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "ENDED_MAX", 2)
+    monkeypatch.setattr(registry, "ENDED_MAX", 2)
     r = rig(A, B, C)
     for session in (A, B, C):
         r.close(session)
-    assert list(r.broker.ended) == [B, C]
-    r.wait(limits.ENDED_MS)
+    assert list(r.broker.sessions.ended) == [B, C]
+    r.wait(registry.ENDED_MS)
     r.attach(0xD)
     r.close(0xD)
-    assert list(r.broker.ended) == [0xD]
+    assert list(r.broker.sessions.ended) == [0xD]
 
 
 def test_a_session_that_is_over_is_not_resumed() -> None:

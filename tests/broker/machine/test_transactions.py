@@ -56,7 +56,7 @@ def test_nothing_is_visible_before_the_commit_and_then_everything_is_at_once() -
     assert rig.holds(B, 1) == [(2, 3, 1)]
     assert rig.broker.topics.last["topic:t"] == 4
     assert rig.broker.parked() == ()
-    assert rig.broker.parked_count == 0
+    assert rig.broker.pending.count == 0
 
 
 def test_a_commit_acknowledges_what_was_received() -> None:
@@ -84,7 +84,7 @@ def test_a_commit_is_refused_if_another_consumer_gets_what_was_received() -> Non
     result = rig.commit(A, rig.stage(A, "queue:q"), rows=(cw.AckRow(1, 0, 1),))
     assert result.code == "TransactionRolledBackError"
     assert "goes to the consumer that was opened since then" in result.text
-    assert (rig.accepted, rig.broker.parked_count) == ([], 0)
+    assert (rig.accepted, rig.broker.pending.count) == ([], 0)
     # The second one has handled it; what the first one had is part of that.
     rows = (cw.AckRow(2, 0, 2), cw.AckRow(1, 0, 1))
     assert rig.commit(A, rows=rows[:1]).code == ""
@@ -167,7 +167,7 @@ def test_with_one_pack_missing_nothing_happens() -> None:
     rows = (cw.AckRow(1, 1, 1),)
     check_rolled_back(rig, rig.commit(A, good, refused, rows=rows, token="t"), "wildcard")
     assert rig.holds(A, 1) == [(1, 1, 1)]
-    assert rig.broker.parked_count == 0
+    assert rig.broker.pending.count == 0
     assert rig.commit(A, token="t").value == 1  # it is not known
 
 
@@ -191,7 +191,7 @@ def test_what_is_for_a_temporary_destination_that_has_ended_is_dropped() -> None
     assert rig.commit(A, one, two, delayed, late).value == 1
     assert rig.broker.queues.keys() == {"queue:q"}
     rig.wait(200)
-    assert (rig.broker.position, rig.broker.parked_count, rig.broker.dropped) == (1, 0, 4)
+    assert (rig.broker.position, rig.broker.pending.count, rig.broker.dropped) == (1, 0, 4)
     rig.publish(A, reply)  # whoever waits for the answer is told
     assert isinstance(rig.events[-1], ev.PackRefused)
     check_rolled_back(rig, rig.commit(A, rig.stage(A, "temp-queue:nobody's")), "nobody's")
@@ -211,9 +211,9 @@ def test_a_pack_that_is_listed_twice_is_sent_once() -> None:
     rig = rig_with_sessions()
     sent = rig.stage(A, "queue:q", Extra(delivery_delay=10))
     assert rig.commit(A, sent, sent).value == 1
-    assert rig.broker.parked_count == 1
+    assert rig.broker.pending.count == 1
     rig.wait(100)
-    assert (rig.broker.position, rig.broker.parked_count) == (1, 0)
+    assert (rig.broker.position, rig.broker.pending.count) == (1, 0)
     (_, handle) = (rig.stage(A, "queue:q"), rig.ask(A, cw.Stage((sent, sent))))
     assert handle.code == "TransactionRolledBackError"
 
@@ -238,7 +238,7 @@ def test_a_second_commit_with_a_token_sends_nothing_and_acknowledges_all_the_sam
     restarted(rig)
     again = rig.stage(B, "queue:r")
     assert rig.commit(B, again, rows=(cw.AckRow(1, 1, 1),), token="batch 7").value == 0
-    assert (accepted(rig), rig.holds(B, 1), rig.broker.parked_count) == ([], [], 0)
+    assert (accepted(rig), rig.holds(B, 1), rig.broker.pending.count) == ([], [], 0)
     assert rig.commit(B, rig.stage(B, "queue:r"), token="batch 8").value == 1
 
 
@@ -251,7 +251,7 @@ def test_a_token_is_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> N
     rig.stamp += transactions.TOKEN_RETENTION_MS
     rig.new_leader()  # so that the sessions live
     assert rig.commit(A, token="b").value == 1
-    assert list(rig.broker.tokens) == ["b"]
+    assert list(rig.broker.pending.tokens) == ["b"]
 
 
 def test_a_token_that_is_too_long_is_refused() -> None:
@@ -280,8 +280,8 @@ def test_what_is_staged_is_committed_by_any_session_and_outlives_its_own() -> No
     assert rig.commit(B, own, staged=(two, one, two)).value == 1
     sent = [d for d, *_ in accepted(rig)]
     assert sent == ["queue:own", "queue:s", "queue:q", "queue:r"]
-    assert list(rig.broker.staged) == [other]
-    assert rig.broker.parked_count == 1
+    assert list(rig.broker.pending.staged) == [other]
+    assert rig.broker.pending.count == 1
 
 
 def test_a_handle_is_committed_once() -> None:
@@ -291,8 +291,8 @@ def test_a_handle_is_committed_once() -> None:
     own = rig.stage(A, "queue:own")
     result = rig.commit(A, own, staged=(other, handle))
     check_rolled_back(rig, result, f"nothing is staged as {handle!r}")
-    assert list(rig.broker.staged) == [other]  # it can still be committed
-    assert rig.broker.parked_count == 1
+    assert list(rig.broker.pending.staged) == [other]  # it can still be committed
+    assert rig.broker.pending.count == 1
 
 
 def test_with_a_token_that_is_known_what_was_staged_is_dropped() -> None:
@@ -300,7 +300,7 @@ def test_with_a_token_that_is_known_what_was_staged_is_dropped() -> None:
     rig.commit(A, token="t")
     handle = handle_of(rig, rig.stage(A, "queue:q"))
     assert rig.commit(B, token="t", staged=(handle, "gone")).value == 0
-    assert (rig.broker.staged, rig.broker.parked_count) == ({}, 0)
+    assert (rig.broker.pending.staged, rig.broker.pending.count) == ({}, 0)
 
 
 def test_what_nobody_commits_is_forgotten() -> None:
@@ -308,9 +308,9 @@ def test_what_nobody_commits_is_forgotten() -> None:
     handle_of(rig, rig.stage(A, "queue:q"))
     restarted(rig)
     rig.wait(transactions.STAGED_RETENTION_MS - 10_000)
-    assert len(rig.broker.staged) == 1
+    assert len(rig.broker.pending.staged) == 1
     rig.wait(20_000)
-    assert (rig.broker.staged, rig.broker.parked_count, rig.broker.parked()) == ({}, 0, ())
+    assert (rig.broker.pending.staged, rig.broker.pending.count, rig.broker.parked()) == ({}, 0, ())
 
 
 def test_what_cannot_be_staged_is_forgotten() -> None:
@@ -318,7 +318,7 @@ def test_what_cannot_be_staged_is_forgotten() -> None:
     good, refused = rig.stage(A, "queue:q"), rig.stage(A, "topic:a.*")
     result = rig.ask(A, cw.Stage((good, refused)))
     assert result.code == "TransactionRolledBackError"
-    assert (rig.broker.parked_count, rig.broker.staged) == (0, {})
+    assert (rig.broker.pending.count, rig.broker.pending.staged) == (0, {})
 
 
 def test_a_session_of_the_same_number_does_not_stage_under_the_same_handle() -> None:
@@ -329,7 +329,7 @@ def test_a_session_of_the_same_number_does_not_stage_under_the_same_handle() -> 
     rig._numbers.clear()
     rig._sequences.clear()
     assert handle_of(rig, rig.stage(A, "queue:q")) != first
-    assert rig.broker.parked_count == len(rig.broker.parked()) == 2
+    assert rig.broker.pending.count == len(rig.broker.parked()) == 2
 
 
 # -- The end of a transaction that is not committed ------------------------------------------------
@@ -339,7 +339,7 @@ def test_what_is_discarded_is_gone_and_nothing_else() -> None:
     rig = rig_with_sessions()
     one, two = rig.stage(A, "queue:q"), rig.stage(A, "queue:r")
     assert rig.ask(A, cw.Discard((one,))).code == ""
-    assert rig.broker.parked_count == len(rig.broker.parked()) == 1
+    assert rig.broker.pending.count == len(rig.broker.parked()) == 1
     assert rig.commit(A, two).value == 1
     check_rolled_back(rig, rig.commit(A, one), "not here")
 
@@ -357,7 +357,7 @@ def test_with_its_session_what_is_not_committed_is_gone(how: str) -> None:
         rig.detach(A)
         rig.wait(20_000)
     assert A not in rig.broker.sessions
-    assert rig.broker.parked_count == len(rig.broker.parked()) == 1
+    assert rig.broker.pending.count == len(rig.broker.parked()) == 1
 
 
 def test_a_session_that_moves_keeps_what_it_has_staged() -> None:
@@ -385,7 +385,7 @@ def test_a_delayed_message_is_visible_when_its_time_has_come() -> None:
     rig.wait(10)
     assert rig.holds(B, 1) == [(1, 1, 1)]
     assert accepted(rig) == [("queue:q", 1, 1, entry)]
-    assert rig.broker.parked_count == 0
+    assert rig.broker.pending.count == 0
 
 
 def test_delayed_messages_become_visible_in_the_order_of_their_times() -> None:
@@ -427,7 +427,7 @@ def test_a_delayed_message_to_a_destination_that_is_gone_is_gone_too() -> None:
     rig.publish_each(A, "temp-queue:2.1", Extra(delivery_delay=500))
     rig.close(B)
     rig.wait(1000)
-    assert (rig.broker.position, rig.broker.parked_count, rig.broker.queues) == (0, 0, {})
+    assert (rig.broker.position, rig.broker.pending.count, rig.broker.queues) == (0, 0, {})
 
 
 # -- Messages for groups ---------------------------------------------------------------------------
@@ -525,4 +525,4 @@ def test_nonsense_is_rolled_back(sent: cw.Sent) -> None:
     result = rig.commit(A, sent)
     assert accepted(rig) == []
     assert result.code in ("", "TransactionRolledBackError")
-    assert rig.broker.parked_count == len(rig.broker.parked())
+    assert rig.broker.pending.count == len(rig.broker.parked())

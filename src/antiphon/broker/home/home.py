@@ -47,8 +47,8 @@ from antiphon.broker.home.settings import HomeSettings
 from antiphon.broker.home.state_relay import Relay
 from antiphon.broker.machine import events as ev
 from antiphon.broker.machine.machine import Broker
+from antiphon.broker.machine.sessions.servers import GRACE_MS
 from antiphon.broker.machine.sessions.session import Session
-from antiphon.broker.machine.state import GRACE_MS
 from antiphon.errors import FormatError
 from antiphon.formats import columns, commands, pack
 from antiphon.formats import protocol as cw
@@ -283,7 +283,8 @@ class Home:
             self._cut(link, "")
             return
         link.session, link.seen = m.session, m.seen
-        link.client_id, link.owner = m.client_id, self._broker.client_ids.get(m.client_id, 0)
+        link.client_id = m.client_id
+        link.owner = self._broker.sessions.client_ids.get(m.client_id, 0)
         self._proposals.want(
             ("attach", link.number),
             commands.Attach(
@@ -663,11 +664,11 @@ class Home:
             self._proposals.done("begin")
 
     def _has_begun(self) -> bool:
-        known = self._broker.lives.get(self._node)
+        known = self._broker.servers.lives.get(self._node)
         return known is not None and known.life == self._life
 
     def _look_at_renewal(self, now_ms: int) -> None:
-        serving = self._broker.serving.get(self._node)
+        serving = self._broker.servers.serving.get(self._node)
         if serving is not None and serving.life == self._life and serving.renewed > self._known[1]:
             self._known = (now_ms, serving.renewed)
 
@@ -721,7 +722,7 @@ class Home:
         that lives dials again."""
         for link in self._links:
             if link.client_id and link.served is None:
-                owner = self._broker.client_ids.get(link.client_id, 0)
+                owner = self._broker.sessions.client_ids.get(link.client_id, 0)
                 if owner not in (0, link.owner, link.session):
                     self._cut(link, OVERTAKEN)
 

@@ -38,15 +38,15 @@ def accept(b: State, header: PackHeader, notes: Notes, source: int = 0) -> None:
     b.position += header.count
     timed = [_until(special, b.stamp) for special in notes.specials]
     if names.is_queue(header.destination):
-        queue = b.queue(header.destination)
+        queue = b.queues.named(header.destination)
         queue.put(first, b.position, timed)
-        b.assign(queue)
+        b.queues.assign(queue, b.stamp)
     else:
         _publish(b, notes.owner, header.destination, notes.keys, first, b.position)
-        for queue in b.shared_by(header.destination):
+        for queue in b.queues.shared_by(header.destination):
             is_member = queue.pattern in b.groups
             queue.put(first, b.position, _lasting(notes.specials) if is_member else timed)
-            b.assign(queue)
+            b.queues.assign(queue, b.stamp)
     group = b.groups.get(header.destination)
     if group is not None:
         group.messages += header.count
@@ -160,7 +160,7 @@ def _check_sendable(b: State, destination: str) -> str:
         return str(error)
     if names.is_pattern(name):
         return f"{destination!r} has a wildcard: it can be subscribed to, not sent to"
-    if names.is_temporary(destination) and not b.owner_of(destination):
+    if names.is_temporary(destination) and not b.sessions.owner_of(destination):
         return f"{destination!r} does not exist: it was deleted, or its connection has ended"
     return ""
 

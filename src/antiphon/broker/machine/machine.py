@@ -13,19 +13,20 @@ Time is the entries' stamps.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from crc32c import crc32c
 
-from antiphon.broker.machine import acceptance, requests, transactions
+from antiphon.broker.machine import acceptance, requests, snapshot, transactions
 from antiphon.broker.machine import events as ev
 from antiphon.broker.machine.consumers import acknowledging
 from antiphon.broker.machine.groups import membership
 from antiphon.broker.machine.sessions import lifecycle
 from antiphon.broker.machine.sessions.lifecycle import NUMBER_MAX
 from antiphon.broker.machine.sessions.session import Session
-from antiphon.broker.machine.state import State, encoder
+from antiphon.broker.machine.snapshot import encoder
+from antiphon.broker.machine.state import State
 from antiphon.errors import FormatError, IllegalStateError, InvalidDestinationError, JMSError
 from antiphon.formats import commands as command
 from antiphon.formats import pack
@@ -35,7 +36,18 @@ from antiphon.log.effects import Accepted
 
 
 class Broker(State):
+    """The state machine: the state, and what an entry of the log does to it."""
+
+    def snapshot(self) -> Iterator[bytes]:
+        """Return the chunks of a snapshot of the present state."""
+        return snapshot.write(self)
+
+    def restore(self, chunks: Iterator[bytes]) -> None:
+        """Become what the state machine was that wrote these chunks."""
+        snapshot.read(self, chunks)
+
     def apply(self, entry: Entry) -> list[Accepted]:
+        """Take the next entry of the log, and return the packs that it made visible."""
         self.stamp, self.index, self.accepted = entry.stamp, entry.index, []
         told = len(self.events)
         if entry.kind == Kind.EPOCH:
@@ -50,7 +62,7 @@ class Broker(State):
                 self._commands(entry.payload)
             else:
                 self._pack(entry.payload)
-        membership.settle(self)
+        self.groups.settle()
         self._chain(entry, self.events[told:])
         return self.accepted
 

@@ -32,3 +32,14 @@ class Staged(msgspec.Struct, frozen=True):
 
     expires: int
     packs: list[Parked]
+
+
+class PendingPacks:
+    """All packs that wait: for their time, or for a commit of any session. (Those that wait for a
+    commit of their own session are with that one: `Session.staged`.)"""
+
+    def __init__(self) -> None:
+        self.delayed: dict[int, tuple[int, Parked]] = {}  # entry -> due, its pack
+        self.staged: dict[str, Staged] = {}  # by handle
+        self.count = 0  # of packs that are delayed or staged, also by sessions
+        self.tokens: dict[str, int] = {}  # of commits -> remembered until

@@ -12,16 +12,16 @@ to commit. A token makes a second commit of the same thing one that sends nothin
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable
 
 from antiphon.broker.machine import acceptance
 from antiphon.broker.machine import events as ev
 from antiphon.broker.machine.consumers import acknowledging
+from antiphon.broker.machine.deadlines import DELAYED, STAGED
 from antiphon.broker.machine.groups import membership
 from antiphon.broker.machine.pending_packs import Parked, Staged
 from antiphon.broker.machine.sessions.session import Session
-from antiphon.broker.machine.state import DELAYED, STAGED, State
+from antiphon.broker.machine.state import State
 from antiphon.errors import (
     IllegalStateError,
     ResourceAllocationError,
@@ -51,7 +51,7 @@ CONTROL_MAX = 64 << 10
 
 def park(b: State, session: Session, header: PackHeader, payload: bytes) -> None:
     """Raises what is wrong with it: at its commit, or when its time has come, nothing may be."""
-    if b.parked_count >= PARKED_MAX:
+    if b.pending.count >= PARKED_MAX:
         raise ResourceAllocationError(
             f"{PARKED_MAX} packs wait for a commit or for their time; no more can be stored"
         )
@@ -59,7 +59,7 @@ def park(b: State, session: Session, header: PackHeader, payload: bytes) -> None
     notes = acceptance.look_into(b, session, header, payload)
     control = _checked_control(payload) if header.flags & pack.CONTROL else b""
     parked = Parked(b.index, header, notes, delay, control)
-    b.parked_count += 1
+    b.pending.count += 1
     if header.flags & pack.STAGED:
         session.stage(parked)
     else:
@@ -81,14 +81,14 @@ def _checked_control(payload: bytes) -> bytes:
 
 def _delay(b: State, parked: Parked) -> None:
     due = b.stamp + parked.delay
-    b.delayed[parked.index] = (due, parked)
-    heapq.heappush(b.deadlines, (due, DELAYED, parked.index))
+    b.pending.delayed[parked.index] = (due, parked)
+    b.deadlines.add(due, DELAYED, parked.index)
 
 
 def due(b: State, index: int) -> None:
     """The delay of this pack is over."""
-    _, parked = b.delayed.pop(index)
-    b.parked_count -= 1
+    _, parked = b.pending.delayed.pop(index)
+    b.pending.count -= 1
     _appear(b, parked)
 
 
@@ -105,11 +105,11 @@ def _appear(b: State, parked: Parked) -> None:
 
 
 def drop(b: State, some: Iterable[Parked]) -> None:
-    b.parked_count -= len(list(some))
+    b.pending.count -= len(list(some))
 
 
 def expire(b: State, handle: str) -> None:
-    drop(b, b.staged.pop(handle).packs)
+    drop(b, b.pending.staged.pop(handle).packs)
 
 
 # -- What clients ask for --------------------------------------------------------------------------
@@ -134,9 +134,9 @@ def commit(b: State, session: Session, m: cw.Commit) -> int:
     _remember(b, m.token)
     _forget_own(b, session, m.sent)
     for handle in m.staged:
-        if handle in b.staged:
+        if handle in b.pending.staged:
             expire(b, handle)
-    with b.together():
+    with b.queues.together(b.stamp):
         for row in m.rows:
             acknowledging.acknowledge(b, session, row)
         for parked in packs:
@@ -161,9 +161,9 @@ def _listed(b: State, session: Session, m: cw.Commit) -> list[Parked]:
     """What becomes visible, in this order; raises if anything is wrong with any of it."""
     packs = _own(session, m.sent)
     for handle in dict.fromkeys(m.staged):
-        if handle not in b.staged:
+        if handle not in b.pending.staged:
             raise IllegalStateError(f"nothing is staged as {handle!r}, or not any more")
-        packs += b.staged[handle].packs
+        packs += b.pending.staged[handle].packs
     return packs
 
 
@@ -188,15 +188,17 @@ def _why_missing(session: Session, producer: int, sequence: int) -> str:
 
 
 def _known(b: State, token: str) -> bool:
-    return bool(token) and b.tokens.get(token, 0) > b.stamp
+    return bool(token) and b.pending.tokens.get(token, 0) > b.stamp
 
 
 def _remember(b: State, token: str) -> None:
     if not token or _known(b, token):
         return
-    while b.tokens and (len(b.tokens) >= TOKENS_MAX or next(iter(b.tokens.values())) <= b.stamp):
-        del b.tokens[next(iter(b.tokens))]
-    b.tokens[token] = b.stamp + TOKEN_RETENTION_MS
+    while b.pending.tokens and (
+        len(b.pending.tokens) >= TOKENS_MAX or next(iter(b.pending.tokens.values())) <= b.stamp
+    ):
+        del b.pending.tokens[next(iter(b.pending.tokens))]
+    b.pending.tokens[token] = b.stamp + TOKEN_RETENTION_MS
 
 
 def _forget_own(b: State, session: Session, sent: tuple[cw.Sent, ...]) -> None:
@@ -211,7 +213,7 @@ def _forget_own(b: State, session: Session, sent: tuple[cw.Sent, ...]) -> None:
 
 def _publish(b: State, parked: Parked) -> None:
     if parked.header.flags & pack.DELAYED:
-        b.parked_count += 1
+        b.pending.count += 1
         _delay(b, parked)
     else:
         _appear(b, parked)
@@ -222,10 +224,10 @@ def stage(b: State, session: Session, m: cw.Stage) -> tuple[int, bytes]:
         packs = _own(session, m.sent)
     finally:
         _forget_own(b, session, m.sent)
-    b.parked_count += len(packs)
+    b.pending.count += len(packs)
     handle = f"{session.number:x}-{b.index}-{session.request}"  # nobody ever had or has this one
-    b.staged[handle] = Staged(b.stamp + STAGED_RETENTION_MS, packs)
-    heapq.heappush(b.deadlines, (b.staged[handle].expires, STAGED, handle))
+    b.pending.staged[handle] = Staged(b.stamp + STAGED_RETENTION_MS, packs)
+    b.deadlines.add(b.pending.staged[handle].expires, STAGED, handle)
     return 0, handle.encode()
 
 

@@ -44,7 +44,9 @@ class MessagingWorld(World):
         assert plan.messaging is not None
         self._messaging = plan.messaging
         self.ledger = Ledger(lambda: self.now_us)
-        self.ledger.deals.has_ended = lambda destination: not self._broker.owner_of(destination)
+        self.ledger.deals.has_ended = lambda destination: (
+            not self._broker.sessions.owner_of(destination)
+        )
         self._given_up = GivenUp(self.ledger)
         self.programs: list[SimProgram] = []
         self.handles: list[str] = []  # of messages that programs have staged for others
@@ -385,7 +387,8 @@ class MessagingWorld(World):
             if (name in consumed or is_temporary(name) or self._is_owed(queue))
             and any(True for _ in queue.live())
         ]
-        waiting += [f"{len(leader.broker.delayed)} delayed packs"] if leader.broker.delayed else []
+        delayed = leader.broker.pending.delayed
+        waiting += [f"{len(delayed)} delayed packs"] if delayed else []
         for server in self.servers.values():
             if (
                 server.alive
@@ -422,7 +425,7 @@ class MessagingWorld(World):
         consumed = {d for p in self.programs for d in p.role.consumes}
         left = [name for name in broker.queues if name in consumed or is_temporary(name)]
         left += [name for name in broker.topics.last if is_temporary(name)]
-        left += [f"client id {name}" for name in broker.client_ids]
+        left += [f"client id {name}" for name in broker.sessions.client_ids]
         left += [q.name for q in broker.queues.values() if q.pattern and not q.durable]
         left += self._parked_in_vain(broker)
         left += [
@@ -437,9 +440,9 @@ class MessagingWorld(World):
 
     def _parked_in_vain(self, broker: Broker) -> list[str]:
         """All that is stored and not visible waits for somebody to commit it by its handle."""
-        handles = {h: len(some.packs) for h, some in broker.staged.items()}
+        handles = {h: len(some.packs) for h, some in broker.pending.staged.items()}
         left = [f"staged {handle}" for handle in handles.keys() - self.ledger.deals.handles]
-        counted = (broker.parked_count, len(broker.parked()), sum(handles.values()))
+        counted = (broker.pending.count, len(broker.parked()), sum(handles.values()))
         left += [f"parked packs: {counted}"] if len(set(counted)) > 1 else []
         left += [f"not visible: {body!r}" for body in self.ledger.deals.hidden()]
         return left + [f"delayed forever: {body!r}" for body in self.ledger.overdue()]

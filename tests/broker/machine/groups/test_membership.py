@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from antiphon.broker.machine.groups import membership as rules
+from antiphon.broker.machine.groups import registry
 from antiphon.formats import columns, commands, pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.entry import Kind
@@ -435,12 +436,12 @@ def test_a_name_begins_anew_and_its_views_are_not_numbered_twice() -> None:
 def test_old_names_are_forgotten_and_their_numbers_are_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rules, "PAST_MAX", 2)
+    monkeypatch.setattr(registry, "PAST_MAX", 2)
     r = rig(A)
     for number, name in enumerate("gxyz"):
         r.ask(A, cw.Join(number + 1, f"topic:{name}", 100, "a"))
         r.close_consumer(A, number + 1)
-    assert list(r.broker.past_groups) == ["topic:y", "topic:z"]
+    assert list(r.broker.groups.past) == ["topic:y", "topic:z"]
     r = restored_in_place(r)
     assert r.ask(A, cw.Join(9, "topic:y", 100, "a")).value == 3
     assert r.ask(A, cw.Join(10, "topic:g", 100, "a")).value == 3
@@ -456,10 +457,10 @@ def test_what_was_said_to_a_group_that_is_over_is_dropped() -> None:
     data, flags = columns.encode([columns.Outgoing(columns.TEXT, b"", extra, 0)])
     payload = pack.encode(G, 1, data, B, 1, 0, flags | pack.CONTROL | pack.DELAYED)
     r.entry(Kind.PACK, payload)
-    assert r.broker.delayed
+    assert r.broker.pending.delayed
     r.close_consumer(A, 1)
     r.wait(2_000)
-    assert not r.broker.delayed
+    assert not r.broker.pending.delayed
     assert r.broker.groups == {}
 
 
@@ -488,7 +489,7 @@ def test_deleting_removes_who_is_not_there_with_one_view() -> None:
     assert r.ask(C, cw.DeleteGroup(G)).code == ""
     assert r.broker.groups == {}
     assert r.broker.topics.subscriptions == {}
-    assert r.broker.past_groups[G].view == view + 1
+    assert r.broker.groups.past[G].view == view + 1
     assert "there is no group" in r.ask(C, cw.DeleteGroup(G)).text
     assert join(r, A, "a", durable=True).value == view + 2  # another member
 

@@ -12,7 +12,7 @@ from antiphon.broker.machine.sessions.attachment import (
     Cause,
     next_attachment,
 )
-from antiphon.broker.machine.state import GRACE_MS
+from antiphon.broker.machine.sessions.servers import GRACE_MS
 from antiphon.formats import commands
 from antiphon.formats import protocol as cw
 from antiphon.formats.entry import ClusterMember, Kind, Membership, encode_membership

@@ -8,7 +8,7 @@ from antiphon.broker.home.ack_batches import Answers
 from antiphon.broker.home.unlogged_acks import Unlogged
 from antiphon.broker.machine import events as ev
 from antiphon.broker.machine.sessions.lifecycle import HOME_IS_GONE
-from antiphon.broker.machine.state import GRACE_MS
+from antiphon.broker.machine.sessions.servers import GRACE_MS
 from antiphon.broker.machine.topics import Subscription
 from antiphon.formats import commands
 from antiphon.formats import protocol as cw
@@ -391,7 +391,7 @@ def test_what_a_former_life_says_late_is_ignored() -> None:
     assert attach(rig, READER, 1, life=11) == ()
     assert len(attach(rig, READER, 1, life=12)) == 1
     rig.command(commands.Renew(1, 11))
-    assert rig.broker.serving[1].life == 12
+    assert rig.broker.servers.serving[1].life == 12
 
 
 def test_who_is_no_server_any_more_does_not_begin() -> None:
@@ -400,9 +400,9 @@ def test_who_is_no_server_any_more_does_not_begin() -> None:
     rig.entry(Kind.MEMBERSHIP, encode_membership(member))
     begin(rig, 1, opening=1, life=11, incarnation=4)
     begin(rig, 2, opening=1, life=21, incarnation=5)
-    assert rig.broker.lives == {}
+    assert rig.broker.servers.lives == {}
     begin(rig, 1, opening=1, life=11, incarnation=5)
-    assert [*rig.broker.lives] == [1]
+    assert [*rig.broker.servers.lives] == [1]
 
 
 def test_all_servers_do_the_same() -> None:
@@ -414,7 +414,7 @@ def test_all_servers_do_the_same() -> None:
     rig.attach(READER)
     begin(rig, 2, opening=1, life=21)
     assert attach(rig, HEIR, 2, life=21) == ()
-    assert rig.broker.contexts == "replicated"
+    assert rig.broker.servers.contexts == "replicated"
 
 
 def test_a_snapshot_has_all_of_it(house: Cluster) -> None:
@@ -425,8 +425,11 @@ def test_a_snapshot_has_all_of_it(house: Cluster) -> None:
     rig.broker.restore(iter(snapshot))
     assert list(rig.broker.snapshot()) == snapshot
     assert rig.broker.sessions[READER].held
-    assert (rig.broker.contexts, rig.broker.lives) == (broker.contexts, broker.lives)
-    assert rig.broker.incarnations == {1: 1, 2: 2, 3: 3}
+    assert (rig.broker.servers.contexts, rig.broker.servers.lives) == (
+        broker.servers.contexts,
+        broker.servers.lives,
+    )
+    assert rig.broker.servers.incarnations == {1: 1, 2: 2, 3: 3}
     assert READER not in [key for _, _, key in rig.broker.deadlines]
 
 

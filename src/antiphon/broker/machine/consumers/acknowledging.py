@@ -72,7 +72,7 @@ def _acknowledge_queue(b: State, queue: Queue, taker: Taker, row: cw.AckRow) -> 
     elif taken := consumer.assigned.take(row.first, row.last):
         for first, last, _ in taken:
             queue.forget(first, last)
-        b.assign(queue)
+        b.queues.assign(queue, b.stamp)
 
 
 def _fail(b: State, session: Session, consumer: Consumer, row: cw.AckRow) -> None:
@@ -109,6 +109,6 @@ def _bury(b: State, consumer: Consumer, subscription: Subscription | None, row: 
         upto = min(row.last, b.topics.last_for(subscription))
         spans = subscription.runs(row.first, upto, 0) if row.first else []
     if spans:
-        dead = b.queue(redelivery.dead_letters(queue))
+        dead = b.queues.named(redelivery.dead_letters(queue))
         dead.put_dead(spans, row.reason[:REASON_MAX])
-        b.assign(dead)
+        b.queues.assign(dead, b.stamp)

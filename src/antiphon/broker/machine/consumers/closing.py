@@ -23,7 +23,7 @@ def close_consumer(b: State, session: Session, m: cw.CloseConsumer) -> int:
         membership.lost(b, session, consumer)
     else:
         seen = [k for k in (*m.kept, *m.back) if k.consumer == m.consumer]
-        with b.together():
+        with b.queues.together(b.stamp):
             shut(b, session, consumer, seen)
             return_kept(b, session, cw.Return(m.back))
     return 0
@@ -84,7 +84,7 @@ def give_back(b: State, session: Session, consumer: Consumer, k: cw.Kept) -> Non
         taker = queue.takers.get((session.number, consumer.number))
         if taker is not None:
             redelivery.hold(b, queue, _counted(k, taker.assigned), k.wait)
-            b.assign(queue)
+            b.queues.assign(queue, b.stamp)
     drop_if_done(b, session, consumer)
 
 
@@ -110,7 +110,7 @@ def drop_if_done(b: State, session: Session, consumer: Consumer) -> None:
         taker = queue.takers.get((session.number, consumer.number)) if queue else None
         if queue is not None and taker is not None:
             if taker.assigned:
-                b.assign(queue)
+                b.queues.assign(queue, b.stamp)
                 return
             del queue.takers[session.number, consumer.number]
             _settle(b, queue)
@@ -121,9 +121,9 @@ def _settle(b: State, queue: Queue) -> None:
     """A consumer is gone. A shared subscription that is not durable lasts as long as one is open,
     or may yet give something back."""
     if queue.pattern and not queue.durable and not queue.takers:
-        b.drop_queue(queue.name)
+        b.queues.drop(queue.name)
     else:
-        b.settle(queue)
+        b.queues.settle(queue, b.stamp)
 
 
 def _counted(k: cw.Kept, spans: Spans) -> list[Span]:

@@ -36,7 +36,7 @@ def open_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int | tuple
         raise IllegalStateError(f"slow={m.slow!r} is not one of {', '.join(SLOW)}")
     if m.no_local and (m.shared or names.is_queue(m.destination)):
         raise IllegalStateError("no_local is for topics, and for subscriptions of one consumer")
-    if names.is_temporary(m.destination) and b.owner_of(m.destination) is not session:
+    if names.is_temporary(m.destination) and b.sessions.owner_of(m.destination) is not session:
         raise InvalidDestinationError(
             f"{m.destination!r} belongs to another connection, or is gone; only the connection "
             "that created it may consume from it"
@@ -105,7 +105,7 @@ def _open_queue_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int:
     if m.durable or m.shared:
         raise InvalidDestinationError(f"{m.destination!r} is a queue: it needs no subscription")
     wanted = redelivery.agreed(b, m)
-    queue = b.queue(m.destination)
+    queue = b.queues.named(m.destination)
     _consume(b, session, m, queue)
     queue.redelivery = wanted
     return 0
@@ -118,7 +118,7 @@ def _consume(b: State, session: Session, m: cw.OpenConsumer, queue: Queue) -> No
     )
     taker = QueueConsumer(m.prefetch, bool(selector), m.exclusive)
     queue.open((session.number, m.consumer), taker)
-    b.assign(queue)
+    b.queues.assign(queue, b.stamp)
 
 
 def _open_browser(b: State, session: Session, m: cw.OpenConsumer) -> int:
@@ -150,17 +150,17 @@ def _open_shared_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int
             raise IllegalStateError(
                 f"the shared subscription {m.shared!r} is in use with another topic or selector"
             )
-        b.drop_queue(name)  # re-created, it is a new one
+        b.queues.drop(name)  # re-created, it is a new one
         subscriptions.forget_shared(b, name)
         queue = None
     if (group := b.groups.get(m.destination)) is not None:
         shared_members.enter(b, group, m.shared, name, bool(m.durable))
     if queue is None:
-        queue = b.queue(name)
+        queue = b.queues.named(name)
         queue.pattern, queue.selector, queue.durable = m.destination, selector, bool(m.durable)
         for position in b.last_values.positions(names.matcher(m.destination)):
             queue.put(position, position)
-        b.shared_changed()
+        b.queues.shared_changed()
     _consume(b, session, m, queue)
     shared_members.review(b, queue)
     return int(group is not None)
@@ -219,5 +219,5 @@ def widen(b: State, session: Session, m: cw.Widen) -> int:
     taker = queue.takers.get((session.number, consumer.number)) if queue is not None else None
     if queue is not None and taker is not None:
         taker.prefetch = m.prefetch
-        b.assign(queue)
+        b.queues.assign(queue, b.stamp)
     return 0

@@ -82,7 +82,7 @@ def _unsubscribe_shared(b: State, session: Session, name: str) -> bool:
         raise IllegalStateError(
             f"the shared durable subscription {name!r} is active. Close its consumers first"
         )
-    b.drop_queue(shared)
+    b.queues.drop(shared)
     forget_shared(b, shared)
     return True
 

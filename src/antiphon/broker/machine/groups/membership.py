@@ -12,23 +12,21 @@ never removed because it crashed: it stays in the view and misses nothing.
 
 from __future__ import annotations
 
-import heapq
-
 import msgspec
 
+from antiphon.broker.machine.deadlines import GROUP, GroupKey
 from antiphon.broker.machine.groups import state_requests
 from antiphon.broker.machine.groups.group import (
     REMOVE_AFTER_MS,
     Departed,
     Group,
     Member,
-    Past,
     key_of,
 )
 from antiphon.broker.machine.groups.presence import Cause, Presence
 from antiphon.broker.machine.ranges import Span
 from antiphon.broker.machine.sessions.session import Consumer, Session
-from antiphon.broker.machine.state import GROUP, State
+from antiphon.broker.machine.state import State
 from antiphon.broker.machine.topics import Key, Subscription
 from antiphon.errors import (
     FormatError,
@@ -51,9 +49,6 @@ MEMBERS_MAX = 1000
 KEPT_MS = 3_600_000
 """A group that was named, and that nobody joins, is kept for so long: those who know it as a topic
 may come later. One that had members goes with the last of them."""
-
-PAST_MAX = 1000
-"""So many forgotten groups are known by name, each with the number of its last view."""
 
 
 # -- Requests --------------------------------------------------------------------------------------
@@ -86,16 +81,13 @@ def _new(b: State, destination: str) -> Group:
     kind, name = names.parse(destination)
     if kind != names.TOPIC or names.is_pattern(name):
         raise InvalidDestinationError(f"{destination!r} cannot be a group: a group is a topic")
-    used = b.topics.is_used(destination) or b.is_shared(destination)
+    used = b.topics.is_used(destination) or b.queues.is_shared(destination)
     if used or destination in b.last_values:
         raise InvalidDestinationError(
             f"{destination!r} is in use as a plain topic, and what a name is, is fixed"
         )
     group = Group(destination, ConflictRelation.ATOMIC.to_json(), REMOVE_AFTER_MS)
-    # Views are never numbered twice: who knows those of an earlier life must not take one for
-    # another, as a removal that is still on its way would, or who judges a trace.
-    group.view, group.serial = b.past_groups.pop(destination, b.past_floor)
-    b.groups[destination] = group
+    b.groups.add(group)
     return group
 
 
@@ -279,7 +271,7 @@ def _forget_departed(b: State, group: Group, session: Session, consumer: Consume
     group.departed = [d for d in group.departed if (d.session, d.consumer) != who]
     del session.consumers[consumer.number]
     b.topics.discard(consumer.subscription)
-    b.told_groups[group.destination] = None
+    b.groups.unsettled[group.destination] = None
 
 
 def lost(b: State, session: Session, consumer: Consumer) -> None:
@@ -376,17 +368,17 @@ def _remove_later(b: State, group: Group, member: Member) -> None:
 
 
 def _set_deadline(b: State, group: Group, name: str, stamp: int) -> None:
-    heapq.heappush(b.deadlines, (stamp, GROUP, f"{group.destination} {name}"))
+    b.deadlines.add(stamp, GROUP, GroupKey(group.destination, name))
 
 
-def due(b: State, key: str) -> None:
-    destination, _, name = key.partition(" ")
-    group = b.groups[destination]
-    if not name:
+def due(b: State, key: GroupKey) -> None:
+    """Do what is due for a member, or for the group itself."""
+    group = b.groups[key.destination]
+    if not key.member:
         group.kept_until = 0
-        b.told_groups[destination] = None
+        b.groups.unsettled[key.destination] = None
         return
-    member = group.members[name]
+    member = group.members[key.member]
     if member.presence is Presence.CUT_OFF:
         _change(b, group, member, Cause.TIME_OVER)
     else:
@@ -504,7 +496,7 @@ def _new_view(
     if came:
         group.kept_until = 0
     _announce(b, group, cw.VIEW, came, went)
-    b.told_groups[group.destination] = None
+    b.groups.unsettled[group.destination] = None
     state_requests.review(b, group)
 
 
@@ -512,7 +504,7 @@ def _announce(
     b: State, group: Group, kind: int, came: tuple[str, ...] = (), went: tuple[str, ...] = ()
 ) -> None:
     group.announce(b.position, kind, came, went)
-    b.tell_group(group.destination)
+    b.groups.tell(group.destination)
 
 
 def acknowledge(b: State, session: Session, consumer: Consumer, row: cw.AckRow) -> None:
@@ -535,18 +527,7 @@ def acknowledge(b: State, session: Session, consumer: Consumer, row: cw.AckRow) 
     for one in group.departed:
         if (one.session, one.consumer) == (session.number, number):
             one.acked = max(one.acked, serial)
-    b.told_groups[group.destination] = None
-
-
-def settle(b: State) -> None:
-    """At the end of an entry, which may have the acknowledgements of many members: let go of events
-    that all have acknowledged, and of groups that are over."""
-    for destination in b.told_groups:
-        if (group := b.groups.get(destination)) is not None:
-            group.trim()
-            if group.is_over:
-                _forget(b, group)
-    b.told_groups.clear()
+    b.groups.unsettled[group.destination] = None
 
 
 # -- Letting go ------------------------------------------------------------------------------------
@@ -565,7 +546,7 @@ def delete(b: State, m: cw.DeleteGroup) -> None:
         )
     group.kept_until = 0
     _remove(b, group, list(group.members.values()))
-    b.told_groups[group.destination] = None
+    b.groups.unsettled[group.destination] = None
 
 
 def _is_live(b: State, member: Member) -> bool:
@@ -573,14 +554,6 @@ def _is_live(b: State, member: Member) -> bool:
         queue = b.queues.get(member.shared)
         return queue is not None and any(not taker.closed for taker in queue.takers.values())
     return bool(member.session) and not member.suspected
-
-
-def _forget(b: State, group: Group) -> None:
-    del b.groups[group.destination]
-    b.past_groups[group.destination] = Past(group.view, group.serial)
-    if len(b.past_groups) > PAST_MAX:
-        past = b.past_groups.pop(next(iter(b.past_groups)))
-        b.past_floor = Past(*map(max, past, b.past_floor))
 
 
 def _drop(b: State, group: Group, member: Member) -> None:
@@ -598,7 +571,7 @@ def _drop_shared(b: State, member: Member) -> None:
     queue = b.queues.get(member.shared)
     for session, consumer in queue.takers if queue is not None else ():
         b.sessions[session].consumers.pop(consumer, None)
-    b.drop_queue(member.shared)
+    b.queues.drop(member.shared)
 
 
 def _forget_consumer(b: State, member: Member) -> None:

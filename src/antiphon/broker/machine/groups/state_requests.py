@@ -44,7 +44,7 @@ def review(b: State, group: Group) -> None:
     for member in list(group.members.values()):
         if member.needs_state and member.request and not _is_there(b, member):
             member.request = 0  # who hands it out goes on without it
-            b.tell_group(group.destination)
+            b.groups.tell(group.destination)
         elif member.needs_state and _is_there(b, member) and not _stands(b, group, member):
             _ask(b, group, member)
 
@@ -56,7 +56,7 @@ def _ask(b: State, group: Group, member: Member) -> None:
         _request(b, group, member, provider)
     elif not member.request and not _hopes(group, member):
         member.needs_state, member.stateless, member.since = False, True, member.joined
-        b.tell_group(group.destination)
+        b.groups.tell(group.destination)
     # Otherwise somebody may come back; or all has been sent, and only has to arrive.
 
 
@@ -70,7 +70,7 @@ def _request(b: State, group: Group, member: Member, provider: Member) -> None:
     member.path = _path(b, member, provider)
     member.request, member.cut, member.since = group.serial + 1, b.position, provider.since
     group.announce(b.position, cw.STATE, came=(member.name,), went=(provider.name,))
-    b.tell_group(group.destination)
+    b.groups.tell(group.destination)
 
 
 # -- What is known of members ----------------------------------------------------------------------
@@ -133,7 +133,7 @@ def ask_again(b: State, session: Session, m: cw.AskState) -> int:
             member.unable = (*member.unable, member.provider)
         member.request, member.detour = 0, not member.detour
         review(b, group)
-        b.tell_group(group.destination)  # also if nobody is asked now: the last one may stop
+        b.groups.tell(group.destination)  # also if nobody is asked now: the last one may stop
     return 0
 
 
@@ -144,7 +144,7 @@ def done(b: State, session: Session, m: cw.StateDone) -> int:
     member.needs_state = False
     member.took, member.request, member.provider, member.unable = m.serial, 0, "", ()
     b.topics.subscriptions[key_of(group.destination, member.name)].take_over(member.cut)
-    b.tell_group(group.destination)
+    b.groups.tell(group.destination)
     review(b, group)  # it may hand out the state itself, from now on
     return 1
 

@@ -10,15 +10,15 @@ consumes from it. What one has asked for counts as long as the queue has message
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable
 
 import msgspec
 
+from antiphon.broker.machine.deadlines import HELD
 from antiphon.broker.machine.queues.queue import Queue
 from antiphon.broker.machine.ranges import Span
 from antiphon.broker.machine.sessions.session import Session
-from antiphon.broker.machine.state import HELD, State
+from antiphon.broker.machine.state import State
 from antiphon.broker.machine.topics import Subscription
 from antiphon.errors import IllegalStateError, InvalidDestinationError, ResourceAllocationError
 from antiphon.formats import protocol as cw
@@ -36,7 +36,7 @@ def hold(b: State, queue: Queue, spans: list[Span], wait_ms: int) -> None:
     for span in spans:
         queue.hold(until, span)
     if spans and (before is None or until < before):
-        heapq.heappush(b.deadlines, (until, HELD, queue.name))
+        b.deadlines.add(until, HELD, queue.name)
 
 
 def due(b: State, name: str) -> None:
@@ -44,8 +44,8 @@ def due(b: State, name: str) -> None:
     queue = b.queues[name]
     queue.release(b.stamp)
     if (following := queue.next_release) is not None:
-        heapq.heappush(b.deadlines, (following, HELD, name))
-    b.settle(queue)
+        b.deadlines.add(following, HELD, name)
+    b.queues.settle(queue, b.stamp)
 
 
 def postpone(b: State, subscription: Subscription, kept: Iterable[cw.Kept]) -> None:

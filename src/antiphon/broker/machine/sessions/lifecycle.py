@@ -8,30 +8,29 @@ some sessions wait for their server instead (`local_contexts.py`).
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
+from typing import Any
 
 from antiphon.broker.machine import events as ev
 from antiphon.broker.machine import transactions
 from antiphon.broker.machine.consumers import closing
-from antiphon.broker.machine.groups import membership, shared_members
-from antiphon.broker.machine.queues import redelivery
-from antiphon.broker.machine.sessions import local_contexts
-from antiphon.broker.machine.sessions.attachment import Cause
-from antiphon.broker.machine.sessions.session import Life, Serving, Session
-from antiphon.broker.machine.state import (
+from antiphon.broker.machine.deadlines import (
     DELAYED,
     EXPIRY,
-    GRACE_MS,
     GROUP,
     HELD,
-    LOCAL,
     PRODUCER,
     SERVING,
     SESSION,
     STAGED,
-    State,
 )
+from antiphon.broker.machine.groups import membership, shared_members
+from antiphon.broker.machine.queues import redelivery
+from antiphon.broker.machine.sessions import local_contexts
+from antiphon.broker.machine.sessions.attachment import Cause
+from antiphon.broker.machine.sessions.servers import GRACE_MS, LOCAL, Life, Serving
+from antiphon.broker.machine.sessions.session import Session
+from antiphon.broker.machine.state import State
 from antiphon.formats import commands
 from antiphon.formats import protocol as cw
 from antiphon.model.destinations import NAME_MAX
@@ -44,11 +43,6 @@ NUMBER_MAX = 1 << 62
 
 LEASE_MAX_MS = 24 * 3600 * 1000
 
-ENDED_MS = 600_000
-"""How long a session is remembered that has ended: far longer than a command is on its way."""
-
-ENDED_MAX = 100_000
-
 HOME_IS_GONE = "its server was removed from the cluster, or has lost its disk"
 CLIENT_ID_TAKEN = "another connection has taken its client id"
 
@@ -59,7 +53,7 @@ def attach(b: State, m: commands.Attach) -> None:
     session = b.sessions.get(m.session)
     code, text = "", ""
     if session is None:
-        attempt, until = b.ended.get(m.session, (0, 0))
+        attempt, until = b.sessions.ended.get(m.session, (0, 0))
         if m.attempt <= attempt and b.stamp < until:
             return  # it was opened by this, and has ended; the command is in the log twice
         code, text = _why_not_open(b, m)
@@ -102,7 +96,7 @@ def _why_not_open(b: State, m: commands.Attach) -> tuple[str, str]:
             "the session has ended: its lease ran out before the client came back, or another "
             "connection took its client id. Connect anew"
         )
-    owner = b.sessions.get(b.client_ids.get(m.client_id, 0))
+    owner = b.sessions.of_client(m.client_id)
     if owner is not None and not owner.detached:
         return "InvalidClientIDError", (
             f"client id {m.client_id!r} is in use by another connection. Nothing was changed. "
@@ -117,12 +111,11 @@ def _why_not_open(b: State, m: commands.Attach) -> tuple[str, str]:
 
 
 def _open(b: State, m: commands.Attach) -> Session:
-    owner = b.sessions.get(b.client_ids.get(m.client_id, 0))
+    owner = b.sessions.of_client(m.client_id)
     if owner is not None:
         lose(b, owner, Cause.OVERTAKEN, f"{CLIENT_ID_TAKEN} {m.client_id!r}")
-    session = b.sessions[m.session] = Session(m.session, m.token, m.client_id, m.lease_ms)
-    if m.client_id:
-        b.client_ids[m.client_id] = m.session
+    session = Session(m.session, m.token, m.client_id, m.lease_ms)
+    b.sessions.add(session)
     return session
 
 
@@ -135,7 +128,7 @@ def detach(b: State, m: commands.Detach) -> None:
 def _begin_lease(b: State, session: Session, cause: Cause) -> None:
     expires = b.stamp + session.lease_ms
     session.change(cause, expires)
-    heapq.heappush(b.deadlines, (expires, SESSION, session.number))
+    b.deadlines.add(expires, SESSION, session.number)
     membership.detached(b, session)
     shared_members.review_all(b, session)
 
@@ -154,12 +147,12 @@ def renew(b: State, m: commands.Renew) -> None:
 
 def begin(b: State, m: commands.Begin) -> None:
     """A server with local contexts is back, or new. What its former lives knew is in the log."""
-    known = b.lives.get(m.node)
-    is_member = not b.incarnations or b.incarnations.get(m.node) == m.incarnation
+    known = b.servers.lives.get(m.node)
+    is_member = not b.servers.incarnations or b.servers.incarnations.get(m.node) == m.incarnation
     is_late = known is not None and m.opening <= known.opening
     if not is_member or is_late or not local_contexts.decide(b, LOCAL):
         return
-    b.lives[m.node] = Life(m.node, m.life, m.opening)
+    b.servers.lives[m.node] = Life(m.node, m.life, m.opening)
     for session in b.sessions.values():
         if session.node == m.node and session.life != m.life and not session.leased:
             _begin_lease(b, session, Cause.LET_GO)
@@ -167,7 +160,7 @@ def begin(b: State, m: commands.Begin) -> None:
 
 def follow_members(b: State, incarnations: dict[int, int]) -> None:
     """Who is a server from now on, by node."""
-    before, b.incarnations = b.incarnations, incarnations
+    before, b.servers.incarnations = b.servers.incarnations, incarnations
     for node, incarnation in before.items():
         if incarnations.get(node) != incarnation:
             _is_gone(b, node)
@@ -175,7 +168,7 @@ def follow_members(b: State, incarnations: dict[int, int]) -> None:
 
 def _is_gone(b: State, node: int) -> None:
     """With what it alone knew: nobody waits for it any more, and nobody is bound to it later."""
-    if b.lives.pop(node, None) is None:
+    if b.servers.lives.pop(node, None) is None:
         return
     for session in [s for s in b.sessions.values() if s.node == node and not s.leased]:
         if local_contexts.is_bound(b, session):
@@ -187,11 +180,11 @@ def _is_gone(b: State, node: int) -> None:
 
 
 def _heard(b: State, node: int, life: int) -> None:
-    known = b.serving.get(node)
+    known = b.servers.serving.get(node)
     if known is not None and known.life != life:
         _detach_all(b, node, known.life)
-    b.serving[node] = Serving(node, life, b.stamp)
-    heapq.heappush(b.deadlines, (b.stamp + GRACE_MS, SERVING, node))
+    b.servers.serving[node] = Serving(node, life, b.stamp)
+    b.deadlines.add(b.stamp + GRACE_MS, SERVING, node)
 
 
 def _detach_all(b: State, node: int, life: int) -> None:
@@ -207,48 +200,54 @@ def renew_all(b: State) -> None:
     for session in b.sessions.values():
         if session.leased:
             _begin_lease(b, session, Cause.NEW_LEADER)
-    for serving in list(b.serving.values()):
+    for serving in list(b.servers.serving.values()):
         _heard(b, serving.node, serving.life)
     membership.renew(b)
 
 
 def expire(b: State) -> None:
+    """Do all that is due by now."""
     while (due := b.next_deadline()) is not None and due <= b.stamp:
-        _, kind, key = heapq.heappop(b.deadlines)
-        if kind == SESSION:
-            session = b.sessions[int(key)]
-            why = f"no connection for the {session.lease_ms / 1000:g} s of its lease"
-            lose(b, session, Cause.LEASE_OVER, why)
-        elif kind == SERVING:
-            silent = b.serving.pop(int(key))
-            _detach_all(b, silent.node, silent.life)
-        else:
-            _EXPIRE[kind](b, key)
+        _, kind, key = b.deadlines.pop()
+        _EXPIRE[kind](b, key)
 
 
-def _expire_messages(b: State, name: int | str) -> None:
-    queue = b.queues[str(name)]
+def _lease_is_over(b: State, number: int) -> None:
+    session = b.sessions[number]
+    why = f"no connection for the {session.lease_ms / 1000:g} s of its lease"
+    lose(b, session, Cause.LEASE_OVER, why)
+
+
+def _server_is_silent(b: State, node: int) -> None:
+    silent = b.servers.serving.pop(node)
+    _detach_all(b, silent.node, silent.life)
+
+
+def _expire_messages(b: State, name: str) -> None:
+    queue = b.queues[name]
     queue.watched = None
-    b.settle(queue)
+    b.queues.settle(queue, b.stamp)
 
 
-def _expire_producer(b: State, name: int | str) -> None:
-    del b.producers[str(name)]
+def _expire_producer(b: State, name: str) -> None:
+    del b.producers[name]
 
 
-_EXPIRE: dict[int, Callable[[State, int | str], None]] = {
-    GROUP: lambda b, key: membership.due(b, str(key)),
-    EXPIRY: _expire_messages,
-    DELAYED: lambda b, index: transactions.due(b, int(index)),
-    HELD: lambda b, name: redelivery.due(b, str(name)),
-    STAGED: lambda b, handle: transactions.expire(b, str(handle)),
+_EXPIRE: dict[int, Callable[[State, Any], None]] = {
+    SESSION: _lease_is_over,
+    SERVING: _server_is_silent,
     PRODUCER: _expire_producer,
+    GROUP: membership.due,
+    EXPIRY: _expire_messages,
+    DELAYED: transactions.due,
+    STAGED: transactions.expire,
+    HELD: redelivery.due,
 }
 
 
 def close(b: State, session: Session, kept: tuple[cw.Kept, ...]) -> None:
     """In order: only what the application saw and did not acknowledge is flagged."""
-    with b.together():
+    with b.queues.together(b.stamp):
         _close_consumers(b, session, kept)
     _end(b, session, Cause.CLOSED, "", "")
 
@@ -264,7 +263,7 @@ def _close_consumers(b: State, session: Session, kept: tuple[cw.Kept, ...]) -> N
 
 def lose(b: State, session: Session, cause: Cause, why: str) -> None:
     """Without a word from the client: whatever was sent to it may have been seen."""
-    with b.together():
+    with b.queues.together(b.stamp):
         _lose_consumers(b, session)
     _end(b, session, cause, "ConnectionLostError", why)
 
@@ -297,25 +296,13 @@ def _end(b: State, session: Session, cause: Cause, code: str, text: str) -> None
         producer = b.producers[name]
         producer.session, producer.number = 0, 0
         producer.expires = b.stamp + PRODUCER_RETENTION_MS
-        heapq.heappush(b.deadlines, (producer.expires, PRODUCER, name))
-    if b.client_ids.get(session.client_id) == session.number:
-        del b.client_ids[session.client_id]
-    del b.sessions[session.number]
-    _remember_end(b, session)
+        b.deadlines.add(producer.expires, PRODUCER, name)
+    b.sessions.end(session, b.stamp)
     b.events.append(ev.SessionEnded(session.number, code, text))
-
-
-def _remember_end(b: State, session: Session) -> None:
-    """Otherwise a late copy of the command that opened it would open it again, and a client that
-    resumes would find an empty session in the place of its own."""
-    b.ended.pop(session.number, None)
-    b.ended[session.number] = (session.attempt, b.stamp + ENDED_MS)
-    while len(b.ended) > ENDED_MAX or next(iter(b.ended.values()))[1] <= b.stamp:
-        del b.ended[next(iter(b.ended))]
 
 
 def drop_temporary(b: State, session: Session, destination: str) -> None:
     del session.temporaries[destination]
     b.unsendable.pop(destination, None)
-    b.drop_queue(destination)
+    b.queues.drop(destination)
     b.topics.forget(destination)

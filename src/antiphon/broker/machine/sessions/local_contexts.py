@@ -17,34 +17,35 @@ All servers of a cluster do the same: the first one that has a client decides it
 
 from __future__ import annotations
 
+from antiphon.broker.machine.sessions.servers import LOCAL, REPLICATED
 from antiphon.broker.machine.sessions.session import Session
-from antiphon.broker.machine.state import LOCAL, REPLICATED, State
+from antiphon.broker.machine.state import State
 from antiphon.formats import commands
 
 
 def decide(b: State, contexts: str) -> bool:
     """Whether this cluster has such contexts; from now on, if it had no clients so far."""
-    b.contexts = b.contexts or contexts
-    return b.contexts == contexts
+    b.servers.contexts = b.servers.contexts or contexts
+    return b.servers.contexts == contexts
 
 
 def serves(b: State, m: commands.Attach) -> bool:
     """Whether that server does as the others do, and has begun the life that this comes from."""
     if not m.local:
         return decide(b, REPLICATED)
-    return b.contexts == LOCAL and lives(b, m.node, m.life)
+    return b.servers.contexts == LOCAL and lives(b, m.node, m.life)
 
 
 def lives(b: State, node: int, life: int) -> bool:
     """False: this comes from a former life of a server, or from one that has not begun."""
-    known = b.lives.get(node)
-    return b.contexts != LOCAL or (known is not None and known.life == life)
+    known = b.servers.lives.get(node)
+    return b.servers.contexts != LOCAL or (known is not None and known.life == life)
 
 
 def is_bound(b: State, session: Session) -> bool:
     """Whether its server may know of acknowledgements that the log does not have."""
     return (
-        b.contexts == LOCAL
+        b.servers.contexts == LOCAL
         and not session.leased
         and any(c.subscription is not None for c in session.consumers.values())
     )
@@ -54,5 +55,5 @@ def home_of(b: State, session: Session | None, m: commands.Attach) -> int:
     """The server that has to let go before this client can be attached; 0: none."""
     if session is not None:
         return session.node if session.node != m.node and is_bound(b, session) else 0
-    owner = b.sessions.get(b.client_ids.get(m.client_id, 0)) if not m.resume else None
+    owner = b.sessions.of_client(m.client_id) if not m.resume else None
     return owner.node if owner is not None and owner.held else 0

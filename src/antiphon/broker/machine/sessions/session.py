@@ -172,19 +172,3 @@ class Producer(msgspec.Struct, array_like=True):
     session: int  # 0: nobody has it open
     number: int  # in that session
     expires: int  # a stamp, while nobody has it open
-
-
-class Serving(msgspec.Struct, array_like=True):
-    """A server that has clients, and when it was last heard of."""
-
-    node: int
-    life: int
-    renewed: int
-
-
-class Life(msgspec.Struct, array_like=True):
-    """Of a server with local contexts (`command.Begin`)."""
-
-    node: int
-    life: int
-    opening: int

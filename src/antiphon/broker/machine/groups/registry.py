@@ -1,0 +1,51 @@
+"""All groups, by destination, and how far those had counted that were forgotten."""
+
+from __future__ import annotations
+
+from antiphon.broker.machine import events as ev
+from antiphon.broker.machine.groups.group import Group, Past
+
+PAST_MAX = 1000
+"""This many forgotten groups are known by name, each with the number of its last view."""
+
+
+class Groups(dict[str, Group]):
+    """The groups that have members, or that somebody has to be told of.
+
+    Promise: views are never numbered twice, even if a group is forgotten and comes again.
+    """
+
+    def __init__(self, events: list[ev.Event]) -> None:
+        super().__init__()
+        self._events = events
+        # Whose events this entry has acknowledged, or that somebody has left (`settle`).
+        self.unsettled: dict[str, None] = {}
+        self.past: dict[str, Past] = {}  # by destination, the last to be forgotten last
+        self.past_floor = Past(0, 0)  # above which all others begin
+
+    def tell(self, destination: str) -> None:
+        """Say that this group has an event that its members do not know."""
+        self._events.append(ev.GroupChanged(destination))
+
+    def add(self, group: Group) -> None:
+        """Add a new group. Whoever knows the views of an earlier life of it must not take one for
+        another, as a removal that is still on its way would, or a judge of a trace."""
+        group.view, group.serial = self.past.pop(group.destination, self.past_floor)
+        self[group.destination] = group
+
+    def settle(self) -> None:
+        """Let go of events that all have acknowledged, and of groups that are over. At the end of
+        an entry, which may have the acknowledgements of many members."""
+        for destination in self.unsettled:
+            if (group := self.get(destination)) is not None:
+                group.trim()
+                if group.is_over:
+                    self._forget(group)
+        self.unsettled.clear()
+
+    def _forget(self, group: Group) -> None:
+        del self[group.destination]
+        self.past[group.destination] = Past(group.view, group.serial)
+        if len(self.past) > PAST_MAX:
+            past = self.past.pop(next(iter(self.past)))
+            self.past_floor = Past(*map(max, past, self.past_floor))
