@@ -14,7 +14,8 @@ go on with the newest that both know. Versions so far:
 1. the base;
 2. `Append.has`: what the leader itself holds, so that followers can count for themselves;
 3. `Relay`: what clients at different servers say to each other (state transfer);
-4. `Hears` and `Via`: ways around links that do not work.
+4. `Hears` and `Via`: ways around links that do not work; `Piece`, `PieceTaken`, `AppendNamed` and
+   `ForwardNamed`: large packs travel in pieces before they are ordered.
 
 Within a version, fields are only ever added at the end and have defaults, so an older reader skips
 what it does not know. Everything here raises `FormatError` on bytes that are not as drawn.
@@ -33,12 +34,25 @@ from crc32c import crc32c
 from antiphon.errors import FormatError
 from antiphon.formats.checksums import with_summed
 from antiphon.formats.entry import Entry, ReplicaId
-from antiphon.formats.server_messages import Append, Envelope, Forward, Hears, Message, Relay, Via
+from antiphon.formats.server_messages import (
+    Append,
+    AppendNamed,
+    Envelope,
+    Forward,
+    ForwardNamed,
+    Hears,
+    Message,
+    Piece,
+    PieceTaken,
+    Relay,
+    Via,
+)
 
 OLDEST = 1
 NEWEST = 4
 
-_SINCE: dict[type, int] = {Relay: 3, Hears: 4, Via: 4}
+_SINCE: dict[type, int] = {Relay: 3}
+_SINCE |= dict.fromkeys((Hears, Via, Piece, PieceTaken, AppendNamed, ForwardNamed), 4)
 """Messages that older versions do not know."""
 
 Body = bytes | bytearray | memoryview

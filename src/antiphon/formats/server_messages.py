@@ -144,6 +144,36 @@ class Via(msgspec.Struct, frozen=True, array_like=True, tag=20, gc=False):
     body: bytes  # the message, which whoever passes it on does not look into
 
 
+class Piece(msgspec.Struct, frozen=True, array_like=True, tag=21, gc=False):
+    """Of a large pack, before it is forwarded or appended under its name (`log/pieces.py`). Since
+    wire version 4."""
+
+    name: bytes
+    at: int  # where in the pack it begins
+    data: bytes
+
+
+class PieceTaken(msgspec.Struct, frozen=True, array_like=True, tag=22, gc=False):
+    """Since wire version 4."""
+
+    name: bytes
+    held: int  # so many bytes, from the beginning
+
+
+class AppendNamed(msgspec.Struct, frozen=True, array_like=True, tag=23, gc=False):
+    """An append to a server that holds its large packs. Since wire version 4."""
+
+    append: Append
+    named: tuple[int, ...]  # of its entries, those that have a pack's name as payload
+
+
+class ForwardNamed(msgspec.Struct, frozen=True, array_like=True, tag=24, gc=False):
+    """Packs for a leader that holds the large ones. Since wire version 4."""
+
+    packs: tuple[bytes, ...]
+    named: tuple[int, ...]  # of these, those that are names
+
+
 Message = (
     RequestVote
     | Vote
@@ -165,6 +195,10 @@ Message = (
     | Relay
     | Hears
     | Via
+    | Piece
+    | PieceTaken
+    | AppendNamed
+    | ForwardNamed
 )
 
 

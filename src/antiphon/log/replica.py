@@ -37,13 +37,17 @@ from antiphon.formats.journal import Promise
 from antiphon.formats.server_messages import (
     Append,
     Appended,
+    AppendNamed,
     Ask,
     Envelope,
     Forward,
+    ForwardNamed,
     Found,
     Knock,
     Message,
     PartTaken,
+    Piece,
+    PieceTaken,
     ReadAnswer,
     ReadRequest,
     Refused,
@@ -76,6 +80,7 @@ from antiphon.log.recovered import Recovered
 from antiphon.log.roles.election import Election
 from antiphon.log.roles.following import Following
 from antiphon.log.roles.founding import Newcomer
+from antiphon.log.roles.large_packs import LargePacks
 from antiphon.log.roles.leader import NO_LEADER, Leadership
 from antiphon.log.roles.transitions import Role
 from antiphon.log.settings import Settings
@@ -134,6 +139,7 @@ class Replica:
         self._out: list[Effect] = []
         self.election = Election(self, listed)
         self.following = Following(self)
+        self.large_packs = LargePacks(self)
         self._handlers = self._handlers_of_messages()
         self.election.begin(fresh=recovered.fresh)
 
@@ -364,10 +370,12 @@ class Replica:
             self._out.append(Rejected(packs, self.impaired))
         elif self.leader_id is None:
             self._out.append(Rejected(packs, "no leader is known"))
+        elif max([len(pack) for pack in packs], default=0) > self.settings.large_bytes:
+            self.large_packs.forward(self.leader_id, packs)
         else:
             self.send(self.leader_id, Forward(packs))
 
-    def _on_forward(self, sender: ReplicaId, m: Forward) -> None:
+    def on_forward(self, sender: ReplicaId, m: Forward) -> None:
         if self.leading is not None:  # otherwise it is lost, and proposed again by who waits
             self.leading.propose(m.packs)
             self._out = [e for e in self._out if not isinstance(e, Rejected)]
@@ -459,7 +467,7 @@ class Replica:
         return out
 
     def _handlers_of_messages(self) -> dict[type, Callable[[ReplicaId, Any], None]]:
-        election, following = self.election, self.following
+        election, following, large_packs = self.election, self.following, self.large_packs
         return {
             RequestVote: election.on_request_vote,
             Vote: election.on_vote,
@@ -469,7 +477,11 @@ class Replica:
             SnapshotPart: following.on_snapshot_part,
             PartTaken: self.on_answer,
             TimeoutNow: election.on_timeout_now,
-            Forward: self._on_forward,
+            Forward: self.on_forward,
+            ForwardNamed: large_packs.on_forward_named,
+            AppendNamed: large_packs.on_append_named,
+            Piece: large_packs.on_piece,
+            PieceTaken: large_packs.on_piece_taken,
             ReadRequest: self._on_read_request,
             ReadAnswer: self._on_read_answer,
             Knock: self._on_knock,

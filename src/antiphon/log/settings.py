@@ -43,5 +43,9 @@ class Settings(msgspec.Struct, frozen=True):
     others wait at the leader; so small ones come between them. Who proposes counts by the same size
     (`broker/home/incoming_packs.py`): what comes behind a large one must not overtake it."""
 
+    piece_bytes: int = 256 << 10
+    """Of a large pack that travels before it is ordered (`pieces.py`): with `pieces.WINDOW` it
+    bounds what a heartbeat waits for on its link."""
+
     volatile: bool = False
     """Memory mode: what is in memory is held. Otherwise only what the journal has synced."""

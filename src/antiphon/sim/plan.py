@@ -192,7 +192,10 @@ def _with_thin_links(plan: Plan) -> Plan:
         return plan
     large_bytes, inflight_bytes = random.choice((1_000, LARGE_BYTES)), random.choice((1, 1 << 20))
     settings = msgspec.structs.replace(
-        plan.settings, large_bytes=large_bytes, inflight_max_bytes=inflight_bytes
+        plan.settings,
+        large_bytes=large_bytes,
+        inflight_max_bytes=inflight_bytes,
+        piece_bytes=stream(plan.seed, "pieces").choice((300, 256 << 10)),
     )
     bandwidth, large = random.choice((20, 100, 1000)), random.choice((0.1, 0.5))
     return msgspec.structs.replace(plan, settings=settings, bandwidth=bandwidth, large=large)

@@ -8,6 +8,7 @@ from antiphon.formats import frames, pack
 from antiphon.formats import server_messages as m
 from antiphon.formats.entry import ANY, Entry, Kind, Membership, ReplicaId, decode_membership
 from antiphon.formats.journal import Promise
+from antiphon.log.pieces import size_of
 
 
 def tell_id(id: ReplicaId) -> str:
@@ -105,6 +106,14 @@ def _content(message: m.Message) -> str:
             return f"in epoch {epoch}"
         case m.Forward(packs):
             return tell_packs(packs)
+        case m.Piece(name, at, data):
+            return f"{at} to {at + len(data)} of {size_of(name)}"
+        case m.PieceTaken(name, held):
+            return f"{held} of {size_of(name)}"
+        case m.AppendNamed(append, named):
+            return f"{_content(append)}, {len(named)} by name"
+        case m.ForwardNamed(packs, named):
+            return f"{len(packs)}, {len(named)} by name"
         case m.ReadRequest(request):
             return str(request)
         case m.ReadAnswer(request, index):

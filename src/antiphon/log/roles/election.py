@@ -154,6 +154,7 @@ class Election:
         assert epoch > r.epoch
         r.epoch, r.vote = epoch, vote
         r.following.forget_counts()
+        r.large_packs.forget()
 
     def impair(self, reason: str) -> None:
         """Take part in nothing while the journal cannot be written, for this reason; again, if it

@@ -68,6 +68,7 @@ class Following:
             self._acknowledge(match, m.round)
         r.advance(min(m.commit, match))
         self.count()
+        r.large_packs.again()
 
     def _refuse(self, sender: ReplicaId, m: Append) -> None:
         # The hint is the last place where the logs may agree: not beyond our end, and not inside

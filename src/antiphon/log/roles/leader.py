@@ -25,6 +25,7 @@ from antiphon.formats.server_messages import (
     Append,
     Appended,
     PartTaken,
+    PieceTaken,
     ReadAnswer,
     Refused,
     SnapshotPart,
@@ -36,6 +37,7 @@ from antiphon.log.effects import Decided, Read, ReadPart, ReadReady, Rejected, S
 from antiphon.log.membership import named, no_majority, objection
 from antiphon.log.quorum import held_by_majority, majority, tell_each_other
 from antiphon.log.roles.progress import Flow, Progress
+from antiphon.log.roles.spreading import Spreading
 
 if TYPE_CHECKING:
     from antiphon.log.replica import Replica
@@ -43,10 +45,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("antiphon.log.roles.leader")
 
 NO_LEADER = "this server does not lead any more"
-
-KEY_BYTES = 32
-Key = tuple[tuple[int, bytes], ...]
-"""What tells large packs apart: length and beginning, which has a checksum of the rest."""
 
 
 class Removal(NamedTuple):
@@ -62,9 +60,9 @@ class Removal(NamedTuple):
 
 class Leadership:
     def __init__(self, replica: Replica) -> None:
-        self._r = replica
+        self._r = self.replica = replica
         self._first_own = replica.log.last + 1  # the entry that opens this epoch
-        self._progress: dict[ReplicaId, Progress] = {}
+        self.progress: dict[ReplicaId, Progress] = {}
         self._round = 0
         self._reads: list[tuple[int, ReplicaId, int, int]] = []  # round, who, request, index
         self._heartbeat_at_ms = replica.now_ms + replica.settings.heartbeat_ms
@@ -75,9 +73,7 @@ class Leadership:
         self._challenges: dict[int, tuple[ReplicaId, int]] = {}  # by node: who, nonce
         self._uncommitted: deque[tuple[int, int]] = deque()  # index, bytes
         self._uncommitted_bytes = 0  # without the large one
-        self._large = 0  # the last entry of a large proposal that is not committed; 0: none is
-        self._large_key: Key = ()
-        self._later: dict[Key, tuple[bytes, ...]] = {}  # large proposals
+        self._spreading = Spreading(self)
         self._attempts = 0  # to send snapshots, to anybody
         self._tick_index = 0  # the newest tick entry
         self._last_append: Append | None = None
@@ -96,7 +92,12 @@ class Leadership:
 
     def others(self) -> Iterable[ReplicaId]:
         """Whom this leader leads, learners included."""
-        return self._progress
+        return self.progress
+
+    @property
+    def hands_over(self) -> bool:
+        """Nothing is appended meanwhile."""
+        return self._handing_to is not None
 
     # -- Time ----------------------------------------------------------------------------------
 
@@ -111,7 +112,7 @@ class Leadership:
                 return
         if self._handing_to is not None and now >= self._handing_to[1]:
             self._handing_to = None
-            self._append_large()
+            self._spreading.order()
         if now >= self._heartbeat_at_ms:
             self._beat()
         self._decide_removal()
@@ -145,7 +146,7 @@ class Leadership:
         """A new round: everybody is asked to show that it is still in this epoch."""
         self._round += 1
         self._heartbeat_at_ms = self._r.now_ms + self._r.settings.heartbeat_ms
-        for progress in list(self._progress.values()):
+        for progress in list(self.progress.values()):
             progress.probed = False
             if progress.flow is not Flow.SNAPSHOT and progress.next <= self._r.log.base_index:
                 self._start_snapshot(progress)  # what was lost on the way to it is gone here
@@ -155,6 +156,7 @@ class Leadership:
             elif progress.flow is Flow.PROBE:
                 self._replicate(progress)
         self._commit_a_round_ago = self._r.commit
+        self._spreading.again()
 
     # -- Proposing -----------------------------------------------------------------------------
 
@@ -164,27 +166,18 @@ class Leadership:
         elif self._uncommitted_bytes >= self._r.settings.uncommitted_max_bytes:
             self._r.emit(Rejected(packs, "too much is waiting for a majority"))
         elif max([len(pack) for pack in packs], default=0) > self._r.settings.large_bytes:
-            self._propose_large(packs)
+            if not self._spreading.propose(packs):
+                self._r.emit(Rejected(packs, "too many large packs are waiting"))
         else:
-            self._append([(Kind.PACK, pack) for pack in packs])
+            self.append_packs(packs)
 
-    def _propose_large(self, packs: tuple[bytes, ...]) -> None:
-        """One at a time: otherwise whatever is proposed now waits for all of them."""
-        key = tuple([(len(pack), bytes(pack[:KEY_BYTES])) for pack in packs])
-        if key == self._large_key or key in self._later:
-            return  # proposed again
-        if len(self._later) > len(self._progress):  # each server proposes one at a time
-            self._r.emit(Rejected(packs, "too many large packs are waiting"))
-            return
-        self._later[key] = packs
-        self._append_large()
+    def append_packs(self, packs: tuple[bytes, ...]) -> None:
+        self._append([(Kind.PACK, pack) for pack in packs])
 
-    def _append_large(self) -> None:
-        if self._later and not self._large and self._handing_to is None:
-            self._large_key = next(iter(self._later))
-            packs = self._later.pop(self._large_key)
-            self._large = self._r.log.last + len(packs)
-            self._append([(Kind.PACK, pack) for pack in packs])
+    def piece_taken(self, sender: ReplicaId, m: PieceTaken) -> None:
+        if sender in self.progress:
+            self._r.detector.heard(sender, self._r.now_ms)
+            self._spreading.taken(sender, m)
 
     def _append(self, payloads: list[tuple[Kind, bytes]]) -> None:
         r = self._r
@@ -201,20 +194,25 @@ class Leadership:
             if entry.kind == Kind.MEMBERSHIP:
                 r.took(entry)
                 self._follow_membership()
-        large = r.log.last == self._large
+        large = r.log.last == self._spreading.last
         size = 0 if large else sum([len(entry.payload) for entry in entries])
         self._uncommitted.append((r.log.last, size))
         self._uncommitted_bytes += size
         if r.settings.volatile:
             r.stored = r.log.last  # so that it is said to the others, too
         # Others may write while we do: they are told first, and each counts when it has synced.
-        for progress in list(self._progress.values()):
+        for progress in list(self.progress.values()):
             self._replicate(progress)
         r.keep(entries, [])
         if len(r.memberships.current.voters) == 1:
             self.advance_commit()  # otherwise others must have them, too
 
     # -- Replicating ---------------------------------------------------------------------------
+
+    def replicate_to(self, id: ReplicaId) -> None:
+        """Send what was held back until this server had a large pack."""
+        if id in self.progress:
+            self._replicate(self.progress[id])
 
     def _replicate(self, p: Progress) -> None:
         """Send what the window allows, in appends as large as what is waiting."""
@@ -237,6 +235,10 @@ class Leadership:
                 return
             if p.flow is Flow.PROBE and len(entries[0].payload) > r.settings.large_bytes:
                 return  # heartbeats probe without it: they may have to several times
+            if p.next <= self._spreading.spread_to:
+                entries = self._spreading.that_may_leave(p.id, entries)
+                if not entries:
+                    return
             self._send_entries(p, entries)
 
     def _send_entries(self, p: Progress, entries: tuple[Entry, ...]) -> None:
@@ -264,10 +266,11 @@ class Leadership:
             append = self._last_append  # the same object, so that drivers encode it once
         self._last_append = append
         p.told = r.stored
-        r.emit(Send(p.id, append))
+        spread = entries and entries[0].index <= self._spreading.spread_to
+        r.emit(Send(p.id, self._spreading.by_name(p.id, append) if spread else append))
 
     def entries_read(self, reader: ReplicaId, first: int, entries: tuple[Entry, ...]) -> None:
-        p = self._progress.get(reader)
+        p = self.progress.get(reader)
         if p is None:
             return
         p.reading = False
@@ -283,7 +286,7 @@ class Leadership:
         self._replicate(p)
 
     def answer(self, sender: ReplicaId, m: Appended | Refused | PartTaken) -> None:
-        p = self._progress.get(sender)
+        p = self.progress.get(sender)
         if p is None:
             return
         self._r.detector.heard(sender, self._r.now_ms)
@@ -351,7 +354,7 @@ class Leadership:
     def advance_commit(self) -> None:
         r = self._r
         voters = r.memberships.current.voters
-        held = {p.id: p.match for p in self._progress.values()}
+        held = {p.id: p.match for p in self.progress.values()}
         held[r.id] = r.stored
         index = held_by_majority(voters, held)
         # Only an entry of this epoch commits by counting (Raft, figure 8).
@@ -360,11 +363,9 @@ class Leadership:
         while self._uncommitted and self._uncommitted[0][0] <= index:
             self._uncommitted_bytes -= self._uncommitted.popleft()[1]
         r.advance(index)
-        if 0 < self._large <= index:
-            self._large, self._large_key = 0, ()
-            self._append_large()
+        self._spreading.committed(index)
         heard = held if tell_each_other(voters) else {}  # what each follower hears of the others
-        for p in self._progress.values():
+        for p in self.progress.values():
             # Who has no append on its way would hear of the commit only with the next heartbeat.
             waits = p.flow is Flow.REPLICATE and p.next > r.log.last
             if waits and not self._counts_itself(p, heard):
@@ -385,7 +386,7 @@ class Leadership:
         """This leader's own removal is committed: the others go on without waiting for silence."""
         r = self._r
         best = max(
-            (p for p in self._progress.values() if p.id in r.memberships.current.voters),
+            (p for p in self.progress.values() if p.id in r.memberships.current.voters),
             key=lambda p: p.match,
             default=None,
         )
@@ -413,7 +414,7 @@ class Leadership:
     def _confirm_reads(self) -> None:
         if not self._reads:
             return
-        rounds = {p.id: p.round for p in self._progress.values()}
+        rounds = {p.id: p.round for p in self.progress.values()}
         rounds[self._r.id] = self._round
         confirmed = held_by_majority(self._r.memberships.current.voters, rounds)
         done = [read for read in self._reads if read[0] <= confirmed]
@@ -507,7 +508,7 @@ class Leadership:
 
     def _missing(self, voter: ReplicaId, removal: Removal) -> str:
         """What keeps this voter from being counted on; empty: nothing."""
-        p = self._progress.get(voter)
+        p = self.progress.get(voter)
         match = self._r.stored if p is None else p.match
         if p is not None and p.round < removal.round:
             return f"node {voter.node} does not answer"
@@ -518,12 +519,13 @@ class Leadership:
     def _follow_membership(self) -> None:
         r = self._r
         present = {m.id for m in r.memberships.current.members if m.id != r.id}
-        for gone in [id for id in self._progress if id not in present]:
-            del self._progress[gone]
+        for gone in [id for id in self.progress if id not in present]:
+            del self.progress[gone]
+            self._spreading.forget(gone)
             r.detector.forget(gone)
         for m in r.memberships.current.members:
-            if m.id != r.id and m.incarnation != ANY and m.id not in self._progress:
-                self._progress[m.id] = Progress(m.id, r.log.last + 1)
+            if m.id != r.id and m.incarnation != ANY and m.id not in self.progress:
+                self.progress[m.id] = Progress(m.id, r.log.last + 1)
                 r.detector.watch(m.id, r.now_ms)
 
     def _promote_learner(self, p: Progress) -> None:
@@ -590,7 +592,7 @@ class Leadership:
     def _hand_over(self) -> None:
         if self._handing_to is None:
             return
-        target = self._progress.get(self._handing_to[0])
+        target = self.progress.get(self._handing_to[0])
         if target is not None and target.match == self._r.log.last:
             self._r.emit(Send(target.id, TimeoutNow(self._r.epoch)))
 
@@ -612,7 +614,7 @@ class Leadership:
     def part_read(
         self, to: ReplicaId, meta: SnapshotMeta | None, seq: int, data: bytes, last: bool
     ) -> None:
-        p = self._progress.get(to)
+        p = self.progress.get(to)
         if p is None or p.flow is not Flow.SNAPSHOT:
             return
         if meta is None:

@@ -7,7 +7,15 @@ queue.
 
 from __future__ import annotations
 
-from antiphon.formats.server_messages import Append, Forward, Message, Via
+from antiphon.formats.server_messages import (
+    Append,
+    AppendNamed,
+    Forward,
+    ForwardNamed,
+    Message,
+    Piece,
+    Via,
+)
 
 PART_US = 20_000
 QUEUE_US = 4_000_000
@@ -17,10 +25,14 @@ SMALL_BYTES = 50
 
 
 def size_of(message: Message) -> int:
+    if isinstance(message, AppendNamed):
+        message = message.append
     if isinstance(message, Append):
         return SMALL_BYTES + sum(len(entry.payload) for entry in message.entries)
-    if isinstance(message, Forward):
+    if isinstance(message, Forward | ForwardNamed):
         return SMALL_BYTES + sum(map(len, message.packs))
+    if isinstance(message, Piece):
+        return SMALL_BYTES + len(message.data)
     if isinstance(message, Via):
         return SMALL_BYTES + len(message.body)
     return SMALL_BYTES

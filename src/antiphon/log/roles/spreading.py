@@ -1,0 +1,155 @@
+"""Large proposals at the leader: one at a time, and ordered when a majority holds their packs.
+
+Promises: nobody who proposes something small waits until a large pack has travelled, and of large
+ones only the one whose turn it is stands in the log without a majority. A proposal that is made
+again while it waits is ordered once. A follower gets the pack of an entry once: in pieces before
+it (`log/pieces.py`), or with it, if the pieces do not get through.
+Needs: `again` with each heartbeat, `committed` with each commit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from antiphon.formats.entry import Entry, ReplicaId
+from antiphon.formats.server_messages import Append, AppendNamed, Piece, PieceTaken
+from antiphon.log.effects import Send
+from antiphon.log.pieces import Leaving, name_of
+from antiphon.log.quorum import majority
+from antiphon.log.roles.progress import Flow
+
+if TYPE_CHECKING:
+    from antiphon.log.roles.leader import Leadership
+
+Key = tuple[bytes, ...]
+"""The names of a proposal's packs: what tells it from others."""
+
+
+class Spreading:
+    """Belongs to a `Leadership`, which says whom it leads and appends what is spread."""
+
+    def __init__(self, leadership: Leadership) -> None:
+        self._leadership = leadership
+        self._r = leadership.replica
+        self.last = 0  # entry of the large proposal that is not committed; 0: none is
+        self.spread_to = 0  # no entry above it has a pack that was spread
+        self._key: Key = ()  # of that proposal, or of the next one, which is being spread
+        self._waiting: dict[Key, tuple[bytes, ...]] = {}  # not appended
+        self._leaving: dict[ReplicaId, Leaving] = {}
+
+    # -- Ordering ------------------------------------------------------------------------------
+
+    def propose(self, packs: tuple[bytes, ...]) -> bool:
+        """Return False if too many wait already: each server proposes one at a time."""
+        key = tuple([name_of(pack) for pack in packs])
+        if key == self._key or key in self._waiting:
+            return True  # proposed again
+        if len(self._waiting) > len(self._leadership.progress) + 1:
+            return False
+        self._waiting[key] = packs
+        self.order()
+        return True
+
+    def order(self) -> None:
+        """Spread the next large proposal, and append it once a majority has its packs."""
+        if self.last or self._leadership.hands_over or not self._waiting:
+            return
+        if not self._key:
+            self._key = next(iter(self._waiting))
+            self._spread()
+        if self._is_spread():
+            packs = self._waiting.pop(self._key)
+            self.last = self.spread_to = self._r.log.last + len(packs)
+            self._leadership.append_packs(packs)
+
+    def committed(self, index: int) -> None:
+        if 0 < self.last <= index:
+            self.last, self._key = 0, ()
+            self.order()
+
+    def _spread(self) -> None:
+        """Only to those who count; others get it with the entries."""
+        r = self._r
+        large = [p for p in self._waiting[self._key] if len(p) > r.settings.large_bytes]
+        for voter in r.memberships.current.voters:
+            p = self._leadership.progress.get(voter)
+            if p is not None and p.flow is Flow.REPLICATE:
+                if voter not in self._leaving:
+                    self._leaving[voter] = Leaving(r.settings.piece_bytes)
+                self._send(voter, self._leaving[voter].add(large))
+
+    def _is_spread(self) -> bool:
+        """A majority holds what is to be appended, or there is nobody to wait for."""
+        r = self._r
+        names = [
+            name
+            for name, pack in zip(self._key, self._waiting[self._key], strict=True)
+            if len(pack) > r.settings.large_bytes
+        ]
+        voters = r.memberships.current.voters
+        leaving = [self._leaving[v] for v in voters if v in self._leaving]
+        holders = sum([all(map(one.holds, names)) for one in leaving]) + (r.id in voters)
+        some_come = any(one.comes(name) for one in leaving for name in names)
+        return holders >= majority(voters) or not some_come
+
+    # -- Pieces --------------------------------------------------------------------------------
+
+    def taken(self, sender: ReplicaId, m: PieceTaken) -> None:
+        leaving = self._leaving.get(sender)
+        if leaving is not None:
+            came = leaving.comes(m.name)
+            self._send(sender, leaving.taken(m))
+            if came and not leaving.comes(m.name):
+                self._no_longer_comes(sender)
+
+    def again(self) -> None:
+        """A heartbeat has passed: send what may be lost again, give up what does not move."""
+        for id, leaving in list(self._leaving.items()):
+            waited = leaving.waits
+            self._send(id, leaving.again())
+            if leaving.waits != waited:
+                self._no_longer_comes(id)
+
+    def forget(self, gone: ReplicaId) -> None:
+        self._leaving.pop(gone, None)
+
+    def _send(self, to: ReplicaId, pieces: list[Piece]) -> None:
+        for piece in pieces:
+            self._r.emit(Send(to, piece))
+
+    def _no_longer_comes(self, id: ReplicaId) -> None:
+        """This server holds a pack now, or will get it with the entry."""
+        self.order()
+        if self._r.leading is self._leadership:
+            self._leadership.replicate_to(id)
+
+    # -- Entries -------------------------------------------------------------------------------
+
+    def that_may_leave(self, to: ReplicaId, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+        """Return those before the first whose pack is still on its way to this server."""
+        leaving = self._leaving.get(to)
+        if leaving is None or not leaving.waits:
+            return entries
+        for at, entry in enumerate(entries):
+            if self._is_large(entry) and leaving.comes(name_of(entry.payload)):
+                return entries[:at]
+        return entries
+
+    def by_name(self, to: ReplicaId, append: Append) -> Append | AppendNamed:
+        """Return the append without the packs that this server holds."""
+        leaving = self._leaving.get(to)
+        if leaving is None:
+            return append
+        entries, named = list(append.entries), []
+        for at, entry in enumerate(append.entries):
+            if self._is_large(entry) and leaving.holds(name := name_of(entry.payload)):
+                entries[at] = replace(entry, payload=name)
+                named.append(at)
+        if not named:
+            return append
+        return AppendNamed(replace(append, entries=tuple(entries)), tuple(named))
+
+    def _is_large(self, entry: Entry) -> bool:
+        return len(entry.payload) > self._r.settings.large_bytes
