@@ -221,6 +221,12 @@ AROUND = [
     m.Hears(VIEWS),
     m.Via(ReplicaId(3, 2**60), ReplicaId(2, 3), 2, wire.encode_message(m.TimeoutNow(4), 4)),
 ]
+PIECES = [
+    m.Piece(b"name", 256, b"data"),
+    m.PieceTaken(b"name", 260),
+    m.AppendNamed(m.Append(4, 6, 3, ENTRIES, 5, 17, 6), (0,)),
+    m.ForwardNamed((b"name", b"second"), (0,)),
+]
 
 
 def frames(name: str) -> list[bytes]:
@@ -246,5 +252,5 @@ def test_versions_1_to_4_decode_for_ever(version: int) -> None:
     if version >= 3:
         expected.append(RELAY)
     if version >= 4:
-        expected += AROUND
+        expected += AROUND + PIECES
     assert [envelope.message for envelope in read] == expected
