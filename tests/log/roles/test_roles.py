@@ -25,13 +25,17 @@ from antiphon.formats.journal import Promise
 from antiphon.formats.server_messages import (
     Append,
     Appended,
+    AppendNamed,
     Ask,
     Envelope,
     Forward,
+    ForwardNamed,
     Found,
     Knock,
     Message,
     PartTaken,
+    Piece,
+    PieceTaken,
     ReadAnswer,
     ReadRequest,
     Refused,
@@ -52,6 +56,7 @@ from antiphon.log.effects import (
     Send,
     VoteStored,
 )
+from antiphon.log.pieces import name_of
 from antiphon.log.recovered import Recovered
 from antiphon.log.replica import Replica
 from antiphon.log.roles.election import Election
@@ -158,6 +163,8 @@ class Subject:
 def lie(r: Replica, sender: ReplicaId, m: Message) -> bool:
     """Whether no correct server can have sent this: a second leader in an epoch, or one whose log
     contradicts what is committed."""
+    if isinstance(m, AppendNamed):
+        m = m.append
     second = r.role is Role.LEADER or r.leader_id not in (None, sender)
     if isinstance(m, Append | SnapshotPart) and m.epoch == r.epoch and second:
         return True
@@ -371,6 +378,9 @@ def messages(epoch: int) -> Iterator[Message]:
         yield append((2, 2), entry(3, epoch), epoch=epoch)
         for value in (MEMBERS, WITHOUT_ME, AS_LEARNER):
             yield append((3, 2), membership(4, value, epoch), epoch=epoch)
+        named = Entry(4, epoch, 0, Kind.PACK, name_of(b"pack"))
+        yield AppendNamed(append((3, 2), named, epoch=epoch), (0,))
+        yield AppendNamed(append((3, 2), named, epoch=epoch), (7,))
     for match in (0, 3, 4):
         yield Appended(epoch, match, 1)
     yield Refused(epoch, 3, 2, 2, 1)
@@ -385,6 +395,10 @@ def messages(epoch: int) -> Iterator[Message]:
 
 WITHOUT_EPOCH: list[Message] = [
     Forward((b"pack",)),
+    Piece(name_of(b"pack"), 0, b"pack"),
+    Piece(name_of(b"pack"), 4, b"beyond"),
+    PieceTaken(name_of(b"pack"), 4),
+    ForwardNamed((name_of(b"pack"),), (0,)),
     ReadRequest(1),
     ReadAnswer(1, 3),
     ReadAnswer(1, -1),
