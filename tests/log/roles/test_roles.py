@@ -503,7 +503,7 @@ def test_every_role_takes_every_input(build: Callable[[], Subject]) -> None:
 
 def test_walks_take_every_row_of_the_table_and_no_other() -> None:
     taken: set[tuple[Role, Cause]] = set()
-    for seed in range(600):
+    for seed in range(1200):
         chance = Random(seed)
         subject = chance.choice(SUBJECTS)()
         names = []
