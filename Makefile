@@ -4,6 +4,7 @@
 BIN := .venv/bin
 READY := .venv/.ready
 SEEDS ?= 500
+TURN ?= auto
 MINUTES ?= 60
 NOT_UNIT := process or spark or sim or mutant
 
@@ -22,7 +23,7 @@ check: lint types test-unit ## what to run before each commit: lint, types, unit
 # The stages of `make test`, in this order; every one is a target of its own.
 STAGES := lint types test-unit test-sim test-mutants test-process test-spark
 
-test: $(READY) ## everything, stage after stage; goes on after a failure, and fails at the end
+test: $(READY) ## all stages, one after the other; goes on after a failure, and fails at the end
 	@failed=; \
 	for stage in $(STAGES); do \
 		echo "== $$stage"; \
@@ -43,17 +44,20 @@ types: $(READY) ## mypy --strict over the package
 test-unit: $(READY) ## unit tests and scenarios
 	$(BIN)/pytest -q -n 3 -m "not ($(NOT_UNIT))"
 
+# Of the tests in these stages that are marked `in_turn`, a third is run, with each commit the next
+# one (tests/rotation.py). TURN=0, 1 or 2 names one, TURN=all leaves out nothing.
 test-sim: $(READY) ## simulations with fixed seeds
-	$(BIN)/pytest -q -m sim
+	$(BIN)/pytest -q -n 2 --dist loadfile -m sim --turn $(TURN)
 
-test-mutants: $(READY) ## a bounded choice of planted bugs that must be caught
-	$(BIN)/pytest -q -n 2 -m mutant
+test-mutants: $(READY) ## planted bugs that must be caught: recent ones, and a third of all
+	$(BIN)/pytest -q -n 3 -m mutant --turn $(TURN)
 
+# Three at a time on two cores: they wait more than they work.
 test-process: $(READY) ## real processes on loopback
-	$(BIN)/pytest -q -n 2 -m process
+	$(BIN)/pytest -q -n 3 -m "process and not spark" --turn $(TURN)
 
 test-spark: $(READY) ## pipelines on a real Spark
-	$(BIN)/pytest -q -n 2 --dist loadfile -m spark
+	$(BIN)/pytest -q -n 2 --dist loadfile -m spark --turn $(TURN)
 
 format: $(READY) ## rewrite the sources as lint wants them
 	$(BIN)/ruff check --fix .

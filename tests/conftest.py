@@ -10,6 +10,8 @@ from typing import Protocol
 import pytest
 from hypothesis import settings
 
+from tests import rotation
+
 # No deadline: on a busy machine a slow example says nothing about the code. Derandomized: a test
 # that failed fails again.
 settings.register_profile("antiphon", deadline=None, derandomize=True)
@@ -30,7 +32,12 @@ class Limits(Protocol):
     timeout: float
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    rotation.add_option(parser)
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    rotation.configure(config)
     # Nothing is captured yet, so this is what the run itself writes to.
     config.stash[STACKS] = FileIO(os.dup(2), "w")
 

@@ -34,7 +34,7 @@ def _cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], 
     params=[
         "embedded",
         pytest.param("server", marks=pytest.mark.process),
-        pytest.param("cluster", marks=pytest.mark.process),
+        pytest.param("cluster", marks=[pytest.mark.process, pytest.mark.in_turn]),
     ]
 )
 def backend(request: pytest.FixtureRequest, _cluster: Callable[[], Backend]) -> Iterator[Backend]:

@@ -1,15 +1,33 @@
-"""CI's bounded form of `make mutants`."""
+"""CI's bounded form of `make mutants`: the bugs in recently changed files, and a third of all."""
 
 import pytest
 
 from tests.mutants.run import HERE, PYTEST, SOURCE, Mutant, changed, hunt, load_all, runner
+from tests.rotation import recent_files
 
 SEEDS = 1500
+RECENT_MAX = 50
+"""Of the bugs in recently changed files, so many at most are tried whatever the turn."""
+
+
+def taking_turns(mutants: list[Mutant]) -> list[object]:
+    """Return all, marked but for those whose patch or file the last commits changed."""
+    age = {file: at for at, file in enumerate(recent_files())}
+    ages = {}
+    for mutant in mutants:
+        files = (f"tests/mutants/{mutant.name}.mutant", f"src/antiphon/{mutant.file}")
+        ages[mutant] = min(age.get(file, len(age)) for file in files)
+    recent = sorted((mutant for mutant in ages if ages[mutant] < len(age)), key=ages.__getitem__)
+    always = set(recent[:RECENT_MAX])
+    return [
+        pytest.param(mutant, id=mutant.name, marks=() if mutant in always else pytest.mark.in_turn)
+        for mutant in mutants
+    ]
 
 
 @pytest.mark.mutant
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("mutant", load_all(), ids=lambda m: m.name)
+@pytest.mark.parametrize("mutant", taking_turns(load_all()))
 def test_planted_bug_is_caught(mutant: Mutant) -> None:
     verdict = hunt(mutant, SEEDS)
     assert verdict.caught, f"{mutant.claim}: {verdict.how}"

@@ -257,6 +257,7 @@ COMMANDS = tuple(leaves(commands._build_parser()))
 ON_SPARK = ("audit", "archive", "trace to-parquet")
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "command",
     [

@@ -32,7 +32,11 @@ def check(figures: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("storage", "contexts"),
-    [("durable", "replicated"), ("durable", "local"), ("memory", "replicated")],
+    [
+        pytest.param("durable", "replicated", marks=pytest.mark.in_turn(0)),
+        pytest.param("durable", "local", marks=pytest.mark.in_turn(1)),
+        pytest.param("memory", "replicated", marks=pytest.mark.in_turn(2)),
+    ],
 )
 def test_throughput(storage: str, contexts: str, capsys: pytest.CaptureFixture[str]) -> None:
     report = run(capsys, "throughput", "--storage", storage, "--contexts", contexts)

@@ -88,6 +88,7 @@ def test_the_command_offers_all_dimensions(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.process
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", growth.DIMENSIONS)
 def test_a_dimension_at_its_smallest(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
