@@ -1,1 +1,2 @@
-"""What the log means. `machine` runs on every server alike, `dispatch` and `home` on one."""
+"""The messaging server on the log. `machine` applies entries, on every server alike; `home` serves
+one server's clients, and `dispatch` delivers to them."""

@@ -1,1 +1,1 @@
-"""What is promised, as programs that judge histories: groups, linearizability. Pure."""
+"""The promises, as programs that judge histories: groups, linearizability. Pure."""

@@ -1,1 +1,1 @@
-"""Sockets, files, clocks, threads, configuration: what the pure rooms are driven by."""
+"""Sockets, files, clocks, threads and configuration, for the drivers of the pure rooms."""

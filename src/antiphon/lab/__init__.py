@@ -1,1 +1,1 @@
-"""What developers run: benchmarks, chaos, experiments, the demo. Nothing else imports it."""
+"""Programs for developers: benchmarks, chaos, experiments, the demo. No other room imports them."""

@@ -1,1 +1,2 @@
-"""The replicated, ordered log: elections, replication, membership, time. Pure: others do the IO."""
+"""The replicated, ordered log: elections, replication, membership, time. Pure: `driver` carries out
+its effects."""

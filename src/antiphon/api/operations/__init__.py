@@ -1,1 +1,2 @@
-"""What both fronts do, but for waiting: contexts, producers, consumers, members."""
+"""The operations of both fronts, as scripts that leave the waiting to them: contexts, producers,
+consumers, members."""

@@ -1,1 +1,1 @@
-"""What the building blocks decide, without threads, tasks or sockets. Pure."""
+"""The decisions of the building blocks, without threads, tasks or sockets. Pure."""

@@ -1,1 +1,1 @@
-"""Servers that replicated services call: what they promise, PostgreSQL, HTTP."""
+"""Servers that replicated services call: their promises, PostgreSQL, HTTP."""

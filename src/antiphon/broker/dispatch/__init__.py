@@ -1,1 +1,2 @@
-"""Which packs go to which of one server's consumers, by reference. Pure."""
+"""Deliveries of one server: packs, by reference, views and other events go to its consumers.
+Pure."""

@@ -1,1 +1,2 @@
-"""One server's side of its clients: connections, acknowledgements, proposals. Pure."""
+"""One server's side of its clients: their connections, and how their packs, acknowledgements and
+requests become entries of the log. Pure."""

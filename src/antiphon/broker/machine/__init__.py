@@ -1,1 +1,1 @@
-"""What the log means: the state machine that runs on every server alike, entry by entry. Pure."""
+"""The state machine on the log, which runs on every server alike, entry by entry. Pure."""

@@ -1,4 +1,4 @@
-"""What clients and servers say to each other, in frames as between servers (`formats/frames.py`).
+"""The messages between clients and servers, in frames as between servers (`formats/frames.py`).
 
 `docs/wire.md` tells the protocol as a story. In short:
 

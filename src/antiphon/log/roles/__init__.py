@@ -1,1 +1,2 @@
-"""What a replica does in each of its roles, and how it comes from one into another. Pure."""
+"""The roles of a replica: elections and their votes, leading, following, founding. Pure: a vote
+leaves as the tail of a `Persist`, which the driver releases after the sync."""

@@ -1,1 +1,1 @@
-"""An asyncio event loop without time, and a guard against what is not simulated."""
+"""An asyncio event loop without time, and a guard against calls that are not simulated."""

@@ -1,1 +1,1 @@
-"""What every simulated step is checked against."""
+"""The judges of a simulated run, which check every step."""

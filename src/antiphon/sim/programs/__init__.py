@@ -1,1 +1,1 @@
-"""Simulated programs: the real client core, and what they do with it."""
+"""Simulated programs, which use the real client core."""

@@ -1,1 +1,2 @@
-"""Spark's format `antiphon`: reading the log by position, publishing exactly once."""
+"""Spark's format `antiphon`: reading the log by position, with packs decoded to Arrow columns, and
+publishing exactly once."""

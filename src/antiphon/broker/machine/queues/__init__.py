@@ -1,1 +1,2 @@
-"""Queues in the state machine: what waits, whose turn it is, what comes again. Pure."""
+"""Queues in the state machine: which messages wait, how they are assigned to consumers, and when
+they come again. Pure."""
