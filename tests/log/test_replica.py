@@ -16,7 +16,6 @@ from antiphon.formats.entry import (
 )
 from antiphon.formats.journal import Promise
 from antiphon.formats.server_messages import Append, Envelope, Refused, RequestVote, Vote
-from antiphon.lab.bench.soak import DOUBT
 from antiphon.log.effects import Deliver, EntriesStored, Persist, ReadPart, Send, VoteStored
 from antiphon.log.recovered import Recovered
 from antiphon.log.replica import Replica
@@ -53,16 +52,22 @@ def hear(replica: Replica, sender: ReplicaId, message, now_ms: int = 1):
     return replica.receive(Envelope(sender, replica.id, message), now_ms)
 
 
-def test_who_doubts_its_leader_says_why(caplog: pytest.LogCaptureFixture) -> None:
+def test_who_doubts_its_leader_says_why_and_is_counted(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     replica = founded()
     hear(replica, TWO, append(2, (1, 1)))
     doubts_ms = replica.next_deadline_ms()
     replica.tick(doubts_ms - 1)
-    assert DOUBT not in caplog.text
+    assert replica.election.doubts == 0
+    assert "doubts" not in caplog.text
     replica.tick(doubts_ms)
-    assert DOUBT in caplog.text  # in the words that the soak looks for
-    assert f"nothing heard from {TWO}" in caplog.text
+    assert replica.election.doubts == 1
+    assert f"doubts its leader: nothing heard from {TWO}" in caplog.text
+    hear(replica, TWO, append(2, (1, 1)), doubts_ms)
+    replica.gone(TWO.node, doubts_ms)
+    assert replica.election.doubts == 2
+    replica.gone(TWO.node, doubts_ms)  # there is no leader to be doubted
+    assert replica.election.doubts == 2
 
 
 def test_a_sync_does_not_count_for_the_entry_that_replaced_the_synced_one() -> None:

@@ -346,6 +346,7 @@ class Link:
         try:
             self.connection = connection
             self._complaint = ""
+            self._hub.connected += 1
             logger.info("connected to node %d at %s", self._node, connection.name)
             await connection.lost
         finally:
@@ -382,6 +383,7 @@ class Transport:
         self._first_frame_max = first_frame_max
         self._me = me
         self._links: dict[int, Link] = {}
+        self.connected = 0  # how often a link had a connection
         self._came_in: dict[int, Connection] = {}  # the newest connection from each server
         self.strangers = Strangers()
         self._clients: set[Connection] = set()
@@ -439,6 +441,7 @@ class Transport:
         return {
             "clients": len(self._clients),
             "servers": len(links),
+            "connected": self.connected,
             "unidentified": len(self.strangers.unidentified),
             "queued_bytes": sum(c.waiting_bytes for c in (*links, *self._clients)),
             "dropped": sum(c.dropped for c in links),

@@ -130,8 +130,9 @@ def _why_not_ready(source: Source) -> str:
 
 
 ONLY_GROW = {
-    "listener": {"dropped"},
+    "listener": {"dropped", "connected"},
     "session": {"published", "refused"},
+    "log": {"doubts"},
     "journal": {"syncs"},
     "dispatcher": {"delivered_packs", "delivered_bytes", "dropped_messages"},
 }

@@ -242,6 +242,7 @@ class Server:
             "log": {
                 "uncommitted": self.node.replica.log.last - self.node.replica.commit,
                 "unapplied": self.node.replica.commit - self.node.applied,
+                "doubts": self.node.replica.election.doubts,
             },
             "journal": {**self.journal.counts(), "syncs": self.log.syncs},
             "broker": {

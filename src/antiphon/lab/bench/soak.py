@@ -42,8 +42,6 @@ WARM_S = 1.0
 SLICE_S = 10.0
 
 NAP_S = 0.05
-DOUBT, CONNECTED = "doubts its leader", "connected to node"
-"""Words in the log of servers (`log/roles/election.py`, `io/transport.py`)."""
 
 LOST, DOUBLED, SUSPICIONS, RECONNECTIONS = range(4)
 """Places in a process's tally: memory that it shares with the one that measures."""
@@ -178,9 +176,13 @@ class Soak:
 
     def _look(self) -> Seen:
         found = look(self._cluster.url, PATIENCE_S)
+        if len(found.answers) < SERVERS:
+            raise IllegalStateError(f"{SERVERS - len(found.answers)} servers do not answer")
         (group,) = known_groups(found)
-        said = "".join(server.said() for server in self._cluster.servers.values())
-        return Seen(found.epoch, group.view_id, said.count(DOUBT), said.count(CONNECTED))
+        counts = [status.counts for status in found.answers.values()]
+        doubts = sum(count["log"]["doubts"] for count in counts)
+        connections = sum(count["listener"]["connected"] for count in counts)
+        return Seen(found.epoch, group.view_id, doubts, connections)
 
     def peak_bytes(self) -> int:
         """Of the server that needed most."""

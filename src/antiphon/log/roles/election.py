@@ -48,6 +48,7 @@ class Election:
         self._listed = listed
         self._granted: set[ReplicaId] = set()  # by whom, of the votes asked for last
         self.quiet_until_ms = 0  # how long a leader may be silent before this replica doubts it
+        self.doubts = 0  # how often it took its leader for dead, elected or not
 
     def begin(self, *, fresh: bool) -> None:
         """Begin as a follower, or as a newcomer without a place. `fresh`: nothing was ever stored
@@ -98,6 +99,7 @@ class Election:
         instead: the entry that made it a learner may have been cut off, and nobody may know it."""
         r = self._r
         if r.leader_id is not None:
+            self.doubts += 1
             case = r.detector.opinion(r.leader_id, r.now_ms)
             logger.info("%s doubts its leader: %s", r.id, case)
         r.leader_id = None
@@ -111,6 +113,7 @@ class Election:
         """Doubt the leader at once if it is this node, whose process has ended."""
         r = self._r
         if r.leading is None and r.leader_id is not None and r.leader_id.node == node:
+            self.doubts += 1
             logger.info("%s doubts its leader: nobody listens at node %d", r.id, node)
             r.leader_id = None
             hurry_ms = r.random.randrange(r.settings.election_ms) // HURRY + 1
