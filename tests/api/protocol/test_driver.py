@@ -174,8 +174,12 @@ def test_what_is_asked_for_while_it_is_pumped_wakes_it_again(rig: Rig) -> None:
     request = rig.driver.do(lambda c: c.request(cw.CreateTemporary("temp-queue:x")))
     request.watch(lambda: rig.driver.do(lambda c: c.request(cw.CreateTemporary("temp-queue:y"))))
     rig.pump()
+    answer = cw.encode(cw.Result(request.number))
+    rig.driver.do(
+        lambda c: c.received(answer, rig.now)
+    )  # so that the pump that was asked for tells
     before = rig.wakes
-    rig.answer(cw.Result(request.number))
+    rig.pump()
     assert rig.wakes == before + 1
     rig.pump()
     assert sent(link)[-2:] == ["Control", "Control"]
