@@ -5,7 +5,8 @@ from __future__ import annotations
 from random import Random
 
 from antiphon.api.protocol import conversation as conv
-from antiphon.api.protocol.conversation import Conversation, Terms
+from antiphon.api.protocol.attaching import Terms
+from antiphon.api.protocol.conversation import Conversation
 from antiphon.api.protocol.inbox import Inbox, Slice
 from antiphon.api.protocol.inbox_items import GroupColumns, PerishableColumns
 from antiphon.formats import columns, pack

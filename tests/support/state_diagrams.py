@@ -17,6 +17,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from antiphon.api.protocol import phases
+from antiphon.api.protocol.phases import Phase
 from antiphon.broker.machine.groups import presence
 from antiphon.broker.machine.groups.presence import Presence
 from antiphon.broker.machine.sessions import attachment
@@ -67,6 +69,7 @@ MACHINES = [
         (),
         presence.TRANSITIONS,
     ),
+    StateMachine("phase of a conversation", (Phase.PAUSING,), (Phase.OVER,), phases.TRANSITIONS),
 ]
 
 

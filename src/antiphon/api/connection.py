@@ -24,7 +24,8 @@ from typing import Any, Protocol
 import msgspec
 
 from antiphon.api.operations import arguments
-from antiphon.api.protocol.conversation import Conversation, Terms
+from antiphon.api.protocol.attaching import Terms
+from antiphon.api.protocol.conversation import Conversation
 from antiphon.api.protocol.driver import ClientDriver
 from antiphon.api.protocol.packing import Packing, SelfClocking, policy_of
 from antiphon.api.protocol.ticket import Ticket

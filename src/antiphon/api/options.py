@@ -8,7 +8,7 @@ from typing import Any, TypedDict, Unpack
 from antiphon.api.connection import Options, options_of
 from antiphon.api.modes import SessionMode
 from antiphon.api.operations.opening import terms_of
-from antiphon.api.protocol.conversation import Terms
+from antiphon.api.protocol.attaching import Terms
 
 
 class FactoryOptions(TypedDict, total=False):

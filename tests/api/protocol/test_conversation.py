@@ -13,8 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from antiphon.api.protocol import attaching
 from antiphon.api.protocol import conversation as conv
-from antiphon.api.protocol.conversation import Conversation, Terms
+from antiphon.api.protocol.attaching import Terms
+from antiphon.api.protocol.conversation import Conversation
 from antiphon.api.protocol.inbox_items import GroupColumns
 from antiphon.api.protocol.outbox import ROOM_BYTES, Batch
 from antiphon.api.protocol.packing import (
@@ -186,7 +188,7 @@ def test_who_is_let_in_nowhere_is_told_what_became_of_each_server() -> None:
             talk.c.lost(talk.now, reason)
         elif at == "b:2":
             talk.c.connected(talk.now)
-            talk.step(conv.ATTACH_MS)
+            talk.step(attaching.ATTACH_MS)
         elif at == "c:3":
             talk.c.connected(talk.now)
             talk.c.lost(talk.now, reason)
@@ -194,7 +196,7 @@ def test_who_is_let_in_nowhere_is_told_what_became_of_each_server() -> None:
     assert isinstance(talk.c.ready.error, ConnectionLostError)
     assert str(talk.c.ready.error) == (
         "no server took the connection within 12 s: a:1: Connection refused; "
-        f"b:2: {conv.NOT_LET_IN}; c:3: {conv.NOT_LET_IN} (it closed the connection); "
+        f"b:2: {attaching.NOT_LET_IN}; c:3: {attaching.NOT_LET_IN} (it closed the connection); "
         "d:4: it does not answer"
     )
     assert talk.c.ready.error.happened == "no"
@@ -203,9 +205,9 @@ def test_who_is_let_in_nowhere_is_told_what_became_of_each_server() -> None:
 def test_a_server_that_does_not_answer_is_left_for_another() -> None:
     talk = Talk()
     first = talk.dial()
-    assert talk.step(conv.ATTACH_MS - 1) == []
+    assert talk.step(attaching.ATTACH_MS - 1) == []
     talk.step(1)
-    assert [e.reason for e in talk.take(conv.HangUp)] == [conv.NOT_LET_IN]
+    assert [e.reason for e in talk.take(conv.HangUp)] == [attaching.NOT_LET_IN]
     second = talk.dial()
     assert (first.attempt, second.attempt) == (1, 2)
     assert not second.resume
@@ -214,7 +216,7 @@ def test_a_server_that_does_not_answer_is_left_for_another() -> None:
 def test_an_attempt_that_does_not_end_is_given_up() -> None:
     talk = Talk()
     talk.step()
-    talk.step(conv.DIAL_MS)
+    talk.step(attaching.DIAL_MS)
     assert talk.take(conv.HangUp)
 
 
@@ -228,8 +230,8 @@ def test_pauses_between_attempts_grow_and_differ() -> None:
         deadline = talk.c.next_deadline_ms()
         assert deadline is not None
         pauses.append(deadline - talk.now)
-    assert pauses[0] < conv.REDIAL_MIN_MS
-    assert all(conv.REDIAL_MAX_MS / 2 <= p < conv.REDIAL_MAX_MS * 1.5 for p in pauses[6:])
+    assert pauses[0] < attaching.REDIAL_MIN_MS
+    assert all(attaching.REDIAL_MAX_MS / 2 <= p < attaching.REDIAL_MAX_MS * 1.5 for p in pauses[6:])
     assert len(set(pauses[6:])) > 1
     other = Conversation(SESSION, TOKEN, Random(2), 0, Terms())
     other.tick(0)
@@ -276,12 +278,12 @@ def test_a_session_that_is_kept_for_its_server_is_not_given_up(talk: Talk) -> No
     sending = talk.send("x")
     talk.step()
     talk.lose()
-    while talk.now < 3 * conv.LEASE_MS:
+    while talk.now < 3 * attaching.LEASE_MS:
         talk.dial()
         talk.answer(cw.Redirect(2, "host:2"))
     assert not talk.c.over
     # But nobody says so any more.
-    talk.step(conv.LEASE_MS)
+    talk.step(attaching.LEASE_MS)
     assert talk.c.over
     assert "server 2 at host:2 alone knows" in str(sending.error)
 
@@ -731,10 +733,10 @@ def test_silence_is_broken_by_a_ping(talk: Talk) -> None:
 
 def test_a_server_that_says_nothing_is_given_up(talk: Talk) -> None:
     pings = 0
-    for _ in range(HEARTBEAT_MS * conv.HEARTBEATS // 100 - 1):
+    for _ in range(HEARTBEAT_MS * attaching.HEARTBEATS // 100 - 1):
         talk.send("x")  # the client is not silent itself
         pings += sum(isinstance(r, cw.Ping) for r in talk.step(100))
-    assert pings == conv.HEARTBEATS - 1
+    assert pings == attaching.HEARTBEATS - 1
     assert not talk.take(conv.HangUp)
     talk.step(100)
     assert [e.reason for e in talk.take(conv.HangUp)] == ["it has fallen silent"]
@@ -748,7 +750,7 @@ def test_a_server_that_says_nothing_is_given_up(talk: Talk) -> None:
 def test_parts_of_a_large_answer_are_no_silence() -> None:
     talk = Talk()
     talk.attach()
-    for _ in range(3 * conv.HEARTBEATS):
+    for _ in range(3 * attaching.HEARTBEATS):
         talk.c.part_came(talk.now)
         talk.step(HEARTBEAT_MS - 1)
     assert talk.take(conv.HangUp) == []

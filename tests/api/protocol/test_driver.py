@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from antiphon.api.protocol.conversation import Conversation, Request, Terms
+from antiphon.api.protocol.attaching import Terms
+from antiphon.api.protocol.conversation import Conversation
 from antiphon.api.protocol.driver import ClientDriver
 from antiphon.api.protocol.inbox import Slice
+from antiphon.api.protocol.requests import Request
 from antiphon.api.protocol.state_transfer import StateEvent
 from antiphon.errors import IllegalStateError, JMSError
 from antiphon.formats import protocol as cw

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from antiphon.api.operations.scripts import Deadline, Pause, Script
-from antiphon.api.protocol.conversation import Conversation, Request
+from antiphon.api.protocol.conversation import Conversation
+from antiphon.api.protocol.requests import Request
 from antiphon.errors import IllegalStateError, OutcomeUnknownError
 from antiphon.formats import protocol as cw
 

@@ -22,9 +22,10 @@ from antiphon.api.operations.front import Listener
 from antiphon.api.operations.group_standing import Standing
 from antiphon.api.operations.scripts import Deadline, Pause, Script, ring
 from antiphon.api.operations.transactions import acknowledging
-from antiphon.api.protocol.conversation import Acknowledgement, Conversation, Request
+from antiphon.api.protocol.conversation import Conversation
 from antiphon.api.protocol.inbox import Inbox, Loan, Slice
 from antiphon.api.protocol.inbox_items import GroupColumns, Notice, admission
+from antiphon.api.protocol.requests import Acknowledgement, Request
 from antiphon.api.protocol.state_transfer import StateEvent
 from antiphon.api.protocol.ticket import Ticket
 from antiphon.errors import IllegalStateError, JMSError

@@ -21,7 +21,8 @@ from antiphon.api.operations.consumer import ConsumerCore
 from antiphon.api.operations.front import Front
 from antiphon.api.operations.group_standing import Standing
 from antiphon.api.operations.scripts import Pause, Script, ring
-from antiphon.api.protocol.conversation import Conversation, Request
+from antiphon.api.protocol.conversation import Conversation
+from antiphon.api.protocol.requests import Request
 from antiphon.api.protocol.ticket import Ticket
 from antiphon.api.protocol.transaction import Transaction
 from antiphon.errors import IllegalStateError, JMSError

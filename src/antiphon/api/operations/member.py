@@ -26,9 +26,10 @@ from antiphon.api.operations.producer import (
 )
 from antiphon.api.operations.scripts import Pause, Script
 from antiphon.api.operations.worker_schedule import Item, Scheduler
-from antiphon.api.protocol.conversation import Conversation, Request
+from antiphon.api.protocol.conversation import Conversation
 from antiphon.api.protocol.inbox import Inbox
 from antiphon.api.protocol.inbox_items import Notice, admission
+from antiphon.api.protocol.requests import Request
 from antiphon.api.protocol.state_transfer import Missing, Ready, StateEvent
 from antiphon.errors import IllegalStateError, InvalidDestinationError
 from antiphon.formats.columns import decode_extra

@@ -14,8 +14,10 @@ from antiphon.api.operations.consumer import PREFETCH_MAX, ConsumerCore
 from antiphon.api.operations.initial_state import StateProvider
 from antiphon.api.operations.member import NAME_RETRY_S, NAME_WAIT_S, MemberCore, check_joinable
 from antiphon.api.operations.scripts import Deadline, Pause, Script
-from antiphon.api.protocol.conversation import Conversation, Request, Terms
+from antiphon.api.protocol.attaching import Terms
+from antiphon.api.protocol.conversation import Conversation
 from antiphon.api.protocol.inbox import Inbox
+from antiphon.api.protocol.requests import Request
 from antiphon.api.protocol.ticket import Ticket
 from antiphon.errors import (
     IllegalStateError,

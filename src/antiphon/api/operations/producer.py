@@ -20,8 +20,8 @@ from antiphon.api.messages.message import Headers as MessageHeaders
 from antiphon.api.modes import DeliveryMode
 from antiphon.api.operations import arguments
 from antiphon.api.operations.scripts import Deadline, Pause, Script
-from antiphon.api.protocol.conversation import Request
 from antiphon.api.protocol.outbox import Batch, Stream
+from antiphon.api.protocol.requests import Request
 from antiphon.api.protocol.ticket import Ticket
 from antiphon.api.tracing import Trace
 from antiphon.errors import (

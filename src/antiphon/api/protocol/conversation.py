@@ -1,34 +1,28 @@
 """A client's side of the protocol (`formats/protocol`), without sockets, clocks or threads.
 
 The application says what it wants (`send`, `request`, `acknowledge`...) and gets tickets; the
-driver says what happened (`connected`, `received`, `lost`, `tick`), sends what `flush` gives it and
-carries out the events of `take_events`. Every timer is here: back-off, lease, heartbeats, the pause
-in which acknowledgements gather. `next_deadline_ms` says when `tick` is due.
+driver (`driver.py`) says what happened (`connected`, `received`, `lost`, `tick`), sends what
+`flush` gives it and carries out the events of `take_events`. Every timer is in here: back-off,
+lease and heartbeats (`attaching.py`), packs that wait for more (`outbox.py`), the pause in which
+acknowledgements gather. `next_deadline_ms` says when `tick` is due.
 
 Promises: whatever connections are lost, each ticket is settled once, in the order in which things
 were sent; a message that was accepted is not accepted twice; nothing arrives twice; nothing that a
 server sends raises here. A session that cannot go on ends with an error for everybody who waits,
 which says whether what they asked for may have happened.
-
-::
-
-    PAUSING --Dial--> DIALLING --connected--> ATTACHING --Attached--> ATTACHED
-       ^                  |                       |                       |
-       +------- lost, or too long without an answer (HangUp) -------------+
-    and from each of them to OVER: closed, ended by a server, or no server within the lease
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from enum import Enum, auto
 from random import Random
 from typing import Any, ClassVar
 
 import msgspec
 
 from antiphon import errors
+from antiphon.api.protocol.attaching import Attaching, Due, Terms
 from antiphon.api.protocol.effects import (
     AcksDue,
     Arrived,
@@ -45,11 +39,13 @@ from antiphon.api.protocol.inbox import Slice
 from antiphon.api.protocol.inbox_items import GroupColumns, PerishableColumns
 from antiphon.api.protocol.outbox import Batch, Outbox, Stream
 from antiphon.api.protocol.packing import Packing, SelfClocking
+from antiphon.api.protocol.phases import Cause, Phase
 from antiphon.api.protocol.receipts import QueueReceipts, Receipts, TopicReceipts
+from antiphon.api.protocol.requests import Acknowledgement, Request, check_readable
 from antiphon.api.protocol.state_transfer import Handout, States
 from antiphon.api.protocol.ticket import Ticket
 from antiphon.api.protocol.transaction import Transaction
-from antiphon.errors import ConnectionLostError, FormatError, Happened, IllegalStateError, JMSError
+from antiphon.errors import FormatError, Happened, IllegalStateError, JMSError
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns, Outgoing
 from antiphon.formats.frames import Body
@@ -57,85 +53,18 @@ from antiphon.formats.pack import SPECIAL
 from antiphon.model.destinations import is_queue
 from antiphon.model.redelivery import DEFAULT, Redelivery
 
-LEASE_MS = 30_000
-"""How long a session outlives its connection. Longer than the servers need for a new leader; and
-what a program that died had taken from a queue goes to others after so long."""
-
-DIAL_MS = 5_000
-ATTACH_MS = 5_000
-"""A server that does not answer for so long is left for another one."""
-
-NO_ANSWER = "it does not answer"
-NOT_LET_IN = (
-    "it can be reached, but lets nobody in: it hears of no leader (do most of the servers run, and "
-    "reach each other?), or is overloaded"
-)
-
-REDIAL_MIN_MS, REDIAL_MAX_MS = 50, 1_000
 ACK_MS = 20
-"""So long acknowledgements gather when nobody waits for them and the window is wide open."""
-
-HEARTBEATS = 3
-"""Who says nothing for so many is gone."""
-
-
-class Terms(msgspec.Struct, frozen=True):
-    """What the application asked for when it connected."""
-
-    client_id: str = ""
-    connect_ms: int = 10_000
-    lease_ms: int = LEASE_MS
-
-
-class State(Enum):
-    PAUSING = auto()  # before the next attempt to connect
-    DIALLING = auto()
-    ATTACHING = auto()  # connected; the server was asked for the session
-    ATTACHED = auto()
-    OVER = auto()
-
-
-class Request(Ticket):
-    """A control request. Its value and data are those of the server's `Result`."""
-
-    __slots__ = (
-        "after_ack",
-        "body",
-        "data",
-        "number",
-        "redelivery",
-        "sent",
-        "transaction",
-        "wait_ms",
-    )
-
-    def __init__(self, body: cw.Body, number: int, after_ack: int) -> None:
-        super().__init__()
-        self.body = body
-        self.number = number
-        self.after_ack = after_ack  # not before this acknowledgement is certain
-        self.transaction: Transaction | None = None  # not before all of it has left
-        self.sent = False
-        self.data = b""
-        self.redelivery = Redelivery()  # what its queue was asked for with
-        self.wait_ms = 0  # before the consumer that was asked for hands anything out
-
-    @property
-    def may_leave(self) -> bool:
-        return self.transaction is None or all(b.left for b in self.transaction.batches)
-
-
-class Acknowledgement(Ticket):
-    __slots__ = ("number", "patient", "rows")
-
-    def __init__(self, number: int, rows: tuple[cw.AckRow, ...], patient: bool) -> None:
-        super().__init__()
-        self.number = number
-        self.rows = rows
-        self.patient = patient  # nobody waits for it
+"""How long acknowledgements gather when nobody waits for them and the window is wide open."""
 
 
 class Conversation:
+    """One session of a client, from its first connection to its end, over all its connections.
+
+    Needs a driver that calls its methods one at a time, under one lock if there are several
+    threads, and `flush` after every change. It holds no more than the outbox has room for and the
+    consumers' windows allow.
+    """
+
     def __init__(
         self,
         session: int,
@@ -150,10 +79,7 @@ class Conversation:
         self.ready = Ticket()
         """Settled when a server has taken the session, or none will."""
 
-        self._token = token
-        self._chance = chance
-        self._terms = terms
-        self._state = State.PAUSING
+        self._way = Attaching(session, token, chance, now_ms, terms)
         self._outbox = Outbox(session, packing or SelfClocking())
         self.try_send = self._outbox.put
         """As `send`, but None if there is no `room`."""
@@ -191,22 +117,8 @@ class Conversation:
         self._request_number = 0
         self._ack_number = 0
         self._acked_number = 0
-        self._attempt = 0
-        self._was_attached = False
         self._closing: Request | None = None
 
-        self._failures = 0  # attempts in vain since it last worked for a while
-        self._at = ""  # the server that it has to do with now
-        self._complaints: dict[str, str] = {}  # what became of it, by server
-        self._address = ""  # where to connect next; empty: anywhere
-        self._waits_for = ""  # a server that is to let go of the session
-        self._due_ms = now_ms  # of the next step: dial, or give up on this server
-        self._give_up_ms = now_ms + terms.connect_ms
-        self._attached_ms = 0
-        self._heartbeat_ms = 0
-        self._heard_ms = 0
-        self._said_ms = 0
-        self._asked_ms = 0  # whether the server lives
         self._acks_wait = False
         self._acks_due_ms: int | None = None
 
@@ -214,11 +126,11 @@ class Conversation:
 
     @property
     def attached(self) -> bool:
-        return self._state is State.ATTACHED
+        return self._way.phase is Phase.ATTACHED
 
     @property
     def over(self) -> bool:
-        return self._state is State.OVER
+        return self._way.phase is Phase.OVER
 
     @property
     def idle(self) -> bool:
@@ -227,7 +139,7 @@ class Conversation:
 
     def room(self) -> Ticket:
         """Settled when there is room for more messages."""
-        if self._state is State.OVER:
+        if self._way.phase is Phase.OVER:
             raise self.problem()
         return self._outbox.room()
 
@@ -236,7 +148,7 @@ class Conversation:
 
     def problem(self, happened: Happened = "no") -> JMSError:
         """Why nothing can be asked for any more, as an error of one's own."""
-        assert self._state is State.OVER
+        assert self._way.phase is Phase.OVER
         if self._error is None:
             return IllegalStateError("the connection is closed", happened=happened)
         return type(self._error)(*self._error.args, happened=happened)
@@ -263,7 +175,7 @@ class Conversation:
         self, stream: Stream, destination: str, flags: int, message: Outgoing, key: Any = None
     ) -> Batch:
         """To be called only while there is room."""
-        if self._state is State.OVER:
+        if self._way.phase is Phase.OVER:
             raise self.problem()
         batch = self._outbox.put(stream, destination, flags, message, key)
         assert batch is not None, "there is no room: wait for it"
@@ -346,8 +258,8 @@ class Conversation:
         return self._receipts.pop(consumer, None) is not None
 
     def state_taken(self, consumer: int, serial: int, seq: int) -> None:
-        """This piece of a state (`conversation_state.Piece`) and all before it are stored."""
-        if self._state is not State.OVER:
+        """This piece of a state (`state_transfer.py: Piece`) and all before it are stored."""
+        if self._way.phase is not Phase.OVER:
             self._states.taken(consumer, serial, seq)
 
     def hand_out(self, consumer: int, serial: int) -> Handout:
@@ -368,9 +280,9 @@ class Conversation:
 
     def request(self, body: cw.Body) -> Request:
         """Requests are granted one after the other, and after what was acknowledged before."""
-        if self._state is State.OVER:
+        if self._way.phase is Phase.OVER:
             raise self.problem()
-        _check_readable(body)
+        check_readable(body)
         if self._acks and self._acks[-1].patient:
             self.acknowledge(())  # now somebody waits for those before it
         self._request_number += 1
@@ -382,7 +294,7 @@ class Conversation:
 
     def acknowledge(self, rows: Iterable[cw.AckRow], patient: bool = False) -> Acknowledgement:
         """`patient`: nobody will wait for it."""
-        if self._state is State.OVER:
+        if self._way.phase is Phase.OVER:
             raise self.problem("unknown")
         self._ack_number += 1
         ack = Acknowledgement(self._ack_number, tuple(rows), patient)
@@ -399,99 +311,73 @@ class Conversation:
 
     def abandon(self) -> None:
         """The application is done and does not care to wait."""
-        if self._state is not State.OVER:
+        if self._way.phase is not Phase.OVER:
             self._hang_up("closed")
-            self._end(None)
+            self._end(Cause.CLOSED, None)
 
     def fail(self, error: JMSError) -> None:
-        """No attempt to connect will ever succeed."""
-        if self._state is not State.OVER:
+        """No attempt to connect will ever succeed, says the one that was begun."""
+        if self._way.phase is Phase.DIALLING:
             self._hang_up(str(error))
-            self._end(error)
+            self._end(Cause.HOPELESS, error)
 
     # -- What the driver tells ------------------------------------------------------------------
 
     def connected(self, now_ms: int) -> None:
-        if self._state is not State.DIALLING:
+        """There is a connection to a server."""
+        if self._way.phase is not Phase.DIALLING:
             return
-        self._state = State.ATTACHING
-        self._due_ms = now_ms + ATTACH_MS
-        self._attempt += 1
-        attach = cw.Attach(
-            self.session,
-            self._token,
-            self._was_attached,
-            self._attempt,
-            self._terms.client_id,
-            self._terms.lease_ms,
-            self._outbox.sequences(),
-            tuple(receipts.seen() for receipts in self._receipts.values()),
-        )
-        self._out = [attach]
+        seen = tuple(receipts.seen() for receipts in self._receipts.values())
+        self._out = [self._way.attach(now_ms, self._outbox.sequences(), seen)]
 
     def dials(self, address: str) -> None:
-        self._at = address
+        """This is the server that is dialled."""
+        self._way.dials(address)
 
     def lost(self, now_ms: int, reason: str) -> None:
         """The connection, or the attempt at one, has failed."""
-        if self._state is State.ATTACHING:  # servers end connections that they cannot let in
-            reason = f"{NOT_LET_IN} ({reason})"
-        self._lost(now_ms, reason)
-
-    def _lost(self, now_ms: int, reason: str) -> None:
-        if self._state is State.OVER:
-            return
-        if self._state is State.ATTACHED:
-            self._give_up_ms = self._heard_ms + self._terms.lease_ms
-            if now_ms - self._attached_ms > REDIAL_MAX_MS:
-                self._failures = 0  # it had worked for a while
-        self._complain(f"{self._waits_for} ({reason})" if self._waits_for else reason)
-        self._states.lost()
-        self._state = State.PAUSING
-        self._due_ms = now_ms + self._pause_ms()
-        self._failures += 1
-
-    def _pause_ms(self) -> int:
-        """Jitter: clients that lost a server together do not come back in step."""
-        if self._failures == 0:
-            return self._chance.randrange(REDIAL_MIN_MS)
-        pause = min(REDIAL_MIN_MS << min(self._failures, 10), REDIAL_MAX_MS)
-        return pause // 2 + self._chance.randrange(pause)
+        if self._way.phase not in (Phase.PAUSING, Phase.OVER):
+            self._states.lost()
+            self._way.lost(now_ms, reason)
 
     def received(self, body: Body, now_ms: int) -> None:
-        if self._state not in (State.ATTACHING, State.ATTACHED):
+        """Take what the server has sent."""
+        way = self._way
+        if way.phase is not Phase.ATTACHED and way.phase is not Phase.ATTACHING:
             return
         try:
             answer = cw.decode_answer(body)
-            self._heard_ms = now_ms
+            way.heard_ms = now_ms
             self._handler_of(type(answer))(self, answer, now_ms)
         except FormatError as error:
-            self._give_up_connection(now_ms, f"it does not keep to the protocol: {error}")
+            self._leave(now_ms, f"it does not keep to the protocol: {error}")
 
     def part_came(self, now_ms: int) -> None:
-        """Of something large, which may take long: the server is not silent."""
-        self._heard_ms = now_ms
+        """A part of something large has come, which may take long: the server is not silent."""
+        self._way.heard_ms = now_ms
 
     def _handler_of(self, kind: type) -> Callable[[Conversation, Any, int], None]:
-        attaching = self._state is State.ATTACHING
+        attaching = self._way.phase is Phase.ATTACHING
         if kind in self._HANDLERS and (kind in _FIRST if attaching else kind is not cw.Attached):
             return self._HANDLERS[kind]
         raise FormatError(f"{kind.__name__} was not asked for")
 
     def tick(self, now_ms: int) -> None:
         """Do what is due by now."""
-        if self._state is State.OVER:
+        if self._way.phase is Phase.OVER:
             return
-        if self._state is State.ATTACHED:
-            if now_ms - self._heard_ms >= HEARTBEATS * self._heartbeat_ms:
-                self._give_up_connection(now_ms, "it has fallen silent")
-            elif now_ms >= self._ping_ms():
-                self._out.append(cw.Ping())
-                self._said_ms = self._asked_ms = now_ms
-        elif now_ms >= self._give_up_ms:
-            self._give_up()
-        elif now_ms >= self._due_ms:
-            self._step(now_ms)
+        due = self._way.due(now_ms)
+        if due is Due.PING:
+            self._out.append(cw.Ping())
+            self._way.asks(now_ms)
+        elif due is Due.DIAL:
+            self._events.append(Dial(self._way.dial(now_ms)))
+        elif due is Due.LEAVE:
+            self._leave(now_ms, self._way.silence())
+        elif due is Due.GIVE_UP:
+            failure = self._way.failure()
+            self._hang_up("given up")
+            self._end(Cause.TOO_LATE, failure)
         self._states.tick(now_ms)
         if self._acks_due_ms is not None and now_ms >= self._acks_due_ms:
             self._acks_due_ms = None
@@ -503,15 +389,16 @@ class Conversation:
             self._acks_wait = False
             if self._acks_due_ms is None:
                 self._acks_due_ms = now_ms + ACK_MS
-        if self._state is State.ATTACHED:
+        attached = self._way.phase is Phase.ATTACHED
+        if attached:
             self._out += [cw.Ack(a.number, a.rows, a.patient) for a in self._acks_to_send]
             self._acks_to_send.clear()
             self._out += map(cw.Publish, self._outbox.leaving(now_ms))
             self._send_request()
-        self.idles = self._state is State.ATTACHED and self._outbox.may_leave
+        self.idles = attached and self._outbox.may_leave
         out, self._out = self._out, []
         if out:
-            self._said_ms = now_ms
+            self._way.said_ms = now_ms
         return out
 
     def take_events(self) -> list[Event]:
@@ -519,76 +406,37 @@ class Conversation:
         return events
 
     def next_deadline_ms(self) -> int | None:
-        if self._state is State.OVER:
+        if self._way.phase is Phase.OVER:
             return None
-        if self._state is State.ATTACHED:
-            silent = self._heard_ms + HEARTBEATS * self._heartbeat_ms
-            due = min(silent, self._ping_ms(), self._states.next_deadline_ms() or silent)
+        due = self._way.next_deadline_ms()
+        if self._way.phase is Phase.ATTACHED:
+            due = min(due, self._states.next_deadline_ms() or due)
             if self._outbox.due_ms is not None:
                 due = min(due, self._outbox.due_ms)
-        else:
-            due = min(self._due_ms, self._give_up_ms)
         return due if self._acks_due_ms is None else min(due, self._acks_due_ms)
 
     # -- Connecting -----------------------------------------------------------------------------
 
-    def _ping_ms(self) -> int:
-        """When nothing was said for a heartbeat; or, though much was, nothing was heard."""
-        return min(self._said_ms, max(self._heard_ms, self._asked_ms)) + self._heartbeat_ms
-
-    def _step(self, now_ms: int) -> None:
-        if self._state is State.PAUSING:
-            self._state = State.DIALLING
-            self._due_ms = now_ms + DIAL_MS
-            self._events.append(Dial(self._address))
-            self._address = ""
-        else:
-            self._give_up_connection(now_ms, self._silence())
-
-    def _silence(self) -> str:
-        return NO_ANSWER if self._state is State.DIALLING else NOT_LET_IN
-
-    def _complain(self, reason: str) -> None:
-        self._complaints.pop(self._at, None)  # the last one told is the last one tried
-        self._complaints[self._at] = reason
-
-    def _give_up_connection(self, now_ms: int, reason: str) -> None:
+    def _leave(self, now_ms: int, reason: str) -> None:
+        """Leave this server for another one, or for itself later."""
         self._hang_up(reason)
-        self._lost(now_ms, reason)
+        self._states.lost()
+        self._way.leave(now_ms, reason)
 
     def _hang_up(self, reason: str) -> None:
-        if self._state is not State.PAUSING:
+        if self._way.phase is not Phase.PAUSING:
             self._events.append(HangUp(reason))
         self._out = []
-
-    def _give_up(self) -> None:
-        if self._state is not State.PAUSING and self._at not in self._complaints:
-            self._complain(self._silence())
-        self._hang_up("given up")
-        reasons = [f"{at}: {why}" if at else why for at, why in self._complaints.items()]
-        told = "; ".join(reasons) or "none was asked yet"
-        if self._was_attached:
-            seconds = self._terms.lease_ms / 1000
-            text = f"no server took the connection again within {seconds:g} s: {told}"
-            self._end(ConnectionLostError(f"{text}. The session is lost; connect anew"))
-        else:
-            seconds = self._terms.connect_ms / 1000
-            text = f"no server took the connection within {seconds:g} s: {told}"
-            self._end(ConnectionLostError(text, happened="no"))
 
     def _on_attached(self, m: cw.Attached, now_ms: int) -> None:
         if m.session != self.session or m.heartbeat_ms <= 0:
             raise FormatError(f"attached to session {m.session:x}, heartbeat {m.heartbeat_ms} ms")
-        self._state = State.ATTACHED
-        self._waits_for = ""
-        self._complaints.clear()
-        if not self._was_attached:
-            self._was_attached = True
+        first = not self._way.was_attached
+        self._way.admitted(m.heartbeat_ms, now_ms)
+        if first:
             self.ready.settle()
             self._events.append(Settled(self.ready))
-        self._attached_ms = self._said_ms = now_ms
         self._states.attached(now_ms)
-        self._heartbeat_ms = m.heartbeat_ms
         self._outbox.pack_max = min(cw.PACK_MAX, m.pack_max)
         self.holds = m.redelivery is not None
         default = msgspec.structs.replace(DEFAULT, deliveries=m.deliveries_max)
@@ -645,7 +493,7 @@ class Conversation:
             self._acknowledged(request.body.rows)
         elif request is self._closing:
             self._hang_up("closed")
-            self._end(None)
+            self._end(Cause.CLOSED, None)
 
     def _send_request(self) -> None:
         if not self._requests or self._requests[0].sent:
@@ -732,32 +580,30 @@ class Conversation:
     def _on_ended(self, m: cw.Ended, _: int) -> None:
         self._hang_up("the session has ended")
         closed = self._closing is not None and (self._closing.sent or not m.code)
-        self._end(None if closed else error_of(m.code, m.text))
+        self._end(Cause.ENDED, None if closed else error_of(m.code, m.text))
 
     def _on_redirect(self, m: cw.Redirect, now_ms: int) -> None:
-        """The session is kept for as long as somebody says so. Its server may let go of it, and may
-        be away: if it is not there, others are asked again."""
-        if self._was_attached:
-            self._give_up_ms = now_ms + self._terms.lease_ms
-        self._waits_for = f"server {m.node} at {m.address} alone knows how far this client is"
-        self._give_up_connection(now_ms, "another server must let go of it first")
-        self._address = m.address
+        """Go to the server that has to let go of the session first."""
+        self._hang_up("another server must let go of it first")
+        self._states.lost()
+        self._way.redirected(m.node, m.address, now_ms)
 
     def _on_refused(self, m: cw.Refused, _: int) -> None:
         self._hang_up("refused")
-        self._end(IllegalStateError(f"the server refuses what this client sent: {m.reason}"))
+        text = f"the server refuses what this client sent: {m.reason}"
+        self._end(Cause.ENDED, IllegalStateError(text))
 
     def _settle(self, tickets: Iterable[Ticket]) -> None:
         self._events += map(Settled, tickets)
 
     # -- The end --------------------------------------------------------------------------------
 
-    def _end(self, error: JMSError | None) -> None:
-        """Nothing more will be answered: everybody who waits is told."""
-        self._state = State.OVER
+    def _end(self, cause: Cause, error: JMSError | None) -> None:
+        """Nothing more will be answered: settle what anybody waits for."""
+        self._way.change(cause)
         self._error = error
         self._out = []
-        unknown: Happened = "unknown" if self._was_attached else "no"
+        unknown: Happened = "unknown" if self._way.was_attached else "no"
         for request in self._requests:
             if request is self._closing and error is None:
                 request.settle()
@@ -815,11 +661,3 @@ def error_of(code: str, text: str) -> JMSError:
         except TypeError:  # one that a server has no business with
             pass
     return JMSError(text if code in ("", "JMSError") else f"{code}: {text}")
-
-
-def _check_readable(body: cw.Body) -> None:
-    """A server ends the connection of whoever sends it what it cannot read."""
-    try:
-        cw.decode_request(cw.encode(cw.Control(1, body)))
-    except (TypeError, ValueError, OverflowError, FormatError) as error:
-        raise TypeError(f"an argument cannot be sent to a server: {error}") from None

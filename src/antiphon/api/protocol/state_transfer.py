@@ -23,7 +23,7 @@ from antiphon.errors import FormatError
 from antiphon.formats import protocol as cw
 
 if TYPE_CHECKING:
-    from antiphon.api.protocol.conversation import Request
+    from antiphon.api.protocol.requests import Request
 
 SILENCE_MS = 10_000
 """A provider that sends nothing for so long is passed over. Doubled with each time: the only one

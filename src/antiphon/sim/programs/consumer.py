@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from antiphon.api.protocol.conversation import Acknowledgement, Conversation, Request
+from antiphon.api.protocol.conversation import Conversation
 from antiphon.api.protocol.inbox import Inbox, Slice
+from antiphon.api.protocol.requests import Acknowledgement, Request
 from antiphon.api.protocol.state_transfer import StateEvent
 from antiphon.broker.machine.topics import Key
 from antiphon.errors import JMSError

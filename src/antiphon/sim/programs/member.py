@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from antiphon.api.protocol.conversation import Acknowledgement, Conversation, Request
+from antiphon.api.protocol.conversation import Conversation
 from antiphon.api.protocol.inbox import Inbox, Slice
 from antiphon.api.protocol.inbox_items import GroupColumns, Notice, admission
+from antiphon.api.protocol.requests import Acknowledgement, Request
 from antiphon.api.protocol.state_transfer import Ready, StateEvent
 from antiphon.errors import IllegalStateError, JMSError
 from antiphon.formats import protocol as cw

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from antiphon.api.protocol.conversation import Conversation, Request, Terms
+from antiphon.api.protocol.attaching import Terms
+from antiphon.api.protocol.conversation import Conversation
 from antiphon.api.protocol.driver import Receiver
 from antiphon.api.protocol.outbox import Batch, Stream
+from antiphon.api.protocol.requests import Request
 from antiphon.errors import IllegalStateError, JMSError, SecurityError
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import TEXT, Outgoing, encode_extra

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from antiphon.api.protocol.conversation import Conversation, Request
+from antiphon.api.protocol.conversation import Conversation
+from antiphon.api.protocol.requests import Request
 from antiphon.api.protocol.transaction import Transaction
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import TEXT, Extra, Outgoing, encode_extra
