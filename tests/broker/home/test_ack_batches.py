@@ -1,7 +1,7 @@
 """Acknowledgements that nobody waits for gather; those that somebody waits for do not."""
 
 from antiphon.broker.dispatch import topic_cursors
-from antiphon.broker.home.home import ACK_GATHER_MS
+from antiphon.broker.home.acknowledging import ACK_GATHER_MS
 from antiphon.formats import commands
 from antiphon.formats import protocol as cw
 from tests.broker.support.house import Client, House, open_consumer, publish

@@ -1,7 +1,7 @@
 """Large packs at a home: they arrive and are ordered by turns, and nobody else waits for them."""
 
+from antiphon.broker.home.acknowledging import ACK_ROW_BYTES
 from antiphon.broker.home.connections import TURNS
-from antiphon.broker.home.home import ACK_ROW_BYTES
 from antiphon.broker.home.incoming_packs import LARGE_BYTES
 from antiphon.formats import pack
 from antiphon.formats import protocol as cw
@@ -143,7 +143,7 @@ def test_a_client_that_leaves_nobody_waiting_leaves_no_large_pack_behind() -> No
 
 def test_what_is_large_and_no_large_pack_neither_keeps_a_turn_nor_counts_as_one() -> None:
     house = House(window_bytes=10_000)
-    links = house.servers[1].home._links
+    links = house.servers[1].home._connections
     clients = [house.attached(A + n) for n in range(TURNS + 1)]
     for client in clients:
         house.servers[1].home.begun(client.link, LARGE + 10_000, house.now_ms)

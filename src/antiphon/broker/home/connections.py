@@ -23,7 +23,7 @@ STOOD_STILL_MS = 1000
 """Without a look for so long, this process did not run."""
 
 
-class Link:
+class ClientConnection:
     """A connection."""
 
     def __init__(self, number: int, now_ms: int) -> None:
@@ -33,19 +33,19 @@ class Link:
         self.client_id = ""  # with that
         self.owner = 0  # the session that had the client id then
         self.seen: tuple[cw.Seen, ...] = ()  # what its client has, until it is served
-        self.served: Served | None = None
+        self.served: ServedSession | None = None
         self.waiting_bytes = 0  # of requests that are not answered
         self.large_bytes = 0  # of these, of large packs
         self.held = False
 
 
-class Served:
-    """A session that is attached to a link here."""
+class ServedSession:
+    """A session that is attached to a connection here."""
 
-    def __init__(self, session: int, attachment: int, link: Link) -> None:
+    def __init__(self, session: int, attachment: int, connection: ClientConnection) -> None:
         self.session = session
         self.attachment = attachment
-        self.link = link
+        self.connection = connection
         self.publisher = Publisher({})
         self.request: cw.Control | None = None  # not answered
         self.early = False  # that was ordered before packs that it is about
@@ -54,7 +54,7 @@ class Served:
         self.acks = Answers()
 
 
-class Links:
+class Connections:
     def __init__(
         self, window_bytes: int, all_bytes: int, hold: Callable[[int, bool], None], now_ms: int
     ) -> None:
@@ -62,82 +62,84 @@ class Links:
         self._window_bytes = window_bytes
         self._all_bytes = all_bytes
         self._hold = hold
-        self._links: dict[int, Link] = {}
-        self._held: dict[Link, None] = {}
-        self._turns: dict[Link, None] = {}  # of those with a large pack
-        self._turn_wait: dict[Link, None] = {}  # have begun to send one, and are not read
+        self._connections: dict[int, ClientConnection] = {}
+        self._held: dict[ClientConnection, None] = {}
+        self._turns: dict[ClientConnection, None] = {}  # of those with a large pack
+        self._turn_wait: dict[
+            ClientConnection, None
+        ] = {}  # have begun to send one, and are not read
         self._large_bytes = 0
         self.waiting_bytes = 0
         self._now_ms = now_ms
         self._stood_still = False
 
     def __len__(self) -> int:
-        return len(self._links)
+        return len(self._connections)
 
-    def __iter__(self) -> Iterator[Link]:
+    def __iter__(self) -> Iterator[ClientConnection]:
         """Also while some of them leave."""
-        return iter(list(self._links.values()))
+        return iter(list(self._connections.values()))
 
     @property
     def held(self) -> int:
         return len(self._held)
 
-    def get(self, number: int) -> Link | None:
-        return self._links.get(number)
+    def get(self, number: int) -> ClientConnection | None:
+        return self._connections.get(number)
 
     def add(self, number: int, now_ms: int) -> None:
-        self._links[number] = Link(number, now_ms)
+        self._connections[number] = ClientConnection(number, now_ms)
 
-    def remove(self, link: Link) -> None:
-        del self._links[link.number]
-        self._held.pop(link, None)
-        self._turn_wait.pop(link, None)
-        self.waits_less(link, link.waiting_bytes, link.large_bytes)
-        self.ends_turn(link)
+    def remove(self, connection: ClientConnection) -> None:
+        del self._connections[connection.number]
+        self._held.pop(connection, None)
+        self._turn_wait.pop(connection, None)
+        self.waits_less(connection, connection.waiting_bytes, connection.large_bytes)
+        self.ends_turn(connection)
 
     # -- Holding back --------------------------------------------------------------------------
 
-    def waits_more(self, link: Link, size: int, *, large: bool = False) -> None:
+    def waits_more(self, connection: ClientConnection, size: int, *, large: bool = False) -> None:
         """`large`: it is a large pack."""
-        link.waiting_bytes += size
+        connection.waiting_bytes += size
         self.waiting_bytes += size
         if large:
-            link.large_bytes += size
+            connection.large_bytes += size
             self._large_bytes += size
         small_bytes = self.waiting_bytes - self._large_bytes
-        if link.waiting_bytes > self._window_bytes or small_bytes > self._all_bytes:
-            self._hold_back(link)
+        if connection.waiting_bytes > self._window_bytes or small_bytes > self._all_bytes:
+            self._hold_back(connection)
 
-    def waits_less(self, link: Link, size: int, large: int = 0) -> None:
+    def waits_less(self, connection: ClientConnection, size: int, large: int = 0) -> None:
         """`large`: so much of it was of large packs."""
-        link.waiting_bytes -= size
+        connection.waiting_bytes -= size
         self.waiting_bytes -= size
         if large:
-            link.large_bytes -= large
+            connection.large_bytes -= large
             self._large_bytes -= large
-            if not link.large_bytes:
-                self.ends_turn(link)
+            if not connection.large_bytes:
+                self.ends_turn(connection)
         if not self._held or self.waiting_bytes - self._large_bytes > self._all_bytes // 2:
             return
         for held in list(self._held):
             if held.waiting_bytes <= self._window_bytes // 2 and held not in self._turn_wait:
                 self._let_go(held)
 
-    def asks_turn(self, link: Link) -> None:
+    def asks_turn(self, connection: ClientConnection) -> None:
         """Its client has begun to send a large pack."""
-        if link in self._turns or link in self._turn_wait:
+        if connection in self._turns or connection in self._turn_wait:
             return
         if len(self._turns) < TURNS:
-            self._turns[link] = None
+            self._turns[connection] = None
         else:
-            self._turn_wait[link] = None
-            self._hold_back(link)
+            self._turn_wait[connection] = None
+            self._hold_back(connection)
 
-    def ends_turn(self, link: Link) -> None:
+    def ends_turn(self, connection: ClientConnection) -> None:
         """It has no large pack here, or none that is not settled."""
-        if link not in self._turns:
+        if connection not in self._turns:
             return
-        del self._turns[link]
+        del self._turns[connection]
         if self._turn_wait:
             first = next(iter(self._turn_wait))
             del self._turn_wait[first]
@@ -145,17 +147,17 @@ class Links:
             if first.waiting_bytes <= self._window_bytes:
                 self._let_go(first)
 
-    def _hold_back(self, link: Link) -> None:
-        if not link.held:
-            link.held = True
-            self._held[link] = None
-            self._hold(link.number, True)
+    def _hold_back(self, connection: ClientConnection) -> None:
+        if not connection.held:
+            connection.held = True
+            self._held[connection] = None
+            self._hold(connection.number, True)
 
-    def _let_go(self, link: Link) -> None:
-        del self._held[link]
-        link.held = False
-        link.heard_ms = self._now_ms  # while it was not read, it could not be heard
-        self._hold(link.number, False)
+    def _let_go(self, connection: ClientConnection) -> None:
+        del self._held[connection]
+        connection.held = False
+        connection.heard_ms = self._now_ms  # while it was not read, it could not be heard
+        self._hold(connection.number, False)
 
     # -- Silence -------------------------------------------------------------------------------
 
@@ -164,15 +166,15 @@ class Links:
         self._stood_still = self._stood_still or now_ms - self._now_ms > STOOD_STILL_MS
         self._now_ms = now_ms
 
-    def silent(self, limit_ms: int) -> list[Link]:
+    def silent(self, limit_ms: int) -> list[ClientConnection]:
         """Those who have said nothing for so long."""
         if self._stood_still:
             # Who has heard nobody blames nobody for it.
             self._stood_still = False
-            for link in self._links.values():
-                link.heard_ms = self._now_ms
+            for connection in self._connections.values():
+                connection.heard_ms = self._now_ms
         return [
-            link
-            for link in self._links.values()
-            if self._now_ms - link.heard_ms > limit_ms and not link.held
+            connection
+            for connection in self._connections.values()
+            if self._now_ms - connection.heard_ms > limit_ms and not connection.held
         ]

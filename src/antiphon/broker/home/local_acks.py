@@ -20,7 +20,7 @@ from antiphon.formats import protocol as cw
 from antiphon.formats.journal import Local
 
 if TYPE_CHECKING:
-    from antiphon.broker.home.connections import Served
+    from antiphon.broker.home.connections import ServedSession
 
 
 class OwnJournal(msgspec.Struct, frozen=True):
@@ -31,11 +31,17 @@ class OwnJournal(msgspec.Struct, frozen=True):
     records: list[bytes]  # of acknowledgements that the log may lack
 
 
-class Keeping:
-    def __init__(self, broker: Broker, own: OwnJournal | None) -> None:
+class LocalAcks:
+    """Acknowledgements that this server's journal has, or is to have, and the log not yet."""
+
+    def __init__(
+        self, broker: Broker, own: OwnJournal | None, log_acking: Acking[ServedSession | None]
+    ) -> None:
+        """`log_acking`: what goes into the log."""
         self._broker = broker
+        self._log_acking = log_acking
         self._own = own
-        self.acking: Acking[Served | None] = Acking()
+        self.acking: Acking[ServedSession | None] = Acking()
         self.unlogged = Unlogged(map(commands.decode_rows, own.records if own is not None else ()))
 
     def takes(self, number: int, rows: tuple[cw.AckRow, ...]) -> bool:
@@ -59,6 +65,13 @@ class Keeping:
         rows = tuple(batch.rows)
         self.unlogged.add(rows)
         return Local(whole=False, data=commands.encode_rows(rows)), batch.number
+
+    def log_now(self, *sessions: int) -> int:
+        """Tell the log what only the journal has of these sessions, or of all. Return the number
+        that is reached when the log has it."""
+        for number, session, rows in self.unlogged.leave(*sessions):
+            self._log_acking.add(None, session, cw.Ack(number, rows), 0, due_ms=0)
+        return self.unlogged.last_of(*sessions)
 
     def all(self) -> tuple[Local, ...]:
         """What the log may lack, in records that take the place of all before them."""
