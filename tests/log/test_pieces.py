@@ -180,3 +180,13 @@ def test_few_proposals_wait() -> None:
     for size in range(1000, 1000 + 2 * PROPOSALS_MAX):
         forwarding.propose((pack("a", size),))
     assert len(forwarding._proposals) == PROPOSALS_MAX
+
+
+def test_who_has_half_nearly_holds_it() -> None:
+    leaving = Leaving(PIECE)
+    name = leaving.add([pack("a"), pack("b")])[0].name
+    leaving.taken(PieceTaken(name, 490))
+    assert not leaving.nearly_holds(name)
+    leaving.taken(PieceTaken(name, 500))
+    assert leaving.nearly_holds(name)
+    assert not leaving.nearly_holds(name_of(pack("b")))

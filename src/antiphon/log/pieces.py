@@ -70,6 +70,10 @@ class Leaving:
         """The other does not hold it, and may soon."""
         return name in self._coming
 
+    def nearly_holds(self, name: bytes) -> bool:
+        """Half of it is there: the rest takes no longer than that did."""
+        return name == next(iter(self._coming), b"") and 2 * self._held >= size_of(name)
+
     def add(self, packs: Iterable[bytes]) -> list[Piece]:
         """Returns the pieces that may leave at once."""
         for pack in packs:

@@ -81,7 +81,9 @@ class Spreading:
                 self._send(voter, self._leaving[voter].add(large))
 
     def _is_spread(self) -> bool:
-        """A majority holds what is to be appended, or there is nobody to wait for."""
+        """A majority holds what is to be appended, and who has half of it holds it, too: nobody
+        waits long for that. Or there is
+        nobody to wait for."""
         r = self._r
         names = [
             name
@@ -91,8 +93,9 @@ class Spreading:
         voters = r.memberships.current.voters
         leaving = [self._leaving[v] for v in voters if v in self._leaving]
         holders = sum([all(map(one.holds, names)) for one in leaving]) + (r.id in voters)
-        some_come = any(one.comes(name) for one in leaving for name in names)
-        return holders >= majority(voters) or not some_come
+        if holders >= majority(voters):
+            return not any(one.nearly_holds(name) for one in leaving for name in names)
+        return not any(one.comes(name) for one in leaving for name in names)
 
     # -- Pieces --------------------------------------------------------------------------------
 
