@@ -12,7 +12,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src"
 
-ERRORS = {"errors", "_version"}
+ERRORS = {"errors", "_version", "_names"}
 WORDS = ERRORS | {"model", "model.selectors"}
 BYTES = WORDS | {"formats", "formats.protocol"}
 LOG = BYTES | {"log", "log.roles"}
@@ -40,6 +40,7 @@ COMMANDS = {"*"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "_version": set(),
+    "_names": set(),
     "errors": set(),
     "model": ERRORS,
     "model.selectors": WORDS,

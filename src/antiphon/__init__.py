@@ -1,11 +1,14 @@
 """Antiphon: group communication through the JMS model.
 
-The public names, re-exported; nothing else lives here.
+`connect` gives a context, from which everything else is made; `antiphon.aio` has the same names for
+asyncio. `antiphon.blocks` has building blocks above groups, `antiphon.sim` simulates and judges
+services, `antiphon.spark` has pipelines. Nothing but the public names is here.
 """
 
 import logging
 
 from antiphon import aio
+from antiphon._names import adopt
 from antiphon._version import __version__
 from antiphon.api.classic.domains import (
     QueueConnection,
@@ -29,6 +32,7 @@ from antiphon.api.classic.sessions import (
     ConnectionMetaData,
     Session,
 )
+from antiphon.api.face.context import ExceptionListener
 from antiphon.api.log_reader import LogBounds, LogPack, LogReader, LogSlice, open_log
 from antiphon.api.lookup import lookup
 from antiphon.api.messages.destinations import (
@@ -40,15 +44,15 @@ from antiphon.api.messages.destinations import (
     Topic,
 )
 from antiphon.api.messages.group_messages import SuspicionMessage, ViewMessage
-from antiphon.api.messages.message import (
+from antiphon.api.messages.kinds import (
     BytesMessage,
     MapMessage,
-    Message,
     ObjectMessage,
     StreamMessage,
     TextMessage,
-    View,
 )
+from antiphon.api.messages.message import Message
+from antiphon.api.messages.properties import Properties, PropertyValue
 from antiphon.api.modes import (
     AUTO_ACKNOWLEDGE,
     CLIENT_ACKNOWLEDGE,
@@ -57,7 +61,13 @@ from antiphon.api.modes import (
     SESSION_TRANSACTED,
     DeliveryMode,
     SessionMode,
+    SlowPolicy,
 )
+from antiphon.api.operations.front import MessageListener
+from antiphon.api.operations.initial_state import StateProvider
+from antiphon.api.operations.producer import SendHeaders
+from antiphon.api.operations.redelivery import RedeliveryOptions
+from antiphon.api.options import ConnectOptions, FactoryOptions
 from antiphon.api.sync import Browser, Consumer, Context, Member, Producer, SendFuture, connect
 from antiphon.errors import (
     ConfigurationError,
@@ -84,7 +94,9 @@ from antiphon.errors import (
     TransactionRolledBackError,
     UnknownVersionError,
 )
+from antiphon.formats.columns import Packed
 from antiphon.model.conflicts import ConflictRelation
+from antiphon.model.views import View
 
 __all__ = [
     "AUTO_ACKNOWLEDGE",
@@ -96,6 +108,7 @@ __all__ = [
     "BytesMessage",
     "ConfigurationError",
     "ConflictRelation",
+    "ConnectOptions",
     "Connection",
     "ConnectionFactory",
     "ConnectionLostError",
@@ -105,6 +118,8 @@ __all__ = [
     "DeliveryMode",
     "Destination",
     "DiskFullError",
+    "ExceptionListener",
+    "FactoryOptions",
     "FormatError",
     "Group",
     "IllegalStateError",
@@ -123,24 +138,32 @@ __all__ = [
     "MessageConsumer",
     "MessageEOFError",
     "MessageFormatError",
+    "MessageListener",
     "MessageNotReadableError",
     "MessageNotWriteableError",
     "MessageProducer",
     "MessagesGoneError",
     "ObjectMessage",
     "OutcomeUnknownError",
+    "Packed",
     "Producer",
+    "Properties",
+    "PropertyValue",
     "Queue",
     "QueueConnection",
     "QueueConnectionFactory",
     "QueueReceiver",
     "QueueSender",
     "QueueSession",
+    "RedeliveryOptions",
     "ResourceAllocationError",
     "SecurityError",
     "SendFuture",
+    "SendHeaders",
     "Session",
     "SessionMode",
+    "SlowPolicy",
+    "StateProvider",
     "StorageError",
     "StreamMessage",
     "SuspicionMessage",
@@ -167,3 +190,4 @@ __all__ = [
 ]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent unless the user asks
+adopt(__name__, __all__)

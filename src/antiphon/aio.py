@@ -1,8 +1,16 @@
 """Antiphon for programs with asyncio: the names of `antiphon`, to be awaited.
 
-The public names, re-exported; nothing else lives here.
+    async with antiphon.aio.connect("embedded:") as ctx:
+        queue = ctx.create_queue("work")
+        await ctx.create_producer().send(queue, "hello")
+        async with ctx.create_consumer(queue) as consumer:
+            print((await consumer.receive()).text)
+
+What talks to a server is awaited; what opens something can be entered with `async with`. Messages,
+destinations, modes and errors are those of `antiphon`.
 """
 
+from antiphon._names import adopt
 from antiphon.api.aio import (
     Browser,
     Consumer,
@@ -24,3 +32,5 @@ __all__ = [
     "SendFuture",
     "connect",
 ]
+
+adopt(__name__, __all__)

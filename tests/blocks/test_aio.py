@@ -15,7 +15,7 @@ import pytest
 
 import antiphon
 from antiphon import blocks
-from antiphon.api.messages.message import BODY_MAX
+from antiphon.api.messages.sending import BODY_MAX
 from antiphon.api.protocol.conversation import Conversation
 from antiphon.blocks import (
     ALL,

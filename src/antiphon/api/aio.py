@@ -30,7 +30,6 @@ from antiphon.api.messages.destinations import (
     Destination,
     Group,
     Queue,
-    Temporary,
     TemporaryQueue,
     TemporaryTopic,
     Topic,
@@ -402,7 +401,7 @@ class Context(ContextFace):
     async def create_temporary_queue(self) -> TemporaryQueue:
         return await run(destinations.creating_temporary(self._core, TemporaryQueue))
 
-    async def delete_temporary(self, destination: Temporary) -> None:
+    async def delete_temporary(self, destination: TemporaryTopic | TemporaryQueue) -> None:
         await run(destinations.deleting_temporary(self._core, destination))
 
     async def acknowledge(self) -> None:

@@ -1,4 +1,4 @@
-"""Destinations and connection factories by name: what JMS programs get from a directory.
+"""Destinations and connection factories by name, as JMS programs get them from a directory.
 
 The names are those of `antiphon.toml` (`io/config.py`), so that a program need not know where its
 servers are, nor what its topics and queues are called there.
@@ -23,8 +23,9 @@ _KINDS = {"topic": TopicConnectionFactory, "queue": QueueConnectionFactory}
 
 
 def lookup(name: str, config: str | os.PathLike[str] | None = None) -> Any:
-    """The destination or the connection factory of this name in `antiphon.toml`, in the current
-    folder or in the file given as `config`. What it is, the file says."""
+    """Return the destination or the connection factory of this name in `antiphon.toml`, of the
+    current folder or of the path `config`. Raise `InvalidDestinationError` if it has neither, and
+    `ConfigurationError` if the file makes no sense."""
     path = arguments.path("config", config)
     told = client_config() if path is None else client_file(path)
     if arguments.text("a name", name) in told.destinations:

@@ -21,7 +21,6 @@ from antiphon.api.messages.destinations import (
     Destination,
     Group,
     Queue,
-    Temporary,
     TemporaryQueue,
     TemporaryTopic,
     Topic,
@@ -352,7 +351,7 @@ class Context(ContextFace):
     def create_temporary_queue(self) -> TemporaryQueue:
         return run(destinations.creating_temporary(self._core, TemporaryQueue))
 
-    def delete_temporary(self, destination: Temporary) -> None:
+    def delete_temporary(self, destination: TemporaryTopic | TemporaryQueue) -> None:
         run(destinations.deleting_temporary(self._core, destination))
 
     def acknowledge(self) -> None:

@@ -4,6 +4,7 @@ Each is a pure class over what a member of a group gets (`block.py`), with a fro
 threads and one with asyncio; and little enough code to be read, and written anew, by a user.
 """
 
+from antiphon._names import adopt
 from antiphon.blocks import aio
 from antiphon.blocks.errors import RefusedError, TooFewRepliesError
 from antiphon.blocks.pure.calls import ALL, FIRST, MAJORITY, NONE
@@ -45,3 +46,5 @@ __all__ = [
     "TooFewRepliesError",
     "aio",
 ]
+
+adopt(__name__, __all__)

@@ -91,7 +91,7 @@ def encode_runs(
 
 
 class Packed(NamedTuple):
-    """Messages that stand in columns already, all sent at one time."""
+    """Messages in columns, as `Producer.send_packed` sends them; the page on formats draws them."""
 
     kinds: bytes
     body_ends: bytes  # as drawn above
@@ -101,6 +101,7 @@ class Packed(NamedTuple):
     flags: int = 0  # of `pack.py`, if they have extras: SPECIAL, DELAYED
 
     def each_extra(self) -> list[bytes]:
+        """Return the encoded headers and properties of each message."""
         ends = struct.unpack(f"<{len(self.extra_ends) // 4}I", self.extra_ends)
         return [self.extras[start:end] for start, end in pairwise((0, *ends))]
 

@@ -19,7 +19,14 @@ TAGS_MAX = 256
 
 
 class ConflictRelation:
-    """`ConflictRelation(("read", "write"), [("write", "write"), ("read", "write")])`"""
+    """Which messages of a group conflict, and are delivered in one order to all members.
+
+    `ConflictRelation(("read", "write"), [("write", "write"), ("read", "write")])` has two tags, of
+    which only two reads do not conflict. `keyed`: messages whose tags conflict do so only if their
+    keys are equal; one without a key conflicts with every key. A message without a tag conflicts
+    with everything. Relations are values: equal by what they say, hashable, picklable. Raise
+    `TypeError` or `ValueError` for tags and pairs that make no sense.
+    """
 
     RELIABLE: ClassVar[ConflictRelation]
     """Nothing conflicts, not even messages without a tag: reliable broadcast."""
@@ -63,12 +70,13 @@ class ConflictRelation:
 
     @property
     def conflicts(self) -> tuple[tuple[str, str], ...]:
-        """Each pair once, sorted."""
+        """The pairs of tags that conflict, each once, sorted."""
         return tuple(sorted(pair for pair in self._pairs if pair[0] <= pair[1]))
 
     def conflict(
         self, tag: str | None, key: str | None, other_tag: str | None, other_key: str | None
     ) -> bool:
+        """Return whether two messages with these tags and keys conflict."""
         if self.nothing:
             return False
         known = tag in self.tags and other_tag in self.tags
@@ -77,12 +85,13 @@ class ConflictRelation:
         return not self.keyed or key is None or other_key is None or key == other_key
 
     def check_tag(self, tag: str | None) -> None:
-        """Raises `ValueError` on a tag that the relation does not know."""
+        """Raise `ValueError` for a tag that the relation does not know."""
         if tag is not None and tag not in self.tags:
             known = ", ".join(map(repr, self.tags)) or "none"
             raise ValueError(f"the group's conflict relation has no tag {tag!r}; it has {known}")
 
     def to_json(self) -> str:
+        """Return the relation as text, which `from_json` reads."""
         fields = {
             "tags": self.tags,
             "conflicts": self.conflicts,
@@ -93,6 +102,7 @@ class ConflictRelation:
 
     @classmethod
     def from_json(cls, text: str) -> ConflictRelation:
+        """Return the relation that `to_json` has written. Raise `FormatError` for other texts."""
         try:
             data = json.loads(text)
             pairs = [(one, two) for one, two in data["conflicts"]]

@@ -13,6 +13,7 @@ from antiphon.api.messages.destinations import (
     TemporaryQueue,
     TemporaryTopic,
     Topic,
+    check_sendable,
 )
 from antiphon.errors import IllegalStateError, InvalidDestinationError
 
@@ -64,9 +65,9 @@ def test_only_a_topic_has_wildcards_and_nobody_sends_to_them() -> None:
         Queue("a.*")
     for pattern in ("a.*", ">"):
         with pytest.raises(InvalidDestinationError, match="many topics"):
-            Topic(pattern).check_sendable()
+            check_sendable(Topic(pattern))
     for each in ALL:
-        each.check_sendable()
+        check_sendable(each)
 
 
 def test_they_pickle() -> None:

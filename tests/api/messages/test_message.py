@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from antiphon.api.messages import message as m
 from antiphon.api.messages.destinations import Queue, TemporaryQueue, Topic
 from antiphon.api.messages.headers import HEADERS_MAX
-from antiphon.api.messages.message import (
+from antiphon.api.messages.kinds import (
     BytesMessage,
     MapMessage,
-    Message,
     ObjectMessage,
     StreamMessage,
     TextMessage,
-    outgoing,
 )
+from antiphon.api.messages.message import Message
+from antiphon.api.messages.sending import BODY_MAX, outgoing
+from antiphon.api.messages.sending import sent as sent_as
 from antiphon.api.modes import DeliveryMode
 from antiphon.errors import (
     FormatError,
@@ -153,7 +153,7 @@ def test_text_that_is_no_text_is_refused() -> None:
 
 
 def test_a_message_has_a_greatest_size() -> None:
-    largest = bytes(m.BODY_MAX)
+    largest = bytes(BODY_MAX)
     assert outgoing(largest, now_ms=NOW).body == largest
     for content in (largest + b"x", BytesMessage(largest + b"x"), (largest + b"x").decode()):
         with pytest.raises(ResourceAllocationError, match="at most 67108864"):
@@ -164,7 +164,7 @@ def test_a_message_has_a_greatest_size() -> None:
 
 def test_the_greatest_message_fits_a_pack() -> None:
     headers = outgoing("", now_ms=NOW, correlation_id="x" * (HEADERS_MAX - 100)).extra
-    body, flags = columns.encode([Outgoing(columns.BYTES, bytes(m.BODY_MAX), headers, NOW)])
+    body, flags = columns.encode([Outgoing(columns.BYTES, bytes(BODY_MAX), headers, NOW)])
     longest = "temp-topic:" + "\N{FIRE}" * 1024
     assert len(pack.encode(longest, 1, body, flags=flags)) < PACK_MAX
 
@@ -352,7 +352,7 @@ def test_a_message_learns_how_it_was_sent() -> None:
     made.correlation_id = "c-1"
     assert (made.id, made.timestamp, made.destination) == (None, 0, None)
     sent = outgoing(made, now_ms=NOW, priority=7, time_to_live=2, type="once")
-    m.sent(made, "ID:abc.1", Queue("q"), DeliveryMode.NON_PERSISTENT, sent)
+    sent_as(made, "ID:abc.1", Queue("q"), DeliveryMode.NON_PERSISTENT, sent)
     assert (made.id, made.timestamp, made.destination) == ("ID:abc.1", NOW / 1000, Queue("q"))
     assert made.delivery_mode is DeliveryMode.NON_PERSISTENT
     assert (made.priority, made.expiration) == (7, (NOW + 2000) / 1000)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.api.messages.message import BytesMessage, MapMessage, StreamMessage
+from antiphon.api.messages.kinds import BytesMessage, MapMessage, StreamMessage
 from antiphon.errors import (
     MessageEOFError,
     MessageFormatError,

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from antiphon.api.messages.message import Message, TextMessage, outgoing
+from antiphon.api.messages.kinds import TextMessage
+from antiphon.api.messages.message import Message
+from antiphon.api.messages.sending import outgoing
 from antiphon.errors import MessageFormatError, MessageNotWriteableError
 from antiphon.formats.columns import Extra, Outgoing, decode_extra, encode_extra
 from antiphon.model.jms_scalars import CODES, Long

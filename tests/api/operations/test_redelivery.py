@@ -192,8 +192,8 @@ def test_a_queue_keeps_what_was_said_of_it_when_it_is_pickled(connect: Connect) 
     queue = connect().create_queue("q", redelivery_delay=2.5, dead_letters="bad")
     again = pickle.loads(pickle.dumps(queue))
     assert again == queue == Queue("q")
-    assert again.redelivery == queue.redelivery
-    assert pickle.loads(pickle.dumps(Queue("q"))).redelivery == Queue("q").redelivery
+    assert again._redelivery == queue._redelivery
+    assert pickle.loads(pickle.dumps(Queue("q")))._redelivery == Queue("q")._redelivery
 
 
 @every_front

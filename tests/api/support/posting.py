@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from antiphon.api.messages.message import Arrival, Message, arrived, outgoing
+from antiphon.api.messages.arriving import arrived
+from antiphon.api.messages.message import Arrival, Message
+from antiphon.api.messages.sending import outgoing
 from antiphon.formats import columns, pack
 from antiphon.formats.columns import Columns, Outgoing
 

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from antiphon.api.messages.message import Arrival, arrived
+from antiphon.api.messages.arriving import arrived
+from antiphon.api.messages.message import Arrival
 from antiphon.errors import FormatError, MessageFormatError
 from antiphon.formats import columns as formats
 from antiphon.formats import pack as packs

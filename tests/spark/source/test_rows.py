@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pyspark.sql import types as t
 
 from antiphon.api.messages.destinations import Queue, Topic
-from antiphon.api.messages.message import Message, outgoing
+from antiphon.api.messages.message import Message
+from antiphon.api.messages.sending import outgoing
 from antiphon.api.protocol.packing import PACK_BYTES, PACK_MESSAGES
 from antiphon.errors import InvalidDestinationError, MessageFormatError
 from antiphon.formats import columns, pack

@@ -21,7 +21,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from antiphon.api.messages.message import Arrival, arrived
+from antiphon.api.messages.arriving import arrived
+from antiphon.api.messages.message import Arrival
 from antiphon.formats.columns import Columns
 from antiphon.formats.pack import LogPack
 from antiphon.spark import session

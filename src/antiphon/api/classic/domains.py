@@ -12,40 +12,56 @@ from antiphon.api.modes import SessionMode
 
 
 class TopicSession(Session):
-    REFUSES = Queue
+    """A session for topics alone: what belongs to queues raises `IllegalStateError`."""
+
+    _REFUSES = Queue
 
 
 class TopicConnection(Connection):
+    """A connection whose sessions may be for topics alone."""
+
     def create_topic_session(
         self,
         transacted: bool | SessionMode = False,
         acknowledge_mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE,
     ) -> TopicSession:
+        """Return a session for topics alone; the arguments are those of `create_session`."""
         return self._new_session(TopicSession, transacted, acknowledge_mode)
 
 
 class TopicConnectionFactory(ConnectionFactory):
+    """What is needed to connect, for programs that use topics alone."""
+
     def create_topic_connection(
         self, user: str | None = None, password: str | None = None
     ) -> TopicConnection:
+        """Return a connection, stopped, as `create_connection` does."""
         return TopicConnection(self, user, password)
 
 
 class QueueSession(Session):
-    REFUSES = Topic
+    """A session for queues alone: what belongs to topics raises `IllegalStateError`."""
+
+    _REFUSES = Topic
 
 
 class QueueConnection(Connection):
+    """A connection whose sessions may be for queues alone."""
+
     def create_queue_session(
         self,
         transacted: bool | SessionMode = False,
         acknowledge_mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE,
     ) -> QueueSession:
+        """Return a session for queues alone; the arguments are those of `create_session`."""
         return self._new_session(QueueSession, transacted, acknowledge_mode)
 
 
 class QueueConnectionFactory(ConnectionFactory):
+    """What is needed to connect, for programs that use queues alone."""
+
     def create_queue_connection(
         self, user: str | None = None, password: str | None = None
     ) -> QueueConnection:
+        """Return a connection, stopped, as `create_connection` does."""
         return QueueConnection(self, user, password)

@@ -13,7 +13,7 @@ from antiphon.api.face.not_pickled import NotPickled
 from antiphon.api.messages.destinations import Destination, Queue, Topic
 from antiphon.api.messages.message import Message
 from antiphon.api.modes import DeliveryMode
-from antiphon.api.operations.front import Listener
+from antiphon.api.operations.front import MessageListener
 from antiphon.api.operations.producer import SendHeaders
 from antiphon.api.sync import Consumer, Producer
 from antiphon.errors import IllegalStateError, InvalidDestinationError
@@ -21,9 +21,10 @@ from antiphon.formats.columns import PRIORITY
 
 
 class Closing(NotPickled):
-    """Closed at the end of its `with` block."""
+    """Something that is closed at the end of its `with` block."""
 
     def close(self) -> None:
+        """Close it; closing twice is no error."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -37,17 +38,22 @@ class Closing(NotPickled):
 
 
 class MessageProducer(Closing):
+    """A producer of the classic API: it sends to its `destination`, or if that is None, to the one
+    that each `send` names.
+
+    What it is set to applies to each message that does not say otherwise: `delivery_mode`,
+    `priority` (0 to 9), `time_to_live` and `delivery_delay` in seconds (0: it never expires, and is
+    not delayed). `disable_message_id` and `disable_message_timestamp` are hints that change
+    nothing: a message has both at no cost.
+    """
+
+    destination: Destination | None
     delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT
     priority: int = PRIORITY
     time_to_live: float = 0.0
-    """Seconds; 0: for ever."""
-
     delivery_delay: float = 0.0
-    """Seconds."""
-
     disable_message_id: bool = False
     disable_message_timestamp: bool = False
-    """Hints, which change nothing: a message has both at no cost."""
 
     def __init__(self, producer: Producer, destination: Destination | None) -> None:
         self.destination = destination
@@ -62,9 +68,11 @@ class MessageProducer(Closing):
     ) -> None: ...
 
     def send(self, *what: Any, **headers: Unpack[SendHeaders]) -> None:
-        """A message or a mere body; before it the destination, if this producer has none. Headers
-        win over the producer's defaults. Returns when the servers have the message:
-        persistent, a majority of them."""
+        """Send a message or a mere body; before it the destination, if this producer has none.
+
+        Headers win over the producer's defaults. Return when the servers have the message, if it
+        is persistent a majority of them. Raise what `Producer.send` raises, and `IllegalStateError`
+        if there is no destination, or one too many."""
         destination, message = self._addressed(what)
         self._producer.send(destination, message, **self._with_defaults(headers))
 
@@ -98,16 +106,22 @@ class MessageProducer(Closing):
 
 
 class TopicPublisher(MessageProducer):
+    """A producer for a topic; `publish` is `send`."""
+
     publish = MessageProducer.send
 
     @property
     def topic(self) -> Topic | None:
+        """The topic that it publishes to, or None."""
         return cast("Topic | None", self.destination)
 
 
 class QueueSender(MessageProducer):
+    """A producer for a queue."""
+
     @property
     def queue(self) -> Queue | None:
+        """The queue that it sends to, or None."""
         return cast("Queue | None", self.destination)
 
 
@@ -117,19 +131,27 @@ class QueueSender(MessageProducer):
 class Startable(Protocol):
     """A connection, as seen from here."""
 
-    ever_started: bool
+    _ever_started: bool
 
 
 class MessageConsumer(Closing):
+    """A consumer of the classic API: it receives once its connection was started.
+
+    `message_selector` is the condition on headers and properties that it was opened with, or None.
+    """
+
+    message_selector: str | None
+
     def __init__(self, connection: Startable, consumer: Consumer, selector: str | None) -> None:
         self.message_selector = selector
         self._connection = connection
         self._consumer = consumer
 
     def receive(self, timeout: float | None = None) -> Message | None:
-        """The next message. `timeout` in seconds, None: for ever; after it, or if the consumer is
-        closed meanwhile, None."""
-        if timeout is None and not self._connection.ever_started:
+        """Return the next message; None if none came within `timeout` seconds, or if the consumer
+        was closed meanwhile. Raise what `Consumer.receive` raises. Without a timeout, on a
+        connection that was never started, a warning is logged: that waits without end."""
+        if timeout is None and not self._connection._ever_started:
             logger.warning(
                 "a receive from %s waits for ever, for the connection was never started: call "
                 "connection.start()",
@@ -138,10 +160,12 @@ class MessageConsumer(Closing):
         return self._consumer.receive(timeout)
 
     def receive_no_wait(self) -> Message | None:
+        """Return the next message, or None if none is here."""
         return self._consumer.receive_no_wait()
 
-    def set_message_listener(self, listener: Listener | None) -> None:
-        """Have each message handed to `listener`, one at a time, on the session's thread."""
+    def set_message_listener(self, listener: MessageListener | None) -> None:
+        """Have each message handed to `listener`, one at a time, on the session's thread; None: to
+        nobody. For the rest see `Consumer.set_message_listener`."""
         self._consumer.set_message_listener(listener)
 
     def close(self) -> None:
@@ -149,6 +173,11 @@ class MessageConsumer(Closing):
 
 
 class TopicSubscriber(MessageConsumer):
+    """A consumer of a `topic`; with `no_local`, of messages from other connections only."""
+
+    topic: Topic
+    no_local: bool
+
     def __init__(
         self,
         connection: Startable,
@@ -163,6 +192,10 @@ class TopicSubscriber(MessageConsumer):
 
 
 class QueueReceiver(MessageConsumer):
+    """A consumer of a `queue`."""
+
+    queue: Queue
+
     def __init__(
         self, connection: Startable, consumer: Consumer, selector: str | None, queue: Queue
     ) -> None:

@@ -32,14 +32,14 @@ from antiphon.api.messages.destinations import (
     TemporaryTopic,
     Topic,
 )
-from antiphon.api.messages.message import (
+from antiphon.api.messages.kinds import (
     BytesMessage,
     MapMessage,
-    Message,
     ObjectMessage,
     StreamMessage,
     TextMessage,
 )
+from antiphon.api.messages.message import Message
 from antiphon.api.messages.properties import DELIVERY_COUNT
 from antiphon.api.modes import SessionMode
 from antiphon.api.operations import arguments
@@ -52,7 +52,14 @@ SessionKind = TypeVar("SessionKind", bound="Session")
 
 
 class ConnectionFactory:
-    """What is needed to connect: the arguments of `connect`, to be used any number of times."""
+    """What is needed to connect: the arguments of `connect`, to be used any number of times.
+
+    `url` as for `connect`; `FactoryOptions` lists the options. Raise `SecurityError` for a user or
+    a password, and `TypeError` for an unknown option; other mistakes raise when it connects.
+    """
+
+    url: str | None
+    client_id: str | None
 
     def __init__(self, url: str | None = None, **options: Unpack[FactoryOptions]) -> None:
         self.url = url
@@ -62,7 +69,8 @@ class ConnectionFactory:
         self._options = options
 
     def create_connection(self, user: str | None = None, password: str | None = None) -> Connection:
-        """A connection that is stopped. `user` and `password` are refused, as by `connect`."""
+        """Return a connection, stopped. It is made by the first call that needs it, so that its
+        client id can be set before. Raise `SecurityError` for a user or a password."""
         return Connection(self, user, password)
 
     def create_context(
@@ -71,7 +79,8 @@ class ConnectionFactory:
         password: str | None = None,
         session_mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE,
     ) -> Context:
-        """As `connect` does, started. `user` and `password` are refused, as by `connect`."""
+        """Connect, and return a started context, as `connect` does. Raise `SecurityError` for a
+        user or a password."""
         arguments.check_credentials(user, password)
         return self._connect(self.client_id, session_mode)
 
@@ -89,7 +98,8 @@ class ConnectionFactory:
 
 
 class ConnectionMetaData(NamedTuple):
-    """What this is an implementation of, and which one."""
+    """What this is an implementation of, JMS 2.0, and which one; and the `JMSX` properties that it
+    knows."""
 
     jms_version: str
     jms_major_version: int
@@ -108,14 +118,18 @@ def _metadata() -> ConnectionMetaData:
 
 
 class Connection(Closing):
-    """Closing it closes its sessions, with all that is in them."""
+    """A connection of the classic API (JMS 1.1): `ConnectionFactory.create_connection` makes it.
+
+    It is stopped until `start()`, and makes sessions, which send and receive. Closing it closes
+    them with all that is in them.
+    """
 
     metadata: ClassVar[ConnectionMetaData] = _metadata()
 
     def __init__(
         self, factory: ConnectionFactory, user: str | None = None, password: str | None = None
     ) -> None:
-        self.ever_started = False
+        self._ever_started = False
         arguments.check_credentials(user, password)
         self._factory = factory
         self._client_id = factory.client_id
@@ -126,8 +140,9 @@ class Connection(Closing):
 
     @property
     def client_id(self) -> str | None:
-        """By which durable subscriptions are known. It can be set once, before anything else is
-        done with the connection, unless the factory has one."""
+        """The name under which durable subscriptions are known. It can be set once, before anything
+        else is done with the connection, unless the factory has one; otherwise setting it raises
+        `IllegalStateError`. Raise `InvalidClientIDError` if a live connection has it."""
         return self._client_id
 
     @client_id.setter
@@ -144,7 +159,7 @@ class Connection(Closing):
 
     @property
     def exception_listener(self) -> ExceptionListener | None:
-        """As that of a context."""
+        """A function that gets each error of this connection that no call raises, or None."""
         return self._listener
 
     @exception_listener.setter
@@ -155,12 +170,13 @@ class Connection(Closing):
                 self._owner.exception_listener = listener
 
     def start(self) -> None:
-        """Begin to deliver, or go on after `stop()`."""
+        """Begin to deliver, or deliver again after `stop()`."""
         self._context().start()
-        self.ever_started = True
+        self._ever_started = True
 
     def stop(self) -> None:
-        """Hold deliveries; returns when running listeners have."""
+        """Hold deliveries. Return when running listeners have returned; raise `IllegalStateError`
+        inside one."""
         self._context().stop()
 
     def create_session(
@@ -168,11 +184,13 @@ class Connection(Closing):
         transacted: bool | SessionMode = False,
         acknowledge_mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE,
     ) -> Session:
-        """`transacted` counts more than the mode. A mode alone, as in JMS 2.0, will do."""
+        """Return a session. `transacted=True` wins over the mode; a mode alone, as in JMS 2.0, may
+        stand in its place."""
         return self._new_session(Session, transacted, acknowledge_mode)
 
     def close(self) -> None:
-        """Waits for pending sends and running listeners; closing twice is no error."""
+        """Close the connection with its sessions. Wait for pending sends and running listeners;
+        closing twice is no error."""
         with self._lock:
             if self._owner is None:
                 self._closed = True
@@ -209,10 +227,14 @@ class Connection(Closing):
 
 
 class Session(Closing):
-    """Sends and receives, with one mode of acknowledgement and one thread for listeners."""
+    """A session of a connection: it sends and receives, with one mode of acknowledgement and one
+    thread for its listeners.
 
-    REFUSES: ClassVar[type[Destination] | None] = None
-    """Destinations that this kind of session does not deal with."""
+    Calls raise `IllegalStateError` when the session or its connection is closed, and in a
+    `TopicSession` or `QueueSession` for what belongs to the other one.
+    """
+
+    _REFUSES: ClassVar[type[Destination] | None] = None  # which this kind does not deal with
 
     def __init__(self, connection: Connection, context: Context) -> None:
         self._connection = connection
@@ -220,63 +242,79 @@ class Session(Closing):
 
     @property
     def transacted(self) -> bool:
+        """Whether it was made with `transacted`: messages count at `commit()`."""
         return self.acknowledge_mode is SessionMode.SESSION_TRANSACTED
 
     @property
     def acknowledge_mode(self) -> SessionMode:
+        """How it acknowledges, as it was created."""
         return self._context.session_mode
 
     # -- Destinations -----------------------------------------------------------------------------
 
     def create_topic(self, name: str) -> Topic:
+        """Return the topic of this name, as `Context.create_topic` does."""
         self._deal_with(Topic)
         return self._context.create_topic(name)
 
     def create_queue(self, name: str, **redelivery: Unpack[RedeliveryOptions]) -> Queue:
+        """Return the queue of this name, as `Context.create_queue` does."""
         self._deal_with(Queue)
         return self._context.create_queue(name, **redelivery)
 
     def create_temporary_topic(self) -> TemporaryTopic:
+        """Create a topic that lives until it is deleted, or as long as the connection."""
         self._deal_with(Topic)
         return self._context.create_temporary_topic()
 
     def create_temporary_queue(self) -> TemporaryQueue:
+        """Create a queue that lives until it is deleted, or as long as the connection."""
         self._deal_with(Queue)
         return self._context.create_temporary_queue()
 
     # -- Messages ---------------------------------------------------------------------------------
 
     def create_message(self) -> Message:
+        """Return a message without a body."""
         return self._context.create_message()
 
     def create_text_message(self, text: str = "") -> TextMessage:
+        """Return a message with a text."""
         return self._context.create_text_message(text)
 
     def create_bytes_message(self, body: bytes = b"") -> BytesMessage:
+        """Return a message with bytes, which can also be written piece by piece."""
         return self._context.create_bytes_message(body)
 
     def create_map_message(self, body: Mapping[str, Any] | None = None) -> MapMessage:
+        """Return a message with names and values."""
         return self._context.create_map_message(body)
 
     def create_stream_message(self, body: list[Any] | None = None) -> StreamMessage:
+        """Return a message with a list of values, which can also be written one by one."""
         return self._context.create_stream_message(body)
 
     def create_object_message(self, body: Any = None) -> ObjectMessage:
+        """Return a message with a value of Python, as `Context.create_object_message` does."""
         return self._context.create_object_message(body)
 
     # -- Sending ----------------------------------------------------------------------------------
 
     def create_producer(self, destination: Destination | None = None) -> MessageProducer:
-        """Without a destination, each `send` names one."""
+        """Return a producer for this destination; without one, each `send` names it."""
         self._deal_with_kind_of(destination)
         return MessageProducer(self._context.create_producer(), destination)
 
     def create_publisher(self, topic: Topic | None = None) -> TopicPublisher:
+        """Return a producer for this topic; without one, each `publish` names it. Raise
+        `InvalidDestinationError` for a queue."""
         self._deal_with(Topic)
         check_topic(topic)
         return TopicPublisher(self._context.create_producer(), topic)
 
     def create_sender(self, queue: Queue | None = None) -> QueueSender:
+        """Return a producer for this queue; without one, each `send` names it. Raise
+        `InvalidDestinationError` for a topic."""
         self._deal_with(Queue)
         check_queue(queue)
         return QueueSender(self._context.create_producer(), queue)
@@ -286,6 +324,8 @@ class Session(Closing):
     def create_consumer(
         self, destination: Destination, selector: str | None = None, no_local: bool = False
     ) -> MessageConsumer:
+        """Open a consumer of this destination. For `selector`, `no_local` and the errors see
+        `Context.create_consumer`."""
         self._deal_with_kind_of(destination)
         consumer = self._context.create_consumer(destination, selector, no_local)
         return MessageConsumer(self._connection, consumer, selector)
@@ -293,6 +333,8 @@ class Session(Closing):
     def create_durable_consumer(
         self, topic: Topic, name: str, selector: str | None = None, no_local: bool = False
     ) -> MessageConsumer:
+        """Open the consumer of a subscription that lasts until `unsubscribe(name)`, as
+        `Context.create_durable_consumer` does."""
         self._deal_with(Topic)
         consumer = self._context.create_durable_consumer(topic, name, selector, no_local)
         return MessageConsumer(self._connection, consumer, selector)
@@ -300,6 +342,8 @@ class Session(Closing):
     def create_shared_consumer(
         self, topic: Topic, name: str, selector: str | None = None
     ) -> MessageConsumer:
+        """Open one of the consumers that divide the messages of a subscription, as
+        `Context.create_shared_consumer` does."""
         self._deal_with(Topic)
         consumer = self._context.create_shared_consumer(topic, name, selector)
         return MessageConsumer(self._connection, consumer, selector)
@@ -307,6 +351,8 @@ class Session(Closing):
     def create_shared_durable_consumer(
         self, topic: Topic, name: str, selector: str | None = None
     ) -> MessageConsumer:
+        """Open one of the consumers that divide the messages of a durable subscription, as
+        `Context.create_shared_durable_consumer` does."""
         self._deal_with(Topic)
         consumer = self._context.create_shared_durable_consumer(topic, name, selector)
         return MessageConsumer(self._connection, consumer, selector)
@@ -314,6 +360,8 @@ class Session(Closing):
     def create_subscriber(
         self, topic: Topic, selector: str | None = None, no_local: bool = False
     ) -> TopicSubscriber:
+        """Open a consumer of this topic. Raise `InvalidDestinationError` for a queue; for the
+        rest see `Context.create_consumer`."""
         self._deal_with(Topic)
         check_topic(topic)
         consumer = self._context.create_consumer(topic, selector, no_local)
@@ -322,48 +370,58 @@ class Session(Closing):
     def create_durable_subscriber(
         self, topic: Topic, name: str, selector: str | None = None, no_local: bool = False
     ) -> TopicSubscriber:
-        """It belongs to the connection's client id, which must be set, and lasts until
-        `unsubscribe(name)`."""
+        """Open the consumer of a subscription that belongs to the connection's client id, which
+        must be set, and lasts until `unsubscribe(name)`. For the rest see
+        `Context.create_durable_consumer`."""
         self._deal_with(Topic)
         check_topic(topic)
         consumer = self._context.create_durable_consumer(topic, name, selector, no_local)
         return TopicSubscriber(self._connection, consumer, selector, topic, no_local)
 
     def create_receiver(self, queue: Queue, selector: str | None = None) -> QueueReceiver:
+        """Open a consumer of this queue. Raise `InvalidDestinationError` for a topic; for the
+        rest see `Context.create_consumer`."""
         self._deal_with(Queue)
         check_queue(queue)
         consumer = self._context.create_consumer(queue, selector)
         return QueueReceiver(self._connection, consumer, selector, queue)
 
     def create_browser(self, queue: Queue, selector: str | None = None) -> Browser:
+        """Return a browser, which looks at the messages of a queue and leaves them there."""
         self._deal_with(Queue)
         return self._context.create_browser(queue, selector)
 
     def unsubscribe(self, name: str) -> None:
-        """End the durable subscription of this name."""
+        """End the durable subscription of this name, with all that it kept. Raise
+        `IllegalStateError` if a consumer has it open."""
         self._deal_with(Topic)
         self._context.unsubscribe(name)
 
     # -- What was received and sent ---------------------------------------------------------------
 
     def commit(self) -> None:
-        """What was received is acknowledged, what was sent becomes visible."""
+        """End the transaction: what was received is acknowledged, and what was sent becomes
+        visible, at one place in the order. Raise `TransactionRolledBackError` if the servers could
+        not commit, and `IllegalStateError` if the session is not transacted."""
         self._context.commit()
 
     def rollback(self) -> None:
-        """What was received comes again, what was sent is dropped."""
+        """End the transaction: what was received is delivered again, what was sent is dropped.
+        Raise `IllegalStateError` if the session is not transacted."""
         self._context.rollback()
 
     def recover(self) -> None:
-        """Have all messages that were delivered and not acknowledged delivered again."""
+        """Have all messages that were delivered and not acknowledged delivered again, flagged.
+        Raise `IllegalStateError` in a transacted session."""
         self._context.recover()
 
     def close(self) -> None:
-        """Its producers and consumers, too; what was not acknowledged is delivered again."""
+        """Close this session with its producers and consumers. What was not acknowledged goes to
+        others. Closing twice is no error."""
         self._context.close()
 
     def _deal_with(self, kind: type[Destination]) -> None:
-        if kind is self.REFUSES:
+        if kind is self._REFUSES:
             raise IllegalStateError(
                 f"a {type(self).__name__} does not deal with a {kind.__name__}: "
                 "connection.create_session() makes a session for topics and queues"

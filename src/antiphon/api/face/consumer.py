@@ -8,7 +8,7 @@ from typing import Any
 from antiphon.api.face.not_pickled import NotPickled
 from antiphon.api.messages.destinations import Destination, Queue
 from antiphon.api.operations.consumer import ConsumerCore
-from antiphon.api.operations.front import Listener
+from antiphon.api.operations.front import MessageListener
 
 
 class ConsumerFace(NotPickled, ABC):
@@ -50,7 +50,7 @@ class ConsumerFace(NotPickled, ABC):
     def receive_no_wait(self) -> Any:
         """Return the next message, or None if none is here: `receive(0)`."""
 
-    def set_message_listener(self, listener: Listener | None) -> None:
+    def set_message_listener(self, listener: MessageListener | None) -> None:
         """Have each message handed to `listener`, one at a time; None: to nobody.
 
         Listeners of one context run one after the other, on a thread of their own; with asyncio in

@@ -7,16 +7,25 @@ from collections.abc import Callable, Iterable, Mapping
 from types import EllipsisType
 from typing import Any, Unpack
 
+from msgspec.structs import astuple
+
 from antiphon.api.face.not_pickled import NotPickled
-from antiphon.api.messages.destinations import Destination, Group, Queue, Temporary, Topic
-from antiphon.api.messages.message import (
+from antiphon.api.messages.destinations import (
+    Destination,
+    Group,
+    Queue,
+    TemporaryQueue,
+    TemporaryTopic,
+    Topic,
+)
+from antiphon.api.messages.kinds import (
     BytesMessage,
     MapMessage,
-    Message,
     ObjectMessage,
     StreamMessage,
     TextMessage,
 )
+from antiphon.api.messages.message import Message
 from antiphon.api.modes import SessionMode, SlowPolicy
 from antiphon.api.operations import arguments
 from antiphon.api.operations.context import ContextCore
@@ -75,7 +84,7 @@ class ContextFace(NotPickled, ABC):
         that is left out is as others have set it, or the default. If others have set it
         differently, `create_consumer` raises `IllegalStateError`. Raise `InvalidDestinationError`
         if the name is malformed."""
-        return Queue(name, redelivery_of(name, **redelivery))
+        return Queue._with(name, *astuple(redelivery_of(name, **redelivery)))
 
     def create_message(self) -> Message:
         """Return a message without a body."""
@@ -288,7 +297,7 @@ class ContextFace(NotPickled, ABC):
         connection may consume from it; anybody may send to it, for instance replies."""
 
     @abstractmethod
-    def delete_temporary(self, destination: Temporary) -> Any:
+    def delete_temporary(self, destination: TemporaryTopic | TemporaryQueue) -> Any:
         """Delete a temporary destination of this connection, with its messages. Raise
         `IllegalStateError` if it has a consumer."""
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from antiphon.api.face.consumer import ConsumerFace
-from antiphon.api.messages.message import View
 from antiphon.api.messages.properties import PropertyValue
 from antiphon.api.operations.member import MemberCore
 from antiphon.model.conflicts import ConflictRelation
+from antiphon.model.views import View
 
 
 class MemberFace(ConsumerFace):

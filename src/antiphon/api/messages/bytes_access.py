@@ -1,8 +1,8 @@
 """Numbers and text in the body of a bytes message, as JMS reads and writes them.
 
 They are laid out as Java's `DataOutputStream` has them, the greatest byte first, so that programs
-in Java and Python read each other's. Nothing in the body says what is in it: who reads must know
-what was written. A read that fails leaves the place as it was, and can be tried otherwise.
+in Java and Python read each other's. Nothing in the body says what is in it: a reader must know
+what was written. A read that fails leaves the place as it was, and can be tried as another type.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _FLOAT, _DOUBLE = struct.Struct(">f"), struct.Struct(">d")
 
 
 class BytesAccess:
-    """What `BytesMessage` has of this; it says itself where it is and what it may."""
+    """Numbers and texts in the body of a `BytesMessage`, which says itself where it is and what it
+    may. A read past the end raises `MessageEOFError`, a value that does not fit
+    `MessageFormatError`."""
 
     __slots__ = ()
 
@@ -32,6 +34,7 @@ class BytesAccess:
 
     @property
     def body(self) -> Any:
+        """From the message."""
         raise NotImplementedError
 
     def _place(self) -> int:
@@ -49,40 +52,52 @@ class BytesAccess:
 
     @property
     def body_length(self) -> int:
+        """How many bytes the body has. Raise `MessageNotReadableError` while it is written."""
         self._place()
         return len(self.body)
 
     def read_boolean(self) -> bool:
+        """Read a bool."""
         return self._number(_BYTE) != 0
 
     def read_byte(self) -> int:
+        """Read an int of 8 bits."""
         return int(self._number(_BYTE))
 
     def read_unsigned_byte(self) -> int:
+        """Read an int from 0 to 255."""
         return int(self._number(_UNSIGNED_BYTE))
 
     def read_short(self) -> int:
+        """Read an int of 16 bits."""
         return int(self._number(_SHORT))
 
     def read_unsigned_short(self) -> int:
+        """Read an int from 0 to 65,535."""
         return int(self._number(_UNSIGNED_SHORT))
 
     def read_char(self) -> str:
+        """Read one character."""
         return chr(int(self._number(_UNSIGNED_SHORT)))
 
     def read_int(self) -> int:
+        """Read an int of 32 bits."""
         return int(self._number(_INT))
 
     def read_long(self) -> int:
+        """Read an int of 64 bits."""
         return int(self._number(_LONG))
 
     def read_float(self) -> float:
+        """Read a float of 32 bits."""
         return self._number(_FLOAT)
 
     def read_double(self) -> float:
+        """Read a float."""
         return self._number(_DOUBLE)
 
     def read_utf(self) -> str:
+        """Read a text that `write_utf` has written."""
         place = self._place()
         (length,) = _UNSIGNED_SHORT.unpack(self._part(place, _UNSIGNED_SHORT.size))
         begin = place + _UNSIGNED_SHORT.size
@@ -94,7 +109,7 @@ class BytesAccess:
         return text
 
     def read_bytes(self, count: int) -> bytes:
-        """The next ones, fewer if there are no more: at the end none."""
+        """Read the next `count` bytes, fewer if there are no more: at the end none."""
         if count < 0:
             raise ValueError(f"a number of bytes is not negative: {count}")
         place = self._place()
@@ -120,30 +135,39 @@ class BytesAccess:
     # -- Writing ----------------------------------------------------------------------------------
 
     def write_boolean(self, value: bool) -> None:
+        """Append a bool."""
         self._put(_BYTE, value, "boolean")
 
     def write_byte(self, value: int) -> None:
+        """Append an int of 8 bits."""
         self._put(_BYTE, value, "byte")
 
     def write_short(self, value: int) -> None:
+        """Append an int of 16 bits."""
         self._put(_SHORT, value, "short")
 
     def write_char(self, value: str) -> None:
+        """Append one character."""
         self._append(_UNSIGNED_SHORT.pack(ord(_stated(value, "char"))))
 
     def write_int(self, value: int) -> None:
+        """Append an int of 32 bits."""
         self._put(_INT, value, "int")
 
     def write_long(self, value: int) -> None:
+        """Append an int of 64 bits."""
         self._put(_LONG, value, "long")
 
     def write_float(self, value: float) -> None:
+        """Append a float of 32 bits."""
         self._put(_FLOAT, value, "float")
 
     def write_double(self, value: float) -> None:
+        """Append a float."""
         self._put(_DOUBLE, value, "double")
 
     def write_utf(self, value: str) -> None:
+        """Append a text of at most 65,535 bytes, with its length before it."""
         text = modified_utf8.encode(_text(value))
         if len(text) > UTF_MAX:
             raise MessageFormatError(
@@ -153,6 +177,7 @@ class BytesAccess:
         self._append(_UNSIGNED_SHORT.pack(len(text)) + text)
 
     def write_bytes(self, value: bytes | bytearray | memoryview) -> None:
+        """Append bytes, without their number."""
         if value is None:
             raise MessageFormatError("None has no bytes to be written")
         self._append(_stated(value, "bytes"))

@@ -9,46 +9,51 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, ClassVar, Protocol
 
+from msgspec.structs import astuple
+
 from antiphon.errors import IllegalStateError, InvalidDestinationError
 from antiphon.model import destinations as names
 from antiphon.model.redelivery import Redelivery
 
 NOTHING_SAID = Redelivery()
+"""As others have said, or the servers' default."""
 
 
 class Owner(Protocol):
-    """What a temporary destination knows of the context that created it."""
+    """A context, as seen by the temporary destinations that it created."""
 
     def delete_temporary(self, destination: Temporary) -> Any: ...
 
 
 class Destination:
-    """Somewhere to send to: a `Topic` or a `Queue`."""
+    """Somewhere to send to: a `Topic` or a `Queue`.
 
-    __slots__ = ("name", "redelivery", "text")  # of a queue; a class with two bases can have none
-    KIND: ClassVar[str] = ""
+    Destinations are values: equal by kind and name, unchangeable, hashable, picklable. Raise
+    `InvalidDestinationError` for a malformed name.
+    """
+
+    # A class with two bases can have no slots of its own: this one has those of queues, too.
+    __slots__ = {
+        "_redelivery": "",
+        "name": "Its name, without the kind.",
+        "text": "Kind and name, as `parse` reads them: `topic:Alarms`.",
+    }
+    _KIND: ClassVar[str] = ""
     name: str
     text: str
 
     def __init__(self, name: str) -> None:
         if not isinstance(name, str):
             raise InvalidDestinationError(f"the name of a destination is a str, not {name!r}")
-        text = f"{self.KIND}:{name}"
+        text = f"{self._KIND}:{name}"
         names.parse(text)
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "text", text)
 
     @staticmethod
     def parse(text: str) -> Destination:
-        """The destination that is written as `text`, for instance `topic:Alarms`."""
+        """Return the destination that is written as `text`, for instance `topic:Alarms`."""
         return _parse(text)
-
-    def check_sendable(self) -> None:
-        """A topic with wildcards can be consumed from, but no message goes to many topics."""
-        if names.is_pattern(self.name):
-            raise InvalidDestinationError(
-                f"{self.text!r} stands for many topics: send to one of them"
-            )
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{self!r} cannot be changed: make another one")
@@ -70,37 +75,52 @@ class Destination:
 
 
 class Topic(Destination):
-    """Every subscriber receives every message. `a.*` and `a.>` are for consumers only."""
+    """A destination whose subscribers all receive every message.
+
+    Names have parts with dots between them. To consume from many topics, `*` stands for one part
+    and `>` at the end for all further ones; nothing can be sent to such a topic.
+    """
 
     __slots__ = ()
-    KIND = names.TOPIC
+    _KIND = names.TOPIC
 
 
 class Group(Topic):
-    """A topic that tells its subscribers who they are: they are its members."""
+    """A topic that tells its subscribers who they are: they are its members (`create_group`)."""
 
     __slots__ = ()
 
 
 class Queue(Destination):
-    """Every message goes to one of the consumers. It may say how messages come again that could not
-    be handled; that counts from when a consumer of it is opened."""
+    """A destination whose messages each go to one of its consumers.
+
+    One that `create_queue` made may say how messages come again that could not be handled; that
+    applies from when a consumer of it is opened.
+    """
 
     __slots__ = ()
-    KIND = names.QUEUE
-    redelivery: Redelivery
+    _KIND = names.QUEUE
+    _redelivery: Redelivery
 
-    def __init__(self, name: str, redelivery: Redelivery = NOTHING_SAID) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__(name)
-        object.__setattr__(self, "redelivery", redelivery)
+        object.__setattr__(self, "_redelivery", NOTHING_SAID)
 
-    def __reduce__(self) -> tuple[type[Destination], tuple[Any, ...]]:
-        said = () if self.redelivery == NOTHING_SAID else (self.redelivery,)
-        return type(self), (self.name, *said)
+    @classmethod
+    def _with(cls, name: str, *redelivery: Any) -> Queue:
+        """Return a queue with these fields of `Redelivery`."""
+        queue = cls(name)
+        object.__setattr__(queue, "_redelivery", Redelivery(*redelivery))
+        return queue
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._redelivery == NOTHING_SAID:
+            return super().__reduce__()
+        return self._with, (self.name, *astuple(self._redelivery))
 
 
 class Temporary(Destination):
-    """Lives until `delete()`, or as long as the connection that created it."""
+    """A destination that lives until `delete()`, or as long as the connection that created it."""
 
     __slots__ = ("_owner",)
     _owner: Owner | None
@@ -110,7 +130,8 @@ class Temporary(Destination):
         object.__setattr__(self, "_owner", owner)
 
     def delete(self) -> Any:
-        """With asyncio, to be awaited."""
+        """Delete it, with its messages; with asyncio, this is awaited. Raise `IllegalStateError`
+        if this object was not made by the context that created it, or if it has a consumer."""
         if self._owner is None:
             raise IllegalStateError(
                 f"{self.text} was not created here: only the context that created it can delete it"
@@ -119,17 +140,30 @@ class Temporary(Destination):
 
 
 class TemporaryTopic(Temporary, Topic):
+    """A topic that lives until `delete()`, or as long as the connection that created it."""
+
     __slots__ = ()
-    KIND = names.TEMP_TOPIC
+    _KIND = names.TEMP_TOPIC
 
 
 class TemporaryQueue(Temporary, Queue):
+    """A queue that lives until `delete()`, or as long as the connection that created it."""
+
     __slots__ = ()
-    KIND = names.TEMP_QUEUE
+    _KIND = names.TEMP_QUEUE
+
+
+def check_sendable(destination: Destination) -> None:
+    """Raise for a topic with wildcards: it can be consumed from, but no message goes to many
+    topics."""
+    if names.is_pattern(destination.name):
+        raise InvalidDestinationError(
+            f"{destination.text!r} stands for many topics: send to one of them"
+        )
 
 
 _CLASSES: dict[str, type[Destination]] = {
-    kind.KIND: kind for kind in (Topic, Queue, TemporaryTopic, TemporaryQueue)
+    kind._KIND: kind for kind in (Topic, Queue, TemporaryTopic, TemporaryQueue)
 }
 
 

@@ -1,4 +1,4 @@
-"""What members are told about their group, as messages: views and suspicions.
+"""Messages that tell members about their group: views and suspicions.
 
 Python code matches on the classes; plain JMS code looks at the properties (thesis, tables 6.2 to
 6.4): a view message has `JMS_view`, the view as text, with `JMS_join` or `JMS_leave`, and the view
@@ -8,25 +8,19 @@ names in one property are separated by blanks.
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
+from typing import Any, Self
+
+from msgspec.structs import asdict
 
 from antiphon.api.messages.destinations import Destination
-from antiphon.api.messages.message import (
-    JMS_VIEW,
-    Arrival,
-    Message,
-    ObjectMessage,
-    Owner,
-    TextMessage,
-    View,
-    _Sent,
-)
+from antiphon.api.messages.kinds import ObjectMessage, TextMessage
+from antiphon.api.messages.message import JMS_VIEW, Arrival, Message, Owner, Sent
 from antiphon.api.messages.properties import Properties, PropertyValue
 from antiphon.api.modes import DeliveryMode
 from antiphon.errors import MessageNotWriteableError
 from antiphon.formats.columns import Extra
 from antiphon.formats.protocol import VIEW, GroupEvent
+from antiphon.model.views import View
 
 
 class _GroupMessage(Message):
@@ -49,7 +43,7 @@ class _GroupMessage(Message):
         self._body = body
         self._read_only = False
         self._extra = Extra(properties=properties)
-        self._sent = _Sent(None, 0, None, DeliveryMode.PERSISTENT, view)
+        self._sent = Sent(None, 0, None, DeliveryMode.PERSISTENT, view)
 
     def _key(self) -> int:
         return -self._serial
@@ -71,15 +65,43 @@ class _GroupMessage(Message):
         self._body = self._empty()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = {
-            name: getattr(self, name) for cls in (Message, _GroupMessage) for name in cls.__slots__
-        }
-        state["_arrival"] = dataclasses.replace(self._arrival, owner=None)
-        return _restored, (type(self), state)
+        # Nothing in here belongs to a module that may move: plain values, and public classes.
+        own = {name: getattr(self, name) for name in _GroupMessage.__slots__}
+        own |= {"_body": self._body, "_properties": getattr(self, "_properties", None)}
+        state = (
+            own,
+            tuple(self._origin()),
+            asdict(self._headers()),
+            self.position,
+            self.delivery_count,
+        )
+        return self._restored_event, state
+
+    @classmethod
+    def _restored_event(
+        cls,
+        own: dict[str, Any],
+        sent: tuple[Any, ...],
+        extra: dict[str, Any],
+        position: int,
+        delivery_count: int,
+    ) -> Self:
+        message = cls.__new__(cls)
+        message._arrival = Arrival(None, position, delivery_count)
+        message._index = 0
+        message._sent, message._extra = Sent(*sent), Extra(**extra)
+        for name, value in own.items():
+            if value is not None or name != "_properties":
+                setattr(message, name, value)
+        return message
 
 
 class ViewMessage(_GroupMessage, ObjectMessage):
-    """The group has another view."""
+    """A message that tells a member that its group has another view: `view`, `joined`, `left`.
+
+    Plain JMS code finds the view in the property `JMS_view`, and the names in `JMS_join` and
+    `JMS_leave`.
+    """
 
     __slots__ = ()
     __match_args__ = ("view", "joined", "left")
@@ -90,18 +112,19 @@ class ViewMessage(_GroupMessage, ObjectMessage):
 
     @property
     def view(self) -> View:
+        """The new view."""
         view = self._origin().view
         assert view is not None
         return view
 
     @property
     def joined(self) -> tuple[str, ...]:
-        """Who has come with this view."""
+        """The names of the members that this view has and the one before had not."""
         return self._came
 
     @property
     def left(self) -> tuple[str, ...]:
-        """Who has gone with it."""
+        """The names of the members that the view before had and this one has not."""
         return self._went
 
     @staticmethod
@@ -115,7 +138,11 @@ class ViewMessage(_GroupMessage, ObjectMessage):
 
 
 class SuspicionMessage(_GroupMessage, TextMessage):
-    """Members cannot be heard of, or can again. They stay members until somebody removes them."""
+    """A message that tells a member whom the servers cannot hear: `suspects` newly, and `withdrawn`
+    again. They stay members until they are removed.
+
+    Plain JMS code finds the names in the properties `JMS_suspect` and `JMS_withdraw`.
+    """
 
     __slots__ = ()
     __match_args__ = ("suspects", "withdrawn")
@@ -126,12 +153,12 @@ class SuspicionMessage(_GroupMessage, TextMessage):
 
     @property
     def suspects(self) -> tuple[str, ...]:
-        """Newly suspected."""
+        """The names of members that are newly suspected."""
         return self._came
 
     @property
     def withdrawn(self) -> tuple[str, ...]:
-        """No longer suspected."""
+        """The names of members that are no longer suspected."""
         return self._went
 
     def __repr__(self) -> str:
@@ -145,7 +172,7 @@ def _names(**properties: tuple[str, ...]) -> dict[str, PropertyValue]:
 def occurred(
     event: GroupEvent, view: View | None, destination: Destination, deliveries: int, owner: Owner
 ) -> ViewMessage | SuspicionMessage:
-    """The message for a member; `view` is the one from here on."""
+    """Return the message for a member; `view` is the one from here on."""
     message: ViewMessage | SuspicionMessage
     if event.kind == VIEW:
         message = ViewMessage(View(event.view, event.members), event.came, event.went)
@@ -154,15 +181,8 @@ def occurred(
     message._serial = event.serial
     message._arrival = Arrival(None, event.position, deliveries, owner)
     message._read_only = True
-    message._sent = _Sent(
+    message._sent = Sent(
         f"ID:{destination.name}.{event.serial}", 0, destination, DeliveryMode.PERSISTENT, view
     )
     message._properties = Properties(dict(message._headers().properties), True, deliveries)
-    return message
-
-
-def _restored(cls: type[_GroupMessage], state: dict[str, Any]) -> _GroupMessage:
-    message = cls.__new__(cls)
-    for name, value in state.items():
-        setattr(message, name, value)
     return message

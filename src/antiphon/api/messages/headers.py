@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from antiphon.api.messages import properties as props
-from antiphon.api.messages.destinations import Destination
+from antiphon.api.messages.destinations import Destination, check_sendable
 from antiphon.api.messages.properties import PropertyValue
 from antiphon.api.operations import arguments
 from antiphon.errors import (
@@ -97,7 +97,7 @@ def address(destination: Destination | None) -> str | None:
         raise InvalidDestinationError(
             f"reply_to is a destination, not a {type(destination).__name__}"
         )
-    destination.check_sendable()
+    check_sendable(destination)
     return destination.text
 
 

@@ -1,56 +1,46 @@
-"""Messages: what programs send and receive.
+"""Messages: headers and properties, and a body that the kinds in `kinds.py` fill.
 
-A received message is decoded only as far as somebody looks at it, and is read-only until
-`clear_body()` or `clear_properties()`; each leaves the other as it is. Nothing here keeps a message
-that was sent: `outgoing` turns it into bytes at once, so that later changes do not reach it.
+A received message (`arriving.py`) is decoded only as far as somebody looks at it, and is read-only
+until `clear_body()` or `clear_properties()`; each leaves the other as it is. A message that is sent
+becomes bytes at once (`sending.py`), so that later changes do not reach it.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import repeat, starmap
-from operator import attrgetter
-from typing import Any, NamedTuple, Protocol, Unpack, overload
+from typing import Any, NamedTuple, Protocol, Self, overload
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from antiphon.api.messages import headers
 from antiphon.api.messages import properties as props
-from antiphon.api.messages.bytes_access import BytesAccess
 from antiphon.api.messages.destinations import Destination
 from antiphon.api.messages.headers import Headers as Headers
-from antiphon.api.messages.item_access import MapAccess, StreamAccess
-from antiphon.api.messages.properties import Properties, PropertyAccess, PropertyValue
+from antiphon.api.messages.properties import Properties, PropertyAccess
 from antiphon.api.modes import DeliveryMode
 from antiphon.api.protocol.inbox_items import GroupColumns
 from antiphon.errors import (
     IllegalStateError,
     MessageFormatError,
-    MessageNotReadableError,
     MessageNotWriteableError,
-    ResourceAllocationError,
 )
 from antiphon.formats import bodies
 from antiphon.formats import columns as formats
-from antiphon.formats.columns import BYTES, MESSAGE, PICKLE, PLAIN, Columns, Extra, Outgoing
+from antiphon.formats.columns import BYTES, MESSAGE, Columns, Extra
 from antiphon.formats.pack import NON_PERSISTENT
-from antiphon.model.read_only import ReadOnlyList
-from antiphon.model.views import View as View
+from antiphon.model.views import View
 
-BODY_MAX = 64 << 20
 JMS_VIEW = "JMS_view"
-_UNREAD: Any = object()
+UNREAD: Any = object()
+"""The body of a received message that nobody has looked at yet."""
 
 
 class Owner(Protocol):
-    """What a received message knows of its consumer."""
+    """A consumer, as seen by the messages that it received."""
 
     def acknowledge_message(self, message: Message) -> Any: ...
 
 
-class _Sent(NamedTuple):
+class Sent(NamedTuple):
     """What a message gets by being sent."""
 
     id: str | None
@@ -61,18 +51,31 @@ class _Sent(NamedTuple):
     visible: int = 0  # ms; when it could first be delivered, by the servers' clock
 
 
-_NOT_SENT = _Sent(None, 0, None, DeliveryMode.PERSISTENT)
+_NOT_SENT = Sent(None, 0, None, DeliveryMode.PERSISTENT)
 
 
-@dataclass(slots=True, eq=False)
 class Arrival:
     """What received messages of one pack have in common."""
 
-    columns: Columns | None  # from which they are read; None: the body may be changed
-    start: int  # the position of message 0
-    deliveries: int  # of each, this time included
-    owner: Owner | None = None
-    pickle_allowed: bool = False
+    __slots__ = ("columns", "deliveries", "owner", "pickle_allowed", "start")
+
+    def __init__(
+        self,
+        columns: Columns | None,
+        start: int,
+        deliveries: int,
+        owner: Owner | None = None,
+        pickle_allowed: bool = False,
+    ) -> None:
+        self.columns = columns  # from which they are read; None: the body may be changed
+        self.start = start  # the position of message 0
+        self.deliveries = deliveries  # of each, this time included
+        self.owner = owner
+        self.pickle_allowed = pickle_allowed
+
+    def without_columns(self) -> Arrival:
+        """Return the arrival of a message whose body is no longer read from the pack."""
+        return Arrival(None, self.start, self.deliveries, self.owner, self.pickle_allowed)
 
 
 _NOT_RECEIVED = Arrival(None, 0, 0)
@@ -80,6 +83,9 @@ _NOT_RECEIVED = Arrival(None, 0, 0)
 
 class _TextHeader:
     """A header that the application may set, also of a received message."""
+
+    def __init__(self, doc: str) -> None:
+        self.__doc__ = doc
 
     def __set_name__(self, owner: type[Message], name: str) -> None:
         self._name = name
@@ -103,15 +109,20 @@ class _TextHeader:
 
 
 class Message(PropertyAccess):
-    """A message without a body, and what all messages have. Times are in seconds since 1970."""
+    """A message without a body, and what all messages have: headers and properties.
+
+    Times are in seconds since 1970. A received message is read-only: `clear_body()` and
+    `clear_properties()` change that, each for its part. A message is true, even with an empty body.
+    Messages pickle; an unpickled one cannot be acknowledged.
+    """
 
     __slots__ = ("_arrival", "_body", "_extra", "_index", "_properties", "_sent")
     __match_args__ = ("body",)
 
-    correlation_id = _TextHeader()
-    tag = _TextHeader()
-    key = _TextHeader()
-    type = _TextHeader()
+    correlation_id = _TextHeader("A text that says to which message this one belongs, or None.")
+    tag = _TextHeader("The kind of message, by which a group's conflict relation orders; or None.")
+    key = _TextHeader("What the message is about: by it a relation orders, or a topic replaces.")
+    type = _TextHeader("A text that says what the message is, for its receivers; or None.")
 
     def __init__(self) -> None:
         self._arrival = _NOT_RECEIVED
@@ -121,12 +132,13 @@ class Message(PropertyAccess):
     # Not there until somebody asks for them: most are never asked for, and there are many.
     _extra: Extra
     _properties: Properties
-    _sent: _Sent
+    _sent: Sent
 
     # -- Headers -----------------------------------------------------------------------------------
 
     @property
     def id(self) -> str | None:
+        """The unique name that it got by being sent; None if it was not sent."""
         return self._origin().id
 
     @property
@@ -136,15 +148,17 @@ class Message(PropertyAccess):
 
     @property
     def destination(self) -> Destination | None:
+        """Where it was sent; None if it was not sent."""
         return self._origin().destination
 
     @property
     def delivery_mode(self) -> DeliveryMode:
+        """Whether it outlives the failure of servers, as it was sent."""
         return self._origin().delivery_mode
 
     @property
     def position(self) -> int:
-        """Its number in the order of all messages; 0 if it was not received."""
+        """Its place in the one order of all messages; 0 if it was not received."""
         return self._arrival.start + self._index
 
     @property
@@ -154,25 +168,28 @@ class Message(PropertyAccess):
 
     @property
     def redelivered(self) -> bool:
+        """Whether it was, or may have been, delivered before."""
         return self.delivery_count > 1
 
     @property
     def priority(self) -> int:
+        """From 0 to 9, as it was sent; more urgent ones overtake in queues."""
         return self._headers().priority
 
     @property
     def expiration(self) -> float:
-        """When it ceases to be of use, by the servers' clock; 0 means never."""
+        """When it expires, by the servers' clock; 0 if never."""
         return formats.expires(self._headers(), self._origin().visible) / 1000
 
     @property
     def delivery_time(self) -> float:
-        """Before which it is not delivered."""
+        """The time before which it is not delivered."""
         origin = self._origin()
         return (origin.visible if self._headers().delivery_delay else origin.timestamp) / 1000
 
     @property
     def reply_to(self) -> Destination | None:
+        """Where an answer is expected, or None."""
         text = self._headers().reply_to
         return None if text is None else Destination.parse(text)
 
@@ -186,7 +203,10 @@ class Message(PropertyAccess):
         return self._origin().view
 
     def acknowledge(self) -> Any:
-        """With asyncio, to be awaited."""
+        """Acknowledge as the session mode says: this message (`INDIVIDUAL_ACKNOWLEDGE`), all that
+        the context has delivered (`CLIENT_ACKNOWLEDGE`), or nothing, since that happens by itself.
+        With asyncio this is awaited, and begins at once; an error that nobody awaits goes to the
+        exception listener. Raise `IllegalStateError` for a message that was not received here."""
         owner = self._arrival.owner
         if owner is None:
             raise IllegalStateError(
@@ -198,6 +218,7 @@ class Message(PropertyAccess):
 
     @property
     def properties(self) -> Properties:
+        """A mapping of names to values; setting one checks it."""
         if not hasattr(self, "_properties"):
             own, columns = self._headers(), self._arrival.columns
             values = props.arrived(own.properties, own.types)
@@ -206,6 +227,7 @@ class Message(PropertyAccess):
         return self._properties
 
     def clear_properties(self) -> None:
+        """Remove all properties; from now on they can be set."""
         self._properties = Properties({}, False, self.delivery_count)
 
     def get_string_property(self, name: str) -> str | None:
@@ -219,7 +241,9 @@ class Message(PropertyAccess):
 
     @property
     def body(self) -> Any:
-        if self._body is _UNREAD:
+        """What is in the message. Raise `MessageFormatError` if it cannot be decoded, or set to
+        this, and `MessageNotWriteableError` when that of a received message is set."""
+        if self._body is UNREAD:
             columns, i = self._arrival.columns, self._index
             assert columns is not None
             kind = columns.kinds[i]
@@ -242,13 +266,15 @@ class Message(PropertyAccess):
 
     @property
     def text(self) -> str:
+        """The text of a text message. Raise `MessageFormatError` for a message of another kind."""
         raise MessageFormatError(f"a {type(self).__name__} has no text: read its body")
 
     def clear_body(self) -> None:
+        """Make the body empty; from now on it can be written."""
         # Whatever else was still to be read from the pack is read before letting go of it.
         self._sent = self._origin()
         self._properties = self.properties
-        self._arrival = dataclasses.replace(self._arrival, columns=None)
+        self._arrival = self._arrival.without_columns()
         self._body = self._empty()
 
     @staticmethod
@@ -264,11 +290,11 @@ class Message(PropertyAccess):
 
     @staticmethod
     def _written(body: Any, allow_pickle: bool) -> tuple[int, bytes]:
-        """Kind and bytes of a body that was checked."""
+        """Return kind and bytes of a body that was checked."""
         return MESSAGE, b""
 
     def _content(self, allow_pickle: bool) -> tuple[int, bytes, Extra]:
-        """Kind, body and headers to be sent: its own, or as received."""
+        """Return kind, body and headers to be sent: its own, or as received."""
         columns, i = self._arrival.columns, self._index
         if columns is None:
             kind, body = self._written(self._checked(self._body), allow_pickle)
@@ -277,7 +303,7 @@ class Message(PropertyAccess):
         own = self._headers()
         properties, types = own.properties, own.types
         if hasattr(self, "_properties"):
-            properties, types = self._properties.apart()
+            properties, types = self._properties._apart()
         extra = Extra(
             properties=properties,
             correlation_id=own.correlation_id,
@@ -292,7 +318,7 @@ class Message(PropertyAccess):
     # -- Inside ------------------------------------------------------------------------------------
 
     def _key(self) -> int:
-        """By which its consumer knows it."""
+        """Return the number by which its consumer knows it."""
         return self.position
 
     def _headers(self) -> Extra:
@@ -302,7 +328,7 @@ class Message(PropertyAccess):
             self._extra = formats.decode_extra(data)
         return self._extra
 
-    def _origin(self) -> _Sent:
+    def _origin(self) -> Sent:
         if not hasattr(self, "_sent"):
             columns = self._arrival.columns
             self._sent = _NOT_SENT if columns is None else _sent_as(columns, self._index)
@@ -313,401 +339,58 @@ class Message(PropertyAccess):
         return f"<{type(self).__name__} {origin.id or 'not sent'} to {origin.destination}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # Nothing in here belongs to a module that may move: plain values, and public classes.
         columns = self._arrival.columns
         pack = None if columns is None else formats.cut(columns.pack, self._index, 1)
         state = (
             pack,
             self.body if columns is None else None,
-            self._origin(),  # what is not in the pack, like the view, is kept
-            self._headers(),
+            tuple(self._origin()),  # what is not in the pack, like the view, is kept
+            asdict(self._headers()),
             getattr(self, "_properties", None),
             self.position,
             self.delivery_count,
             self._arrival.pickle_allowed,
         )
-        return _restored, (type(self), *state)
+        return self._restored, state
 
-
-class TextMessage(Message):
-    __slots__ = ()
-
-    def __init__(self, text: str = "") -> None:
-        super().__init__()
-        self._body = self._checked(text)
-
-    @property
-    def text(self) -> str:
-        text: str = self.body
-        return text
-
-    @text.setter
-    def text(self, text: str) -> None:
-        self.body = text
-
-    @staticmethod
-    def _empty() -> Any:
-        return ""
-
-    @staticmethod
-    def _checked(body: Any) -> Any:
-        if not isinstance(body, str):
-            raise MessageFormatError(
-                f"the body of a text message is a str, not a {type(body).__name__}"
-            )
-        return body
-
-    @staticmethod
-    def _written(body: Any, allow_pickle: bool) -> tuple[int, bytes]:
-        return bodies.write_text(body)
-
-
-class _Sequence(Message):
-    """A body that is written from its start to its end, and then read so.
-
-    Being written, it cannot be read item by item; from `reset()` on, or received, it can only be
-    read, until it is cleared. The whole body can be looked at any time.
-    """
-
-    __slots__ = ("_at",)
-
-    # Where the next item is read. Not there while the message is being written, and of a received
-    # one until somebody reads: most are never read so, and there are many.
-    _at: int
-
-    def reset(self) -> None:
-        """Have it read, from the start."""
-        if self._arrival.columns is None:
-            self._body = self._finished(self._body)
-        self._at = 0
-
-    def clear_body(self) -> None:
-        super().clear_body()
-        if hasattr(self, "_at"):
-            del self._at
-
-    @staticmethod
-    def _finished(body: Any) -> Any:
-        """The body as one that can only be read."""
-        raise NotImplementedError
-
-    def _check_writeable(self) -> None:
-        super()._check_writeable()
-        if hasattr(self, "_at"):
-            raise MessageNotWriteableError(
-                "the message was reset and can only be read: call clear_body() first"
-            )
-
-    def _place(self) -> int:
-        if hasattr(self, "_at"):
-            return self._at
-        if self._arrival.columns is None:
-            raise MessageNotReadableError(
-                "the message is being written: call reset() first, or look at its body"
-            )
-        return 0
-
-    def _go_to(self, place: int) -> None:
-        self._at = place
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        reduced = super().__reduce__()
-        return (*reduced, (None, {"_at": self._at})) if hasattr(self, "_at") else reduced
-
-
-class BytesMessage(_Sequence, BytesAccess):
-    """Bytes; `BytesAccess` has numbers and text in them, as Java writes them."""
-
-    __slots__ = ()
-
-    # Loops read it for every message: so it is there from the beginning, and read without a step
-    # in Python.
-    body = property(attrgetter("_body"), Message._write_body)
-
-    def __init__(self, body: bytes | bytearray | memoryview = b"") -> None:
-        super().__init__()
-        self._body = self._checked(body)
-
-    def _append(self, data: bytes) -> None:
-        self._check_writeable()
-        if type(self) is BytesMessage:  # a class of the application stays, and copies each time
-            self.__class__ = WrittenBytesMessage
-        if isinstance(self, WrittenBytesMessage) and type(self._body) is bytes:
-            self._body = bytearray(self._body)
-        self._body += data
-
-    @staticmethod
-    def _finished(body: Any) -> Any:
-        return bytes(body)
-
-    @staticmethod
-    def _empty() -> Any:
-        return b""
-
-    @staticmethod
-    def _checked(body: Any) -> Any:
-        if not isinstance(body, bytes | bytearray | memoryview):
-            raise MessageFormatError(
-                f"the body of a bytes message is bytes, not a {type(body).__name__}"
-            )
-        return bytes(body)
-
-    @staticmethod
-    def _written(body: Any, allow_pickle: bool) -> tuple[int, bytes]:
-        return BYTES, body
-
-
-class WrittenBytesMessage(BytesMessage):
-    """One that is written piece by piece. Its body grows in place, and who looks gets a copy."""
-
-    __slots__ = ()
-
-    body = property(lambda self: bytes(self._body), Message._write_body)
-
-
-class MapMessage(Message, MapAccess):
-    """Names with values, which keep their types (`formats/values.py`)."""
-
-    __slots__ = ()
-
-    def __init__(self, body: Mapping[str, Any] | None = None) -> None:
-        super().__init__()
-        self._body = self._checked({} if body is None else body)
-
-    @staticmethod
-    def _empty() -> Any:
-        return {}
-
-    @staticmethod
-    def _checked(body: Any) -> Any:
-        if not isinstance(body, Mapping):
-            raise MessageFormatError(
-                f"the body of a map message is a mapping, not a {type(body).__name__}"
-            )
-        return dict(body)
-
-    @staticmethod
-    def _written(body: Any, allow_pickle: bool) -> tuple[int, bytes]:
-        return bodies.write_map(body)
-
-
-class StreamMessage(_Sequence, StreamAccess):
-    """A list of values, which keep their types (`formats/values.py`)."""
-
-    __slots__ = ()
-
-    def __init__(self, body: list[Any] | None = None) -> None:
-        super().__init__()
-        self._body = self._checked([] if body is None else body)
-
-    @staticmethod
-    def _finished(body: Any) -> Any:
-        return ReadOnlyList(body)
-
-    @staticmethod
-    def _empty() -> Any:
-        return []
-
-    @staticmethod
-    def _checked(body: Any) -> Any:
-        if not isinstance(body, list):
-            raise MessageFormatError(
-                f"the body of a stream message is a list, not a {type(body).__name__}"
-            )
-        return list(body)
-
-    @staticmethod
-    def _written(body: Any, allow_pickle: bool) -> tuple[int, bytes]:
-        return bodies.write_stream(body)
-
-
-class ObjectMessage(Message):
-    """Any value that `formats/values.py` knows; other objects only pickled, by consent."""
-
-    __slots__ = ()
-
-    def __init__(self, body: Any = None) -> None:
-        super().__init__()
-        self._body = body
-
-    @staticmethod
-    def _checked(body: Any) -> Any:
-        return body
-
-    @staticmethod
-    def _written(body: Any, allow_pickle: bool) -> tuple[int, bytes]:
-        return bodies.write_object(body, allow_pickle)
-
-
-# By the kinds of `formats/columns.py`.
-_CLASSES = (
-    Message,
-    TextMessage,
-    BytesMessage,
-    MapMessage,
-    StreamMessage,
-    ObjectMessage,
-    ObjectMessage,
-    *[Message] * (255 - PICKLE),  # of a newer program
-)
-
-
-# -- Received -------------------------------------------------------------------------------------
-
-
-def arrived(arrival: Arrival, indexes: Iterable[int]) -> Iterator[Message]:
-    """Messages of a pack. Little is done, for it is done for every message: of plain bytes the body
-    is cut out, nothing else is decoded yet."""
-    columns = arrival.columns
-    assert columns is not None
-    pack, at, bounds, kinds = columns.pack, columns.bodies, columns.body_bounds, columns.kinds
-    unread, new = _UNREAD, object.__new__
-    for i in indexes:
-        kind = kinds[i]
-        if kind == BYTES:
-            message: Message = new(BytesMessage)
-            message._body = pack[at + bounds[i] : at + bounds[i + 1]]
+    @classmethod
+    def _restored(
+        cls,
+        pack: bytes | None,
+        body: Any,
+        sent: tuple[Any, ...],
+        extra: dict[str, Any],
+        properties: Properties | None,
+        position: int,
+        delivery_count: int,
+        pickle_allowed: bool,
+    ) -> Self:
+        message = cls.__new__(cls)
+        columns = None if pack is None else Columns(pack)
+        message._arrival = Arrival(columns, position, delivery_count, None, pickle_allowed)
+        message._index = 0
+        if columns is None:
+            message._body = body
         else:
-            message = new(_CLASSES[kind])
-            message._body = unread
-        message._arrival = arrival
-        message._index = i
-        yield message
+            message._body = columns.body(0) if columns.kinds[0] == BYTES else UNREAD
+        message._extra = Extra(**extra)
+        if properties is not None:
+            message._properties = properties
+        message._sent = Sent(*sent)
+        return message
 
 
-def arrived_together(
-    arrival: Arrival, first: int, end: int, indexes: Iterator[int]
-) -> Iterator[Message]:
-    """Messages `first` to `end - 1`, as long as `indexes` gives their numbers."""
-    columns = arrival.columns
-    assert columns is not None
-    if columns.kinds.count(BYTES, first, end) < end - first:
-        return arrived(arrival, indexes)
-    return _bytes_arrived(arrival, columns, first, end, indexes)
-
-
-def _bytes_arrived(
-    arrival: Arrival, columns: Columns, first: int, end: int, indexes: Iterator[int]
-) -> Iterator[Message]:
-    """As `arrived`: what can be done for all of them at once takes a quarter of its time off."""
-    at, bounds = columns.bodies, columns.body_bounds
-    begin = bounds[first]
-    blob = columns.pack[at + begin : at + bounds[end]]
-    stops = bounds[first + 1 : end + 1]
-    if begin:
-        stops = tuple(bound - begin for bound in stops)
-    blank = starmap(object.__new__, repeat((BytesMessage,)))  # a fifth faster than `map`
-    start = 0
-    for i, stop, message in zip(indexes, stops, blank, strict=False):
-        message._body = blob[start:stop]
-        message._arrival = arrival
-        message._index = i
-        start = stop
-        yield message
-
-
-def _restored(
-    cls: type[Message],
-    pack: bytes | None,
-    body: Any,
-    sent: _Sent,
-    extra: Extra,
-    properties: Properties | None,
-    position: int,
-    delivery_count: int,
-    pickle_allowed: bool,
-) -> Message:
-    message = cls.__new__(cls)
-    columns = None if pack is None else Columns(pack)
-    message._arrival = Arrival(columns, position, delivery_count, None, pickle_allowed)
-    message._index = 0
-    if columns is None:
-        message._body = body
-    else:
-        message._body = columns.body(0) if columns.kinds[0] == BYTES else _UNREAD
-    message._extra = extra
-    if properties is not None:
-        message._properties = properties
-    message._sent = sent
-    return message
-
-
-def _sent_as(columns: Columns, i: int) -> _Sent:
+def _sent_as(columns: Columns, i: int) -> Sent:
     header = columns.header
     mode = DeliveryMode.PERSISTENT
     if header.flags & NON_PERSISTENT:
         mode = DeliveryMode.NON_PERSISTENT
-    return _Sent(
+    return Sent(
         formats.message_id(header, i),
         columns.timestamp(i),
         Destination.parse(header.destination),
         mode,
         columns.view if isinstance(columns, GroupColumns) else None,
         columns.stamp or columns.timestamp(i),
-    )
-
-
-# -- Sent -----------------------------------------------------------------------------------------
-
-
-def outgoing(
-    content: Any, *, now_ms: int, allow_pickle: bool = False, **given: Unpack[Headers]
-) -> Outgoing:
-    """A message or a mere body, as it is sent. What is given here wins over what a message has,
-    whose priority and times belong to how it was sent before and do not count."""
-    if isinstance(content, str):
-        kind, body = bodies.write_text(content)
-        extra = PLAIN
-    elif type(content) is bytes:
-        kind, body, extra = BYTES, content, PLAIN
-    elif isinstance(content, Message):
-        kind, body, extra = content._content(allow_pickle)
-    else:
-        cls = _class_for(content)
-        kind, body = cls._written(cls._checked(content), allow_pickle)
-        extra = PLAIN
-    if len(body) > BODY_MAX:
-        raise ResourceAllocationError(
-            f"a body of {len(body)} bytes: a message has at most {BODY_MAX}. Nothing was sent."
-        )
-    if given:
-        fields = headers.fields_of(given, extra)
-        if properties := given.get("properties"):
-            types = props.types_of(properties)
-            if types or extra.types:
-                fields["types"] = _without(extra.types, properties) | types
-        extra = replace(extra, **fields)
-    written = b"" if extra is PLAIN else headers.written(extra)
-    # Twice as fast as `Outgoing(...)`, and this is done for every message.
-    return tuple.__new__(Outgoing, (kind, body, written, now_ms))
-
-
-def _without(types: dict[str, int], given: Mapping[str, PropertyValue]) -> dict[str, int]:
-    """The types of properties that are not given anew."""
-    return {name: code for name, code in types.items() if name not in given}
-
-
-def _class_for(content: Any) -> type[Message]:
-    if isinstance(content, bytes | bytearray | memoryview):
-        return BytesMessage
-    if isinstance(content, Mapping):
-        return MapMessage
-    return StreamMessage if isinstance(content, list) else ObjectMessage
-
-
-def sent(
-    message: Message,
-    id: str,
-    destination: Destination,
-    delivery_mode: DeliveryMode,
-    outgoing: Outgoing,
-) -> None:
-    """Tell a message that the application made how it was sent."""
-    extra = formats.decode_extra(outgoing.extra)
-    visible = outgoing.timestamp + extra.delivery_delay
-    message._sent = _Sent(id, outgoing.timestamp, destination, delivery_mode, visible=visible)
-    message._extra = replace(
-        message._headers(),
-        priority=extra.priority,
-        time_to_live=extra.time_to_live,
-        delivery_delay=extra.delivery_delay,
     )

@@ -1,4 +1,4 @@
-"""The properties of a message: a mapping that checks what is put in, and JMS's ways to use it.
+"""The properties of a message: a mapping that checks its values, and JMS's typed access to it.
 
 A name is an identifier as in Java, and no word of the selector language. A value is a bool, an int
 of 64 bits, a float, a str or None. What counts as which type of JMS, and what may be read as what,
@@ -35,7 +35,14 @@ _BY_CODE = {CODES[cls]: plain_and_kind for cls, plain_and_kind in _STATED.items(
 
 
 class Properties(MutableMapping[str, PropertyValue]):
-    __slots__ = ("_dead_reason", "_delivery_count", "_values", "read_only")
+    """The properties of one message, as a mapping.
+
+    Setting one raises `MessageFormatError` for a name that is not an identifier or a value that is
+    not a bool, an int of 64 bits, a float, a str or None, and `MessageNotWriteableError` if the
+    message was received.
+    """
+
+    __slots__ = ("_dead_reason", "_delivery_count", "_read_only", "_values")
 
     def __init__(
         self,
@@ -45,7 +52,7 @@ class Properties(MutableMapping[str, PropertyValue]):
         dead_reason: str = "",
     ) -> None:
         self._values = values
-        self.read_only = read_only
+        self._read_only = read_only
         self._delivery_count = delivery_count  # 0: not received
         self._dead_reason = dead_reason
 
@@ -60,13 +67,13 @@ class Properties(MutableMapping[str, PropertyValue]):
         self._check_writeable()
         self._values[check_name(name)] = check_value(name, value)
 
-    def state(self, name: str, value: Any, kind: Kind) -> None:
+    def _state(self, name: str, value: Any, kind: Kind) -> None:
         """Set a value of this type, which it keeps on its way."""
         self._check_writeable()
         self._values[check_name(name)] = state(_called(name), value, kind)
 
-    def apart(self) -> tuple[dict[str, PropertyValue], dict[str, int]]:
-        """As they are sent: plain values, and the types that were stated."""
+    def _apart(self) -> tuple[dict[str, PropertyValue], dict[str, int]]:
+        """Return them as they are sent: plain values, and the types that were stated."""
         return _plain(self._values), types_of(self._values)
 
     def __delitem__(self, name: str) -> None:
@@ -86,86 +93,106 @@ class Properties(MutableMapping[str, PropertyValue]):
         self,
     ) -> tuple[Any, ...]:
         received = (self._delivery_count, self._dead_reason)
-        return Properties, (self._values, self.read_only, *received)
+        return Properties, (self._values, self._read_only, *received)
 
     def _check_writeable(self) -> None:
-        if self.read_only:
+        if self._read_only:
             raise MessageNotWriteableError(
                 "the properties of a received message are read-only: call clear_properties() first"
             )
 
 
 class PropertyAccess:
-    """JMS's getters and setters. What a setter says of the type counts for the receiver too."""
+    """JMS's getters and setters of properties. A value keeps the type that a setter stated, for the
+    receiver too. A getter raises `MessageFormatError` for a value that cannot be read as its type;
+    a property that is not there is None, which only some types can be read from."""
 
     __slots__ = ()
 
     @property
     def properties(self) -> Properties:
+        """From the message."""
         raise NotImplementedError
 
     def property_exists(self, name: str) -> bool:
+        """Return whether there is a property of this name."""
         return name in self.properties
 
     def _property(self, name: str, kind: Kind) -> Any:
         return convert(_called(name), self.properties.get(name), kind)
 
     def get_object_property(self, name: str) -> PropertyValue:
+        """Return the property as it is, or None."""
         return self.properties.get(name)
 
     def get_boolean_property(self, name: str) -> bool:
+        """Return the property as a bool."""
         return bool(self._property(name, "boolean"))
 
     def get_byte_property(self, name: str) -> int:
+        """Return the property as an int of 8 bits."""
         return int(self._property(name, "byte"))
 
     def get_short_property(self, name: str) -> int:
+        """Return the property as an int of 16 bits."""
         return int(self._property(name, "short"))
 
     def get_int_property(self, name: str) -> int:
+        """Return the property as an int of 32 bits."""
         return int(self._property(name, "int"))
 
     def get_long_property(self, name: str) -> int:
+        """Return the property as an int of 64 bits."""
         return int(self._property(name, "long"))
 
     def get_float_property(self, name: str) -> float:
+        """Return the property as a float of 32 bits."""
         return float(self._property(name, "float"))
 
     def get_double_property(self, name: str) -> float:
+        """Return the property as a float."""
         return float(self._property(name, "double"))
 
     def get_string_property(self, name: str) -> str | None:
+        """Return the property as a text."""
         text: str | None = self._property(name, "string")
         return text
 
     def set_object_property(self, name: str, value: PropertyValue) -> None:
-        """Of the smallest type that holds it."""
+        """Set the property, of the smallest type that holds the value."""
         self.properties[name] = value
 
     def set_boolean_property(self, name: str, value: bool) -> None:
-        self.properties.state(name, value, "boolean")
+        """Set the property as a bool."""
+        self.properties._state(name, value, "boolean")
 
     def set_byte_property(self, name: str, value: int) -> None:
-        self.properties.state(name, value, "byte")
+        """Set the property as an int of 8 bits."""
+        self.properties._state(name, value, "byte")
 
     def set_short_property(self, name: str, value: int) -> None:
-        self.properties.state(name, value, "short")
+        """Set the property as an int of 16 bits."""
+        self.properties._state(name, value, "short")
 
     def set_int_property(self, name: str, value: int) -> None:
-        self.properties.state(name, value, "int")
+        """Set the property as an int of 32 bits."""
+        self.properties._state(name, value, "int")
 
     def set_long_property(self, name: str, value: int) -> None:
-        self.properties.state(name, value, "long")
+        """Set the property as an int of 64 bits."""
+        self.properties._state(name, value, "long")
 
     def set_float_property(self, name: str, value: float) -> None:
-        """Rounded to what a float of 32 bits can hold."""
-        self.properties.state(name, value, "float")
+        """Set the property as a float of 32 bits, rounded to what that can hold."""
+        self.properties._state(name, value, "float")
 
     def set_double_property(self, name: str, value: float) -> None:
-        self.properties.state(name, value, "double")
+        """Set the property as a float."""
+        self.properties._state(name, value, "double")
 
     def set_string_property(self, name: str, value: str | None) -> None:
-        self.properties.state(name, value, "string")
+        """Set the property as a text."""
+        self.properties._state(name, value, "string")
 
 
 def _called(name: str) -> str:
@@ -176,7 +203,7 @@ def _called(name: str) -> str:
 
 
 def checked(properties: Mapping[str, PropertyValue]) -> dict[str, PropertyValue]:
-    """As they are sent; `types_of` has what was stated of their types."""
+    """Return properties as they are sent; `types_of` has what was stated of their types."""
     values = {check_name(name): check_value(name, value) for name, value in properties.items()}
     return values if _STATED.keys().isdisjoint(map(type, values.values())) else _plain(values)
 
@@ -192,7 +219,7 @@ def check_name(name: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _complaint_about(name: str) -> str:
-    """Empty: it is a good name."""
+    """Return what is wrong with a name; empty: nothing."""
     if not is_identifier(name) or name.upper() in _RESERVED:
         words = ", ".join(_RESERVED)
         return f"use letters, digits, _ and $, and none of the selectors' words {words}"
@@ -204,7 +231,8 @@ def _complaint_about(name: str) -> str:
 
 
 def check_value(name: str, value: PropertyValue) -> PropertyValue:
-    """The value as one of the exact types: an `IntEnum` becomes an int. A stated type is kept."""
+    """Return the value as one of the exact types: an `IntEnum` becomes an int. A stated type is
+    kept."""
     if type(value) in _AS_THEY_ARE:
         return value
     if isinstance(value, int):
@@ -231,7 +259,8 @@ def types_of(properties: Mapping[str, PropertyValue]) -> dict[str, int]:
 def arrived(
     values: Mapping[str, PropertyValue], types: Mapping[str, int]
 ) -> dict[str, PropertyValue]:
-    """Each value as one of the type that was stated; a statement that does not fit is ignored."""
+    """Return each value as one of the type that was stated. A statement that does not fit is
+    ignored."""
     properties = dict(values)
     for name, code in types.items():
         if code in _BY_CODE:

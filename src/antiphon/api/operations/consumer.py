@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from antiphon.api.connection import logger
+from antiphon.api.messages.arriving import arrived, arrived_together
 from antiphon.api.messages.destinations import Destination
 from antiphon.api.messages.group_messages import occurred
-from antiphon.api.messages.message import Arrival, Message, arrived, arrived_together
+from antiphon.api.messages.message import Arrival, Message
 from antiphon.api.modes import SessionMode
 from antiphon.api.operations import arguments
-from antiphon.api.operations.front import Listener
+from antiphon.api.operations.front import MessageListener
 from antiphon.api.operations.group_standing import Standing
 from antiphon.api.operations.scripts import Deadline, Pause, Script, ring
 from antiphon.api.operations.transactions import acknowledging
@@ -81,7 +82,7 @@ class ConsumerCore:
         self._loop: Loop | None = None  # which that is
         self._loan: Loan | None = None  # what that loop may take without asking
         self._gathering = False  # the connection knows that there are acknowledgements here
-        self._listener: Listener | None = None
+        self._listener: MessageListener | None = None
         self._scheduled = False  # the worker knows that there is something to do
         self._running: int | None = None  # the message that the listener has
 
@@ -470,7 +471,7 @@ class ConsumerCore:
         """The listener has a message."""
         return self._context.running is self
 
-    def set_message_listener(self, listener: Listener | None) -> None:
+    def set_message_listener(self, listener: MessageListener | None) -> None:
         """Have each message handed to `listener`, one at a time; None: to nobody."""
         arguments.check_listener(listener)
         with self._lock:
@@ -486,7 +487,7 @@ class ConsumerCore:
             self._scheduled = True
             self._context.front.schedule(self)
 
-    def turn(self) -> tuple[Listener, Message] | None:
+    def turn(self) -> tuple[MessageListener, Message] | None:
         """For the worker: what the listener gets next; None: nothing now."""
         self._scheduled = False  # first: what arrives from now on is news
         with self._lock:

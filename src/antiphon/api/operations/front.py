@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from antiphon.api.operations.context import ContextCore
     from antiphon.api.operations.member import MemberCore
 
-Listener = Callable[[Message], Any]
+MessageListener = Callable[[Message], Any]
 
 LISTENER_TURN = 64
 """Messages that a listener gets before the other listeners of its context have their turn."""
@@ -28,7 +28,7 @@ class Job(NamedTuple):
 
     member: MemberCore
     item: Item
-    listener: Listener
+    listener: MessageListener
     message: Message
 
 

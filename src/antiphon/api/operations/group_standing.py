@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from antiphon.api.messages.message import View
 from antiphon.api.protocol.inbox_items import Admission
 from antiphon.errors import IllegalStateError
 from antiphon.formats.protocol import VIEW, GroupEvent
 from antiphon.model.conflicts import ConflictRelation
+from antiphon.model.views import View
 
 
 class Standing:

@@ -11,10 +11,10 @@ from types import EllipsisType
 from typing import IO, TYPE_CHECKING, Any
 
 from antiphon.api.messages.destinations import Topic
-from antiphon.api.messages.message import Message, View
+from antiphon.api.messages.message import Message
 from antiphon.api.operations import arguments
 from antiphon.api.operations.consumer import ConsumerCore
-from antiphon.api.operations.front import Crew, Job, Listener
+from antiphon.api.operations.front import Crew, Job, MessageListener
 from antiphon.api.operations.initial_state import InitialState, StateProvider, handing_out
 from antiphon.api.operations.producer import (
     INVITE,
@@ -36,6 +36,7 @@ from antiphon.formats.columns import decode_extra
 from antiphon.formats.protocol import Join, Kept
 from antiphon.model.conflicts import ConflictRelation
 from antiphon.model.destinations import is_pattern
+from antiphon.model.views import View
 
 if TYPE_CHECKING:
     from antiphon.api.operations.context import ContextCore
@@ -202,7 +203,7 @@ class MemberCore(ConsumerCore):
     def busy(self) -> bool:
         return bool(self._jobs) or super().busy
 
-    def turn(self) -> tuple[Listener, Message] | None:
+    def turn(self) -> tuple[MessageListener, Message] | None:
         if self._workers == 1:
             return super().turn()
         self._scheduled = False

@@ -153,9 +153,9 @@ def browsing(context: ContextCore, queue: Queue, selector: str | None) -> Script
 
 def _asked_of(destination: Destination) -> Redelivery | None:
     """Return what a queue says of redeliveries; None: nothing."""
-    if not isinstance(destination, Queue) or destination.redelivery == Redelivery():
+    if not isinstance(destination, Queue) or destination._redelivery == Redelivery():
         return None
-    return destination.redelivery
+    return destination._redelivery
 
 
 # -- Members --------------------------------------------------------------------------------------

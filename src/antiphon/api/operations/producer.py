@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from antiphon.api.messages.destinations import Destination, Topic
-from antiphon.api.messages.message import BODY_MAX, Message, outgoing, sent
-from antiphon.api.messages.message import Headers as MessageHeaders
+from antiphon.api.messages.destinations import Destination, Topic, check_sendable
+from antiphon.api.messages.headers import Headers as MessageHeaders
+from antiphon.api.messages.message import Message
+from antiphon.api.messages.sending import BODY_MAX, outgoing, sent
 from antiphon.api.modes import DeliveryMode
 from antiphon.api.operations import arguments
 from antiphon.api.operations.scripts import Deadline, Pause, Script
@@ -252,7 +253,7 @@ class ProducerCore:
                 f"{destination!r} is no destination: create_topic(name) or create_queue(name) "
                 "makes one"
             )
-        destination.check_sendable()
+        check_sendable(destination)
         self._checked = destination
         self._quick = None if self._by_steps or self._stream is None else destination
         self._giver = object()

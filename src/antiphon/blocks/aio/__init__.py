@@ -13,6 +13,7 @@ it waits leaves nothing behind. Who waits is told when it is in vain: closed, re
 group, disconnected for good.
 """
 
+from antiphon._names import adopt
 from antiphon.blocks.aio.coordination import Barrier, Counter, LeaderElection, Lock, Semaphore
 from antiphon.blocks.aio.dispatchers import MessageDispatcher, RpcClient, RpcDispatcher
 from antiphon.blocks.aio.host import GroupClient
@@ -35,3 +36,5 @@ __all__ = [
     "Semaphore",
     "ServiceClient",
 ]
+
+adopt(__name__, __all__)

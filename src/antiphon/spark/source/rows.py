@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from antiphon.api.messages import headers
-from antiphon.api.messages.destinations import Destination, Topic
+from antiphon.api.messages.destinations import Destination, Topic, check_sendable
 from antiphon.api.protocol.packing import PACK_BYTES, PACK_MESSAGES
 from antiphon.errors import InvalidDestinationError, MessageFormatError
 from antiphon.formats import bodies, columns, pack
@@ -79,7 +79,7 @@ def destination(text: str) -> Destination:
     """`topic:NAME`, `queue:NAME`, or the mere name of a topic."""
     is_whole = text.partition(":")[0] in KINDS and ":" in text
     found = Destination.parse(text) if is_whole else Topic(text)
-    found.check_sendable()
+    check_sendable(found)
     return found
 
 

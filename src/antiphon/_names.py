@@ -1,0 +1,18 @@
+"""Public classes say that they belong where users find them, not where they are written.
+
+So their names are short in error texts and `help()`, and their pickles outlive moves of modules.
+"""
+
+import sys
+from collections.abc import Iterable
+
+PACKAGES = {"antiphon", "antiphon.aio", "antiphon.blocks", "antiphon.blocks.aio"}
+
+
+def adopt(package: str, names: Iterable[str]) -> None:
+    """Have the classes of these names belong to the package, but for those of another package."""
+    module = sys.modules[package]
+    for name in names:
+        public = getattr(module, name)
+        if isinstance(public, type) and public.__module__ not in PACKAGES:
+            public.__module__ = package
