@@ -82,7 +82,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sim.services": SIMULATED | SIMULATION,
     "sim.event_loop": SIMULATION,
     "spark": PIPELINES,
-    "spark.source": PIPELINES | {"api", "api.protocol"},
+    "spark.source": PIPELINES,
     "spark.archive": PIPELINES,
     "spark.audit": PIPELINES | {"spark.traces"},
     "spark.patterns": PIPELINES,

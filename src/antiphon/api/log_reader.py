@@ -80,9 +80,13 @@ def open_log(url: str | None = None, *, timeout: float = 30.0) -> LogReader:
 
 
 class LogReader:
-    """To be used by one thread at a time, and closed in the end."""
+    """Reads the log of the servers at `url`, and connects when it is first asked for something.
+
+    One thread at a time may use it. `close`, or the end of its `with` block, ends its connections.
+    """
 
     def __init__(self, url: str, timeout: float) -> None:
+        self.url = url
         self._route: Route | None = route_to(url)
         self._servers = url.count(",") + 1
         self._timeout = timeout

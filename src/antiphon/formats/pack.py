@@ -27,6 +27,10 @@ from antiphon.errors import FormatError
 
 VERSION = 2
 COUNT_MAX = 1 << 20
+FULL_BYTES = 1 << 20
+"""A sender adds no more messages to a pack of this size; a larger message is a pack of its own."""
+
+FULL_MESSAGES = 16_384  # empty ones have that size, as the sender counts them
 NON_PERSISTENT = 1
 """The sender was answered before a majority had the pack: it reaches all subscribers or none."""
 

@@ -19,12 +19,7 @@ from antiphon.api.protocol.attaching import Terms
 from antiphon.api.protocol.conversation import Conversation
 from antiphon.api.protocol.inbox_items import GroupColumns
 from antiphon.api.protocol.outbox import ROOM_BYTES, Batch
-from antiphon.api.protocol.packing import (
-    GROWING_IN_FLIGHT,
-    LARGE_BYTES,
-    PACK_BYTES,
-    PACKS_IN_FLIGHT,
-)
+from antiphon.api.protocol.packing import GROWING_IN_FLIGHT, LARGE_BYTES, PACKS_IN_FLIGHT
 from antiphon.api.protocol.ticket import Ticket
 from antiphon.api.protocol.transaction import Transaction
 from antiphon.errors import (
@@ -39,6 +34,7 @@ from antiphon.errors import (
 from antiphon.formats import columns, pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import TEXT, Columns, Outgoing
+from antiphon.formats.pack import FULL_BYTES
 
 SESSION = 77
 TOKEN = bytes(range(16))
@@ -344,13 +340,13 @@ def test_a_pack_has_one_destination_and_one_mode(talk: Talk) -> None:
 
 
 def test_a_pack_does_not_grow_beyond_its_limit(talk: Talk) -> None:
-    large = "x" * (PACK_BYTES // 3)
-    for body in ("0", large, large, large, "x" * 2 * PACK_BYTES, "1"):
+    large = "x" * (FULL_BYTES // 3)
+    for body in ("0", large, large, large, "x" * 2 * FULL_BYTES, "1"):
         talk.send(body)
     said = [*talk.step(), *talk.answer(cw.Published(0, 5))]
     sizes = [[len(b) for b in some] for some in published_packs(said)]
     third = len(large)
-    assert sizes == [[1, third, third], [third], [2 * PACK_BYTES], [1]]
+    assert sizes == [[1, third, third], [third], [2 * FULL_BYTES], [1]]
 
 
 def test_a_message_larger_than_the_servers_take_is_refused_and_costs_no_number() -> None:

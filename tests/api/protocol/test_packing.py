@@ -10,7 +10,6 @@ import antiphon
 from antiphon.api.protocol.outbox import Batch, Outbox
 from antiphon.api.protocol.packing import (
     DEGREE_MAX,
-    PACK_MESSAGES,
     STEP_S,
     WAIT_MS,
     HillClimbing,
@@ -19,6 +18,7 @@ from antiphon.api.protocol.packing import (
 )
 from antiphon.formats import pack
 from antiphon.formats.columns import BYTES, TEXT, Columns, Outgoing
+from antiphon.formats.pack import FULL_MESSAGES
 
 
 class Sender:
@@ -58,9 +58,9 @@ def test_a_step_takes_a_time(seconds: str) -> None:
 
 
 def test_a_pack_has_a_greatest_size() -> None:
-    assert policy_of(f"fixed={PACK_MESSAGES}").messages_max == PACK_MESSAGES
+    assert policy_of(f"fixed={FULL_MESSAGES}").messages_max == FULL_MESSAGES
     with pytest.raises(ValueError, match="from 1 to"):
-        policy_of(f"fixed={PACK_MESSAGES + 1}")
+        policy_of(f"fixed={FULL_MESSAGES + 1}")
 
 
 def test_a_connection_refuses_an_unknown_policy_before_it_does_anything() -> None:

@@ -14,10 +14,10 @@ from pyspark.sql import types as t
 from antiphon.api.messages.destinations import Queue, Topic
 from antiphon.api.messages.message import Message
 from antiphon.api.messages.sending import outgoing
-from antiphon.api.protocol.packing import PACK_BYTES, PACK_MESSAGES
 from antiphon.errors import InvalidDestinationError, MessageFormatError
 from antiphon.formats import columns, pack
 from antiphon.formats.columns import Columns, Extra, decode_extra
+from antiphon.formats.pack import FULL_BYTES, FULL_MESSAGES
 from antiphon.spark.source import rows
 
 ARROW = {
@@ -248,13 +248,13 @@ def test_rows_are_what_a_program_would_send(
         assert bool(flags & pack.DELAYED) == bool(delays.pop())
 
 
-QUARTER = PACK_BYTES // 4
+QUARTER = FULL_BYTES // 4
 
 
 @pytest.mark.parametrize(
     ("given", "sizes"),
     [
-        ([{"body": b"x"}] * (PACK_MESSAGES + 1), [PACK_MESSAGES, 1]),
+        ([{"body": b"x"}] * (FULL_MESSAGES + 1), [FULL_MESSAGES, 1]),
         ([{"body": b"x" * QUARTER}] * 9, [4, 4, 1]),
         ([{"body": b"x" * (5 * QUARTER)}] * 2 + [{"body": b"x"}] * 3, [1, 1, 3]),
         ([{"key": "x" * QUARTER}] * 7, [3, 3, 1]),

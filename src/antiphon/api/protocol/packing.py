@@ -18,12 +18,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from antiphon.formats.pack import FULL_BYTES, FULL_MESSAGES
+
 PACKS_IN_FLIGHT = 4
 GROWING_IN_FLIGHT, LARGE_BYTES = 2, 64 << 10
-PACK_BYTES = 1 << 20
-"""Beyond this a pack takes no more messages; a larger message is a pack of its own."""
-
-PACK_MESSAGES = 16_384  # so many empty ones have that size, as they are counted
 WAIT_MS = 20
 DEGREE_MAX = 128
 STEP_S = 10.0
@@ -47,8 +45,8 @@ class Packing(Protocol):
 
 
 class SelfClocking:
-    bytes_max = PACK_BYTES
-    messages_max = PACK_MESSAGES
+    bytes_max = FULL_BYTES
+    messages_max = FULL_MESSAGES
     wait_ms = 0
 
     def may_leave(self, in_flight: int, size: int, grows: bool) -> bool:
@@ -60,7 +58,7 @@ class SelfClocking:
 
 
 class Fixed:
-    bytes_max = PACK_BYTES
+    bytes_max = FULL_BYTES
     wait_ms = WAIT_MS
 
     def __init__(self, messages: int) -> None:
@@ -117,13 +115,13 @@ def policy_of(name: str) -> Packing:
         return Fixed(1)
     if name == "hill-climbing":
         return HillClimbing(STEP_S)
-    if kind == "fixed" and value.isdecimal() and 0 < int(value) <= PACK_MESSAGES:
+    if kind == "fixed" and value.isdecimal() and 0 < int(value) <= FULL_MESSAGES:
         return Fixed(int(value))
     if kind == "hill-climbing" and _is_positive(value):
         return HillClimbing(float(value))
     raise ValueError(
         f"{name!r} is no packing policy: 'adaptive', 'off', 'fixed=N' with N from 1 to "
-        f"{PACK_MESSAGES}, 'hill-climbing' or 'hill-climbing=SECONDS'"
+        f"{FULL_MESSAGES}, 'hill-climbing' or 'hill-climbing=SECONDS'"
     )
 
 

@@ -28,9 +28,10 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import cast
 
-from antiphon.api.protocol.packing import PACK_BYTES, PACKS_IN_FLIGHT
+from antiphon.api.protocol.packing import PACKS_IN_FLIGHT
 from antiphon.formats import columns, pack
 from antiphon.formats.columns import BYTES, Columns
+from antiphon.formats.pack import FULL_BYTES
 from antiphon.io.malloc import keep_freed_memory
 from antiphon.lab.bench.connections import cpu_s
 from antiphon.lab.bench.processes import PATIENCE_S, Crew, Job, Shape, Slice, context, hear, start
@@ -40,7 +41,7 @@ HOST = "127.0.0.1"
 DATA, MEMBER, COMMITS = b"D", b"M", b"C"
 DESTINATION = "topic:bench"
 RECEIVE_BYTES = 256 << 10
-UNANSWERED_BYTES = PACKS_IN_FLIGHT * PACK_BYTES
+UNANSWERED_BYTES = PACKS_IN_FLIGHT * FULL_BYTES
 """A publisher sends this much before it reads answers, as Antiphon's does."""
 
 _COUNT = struct.Struct("<Q")

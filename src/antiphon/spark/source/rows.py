@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 
 from antiphon.api.messages import headers
 from antiphon.api.messages.destinations import Destination, Topic, check_sendable
-from antiphon.api.protocol.packing import PACK_BYTES, PACK_MESSAGES
 from antiphon.errors import InvalidDestinationError, MessageFormatError
 from antiphon.formats import bodies, columns, pack
 from antiphon.formats.columns import PRIORITY, Packed
@@ -281,8 +280,8 @@ def _pieces(run: _Run, sizes: np.ndarray[Any, np.dtype[np.int64]]) -> Iterator[t
     before each one."""
     first = run.first
     while first < run.end:
-        fits = int(np.searchsorted(sizes, sizes[first] + PACK_BYTES, "right")) - 1
-        end = max(first + 1, min(fits, first + PACK_MESSAGES, run.end))
+        fits = int(np.searchsorted(sizes, sizes[first] + pack.FULL_BYTES, "right")) - 1
+        end = max(first + 1, min(fits, first + pack.FULL_MESSAGES, run.end))
         yield first, end
         first = end
 

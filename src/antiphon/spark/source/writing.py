@@ -27,7 +27,6 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 import antiphon
-from antiphon.api.urls import EMBEDDED, default_url, route_to
 from antiphon.errors import (
     IllegalStateError,
     JMSError,
@@ -115,17 +114,27 @@ def _target(values: Mapping[str, str], schema: StructType, overwrite: bool) -> T
         raise IllegalStateError(
             "messages that were published cannot be replaced: write in mode 'append'"
         )
-    url, topic = values.get("url") or default_url(), values.get("topic")
-    if url.startswith(EMBEDDED):
-        raise IllegalStateError(
-            f"{url!r} is a server inside one program, and Spark's tasks are others: give the URL "
-            "of servers, antiphon://HOST:PORT"
-        )
-    route_to(url)
+    url, topic = _servers(values.get("url")), values.get("topic")
     rows.check_columns(schema, topic)
     if topic is not None:
         rows.destination(topic)
     return Target(url, topic)
+
+
+def _servers(given: str | None) -> str:
+    """Return the URL of servers that tasks can reach: `given`, or this program's default."""
+    _check_reachable(given or "")
+    with antiphon.open_log(given) as log:  # checks the URL; nothing is asked, so nobody is dialled
+        _check_reachable(log.url)
+        return log.url
+
+
+def _check_reachable(url: str) -> None:
+    if url.startswith("embedded:"):
+        raise IllegalStateError(
+            f"{url!r} is a server inside one program, and Spark's tasks are others: give the URL "
+            "of servers, antiphon://HOST:PORT"
+        )
 
 
 def stage(target: Target, batches: Iterator[pa.RecordBatch]) -> str:
