@@ -1,4 +1,4 @@
-"""What the client API promises: each test runs on both fronts, against each kind of server.
+"""The promises of the client API: each test runs on both fronts, against each kind of server.
 
 `test_jms_*.py` have what JMS implementers get wrong; here is the rest.
 """

@@ -1,4 +1,5 @@
-"""What only one of the two fronts has: awaiting and cancelling there, threads and forks here."""
+"""Features of one front alone: awaiting and cancelling with asyncio, threads and forks when
+blocking."""
 
 from __future__ import annotations
 

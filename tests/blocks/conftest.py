@@ -1,4 +1,4 @@
-"""What the tests of the fronts run on: programs, each with a connection, and one server inside."""
+"""Fixtures for tests of the fronts: programs, each with a connection, and one server inside."""
 
 from __future__ import annotations
 

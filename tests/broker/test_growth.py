@@ -1,4 +1,4 @@
-"""What there is more of costs only where it is used: counted in lines that run, not in time."""
+"""More of something costs only where it is used: counted in lines that run, not in time."""
 
 import sys
 from collections.abc import Callable

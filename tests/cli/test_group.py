@@ -1,4 +1,5 @@
-"""What `antiphon group` says of two looks at a group. (That it looks: tests/process.)"""
+"""The lines of `antiphon group` for two reports of a group. (That it asks for them:
+tests/process.)"""
 
 from antiphon.cli.group import Watch, as_json
 from antiphon.formats.protocol import GroupStatus, MemberStatus

@@ -1,4 +1,4 @@
-"""What clients and servers say to each other is read as it was written, or refused."""
+"""Messages between clients and servers are read as they were written, or refused."""
 
 import contextlib
 

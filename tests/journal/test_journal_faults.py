@@ -1,4 +1,5 @@
-"""What disks do to a journal: torn tails, flipped bits, failed syncs, no room, crashes anywhere."""
+"""Faults of disks under a journal: torn tails, flipped bits, failed syncs, no room, crashes
+anywhere."""
 
 from __future__ import annotations
 

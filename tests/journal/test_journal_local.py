@@ -1,5 +1,5 @@
-"""What a server alone knows, in its journal: it is there after any crash, for as long as the server
-needs it, whatever becomes of the segments that it was in."""
+"""Acknowledgements that a server alone knows, in its journal: they are there after any crash, for
+as long as the server needs it, whatever happens to the segments that they were in."""
 
 from __future__ import annotations
 

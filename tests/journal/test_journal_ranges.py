@@ -1,4 +1,4 @@
-"""What the journal tells readers of ranges: from where on it is whole, and where messages are."""
+"""The journal for readers of ranges: from where on it is whole, and where messages are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the simulator and the chaos tests found in the journal, each as small as it can be."""
+"""Bugs of the journal that the simulator and the chaos tests found, each as small as it can be."""
 
 from itertools import count
 from random import Random

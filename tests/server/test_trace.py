@@ -1,4 +1,4 @@
-"""What a server writes down of a connection. (Of whole clusters: the same name in process.)"""
+"""The trace that a server writes of a connection. (Of whole clusters: the same name in process.)"""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""What may be handled at the same time, and what may not."""
+"""Which messages workers may handle at the same time, and which wait for others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API suite runs against: a server inside the program, one behind a socket, a cluster."""
+"""The backends of the API suite: a server inside the program, one behind a socket, a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is sent what: windows, outlets, resumption, and consumers that do not keep up."""
+"""Deliveries to consumers: windows, outlets, resumption, and consumers that do not keep up."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What a home does for its clients, on a log that is a list."""
+"""A home and its clients, on a log that is a list."""
 
 from typing import Any
 

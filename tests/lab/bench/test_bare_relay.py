@@ -1,4 +1,4 @@
-"""What a relay hands out, and when."""
+"""Which bytes a relay passes on, and when."""
 
 import asyncio
 from ctypes import c_uint64

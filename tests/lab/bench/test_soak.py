@@ -1,4 +1,4 @@
-"""What members look at during the soak, and the command for a moment."""
+"""The members' checks during the soak, and a short run of the command."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a seed means to `antiphon chaos`."""
+"""The plan of a seed of `antiphon chaos`."""
 
 import pytest
 

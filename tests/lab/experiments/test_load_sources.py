@@ -1,4 +1,4 @@
-"""What publishers of an experiment send, and when, with a clock that the test moves."""
+"""The messages of an experiment's publishers and their times, with a clock that the test moves."""
 
 from itertools import islice
 

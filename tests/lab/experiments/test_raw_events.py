@@ -1,4 +1,4 @@
-"""What processes noted becomes rows of a trace."""
+"""The notes of processes become rows of a trace."""
 
 from array import array
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is made of the figures, without measuring anything."""
+"""The report of an experiment's figures, without measuring anything."""
 
 from pathlib import Path
 

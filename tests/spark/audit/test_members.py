@@ -1,4 +1,4 @@
-"""Who was a member when, worked out without Spark."""
+"""Which process was a member when, found out without Spark."""
 
 from antiphon import ConflictRelation
 from antiphon.formats.trace import TraceEvent

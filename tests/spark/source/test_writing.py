@@ -1,4 +1,4 @@
-"""What makes a write happen once, without Spark: stages, their order, tokens, lost answers."""
+"""A write happens once, without Spark: stages, their order, tokens, lost answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What looking for a pattern costs, beside a pass over the same stream that remembers nothing.
+"""Measures the cost of looking for a pattern, beside a pass over the same stream without state.
 
 `python -m tests.spark.support.bench_patterns [MESSAGES [KEYS [ROUNDS]]]`: processor time of Spark
 and its Python workers together, which other programs on the machine disturb least.

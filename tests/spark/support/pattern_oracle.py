@@ -1,4 +1,4 @@
-"""What patterns find, written down naively: each looks at the whole history, again and again.
+"""Patterns written naively: each looks at the whole history, again and again.
 
 Written from the definitions in the documentation, and knowing nothing of how they are looked for.
 A history is a list of `(time, position, fields)`, in any order. What is found is a list of times

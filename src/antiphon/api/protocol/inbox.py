@@ -4,7 +4,7 @@ not acknowledged.
 Promises: messages are handed out in the order in which they came, of a queue those of greater
 priority first; `recover` puts what is not acknowledged back in front, in that order, with a higher
 count, or gives it up if it was handed out too often. Acknowledgements are gathered into
-as few rows as they fit in (`client_wire.AckRow`): for a topic, one number as long as nothing before
+as few rows as they fit in (`protocol.AckRow`): for a topic, one number as long as nothing before
 it is open; for a queue, exact ranges.
 
 A group's events wait among its messages, each as a slice of its own (`inbox_items.py`).

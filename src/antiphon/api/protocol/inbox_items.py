@@ -63,7 +63,7 @@ class Notice:
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """What the servers say to who joins (`client_wire.Join`)."""
+    """What the servers say to who joins (`protocol.Join`)."""
 
     view: int
     name: str

@@ -1,5 +1,5 @@
 """What has arrived for one consumer: so that nothing is taken twice, and so that after a lost
-connection a server can be told where to go on (`client_wire.Seen`).
+connection a server can be told where to go on (`protocol.Seen`).
 
 A topic's messages arrive in the order of their positions, and one number says what is here; so do
 the events of a group. Those of a queue come in any order; what is held is what arrived and is not

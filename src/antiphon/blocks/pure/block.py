@@ -1,7 +1,7 @@
 """What a building block is: a pure class over what a member of a group gets.
 
 In: views, suspicions, messages and the time. Out: effects, which the front that runs the block
-carries out (`hosting.py` with threads, `aio/hosting.py` with asyncio, `antiphon.sim` in a
+carries out (`threads/host.py` with threads, `aio/host.py` with asyncio, `antiphon.sim` in a
 simulation). A block never sends, waits or looks at a clock, so it does the same wherever it runs.
 """
 

@@ -47,7 +47,7 @@ class RelayTo(msgspec.Struct, frozen=True):
 
 
 class Redirect(msgspec.Struct, frozen=True):
-    """Tell this client to go on at the server `node` (`client_wire.Redirect`)."""
+    """Tell this client to go on at the server `node` (`protocol.Redirect`)."""
 
     link: int
     node: int

@@ -1,4 +1,4 @@
-"""What clients ask for, one numbered request at a time (`client_wire.Control`).
+"""What clients ask for, one numbered request at a time (`protocol.Control`).
 
 Whatever is wrong with a request is the answer to it, and changes nothing.
 """

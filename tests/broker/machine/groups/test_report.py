@@ -1,4 +1,4 @@
-"""What an operator is told of groups."""
+"""The report of groups for operators."""
 
 from antiphon.broker.machine.groups.report import groups
 from antiphon.formats import protocol as cw

@@ -1,4 +1,5 @@
-"""What could not be handled waits in the log's time, and comes again with the next count."""
+"""A message that could not be handled waits in the log's time, and comes again with the next
+count."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""What `antiphon bench packing` says, and that it needs nothing of the extra."""
+"""The output of `antiphon bench packing`, which needs nothing of the extra."""
 
 import json
 import subprocess

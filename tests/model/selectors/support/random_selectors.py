@@ -1,6 +1,6 @@
 """Random selectors: a tree that says what it means, by the JMS text, and how it may be spelled.
 
-Written apart from `antiphon.core`: a tree is walked anew for each message, and shares nothing with
+Written apart from `antiphon.model`: a tree is walked anew for each message, and shares nothing with
 what it checks.
 """
 
