@@ -88,7 +88,7 @@ class House:
 
     def effects(self, *effects: Any) -> None:
         """The home asks for these."""
-        self.home._out += effects
+        self.home._common.out += effects
         self.clients.carry_out()
 
     def propose(self, payloads: tuple[bytes, ...]) -> None:

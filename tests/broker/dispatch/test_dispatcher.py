@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.broker.dispatch import dispatcher
+from antiphon.broker.dispatch import dispatcher, outlets, topic_delivery
 from antiphon.broker.machine.topics import RESERVE
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns
@@ -131,7 +131,7 @@ def test_the_outlet_is_bounded_and_the_rest_follows() -> None:
 def test_all_outlets_together_are_bounded_and_nobody_starves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dispatcher, "ALL_DELIVERY_BYTES", 5000)
+    monkeypatch.setattr(outlets, "ALL_DELIVERY_BYTES", 5000)
     house = House()
     deaf = [house.attached(session) for session in (A, B)]
     reader = house.attached(C)
@@ -263,6 +263,7 @@ def test_a_long_backlog_is_read_in_turns_and_nobody_waits_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(dispatcher, "TURN_BYTES", 3000)
+    monkeypatch.setattr(topic_delivery, "TURN_BYTES", 3000)
     house = House()
     first = house.attached(A, client_id="c")
     first.say(open_consumer(1, 1, "topic:t", durable="d", prefetch=1000))

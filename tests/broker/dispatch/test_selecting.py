@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.broker.dispatch import dispatcher, filtering, skipped_floors
+from antiphon.broker.dispatch import dispatcher, filtering, skipped_floors, topic_delivery
 from antiphon.broker.dispatch.filtering import Contents
-from antiphon.broker.dispatch.topic_cursors import TopicReader
+from antiphon.broker.dispatch.topic_cursors import TopicCursor
 from antiphon.formats import commands
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns, Extra
@@ -185,7 +185,9 @@ def test_a_pack_is_looked_into_once_for_all_who_read_on(looked: list[bytes]) -> 
 
 
 def test_a_long_backlog_is_looked_at_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatcher, "TURN_BYTES", 10 * dispatcher.LOOK_BYTES)
+    turn = 10 * topic_delivery.LOOK_BYTES
+    monkeypatch.setattr(dispatcher, "TURN_BYTES", turn)
+    monkeypatch.setattr(topic_delivery, "TURN_BYTES", turn)
     house = House()
     first = house.attached(A, client_id="c")
     first.say(open_consumer(1, 1, "topic:t", durable="d", selector="floor = 4"))
@@ -322,9 +324,9 @@ def test_a_row_of_the_old_home_comes_late_and_does_no_harm(
     assert floor_of(house, node=2) == 2
 
 
-def reader_of(house: House, session: int) -> TopicReader:
+def reader_of(house: House, session: int) -> TopicCursor:
     (reader,) = house.servers[1].home.dispatcher._sessions[session].values()
-    assert isinstance(reader, TopicReader)
+    assert isinstance(reader, TopicCursor)
     return reader
 
 

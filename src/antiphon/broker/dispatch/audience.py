@@ -16,18 +16,18 @@ from antiphon.broker.machine.ranges import Range
 from antiphon.model.selectors.evaluate import Selector
 from antiphon.model.selectors.index import SelectorIndex
 
-Reader = TypeVar("Reader", bound=Hashable)
+Cursor = TypeVar("Cursor", bound=Hashable)
 
 
-class Audience(Generic[Reader]):
+class Audience(Generic[Cursor]):
     def __init__(self) -> None:
-        self.plain: dict[Reader, None] = {}
+        self.plain: dict[Cursor, None] = {}
         self.passed = 0  # a message up to here was looked at for those with selectors
-        self.selecting: dict[Reader, Selector] = {}  # who has one
-        self._index: SelectorIndex[Reader] = SelectorIndex()
+        self.selecting: dict[Cursor, Selector] = {}  # who has one
+        self._index: SelectorIndex[Cursor] = SelectorIndex()
         self._headers: Counter[str] = Counter()  # that selectors read
 
-    def __iter__(self) -> Iterator[Reader]:
+    def __iter__(self) -> Iterator[Cursor]:
         return chain(self.plain, self.selecting)
 
     def __bool__(self) -> bool:
@@ -37,22 +37,22 @@ class Audience(Generic[Reader]):
     def selects(self) -> bool:
         return bool(self.selecting)
 
-    def add(self, reader: Reader, selector: Selector | None) -> None:
+    def add(self, cursor: Cursor, selector: Selector | None) -> None:
         if selector is None:
-            self.plain[reader] = None
+            self.plain[cursor] = None
             return
-        self.selecting[reader] = selector
-        self._index.add(reader, selector)
+        self.selecting[cursor] = selector
+        self._index.add(cursor, selector)
         self._headers.update(headers_in(selector))
 
-    def remove(self, reader: Reader) -> None:
-        selector = self.selecting.pop(reader, None)
+    def remove(self, cursor: Cursor) -> None:
+        selector = self.selecting.pop(cursor, None)
         if selector is None:
-            self.plain.pop(reader, None)
+            self.plain.pop(cursor, None)
             return
-        self._index.remove(reader)
+        self._index.remove(cursor)
         self._headers -= Counter(headers_in(selector))  # none stays with a count of 0
 
-    def wanted(self, contents: Contents) -> dict[Reader, list[Range]]:
+    def wanted(self, contents: Contents) -> dict[Cursor, list[Range]]:
         """What those with selectors want of a pack, by its index there."""
         return matching_each(self._index, contents, self._headers)

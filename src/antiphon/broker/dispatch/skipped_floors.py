@@ -10,7 +10,7 @@ over the state of others nothing is said: only the member itself can say that it
 
 from __future__ import annotations
 
-from antiphon.broker.dispatch.topic_cursors import TopicReader
+from antiphon.broker.dispatch.topic_cursors import TopicCursor
 from antiphon.formats import protocol as cw
 
 PASS_POSITIONS, PASS_MS = 10_000, 10_000
@@ -18,32 +18,34 @@ PASS_POSITIONS, PASS_MS = 10_000, 10_000
 the log; and so many are looked at again for who resumes at another server."""
 
 
-class Passing:
+class SkippedFloors:
+    """The cursors that may have been sent less than there was."""
+
     def __init__(self) -> None:
-        self._readers: dict[TopicReader, None] = {}
+        self._cursors: dict[TopicCursor, None] = {}
 
-    def add(self, reader: TopicReader) -> None:
+    def add(self, cursor: TopicCursor) -> None:
         """It may have been sent less than there was."""
-        self._readers[reader] = None
+        self._cursors[cursor] = None
 
-    def remove(self, reader: TopicReader) -> None:
-        self._readers.pop(reader, None)
+    def remove(self, cursor: TopicCursor) -> None:
+        self._cursors.pop(cursor, None)
 
     def rows(self, dispatched: int, now_ms: int) -> list[tuple[int, cw.AckRow]]:
         """What is worth being said, with the session. `dispatched`: up to there those who are
         caught up have been served."""
         found = []
-        for reader in list(self._readers):
-            floor = max(reader.subscription.floor, reader.moved_to)
-            if reader.passed_to <= floor:
-                reader.moved_ms = now_ms
-                if reader.selector is None:
-                    del self._readers[reader]
+        for cursor in list(self._cursors):
+            floor = max(cursor.subscription.floor, cursor.moved_to)
+            if cursor.passed_to <= floor:
+                cursor.moved_ms = now_ms
+                if cursor.selector is None:
+                    del self._cursors[cursor]
                 continue
-            upto = reader.done_to(dispatched)
-            enough = PASS_POSITIONS if now_ms - reader.moved_ms < PASS_MS else 1
+            upto = cursor.done_to(dispatched)
+            enough = PASS_POSITIONS if now_ms - cursor.moved_ms < PASS_MS else 1
             if upto - floor >= enough:
-                reader.moved_to, reader.moved_ms = upto, now_ms
-                row = cw.AckRow(reader.consumer.number, 0, upto)
-                found.append((reader.consumer.session, row))
+                cursor.moved_to, cursor.moved_ms = upto, now_ms
+                row = cw.AckRow(cursor.consumer.number, 0, upto)
+                found.append((cursor.consumer.session, row))
         return found

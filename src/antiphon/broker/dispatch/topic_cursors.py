@@ -1,10 +1,13 @@
-"""Where the deliveries to one consumer are, and to one connection."""
+"""The cursor of a topic's consumer: how far its deliveries are.
+
+Promise: `room` is never more than the consumer's window, nor than what may be sent beyond what the
+state machine knows to be acknowledged.
+"""
 
 from __future__ import annotations
 
-from typing import Any
-
 from antiphon.broker.dispatch.audience import Audience
+from antiphon.broker.dispatch.outlets import Outlet
 from antiphon.broker.machine.ranges import Range, Spans
 from antiphon.broker.machine.sessions.session import Consumer
 from antiphon.broker.machine.topics import RESERVE, Subscription
@@ -15,16 +18,7 @@ WINDOW_BYTES = 16 << 20
 """Sent to one consumer of a topic and not acknowledged by it; what goes beyond that is one pack."""
 
 
-class Outlet:
-    """A connection, and what is on its way to its client."""
-
-    def __init__(self, link: int) -> None:
-        self.link = link
-        self.bytes = 0
-        self.blocked: dict[Any, None] = {}  # readers that go on when it has drained
-
-
-class TopicReader:
+class TopicCursor:
     """Where one consumer of a topic is."""
 
     def __init__(
@@ -32,7 +26,7 @@ class TopicReader:
         consumer: Consumer,
         subscription: Subscription,
         outlet: Outlet,
-        audience: Audience[TopicReader],
+        audience: Audience[TopicCursor],
     ) -> None:
         self.consumer = consumer
         self.subscription = subscription

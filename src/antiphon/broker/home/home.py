@@ -25,7 +25,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from antiphon.broker.dispatch.dispatcher import Dispatcher, PackSource
+from antiphon.broker.dispatch.dispatcher import Dispatcher
+from antiphon.broker.dispatch.topic_delivery import PackSource
 from antiphon.broker.home.ack_batches import Acking
 from antiphon.broker.home.acknowledging import Acknowledgements
 from antiphon.broker.home.attaching import ENDS, NO_LEADER, Attaching
