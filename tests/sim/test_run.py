@@ -30,7 +30,7 @@ def test_the_core_is_a_majority_after_a_removal_that_is_under_way(
     leader.change(leader.number)
     leading = leader.node.replica.leading
     assert leading is not None
-    assert leading.removal is not None  # nobody has answered yet
+    assert leading.changes.removal is not None  # nobody has answered yet
     assert all(stay <= core for core in cores(world))
 
 

@@ -2,8 +2,9 @@
 
 Durability is an effect with a tail: `Persist(records, then)` releases `then` only when the records,
 and all records before them, are on disk. A granted vote, and an acknowledgement of what is not on
-disk yet, leave in a tail only: `Replica._send`, through which everything else leaves, asserts it.
-So "answered, then lost" cannot be written by accident. Effects are to be carried out in order.
+disk yet, leave in a tail only: `Replica.send`, through which everything else leaves, does not take
+them (by type), and `Replica.send_held` acknowledges what is on disk. So "answered, then lost"
+cannot be written by accident. The driver carries out effects in order.
 """
 
 from __future__ import annotations

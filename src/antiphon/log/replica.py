@@ -44,7 +44,6 @@ from antiphon.formats.server_messages import (
     ForwardNamed,
     Found,
     Knock,
-    Message,
     PartTaken,
     Piece,
     PieceTaken,
@@ -65,11 +64,14 @@ from antiphon.log.effects import (
     Deliver,
     Effect,
     EntriesStored,
+    Install,
     Persist,
     Read,
+    ReadPart,
     ReadReady,
     Rejected,
     Send,
+    StorePart,
     Tail,
     VoteStored,
 )
@@ -81,12 +83,40 @@ from antiphon.log.roles.election import Election
 from antiphon.log.roles.following import Following
 from antiphon.log.roles.founding import Newcomer
 from antiphon.log.roles.large_packs import LargePacks
-from antiphon.log.roles.leader import NO_LEADER, Leadership
+from antiphon.log.roles.leader import Leadership
+from antiphon.log.roles.membership_changes import NO_LEADER
 from antiphon.log.roles.transitions import Role
 from antiphon.log.settings import Settings
 
 FOUNDING_EPOCH = 1
 """The epoch of entry 1, which names the founders; elections begin above it."""
+
+Unbinding = (
+    RequestVote
+    | Append
+    | AppendNamed
+    | Refused
+    | SnapshotPart
+    | PartTaken
+    | TimeoutNow
+    | Forward
+    | ForwardNamed
+    | Piece
+    | PieceTaken
+    | ReadRequest
+    | ReadAnswer
+    | Knock
+    | Welcome
+    | Unwelcome
+    | Ask
+    | FoundingPromise
+    | Found
+)
+"""Messages that may leave at any time. The others, votes and acknowledgements, may promise what is
+not on disk: they leave in a tail, or by a method of `Replica` that makes only harmless ones."""
+
+Silent = Read | ReadPart | StorePart | Install | ReadReady | Decided | Rejected
+"""Effects that neither send nor write."""
 
 
 class Replica:
@@ -234,7 +264,7 @@ class Replica:
                 self._hand_out(tuple(e for e in still if e.index <= self.commit))
                 self._deliver()
         elif self.leading is not None:
-            self.leading.entries_read(reader, first, entries)
+            self.leading.replication.entries_read(reader, first, entries)
         return self._take()
 
     def part_read(
@@ -249,7 +279,7 @@ class Replica:
         """The answer to `ReadPart`; no meta: there is no snapshot, or it has no such part."""
         self.now_ms = now_ms
         if self.leading is not None:
-            self.leading.part_read(to, meta, seq, data, last)
+            self.leading.replication.part_read(to, meta, seq, data, last)
         return self._take()
 
     def installed(self, meta: SnapshotMeta, now_ms: int) -> list[Effect]:
@@ -262,7 +292,7 @@ class Replica:
         self.clock.saw(meta.stamp, now_ms)
         self.stored = self.commit = self.delivered = meta.index
         if self.leader_id is not None:
-            self.send(self.leader_id, Appended(self.epoch, meta.index, 0))
+            self.send_held(self.leader_id, meta.index, 0)
         return self._take()
 
     def compacted(self, base_index: int, snapshot: SnapshotMeta) -> None:
@@ -296,7 +326,7 @@ class Replica:
         answer, which may take up to `election_max_ms`, is `Decided`."""
         self.now_ms = now_ms
         if self.leading is not None:
-            self.leading.change(member, request)
+            self.leading.changes.change(member, request)
         else:
             self._out.append(Decided(request, waiting=NO_LEADER))
         return self._take()
@@ -408,7 +438,7 @@ class Replica:
 
     def _on_knock(self, sender: ReplicaId, m: Knock) -> None:
         if self.leading is not None:
-            self.leading.knock(m.who, m.echo)
+            self.leading.changes.knock(m.who, m.echo)
         elif self.newcomer is None and sender == m.who and self.stored > 0:
             current = self.memberships.current
             if self.memberships.index == 1 and self.is_member(sender):
@@ -436,16 +466,25 @@ class Replica:
     def other_voters(self) -> tuple[ReplicaId, ...]:
         return tuple(v for v in self.memberships.current.voters if v != self.id)
 
-    def send(self, to: ReplicaId, message: Message) -> None:
-        """Send at once, so nothing that promises what is not on disk: that belongs in the tail of
-        a `Persist`."""
-        if isinstance(message, Appended):
-            assert message.match <= self.stored, "acknowledges what is not on disk"
-        elif isinstance(message, Vote):
-            assert message.pre or not message.granted, "grants a vote that is not on disk"
+    def send(self, to: ReplicaId, message: Unbinding) -> None:
+        """Send at once. A message that promises what is not on disk yet belongs in the tail of a
+        `Persist`, and is not of this type."""
         self._out.append(Send(to, message))
 
+    def send_held(self, to: ReplicaId, match: int, round: int) -> None:
+        """Acknowledge at once what is on disk of the leader's log up to `match`."""
+        self._out.append(Send(to, Appended(self.epoch, min(match, self.stored), round)))
+
+    def refuse_vote(self, to: ReplicaId, *, pre: bool) -> None:
+        """Refuse at once a vote, or a pre-vote."""
+        self._out.append(Send(to, Vote(self.epoch, False, pre)))
+
+    def grant_pre_vote(self, to: ReplicaId, epoch: int) -> None:
+        """Answer at once that this replica would vote: it may still decide otherwise."""
+        self._out.append(Send(to, Vote(epoch, True, True)))
+
     def persist(self, records: tuple[Entry | Promise, ...], then: tuple[Tail, ...]) -> None:
+        """Write these records, and release `then` when they are on disk."""
         self._out.append(Persist(records, then))
 
     def keep(self, entries: tuple[Entry, ...], then: list[Send]) -> None:
@@ -459,7 +498,8 @@ class Replica:
         else:
             self.persist(entries, (EntriesStored(last.index, last.epoch), *then))
 
-    def emit(self, effect: Effect) -> None:
+    def emit(self, effect: Silent) -> None:
+        """Ask the driver for something else than to send or to write."""
         self._out.append(effect)
 
     def _take(self) -> list[Effect]:

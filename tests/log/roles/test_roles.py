@@ -9,6 +9,7 @@ import ast
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from typing import get_args
 
 import pytest
 
@@ -31,6 +32,7 @@ from antiphon.formats.server_messages import (
     Forward,
     ForwardNamed,
     Found,
+    Hears,
     Knock,
     Message,
     PartTaken,
@@ -39,10 +41,12 @@ from antiphon.formats.server_messages import (
     ReadAnswer,
     ReadRequest,
     Refused,
+    Relay,
     RequestVote,
     SnapshotPart,
     TimeoutNow,
     Unwelcome,
+    Via,
     Vote,
     Welcome,
 )
@@ -58,7 +62,7 @@ from antiphon.log.effects import (
 )
 from antiphon.log.pieces import name_of
 from antiphon.log.recovered import Recovered
-from antiphon.log.replica import Replica
+from antiphon.log.replica import Replica, Silent, Unbinding
 from antiphon.log.roles.election import Election
 from antiphon.log.roles.transitions import KNOCKS, TRANSITIONS, Cause, Role, next_role
 from antiphon.log.settings import Settings
@@ -532,6 +536,13 @@ def test_whoever_knocks_is_no_leader_and_a_newcomer_knocks() -> None:
         assert (to, knocks) != (Role.LEADER, True)
         assert to is not Role.NEWCOMER or knocks is not False
         assert to is not Role.LEADER or knocks is False, f"{role} leads and may knock"
+
+
+def test_a_message_that_may_promise_something_is_not_sent_at_once() -> None:
+    of_the_log = set(get_args(Message)) - {Relay, Hears, Via}
+    assert of_the_log - set(get_args(Unbinding)) == {Vote, Appended}
+    assert Send not in get_args(Silent)
+    assert Persist not in get_args(Silent)
 
 
 def test_an_impossible_cause_is_refused() -> None:

@@ -250,7 +250,7 @@ class Election:
     def on_request_vote(self, sender: ReplicaId, m: RequestVote) -> None:
         r = self._r
         if m.epoch < r.epoch:
-            r.send(sender, Vote(r.epoch, False, m.pre))
+            r.refuse_vote(sender, pre=m.pre)
             return
         if not m.forced and self._hears_a_leader():
             # A leader that is heard here is not deposed by one who does not hear it.
@@ -259,10 +259,12 @@ class Election:
             return
         fits = (m.last_epoch, m.last_index) >= (r.log.last_epoch, r.log.last)
         if m.pre:
-            granted = fits and m.epoch > r.epoch
             # An answer to a pre-vote carries the epoch that was asked for, except for a refusal
             # that tells the asker of a newer one.
-            r.send(sender, Vote(m.epoch if granted else r.epoch, granted, True))
+            if fits and m.epoch > r.epoch:
+                r.grant_pre_vote(sender, m.epoch)
+            else:
+                r.refuse_vote(sender, pre=True)
             return
         if m.epoch > r.epoch:
             self.give_way(m.epoch, None)

@@ -108,7 +108,7 @@ class Following:
         like a dead server, but only for what is on disk."""
         r = self._r
         for to in self._ack_to():
-            r.send(to, Appended(r.epoch, min(match, r.stored), round))
+            r.send_held(to, match, round)
 
     def _ack_to(self) -> tuple[ReplicaId, ...]:
         """Return the leader, and the voters that count this acknowledgement, too."""
@@ -126,9 +126,13 @@ class Following:
         """Take an acknowledgement: of this leader's, or of what this epoch's leader sent to another
         follower."""
         r = self._r
-        if m.epoch > r.epoch or r.leading is not None:
+        if m.epoch > r.epoch:
             r.on_answer(sender, m)
-        elif m.epoch == r.epoch and m.match > self._held.get(sender, 0):
+        elif m.epoch < r.epoch:
+            return
+        elif r.leading is not None:
+            r.leading.answer(sender, m)
+        elif m.match > self._held.get(sender, 0):
             self._held[sender] = m.match
             self.count()
 
@@ -165,7 +169,7 @@ class Following:
             r.election.wait_for_leader()
             if r.now_ms >= self._told_alive_ms + r.settings.heartbeat_ms:
                 self._told_alive_ms = r.now_ms
-                r.send(sender, Appended(r.epoch, 0, 0))  # answers nothing
+                r.send_held(sender, 0, 0)  # answers nothing
 
     def on_snapshot_part(self, sender: ReplicaId, m: SnapshotPart) -> None:
         r = self._r
@@ -173,7 +177,7 @@ class Following:
             return
         if r.log.epoch_at(m.meta.index) == m.meta.epoch or m.meta.index <= r.commit:
             # Everything in it is here already.
-            r.send(sender, Appended(m.epoch, min(m.meta.index, r.stored), 0))
+            r.send_held(sender, m.meta.index, 0)
             return
         attempt = (m.epoch, m.attempt)
         if m.seq == 0 and (self._incoming is None or self._incoming[0] < attempt):
@@ -184,12 +188,12 @@ class Following:
         expected = self._incoming[1]
         if self._incoming[0] > attempt or m.seq > expected:
             return  # late, or early
-        taken = Send(sender, PartTaken(m.epoch, m.attempt, m.seq))
+        taken = PartTaken(m.epoch, m.attempt, m.seq)
         if m.seq < expected:
-            r.emit(taken)
+            r.send(sender, taken)
             return
         self._incoming = (attempt, expected + 1)
-        r.emit(StorePart(m.meta, m.seq, m.data, (taken,)))
+        r.emit(StorePart(m.meta, m.seq, m.data, (Send(sender, taken),)))
         if m.last:
             self.installing = m.meta
             r.emit(Install(m.meta))

@@ -19,8 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from antiphon.formats.entry import ANY, ClusterMember, Membership, ReplicaId
-from antiphon.formats.server_messages import Ask, Found, Knock, Message, Promise, Welcome
-from antiphon.log.effects import Send
+from antiphon.formats.server_messages import Ask, Found, Knock, Promise, Welcome
 
 if TYPE_CHECKING:
     from antiphon.log.replica import Replica
@@ -50,8 +49,8 @@ class Newcomer:
         for node in self._nodes:
             if self._r.newcomer is self and node != self._r.id.node:
                 if founder:
-                    self._tell(node, Ask(self._nonce, self._nodes))
-                self._tell(node, Knock(self._r.id, 0))
+                    self._send(node, Ask(self._nonce, self._nodes))
+                self._send(node, Knock(self._r.id, 0))
 
     def receive(self, sender: ReplicaId, m: Ask | Promise | Found) -> None:
         if not self.may_found:
@@ -72,10 +71,10 @@ class Newcomer:
         self.may_found = False
         if m.challenge:
             # By all ways: the leader may have welcomed us through somebody we listed.
-            self._r.emit(Send(sender, Knock(self._r.id, m.challenge)))
+            self._r.send(sender, Knock(self._r.id, m.challenge))
             for node in self._nodes:
                 if node not in (self._r.id.node, sender.node):
-                    self._tell(node, Knock(self._r.id, m.challenge))
+                    self._send(node, Knock(self._r.id, m.challenge))
 
     def _on_ask(self, sender: ReplicaId, m: Ask) -> None:
         if m.listed != self._nodes:
@@ -86,7 +85,7 @@ class Newcomer:
             if self._promise is not None and self._promise != m.nonce:
                 self._past_nonces.add(self._promise)  # a delayed ask must not win back its promise
             self._promise = m.nonce
-            self._r.emit(Send(sender, Promise(m.nonce, self._nodes)))
+            self._r.send(sender, Promise(m.nonce, self._nodes))
 
     def _on_promise(self, sender: ReplicaId, m: Promise) -> None:
         if m.nonce == self._nonce and m.listed == self._nodes:
@@ -107,5 +106,5 @@ class Newcomer:
         member = membership.member(self._r.id.node)
         return member is not None and member.id == self._r.id
 
-    def _tell(self, node: int, message: Message) -> None:
-        self._r.emit(Send(ReplicaId(node, ANY), message))
+    def _send(self, node: int, message: Ask | Knock) -> None:
+        self._r.send(ReplicaId(node, ANY), message)

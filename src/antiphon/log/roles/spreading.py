@@ -15,12 +15,12 @@ from msgspec.structs import replace
 
 from antiphon.formats.entry import Entry, ReplicaId
 from antiphon.formats.server_messages import Append, AppendNamed, Piece, PieceTaken
-from antiphon.log.effects import Send
 from antiphon.log.pieces import Leaving, name_of
 from antiphon.log.quorum import majority
 from antiphon.log.roles.progress import Flow
 
 if TYPE_CHECKING:
+    from antiphon.log.replica import Replica
     from antiphon.log.roles.leader import Leadership
 
 Key = tuple[bytes, ...]
@@ -30,9 +30,9 @@ Key = tuple[bytes, ...]
 class Spreading:
     """Belongs to a `Leadership`, which says whom it leads and appends what is spread."""
 
-    def __init__(self, leadership: Leadership) -> None:
+    def __init__(self, leadership: Leadership, replica: Replica) -> None:
         self._leadership = leadership
-        self._r = leadership.replica
+        self._r = replica
         self.last = 0  # entry of the large proposal that is not committed; 0: none is
         self.spread_to = 0  # no entry above it has a pack that was spread
         self._key: Key = ()  # of that proposal, or of the next one, which is being spread
@@ -46,7 +46,7 @@ class Spreading:
         key = tuple([name_of(pack) for pack in packs])
         if key == self._key or key in self._waiting:
             return True  # proposed again
-        if len(self._waiting) > len(self._leadership.progress) + 1:
+        if len(self._waiting) > len(self._leadership.replication.progress) + 1:
             return False
         self._waiting[key] = packs
         self.order()
@@ -74,16 +74,15 @@ class Spreading:
         r = self._r
         large = [p for p in self._waiting[self._key] if len(p) > r.settings.large_bytes]
         for voter in r.memberships.current.voters:
-            p = self._leadership.progress.get(voter)
+            p = self._leadership.replication.progress.get(voter)
             if p is not None and p.flow is Flow.REPLICATE:
                 if voter not in self._leaving:
                     self._leaving[voter] = Leaving(r.settings.piece_bytes)
                 self._send(voter, self._leaving[voter].add(large))
 
     def _is_spread(self) -> bool:
-        """A majority holds what is to be appended, and who has half of it holds it, too: nobody
-        waits long for that. Or there is
-        nobody to wait for."""
+        """Return whether a majority holds what is to be appended, and every server that has half of
+        it holds it, too: that takes not long. Or whether there is no server to wait for."""
         r = self._r
         names = [
             name
@@ -120,13 +119,13 @@ class Spreading:
 
     def _send(self, to: ReplicaId, pieces: list[Piece]) -> None:
         for piece in pieces:
-            self._r.emit(Send(to, piece))
+            self._r.send(to, piece)
 
     def _no_longer_comes(self, id: ReplicaId) -> None:
         """This server holds a pack now, or will get it with the entry."""
         self.order()
         if self._r.leading is self._leadership:
-            self._leadership.replicate_to(id)
+            self._leadership.replication.replicate_to(id)
 
     # -- Entries -------------------------------------------------------------------------------
 

@@ -472,5 +472,5 @@ def memberships_ahead(replica: Replica) -> Iterator[Membership]:
     that is under way."""
     current = replica.memberships.current
     yield current
-    if replica.leading is not None and replica.leading.removal is not None:
-        yield current.without(replica.leading.removal.node)
+    if replica.leading is not None and replica.leading.changes.removal is not None:
+        yield current.without(replica.leading.changes.removal.node)
