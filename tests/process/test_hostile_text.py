@@ -248,7 +248,7 @@ CASES: dict[str, Callable[[World], None] | str] = {
         (
             *("bench throughput", "bench latency", "bench connections", "bench selectors"),
             *("bench failover", "bench soak", "bench start", "bench growth", "bench packing"),
-            *("bench spark", "bench peers"),
+            *("bench large", "bench spark", "bench peers"),
         ),
         OWN_ARGUMENTS,
     ),

@@ -117,6 +117,19 @@ COMMANDS = (
         ),
     ),
     (
+        "large",
+        "measure how long small messages wait while large ones are on their way",
+        "antiphon bench large --storage memory",
+        implementation("antiphon.lab.bench.large_messages", "run"),
+        (
+            option("--senders", "of one large message each", 10, type=positive, metavar="N"),
+            option("--size-mb", "of a large message, in MiB", 64, type=positive, metavar="MB"),
+            ROUNDS,
+            add_storage,
+            add_json,
+        ),
+    ),
+    (
         "soak",
         "run full load for a long time, in which no member may be suspected",
         "antiphon bench soak --minutes 60 --json",
@@ -148,7 +161,7 @@ COMMANDS = (
         "growth",
         "measure the cost of more members, servers, backlog, topics, subscriptions or connections",
         "antiphon bench growth members --out growth",
-        implementation("antiphon.lab.bench.growth", "run"),
+        implementation("antiphon.lab.bench.growth.run", "run"),
         (
             option(
                 "dimension",

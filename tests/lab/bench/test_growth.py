@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 import pytest
 
 from antiphon import cli
-from antiphon.lab.bench import growth
-from antiphon.lab.bench.growth_points import Effort, Taken, figures
+from antiphon.lab.bench.growth import run as growth
+from antiphon.lab.bench.growth.points import Effort, Taken, figures
 from antiphon.lab.bench.processes import Part, Slice
 from antiphon.lab.bench.servers import Spent
 

@@ -2,7 +2,7 @@
 
 A dimension is the thing that grows: members of a group, servers, a backlog on disk, topics, durable
 subscriptions nobody reads, idle connections. Its points grow by factors, and each is measured with
-servers of its own (`growth_points.py`), so that a point's memory is its own.
+servers of its own (`points.py`), so that a point's memory is its own.
 
 How to read a row: `server_us_per_message` is the processor time of all servers together for one
 message, `server_us_per_delivered_pack` the same for one pack that one consumer was sent, and
@@ -25,8 +25,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from antiphon.lab.bench import growth_points as measures
-from antiphon.lab.bench.growth_points import Effort, Row
+from antiphon.lab.bench.growth import points as measures
+from antiphon.lab.bench.growth.points import Effort, Row
 from antiphon.reports.charts import Decades, Line, Scale, line_chart
 from antiphon.terminal.lines import say_json
 from antiphon.terminal.screen import Progress, Screen, Table

@@ -1,0 +1,1 @@
+"""The cost of more of something: members, servers, backlog, topics, subscriptions, connections."""
