@@ -38,7 +38,8 @@ from antiphon.api.messages.message import Message
 from antiphon.api.messages.properties import PropertyValue
 from antiphon.api.modes import SessionMode, SlowPolicy
 from antiphon.api.operations import closing, destinations, opening, transactions
-from antiphon.api.operations.consumer import ConsumerCore, Loop
+from antiphon.api.operations.acknowledgements import Loop
+from antiphon.api.operations.consumer import ConsumerCore
 from antiphon.api.operations.context import ContextCore
 from antiphon.api.operations.initial_state import StateProvider
 from antiphon.api.operations.member import MemberCore

@@ -1,39 +1,35 @@
-"""Consumers, but for waiting: what both fronts do with messages that have arrived.
+"""What both fronts do with a consumer, but for waiting: messages arrive, and are handed out.
 
-When a message counts as acknowledged, in the automatic modes: by `receive`, when it is handed over;
-with a listener, when that returns; in a loop, when the next one is asked for, or when the `with`
-block ends without an exception. Otherwise it stays open: it can be acknowledged as long as its
-context lives, also after its consumer was closed, and goes back when that ends.
+Whoever waits for a message hangs up a bell, which rings when something arrives or ends. What
+becomes of messages that were handed out is in `acknowledgements.py`.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from antiphon.api.connection import logger
 from antiphon.api.messages.arriving import arrived, arrived_together
 from antiphon.api.messages.destinations import Destination
 from antiphon.api.messages.group_messages import occurred
 from antiphon.api.messages.message import Arrival, Message
-from antiphon.api.modes import SessionMode
 from antiphon.api.operations import arguments
+from antiphon.api.operations.acknowledgements import Acknowledgements, Loop
 from antiphon.api.operations.front import MessageListener
 from antiphon.api.operations.group_standing import Standing
 from antiphon.api.operations.scripts import Deadline, Pause, Script, ring
-from antiphon.api.operations.transactions import acknowledging
 from antiphon.api.protocol.conversation import Conversation
 from antiphon.api.protocol.inbox import Inbox, Loan, Slice
 from antiphon.api.protocol.inbox_items import GroupColumns, Notice, admission
-from antiphon.api.protocol.requests import Acknowledgement, Request
+from antiphon.api.protocol.requests import Request
 from antiphon.api.protocol.state_transfer import StateEvent
 from antiphon.api.protocol.ticket import Ticket
 from antiphon.errors import IllegalStateError, JMSError
 from antiphon.formats.columns import Columns
-from antiphon.formats.protocol import RELATION, AckRow, GroupEvent, Kept, Widen
+from antiphon.formats.protocol import RELATION, GroupEvent, Kept, Widen
 from antiphon.model.conflicts import ConflictRelation
-from antiphon.model.destinations import DEAD_LETTERS
 
 if TYPE_CHECKING:
     from antiphon.api.operations.context import ContextCore
@@ -41,58 +37,29 @@ if TYPE_CHECKING:
 PREFETCH_MAX = 1 << 20
 """What a server gives at most."""
 
-GROUP_ID = "JMSXGroupID"
 
-
-class Loop:
-    """A `for` loop over a consumer."""
-
-    def __init__(self, caller: object) -> None:
-        self.caller = caller
-        self.over = False  # by `break` or an exception: it asks for nothing more
-
-
-class ConsumerCore:
-    """One consumer: what has arrived for it, who waits for it, and what is acknowledged."""
+class ConsumerCore(Acknowledgements):
+    """One consumer: what has arrived for it, who waits for it, and its listener."""
 
     def __init__(self, context: ContextCore, destination: Destination, inbox: Inbox) -> None:
-        self.destination = destination
+        super().__init__(context, destination, inbox)
         self.durable = False
-        self.inbox = inbox  # under the context's lock, but for what arrives
         self.standing = Standing()  # if the destination is a group
-        self.exclusive = False  # of a queue
-        self.redelivery = context.connection.conversation.redelivery
-        self.closed = False
         self.finished = False  # loops end: closed, or removed from the group
         self.unusable = False  # finished, or nothing comes any more
+        self.lends = self._automatic and self._trace is None  # many messages at a time, to loops
         self._dropped: JMSError | None = None  # why
-        self._context = context
-        self._connection = context.connection
-        self._lock = context.lock
-        self._automatic = context.automatic
-        self._trace = context.connection.trace
-        self.lends = (
-            self._automatic and self._trace is None
-        )  # loops may take several messages at a time
         self._allow_pickle = context.connection.options.allow_pickle
         self._looks = False  # it is a browser, and
         self._complete = False  # all is here
         self._bells: set[Ticket] = set()  # of those who wait for a message
-        self._looped: int | None = None  # the message in the body of a loop, and
-        self._loop: Loop | None = None  # which that is
-        self._loan: Loan | None = None  # what that loop may take without asking
-        self._gathering = False  # the connection knows that there are acknowledgements here
         self._listener: MessageListener | None = None
         self._scheduled = False  # the worker knows that there is something to do
-        self._running: int | None = None  # the message that the listener has
-
-    def acknowledge_message(self, message: Message) -> Any:
-        """Acknowledge as the context's mode says, in the way of the front."""
-        return self._context.front.run_at_once(self._acknowledging(message))
 
     # -- Called by the connection, on the loop's thread -------------------------------------------
 
     def arrive(self, slice_: Slice) -> None:
+        """Take messages of one pack into the inbox."""
         columns = slice_.columns
         if isinstance(columns, GroupColumns) and columns.view is None:
             columns.view = self.standing.view_of(columns.view_id)
@@ -104,6 +71,7 @@ class ConsumerCore:
         self.stir()
 
     def occur(self, event: GroupEvent) -> None:
+        """Take an event of the group into the inbox, behind what arrived before it."""
         self.standing.arrive(event)
         if event.kind == RELATION:
             relation = ConflictRelation.from_json(event.relation)
@@ -119,32 +87,30 @@ class ConsumerCore:
         self.stir()
 
     def only_looks(self) -> None:
-        """Of a browser: whatever the context's mode, there is nothing to acknowledge; and nothing
-        is delivered, so it looks while deliveries are held, too."""
+        """Make this a browser: whatever the context's mode, there is nothing to acknowledge; and
+        nothing is delivered, so it looks while deliveries are held, too."""
         self._automatic = self._looks = True
 
     def complete(self) -> None:
-        """Of a browser: nothing more comes."""
+        """For browsers: nothing more comes."""
         self._complete = True
         self.stir()
 
     def dropped(self, error: JMSError) -> None:
+        """End: the servers have closed this consumer, and nothing more comes."""
         self._dropped = error
         self.unusable = True
         self.stir()
         if self._listener is not None:
             self._context.complain(error)
 
-    def report(self) -> None:
-        with self._lock:
-            self.report_now()
-
     def state(self, event: StateEvent) -> None:
+        """For members alone: take a part of the state."""
         raise AssertionError("only who has joined takes a state over")
 
     def opened(self, request: Request) -> None:
-        """The servers have granted it; `data` says who it is, if the destination is a group, and
-        `value` that several are a member of one together."""
+        """The servers have granted it. `request.data` says who it is, if the destination is a
+        group; `value`, that several consumers are one member together."""
         if self.inbox.divided and request.value:
             self.inbox.deliveries_max = 0
         self._comes_again_as(request)
@@ -156,69 +122,16 @@ class ConsumerCore:
             if self._trace is not None:
                 self._trace.joined(self.destination.text, admitted.name, self.durable)
 
-    # -- Again ----------------------------------------------------------------------------------
-
-    def _comes_again_as(self, request: Request) -> None:
-        """What the servers know of redeliveries."""
-        self.redelivery = request.redelivery.over(self.redelivery)
-        if self.inbox.deliveries_max:
-            self.inbox.deliveries_max = self.redelivery.deliveries or 0
-        if request.wait_ms:  # what comes first has failed with the consumer before
-            with self._lock:
-                self._pause(request.wait_ms)
-
-    def _pause(self, ms: int) -> None:
-        """What keeps its order waits here: nothing is handed out meanwhile. Under the lock."""
-        if ms:
-            self.inbox.pauses += 1
-            self._connection.after(ms, self._go_on)
-
-    def _go_on(self) -> None:
-        """A wait is over."""
-        with self._lock:
-            self.inbox.pauses -= 1
-        self.stir()
-
-    def _failed(self, message: Message, reason: str) -> bool:
-        """It could not be handled. False: it does not come again. Under the lock."""
-        position, deliveries = message._key(), message.delivery_count
-        wait_ms = self.redelivery.wait_ms(deliveries)
-        if self.inbox.is_hopeless(deliveries) and not self.inbox.is_letter(position):
-            self.inbox.bury(position, reason)
-            self.report_now()
-            return False
-        if self._never_skips and deliveries >= (self.redelivery.deliveries or 0):
-            return False
-        if self._keeps_order(message):
-            self.inbox.redeliver(position)
-            self._pause(wait_ms)
-        else:
-            self.inbox.fail(position, wait_ms)
-            self._acknowledged()
-        return True
-
-    @property
-    def _never_skips(self) -> bool:
-        """It is a member of a group, or one of several that are one together."""
-        return not self.inbox.deliveries_max and self.destination.text != DEAD_LETTERS
-
-    def _keeps_order(self, message: Message) -> bool:
-        """What comes after this one waits for it, too."""
-        holds = self._connection.conversation.holds
-        return (
-            not (holds and self.inbox.divided) or self.exclusive or GROUP_ID in message.properties
-        )
-
     # -- Handing out ----------------------------------------------------------------------------
 
     def stir(self) -> None:
-        """There may be something to hand out, or to be said to those who wait."""
+        """Wake the listener and those who wait: there may be something for them."""
         if self._listener is not None:
             self._schedule()
         ring(self._bells)
 
     def take(self, loop: Loop | None = None) -> Message | None:
-        """The next message, if there is one here."""
+        """Return the next message, if there is one here."""
         with self._lock:
             if not self._may_take(in_loop=loop is not None):
                 return None
@@ -236,7 +149,7 @@ class ConsumerCore:
         return self._message(slice_, index)
 
     def _message(self, slice_: Slice, index: int) -> Message:
-        """For the application."""
+        """Return a message for the program."""
         columns = slice_.columns
         if isinstance(columns, Notice):
             message = self._news(columns.event, slice_.deliveries)
@@ -250,16 +163,16 @@ class ConsumerCore:
         return Arrival(columns, slice_.start, slice_.deliveries, self, self._allow_pickle)
 
     def _news(self, event: GroupEvent, deliveries: int) -> Message:
-        """What has happened to the group. After being told that it was removed, a member is told
-        nothing more."""
+        """Return the message for an event of the group. The view without this member is the last
+        one that it gets."""
         self.standing.install(event)
         if self.standing.removed is not None:
             self.finished = self.unusable = True
         return occurred(event, self.standing.view, self.destination, deliveries, self)
 
     def _may_take(self, in_loop: bool) -> bool:
-        """False: deliveries are held, or a loop has to end. Whoever asks is done with the message
-        before."""
+        """Return False if deliveries are held, or a loop has to end. The caller is done with the
+        message before, and holds the lock."""
         self.call_in()
         if self._looped is not None:
             self._leave_loop()
@@ -270,7 +183,7 @@ class ConsumerCore:
         return self._connection.started or self._looks
 
     def borrow(self, loop: Loop) -> Loan | None:
-        """For a loop: messages that it may take without a lock. It is done with the one before."""
+        """Lend a loop messages that it may take without a lock. It is done with the one before."""
         with self._lock:
             if not self._may_take(in_loop=True):
                 return None
@@ -284,21 +197,15 @@ class ConsumerCore:
         return self._context.front.caller()
 
     def lent(self, loan: Loan) -> Iterator[Message]:
-        """The messages of a loan, for the loop that has it."""
+        """Return the messages of a loan, for the loop that has it."""
         slice_ = loan.slice
         if isinstance(slice_.columns, Notice):
             return (self._message(slice_, index) for index in loan.indexes)
         arrival = self._arrival(slice_.columns, slice_)
         return arrived_together(arrival, loan.first, loan.end, loan.indexes)
 
-    def call_in(self) -> None:
-        """What a loop has not taken waits again for whoever asks first. Under the lock."""
-        loan, self._loan = self._loan, None
-        if loan is not None:
-            self._looped = self.inbox.call_in(loan)
-
     def receiving(self, timeout: float | None, loop: Loop | None = None) -> Script[Message | None]:
-        """None: nothing came in time, or the consumer was closed meanwhile."""
+        """Wait for a message. Return None if none came in time, or the consumer was closed."""
         deadline = Deadline(timeout)
         while True:
             bell = Ticket()
@@ -321,8 +228,8 @@ class ConsumerCore:
                 self._bells.discard(bell)
 
     def _widen_if_full(self) -> None:
-        """Whoever acknowledges later, or commits, may take as many messages as it likes. Under the
-        lock."""
+        """Ask for more if the window is full of messages that the program acknowledges later: it
+        may take as many as it likes. Caller holds the lock."""
         if self._automatic or not self.inbox.is_full:
             return
         wider = min(2 * self.inbox.prefetch, PREFETCH_MAX)
@@ -333,15 +240,15 @@ class ConsumerCore:
 
     @property
     def must_provide(self) -> bool:
-        """Of a group: this member is to hand out its state before it goes on."""
+        """For members: whether this one must hand out its state before it goes on."""
         return False
 
     def providing(self) -> Script[None]:
-        """Do so."""
+        """Hand it out."""
         yield from ()
 
     def looping(self, loop: Loop) -> Script[Message | None]:
-        """The next message of a loop; None: the consumer is closed, and the loop ends."""
+        """Return the next message of a loop; None: the consumer is closed, and the loop ends."""
         message = None
         if not self.finished:
             message = yield from self.receiving(None, loop)
@@ -352,6 +259,7 @@ class ConsumerCore:
         return message
 
     def _why_not(self) -> JMSError:
+        """Return why nothing can be received."""
         if self._listener is not None and not self.unusable:
             return IllegalStateError(
                 f"the consumer of {self.destination} has a listener: messages go there"
@@ -366,109 +274,11 @@ class ConsumerCore:
             return IllegalStateError(f"the consumer of {self.destination} is closed")
         return self._context.why_not()
 
-    # -- Acknowledging; under the context's lock --------------------------------------------------
-
-    def _leave_loop(self) -> None:
-        """The next message is asked for: the one before is done with."""
-        if self._looped is not None:
-            position, self._looped = self._looped, None
-            if self.inbox.acknowledge(position):
-                self._acknowledged()
-
-    def leave_loop_of(self, caller: object, failed: bool) -> None:
-        """A `with` block ends; `failed`: with an exception, and the message of the loop goes back.
-        A loop that somebody else is in goes on."""
-        self.call_in()
-        if self._loop is None or self._loop.caller != caller:
-            return
-        if not failed:
-            self._leave_loop()
-        elif self._looped is not None:
-            position, self._looped = self._looped, None
-            deliveries = self.inbox.deliveries(position)
-            if self.inbox.is_hopeless(deliveries) and not self.inbox.is_letter(position):
-                self.inbox.bury(position, f"delivered {deliveries} times, and not acknowledged")
-            else:
-                self.inbox.will_wait(position, self.redelivery.wait_ms(deliveries))
-
-    def leaves(self, loop: Loop) -> None:
-        """This loop asks for nothing more. Called where the program leaves it, perhaps by the
-        garbage collector: so without a lock."""
-        loop.over = True
-        if self.closed and self._loop is loop and self._looped is not None:
-            self._connection.after(0, self._left_behind)
-
-    def _left_behind(self) -> None:
-        """The message of a loop that was left after its consumer was closed goes back."""
-        with self._lock:
-            if self._looped is not None and not self.in_hand():
-                self._looped = None
-                self._context.give_back([self])
-
-    def _acknowledged(self) -> None:
-        """Something was, and nobody waits until that is certain."""
-        if self.inbox.enough or self.closed:
-            self.report_now()
-        else:
-            self._gather()
-
-    def _report_expired(self) -> None:
-        """What expired here fills the window as long as the servers do not know."""
-        if self.inbox.expired:
-            self.inbox.expired = False
-            self._acknowledged()
-
-    def _gather(self) -> None:
-        """Have `report` called soon."""
-        if not self._gathering:
-            self._gathering = True
-            self._connection.acks_wait(self)
-
-    def recover(self, waits: bool) -> None:
-        self.call_in()
-        self._looped = None
-        deliveries = self.inbox.recover()
-        if waits and deliveries:
-            self._pause(self.redelivery.wait_ms(deliveries))
-        if self.inbox.has_dead:
-            self.report_now()
-
-    def report_now(self, patient: bool = True) -> Acknowledgement | None:
-        """Still under the lock: who closes this consumer must find what was acknowledged before."""
-        self._gathering = False
-        self.call_in()
-        rows = self.inbox.take_rows()
-        if not rows:
-            return None
-        if self._trace is not None:
-            self._trace.acknowledges(self.destination.text, rows)
-        return self._connection.do(lambda c: None if c.over else c.acknowledge(rows, patient))
-
-    def all_done(self) -> list[AckRow]:
-        """All that the application has is acknowledged, once these rows are."""
-        self.call_in()
-        self._looped = None
-        self.inbox.acknowledge_all()
-        return self.inbox.take_rows()
-
-    def _acknowledging(self, message: Message) -> Script[None]:
-        self._context.check()
-        mode = self._context.mode
-        if mode is SessionMode.CLIENT_ACKNOWLEDGE:
-            yield from acknowledging(self._context)
-        elif mode is SessionMode.INDIVIDUAL_ACKNOWLEDGE:
-            with self._lock:
-                known = self.inbox.acknowledge(message._key())
-                ack = self.report_now(patient=False) if known else None
-            if ack is not None:
-                yield Pause(ack)
-                ack.outcome()
-
     # -- Listeners ------------------------------------------------------------------------------
 
     @property
     def busy(self) -> bool:
-        """The listener has a message."""
+        """Whether the listener has a message."""
         return self._context.running is self
 
     def set_message_listener(self, listener: MessageListener | None) -> None:
@@ -488,7 +298,7 @@ class ConsumerCore:
             self._context.front.schedule(self)
 
     def turn(self) -> tuple[MessageListener, Message] | None:
-        """For the worker: what the listener gets next; None: nothing now."""
+        """Return the listener and its next message, for the worker; None: nothing now."""
         self._scheduled = False  # first: what arrives from now on is news
         with self._lock:
             listener = self._listener
@@ -505,7 +315,7 @@ class ConsumerCore:
         return listener, self._message(slice_, index)
 
     def handled(self, message: Message, error: BaseException | None) -> None:
-        """The listener has returned, or raised."""
+        """The listener has returned, or raised `error`."""
         again = False
         with self._lock:
             self._running = None
@@ -549,7 +359,7 @@ class ConsumerCore:
         self._context.complain(complaint)
 
     def _fail(self, error: JMSError) -> None:
-        """A member that cannot go on stops, and has its group suspect it: it never skips what the
+        """Stop a member that cannot go on, and have its group suspect it: it never skips what the
         others handle."""
         with self._lock:
             if self.closed or self._dropped is not None:
@@ -569,6 +379,7 @@ class ConsumerCore:
     # -- The end --------------------------------------------------------------------------------
 
     def closing(self) -> Script[None]:
+        """Close, after a running listener has returned."""
         if self._context.forked_from:
             raise self._context.why_not()
         with self._lock:
@@ -580,7 +391,7 @@ class ConsumerCore:
         yield from self.going(give_back=self._automatic)
 
     def leaving(self, failed: bool) -> Script[None]:
-        """The `with` block ends; `failed`: with an exception."""
+        """End the `with` block by closing; `failed`: it ends with an exception."""
         with self._lock:
             self.call_in()
             self.leave_loop_of(self.caller(), failed)
@@ -589,14 +400,15 @@ class ConsumerCore:
         yield from self.closing()
 
     def shut(self) -> None:
-        """Nothing more is handed out; those who wait are told. Under the lock."""
+        """Hand out nothing more, and wake those who wait. Caller holds the lock."""
         self.closed = self.finished = self.unusable = True
         self.call_in()
         self.stir()
 
     def going(self, give_back: bool) -> Script[None]:
-        """Tell the servers. What the application has can still be acknowledged, or goes back but
-        for what it is handling. What it was to have again goes back at once: it is nobody's."""
+        """Close it at the servers. What the program has can still be acknowledged, or with
+        `give_back` goes back, but for what it is handling. What it was to have again goes back at
+        once: it is nobody's."""
         with self._lock:
             self.report_now()
             back = self.inbox.close()
@@ -611,16 +423,11 @@ class ConsumerCore:
 
     @property
     def stays_member(self) -> bool:
-        """When it is closed: inactive, but in the view."""
+        """Whether a closed member is inactive, and still in the view."""
         return self.durable
 
     def _goodbye(self, conversation: Conversation, back: list[Kept]) -> Request:
         return conversation.close_consumer(self.inbox.consumer, self.inbox.kept(), back)
-
-    def in_hand(self) -> set[int]:
-        """Messages that are being handled at this moment."""
-        looped = None if self._loop is not None and self._loop.over else self._looped
-        return {position for position in (looped, self._running) if position is not None}
 
     def forked(self, lock: threading.Lock) -> None:
         """In the child: some thread of the parent may have held the old lock."""
@@ -629,7 +436,7 @@ class ConsumerCore:
         self.call_in()
 
     def lost(self) -> None:
-        """The session has ended."""
+        """The session has ended: wake those who wait."""
         self.unusable = True
         with self._lock:
             self.call_in()

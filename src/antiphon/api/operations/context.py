@@ -17,6 +17,7 @@ from antiphon.api.connection import Connection, logger
 from antiphon.api.messages.destinations import Temporary
 from antiphon.api.modes import SessionMode
 from antiphon.api.operations import destinations
+from antiphon.api.operations.acknowledgements import Acknowledgements
 from antiphon.api.operations.consumer import ConsumerCore
 from antiphon.api.operations.front import Front
 from antiphon.api.operations.group_standing import Standing
@@ -143,7 +144,7 @@ class ContextCore:
         if consumer.inbox.kept():
             self.parted.append(consumer)
 
-    def give_back(self, consumers: Iterable[ConsumerCore]) -> Request | None:
+    def give_back(self, consumers: Iterable[Acknowledgements]) -> Request | None:
         """Have what these closed consumers hold, and nobody handles, delivered again, to whomever.
         Caller holds the lock."""
         kept = tuple(k for c in consumers for k in c.inbox.give_up(c.in_hand()))

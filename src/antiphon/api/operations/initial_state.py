@@ -1,13 +1,12 @@
 """The state of a group's member: handed out to others, and taken over from them.
 
-Promises: who takes a state over sees a whole one or none, however many members fail on the way; it
-waits in a file, so that a large one needs little memory and a slow reader holds up nobody. Who
-hands one out goes on as soon as nobody wants it any more.
+Promises: a member that takes a state over sees a whole one or none, however many members fail on
+the way. The state is kept in a file, so that a large one needs little memory and a slow reader
+holds up nobody. A member that hands one out stops as soon as nobody wants it any more.
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO
 
@@ -19,13 +18,13 @@ from antiphon.errors import ConnectionLostError
 from antiphon.formats.protocol import STATE_CHUNK_MAX, GroupEvent
 
 IN_MEMORY_BYTES = 1 << 20
-"""A state that is not larger needs no file."""
+"""A state of up to this size is kept in memory."""
 
 StateProvider = Callable[[], bytes | Iterable[bytes]]
 
 
 class InitialState:
-    """What a member takes over when it joins."""
+    """The state that a member takes over when it joins."""
 
     def __init__(self, waits: bool) -> None:
         self.known = Ticket()  # settled when it is there, or it is certain that there is none
@@ -34,10 +33,10 @@ class InitialState:
             self.known.settle()
 
     def take(self, event: StateEvent) -> Piece | None:
-        """Returns what is stored now; `known` may be settled with this, and is to be told."""
+        """Take a part; return it if it is stored now. This may settle `known`: tell it then."""
         if isinstance(event, Began):
             self._discard()
-            self._file = tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES)  # noqa: SIM115
+            self._file = _file()
         elif isinstance(event, Piece) and self._file is not None:
             self._file.write(event.data)
             return event
@@ -50,18 +49,25 @@ class InitialState:
         return None
 
     def stream(self) -> IO[bytes] | None:
-        """Once it is known."""
+        """Return the state once it is known; None: there is none. Raise if it was lost."""
         self.known.outcome()
         return self._file
 
     def close(self) -> None:
-        """With the member its stream is closed."""
+        """Close the stream, with the member."""
         self._discard()
 
     def _discard(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _file() -> IO[bytes]:
+    # Loaded here, since most programs take over no state.
+    from tempfile import SpooledTemporaryFile
+
+    return SpooledTemporaryFile(IN_MEMORY_BYTES)
 
 
 def _lost() -> ConnectionLostError:
@@ -74,7 +80,7 @@ def _lost() -> ConnectionLostError:
 def handing_out(
     connection: Connection, consumer: int, request: GroupEvent, provider: StateProvider
 ) -> Script[Exception | None]:
-    """Hand out what the provider gives, as long as somebody wants it. Returns what it raised."""
+    """Hand out what the provider gives, as long as somebody wants it. Return what it raised."""
     handout = connection.do(lambda c: c.hand_out(consumer, request.serial))
     if handout.over:
         return None
@@ -95,11 +101,11 @@ def handing_out(
 
 
 def pieces(state: bytes | Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """In chunks that can be sent, as large as can be, each with whether it is the last one. There
-    is always one."""
+    """Yield the state in chunks that can be sent, as large as possible, each with whether it is
+    the last one. There is always one."""
     waiting = bytearray()
-    for one in [state] if isinstance(state, bytes | bytearray | memoryview) else state:
-        view = memoryview(one)
+    for part in [state] if isinstance(state, bytes | bytearray | memoryview) else state:
+        view = memoryview(part)
         for at in range(0, len(view), STATE_CHUNK_MAX):
             waiting += view[at : at + STATE_CHUNK_MAX]
             if len(waiting) > STATE_CHUNK_MAX:

@@ -46,7 +46,14 @@ ENDED = "it closed the connection"
 """The reason for the end of a connection that came without one."""
 
 
-class Receiver(Protocol):
+class Reporter(Protocol):
+    """Whoever gathers acknowledgements. Called on the loop's thread."""
+
+    def report(self) -> None:
+        """Hand the gathered acknowledgements to the conversation."""
+
+
+class Receiver(Reporter, Protocol):
     """A consumer or a member of a group, as the driver sees it. Called on the loop's thread."""
 
     def arrive(self, slice_: Slice) -> None:
@@ -63,9 +70,6 @@ class Receiver(Protocol):
 
     def state(self, event: StateEvent) -> None:
         """For members: take the next event of the state that this member takes over."""
-
-    def report(self) -> None:
-        """Hand the gathered acknowledgements to the conversation."""
 
 
 class Link(Protocol):
@@ -126,7 +130,7 @@ class ClientDriver:
         self._dialling = False
         self._woken = False
         self._timer_ms: int | None = None
-        self._gathering: dict[Receiver, None] = {}  # have acknowledgements that nobody waits for
+        self._gathering: dict[Reporter, None] = {}  # have acknowledgements that nobody waits for
 
     # -- On any thread --------------------------------------------------------------------------
 
@@ -143,7 +147,7 @@ class ClientDriver:
             self._woken = True
             self._port.wake()
 
-    def acks_wait(self, receiver: Receiver) -> None:
+    def acks_wait(self, receiver: Reporter) -> None:
         """This receiver has gathered acknowledgements, and nobody waits for them."""
         self._gathering[receiver] = None
         self.do(Conversation.acks_wait)
