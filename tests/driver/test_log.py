@@ -456,3 +456,17 @@ def test_what_another_home_says_is_for_who_stands_on_the_log() -> None:
     rig.hears(LEADER, Relay(1, 1, b"x"))
     assert heard == [Relay(1, 1, b"x")]
     assert rig.settles == 0
+
+
+def test_a_message_that_changes_nothing_ends_no_turn_unless_another_server_leads() -> None:
+    rig = Rig()
+    rig.appends(2, 2)
+    rig.settle()
+    rig.end_all_syncs()
+    rig.settles = 0
+    rig.node.receive = lambda *_: []  # type: ignore[method-assign]
+    rig.hears(LEADER, Appended(EPOCH, 1, 1))
+    assert rig.settles == 0
+    rig.node.replica.leader_id = OTHER
+    rig.hears(OTHER, Appended(EPOCH, 1, 1))
+    assert rig.settles == 1
