@@ -10,6 +10,8 @@ from antiphon.formats.journal import REACHED, Local
 from antiphon.formats.server_messages import Appended, Knock, PartTaken, Relay, Vote
 from antiphon.journal.reached import NOTE_SYNC_S
 from antiphon.log.effects import (
+    Accepted,
+    Applied,
     Effect,
     EntriesStored,
     Install,
@@ -304,6 +306,29 @@ def test_a_snapshot_is_refused_whose_rows_cannot_be_written() -> None:
         "no snapshot: the index is not complete up to this snapshot",
     ]
     assert rig.turns == []
+
+
+def test_rows_from_before_an_installation_are_not_written_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig()
+    indexed: list[tuple[Accepted, ...]] = []
+    state = b"".join(rig.node.machine.snapshot())
+    monkeypatch.setattr(rig.journal, "install", lambda meta: iter([("file",)]))
+    monkeypatch.setattr(rig.journal, "read_snapshot", lambda: (META, iter([state])))
+    monkeypatch.setattr(rig.journal, "index", indexed.append)
+    monkeypatch.setattr(rig.node.machine, "restore", lambda chunks: None)
+    monkeypatch.setattr(rig.node, "installed", lambda meta, now_ms: [])
+    rig.log.carry_out([Install(META)])
+    rig.turns.pop()()
+    assert [names for names, _ in rig.syncs] == [("file",)]
+    accepted = Accepted(5, 5, 1, 0, 1, "topic:t", 7, 1)
+    rig.log.carry_out([Applied((), (accepted,), 0)])
+    rig.syncs[0][1](None)
+    rig.settle()
+    assert rig.news == ["installed 9"]
+    assert rig.above.told[-1] == "restored"
+    assert indexed == []
 
 
 def test_a_snapshot_is_stored_step_by_step_and_its_syncs_are_waited_for() -> None:
