@@ -23,6 +23,7 @@ from antiphon.errors import (
 from antiphon.formats import columns, pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns, Outgoing
+from antiphon.io import line
 from tests.process.support.cluster import Cluster
 
 
@@ -242,8 +243,8 @@ def reader(
 ) -> tuple[Any, ScriptedRoute]:
     route = ScriptedRoute(*servers)
     monkeypatch.setattr(log_reader, "route_to", lambda _: route)
-    monkeypatch.setattr(log_reader, "PATIENCE_S", patience)
-    monkeypatch.setattr(log_reader, "REDIAL_S", 0.0)
+    monkeypatch.setattr(line, "PATIENCE_S", patience)
+    monkeypatch.setattr(line, "REDIAL_S", 0.0)
     monkeypatch.setattr(log_reader, "CREDIT_BYTES", 1)  # so that there is a word for each pack
     url = "antiphon://" + ",".join("h" * len(servers))
     return antiphon.open_log(url, timeout=timeout), route
@@ -282,7 +283,7 @@ def test_servers_that_do_not_get_on_are_an_error_in_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log, _ = reader(monkeypatch, says())
-    with pytest.raises(OutcomeUnknownError, match="messages up to 4: no server has got on"):
+    with pytest.raises(OutcomeUnknownError, match="messages up to 4: no server has made progress"):
         list(log.packs("t", 1, 4))
 
 
@@ -317,7 +318,7 @@ def test_a_reader_that_rests_stays_connected(monkeypatch: pytest.MonkeyPatch) ->
             return [cw.Pong()]
         return [cw.Barrier(1, 7) if isinstance(request, cw.AskBarrier) else cw.LogBounds(3, 9, 5)]
 
-    monkeypatch.setattr(log_reader, "PING_S", 0.01)
+    monkeypatch.setattr(line, "PING_S", 0.01)
     log, _ = reader(monkeypatch, say, patience=10)
     for _ in range(2):
         assert log.bounds() == (3, 9)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from antiphon import cli
-from antiphon.server.admin_client import LogClient, first_body
 from antiphon.server.local_cluster import free_port
 from tests.process.support.cluster import DESTINATION, Cluster, Load, assert_is_another
+from tests.process.support.log_client import LogClient, first_body
 
 pytestmark = pytest.mark.process
 

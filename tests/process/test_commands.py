@@ -14,10 +14,10 @@ import pytest
 
 from antiphon import cli
 from antiphon.cli.cluster import look
-from antiphon.server.admin_client import LogClient
 from antiphon.server.local_cluster import COMMAND
 from tests.paste_readme import until
 from tests.process.support.cluster import DESTINATION
+from tests.process.support.log_client import LogClient
 
 pytestmark = pytest.mark.process
 

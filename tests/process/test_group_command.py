@@ -13,8 +13,8 @@ import pytest
 import antiphon
 from antiphon import cli
 from antiphon.blocks import Lock
-from antiphon.server.admin_client import LogClient
 from tests.process.support.cluster import Cluster
+from tests.process.support.log_client import LogClient
 
 pytestmark = pytest.mark.process
 

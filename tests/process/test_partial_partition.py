@@ -9,8 +9,8 @@ from antiphon.cli.cluster import _ask
 from antiphon.formats import protocol as cw
 from antiphon.io.transport import format_address
 from antiphon.lab.chaos.faulty_links import Link
-from antiphon.server.admin_client import LogClient
 from tests.process.support.cluster import DESTINATION, WAIT_S, Cluster
+from tests.process.support.log_client import LogClient
 
 pytestmark = pytest.mark.process
 

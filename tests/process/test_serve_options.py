@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.server.admin_client import LogClient
 from antiphon.server.local_cluster import COMMAND, free_port
 from antiphon.server.metrics import ONLY_GROW
+from tests.process.support.log_client import LogClient
 
 pytestmark = pytest.mark.process
 

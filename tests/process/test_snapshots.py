@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from antiphon.formats import pack
-from antiphon.server.admin_client import LogClient
 from tests.process.support.cluster import DESTINATION, Cluster, Load
+from tests.process.support.log_client import LogClient
 
 pytestmark = pytest.mark.process
 

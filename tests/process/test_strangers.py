@@ -10,8 +10,8 @@ import pytest
 
 from antiphon.formats import frames
 from antiphon.formats.entry import ReplicaId
-from antiphon.server.admin_client import LogClient
 from antiphon.server.local_cluster import LocalCluster, LocalServer
+from tests.process.support.log_client import LogClient
 
 pytestmark = pytest.mark.process
 

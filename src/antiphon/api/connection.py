@@ -30,9 +30,9 @@ from antiphon.api.protocol.driver import ClientDriver
 from antiphon.api.protocol.packing import Packing, SelfClocking, policy_of
 from antiphon.api.protocol.ticket import Ticket
 from antiphon.api.tracing import Trace
-from antiphon.api.urls import Route
 from antiphon.errors import JMSError
 from antiphon.formats.frames import Body
+from antiphon.io.client_link import Route
 from antiphon.model.conflicts import ConflictRelation
 
 logger = logging.getLogger("antiphon.api")

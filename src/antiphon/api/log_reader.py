@@ -1,60 +1,32 @@
 """Reading a part of the log: which messages are kept, where a topic's are, and their packs.
 
-Promises: what is told is accepted, and complete: `packs` yields every pack of a range once and in
-order, whatever servers die meanwhile, or raises. Nothing is acknowledged, and nobody gets less for
-it: it is not consuming. A server that does not get on is left for another one; when none has got on
-for `timeout` seconds, the call raises.
+Promises: every pack returned was accepted, and none is missing: `packs` yields every pack of a
+range once and in order, whatever servers die meanwhile, or raises. Reading is not consuming:
+nothing is acknowledged, and no consumer gets less. If a server makes no progress, another one is
+tried; when none has made progress for `timeout` seconds, the call raises (`io/line.py`).
 """
 
 from __future__ import annotations
 
-import asyncio
-import queue
-import time
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from concurrent.futures import TimeoutError as NotInTime
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
-from antiphon import errors
 from antiphon.api.messages.destinations import Topic
 from antiphon.api.operations import arguments
-from antiphon.api.urls import Route, default_url, route_to
-from antiphon.errors import (
-    ConnectionLostError,
-    FormatError,
-    IllegalStateError,
-    JMSError,
-    MessagesGoneError,
-    OutcomeUnknownError,
-)
+from antiphon.api.urls import default_url, route_to
+from antiphon.errors import FormatError, MessagesGoneError
 from antiphon.formats import pack as packs
 from antiphon.formats import protocol as cw
-from antiphon.formats.frames import Body
 from antiphon.formats.pack import LogPack as LogPack
-from antiphon.io.background_loop import background_loop
-from antiphon.io.client_link import ClientLink
+from antiphon.io.line import Asker, Line
 
 CREDIT_BYTES = 8 << 20
-"""What a server may send ahead of who reads."""
+"""How many bytes a server may send ahead of the caller that reads."""
 
-PATIENCE_S, PATIENCE_MAX_S = 3.0, 15.0
-"""A server that does not get on for so long is left for another one; the patience doubles each
-time, for perhaps all of them are slow."""
-
-PING_S = 2.0
-"""So often it says something, however long its program does nothing with it: servers end a
-connection that is silent for 9 seconds."""
-
-PONG = cw.encode(cw.Pong())
-REDIAL_S = 0.1
 MESSAGES_A_SLICE = 1_000_000
-
-Wanted = TypeVar("Wanted", bound=cw.Answer)
-Outcome = TypeVar("Outcome")
 
 
 class LogBounds(NamedTuple):
@@ -65,7 +37,7 @@ class LogBounds(NamedTuple):
 
 
 class LogSlice(NamedTuple):
-    """So many messages of one topic, at positions from `first` to `last`, both its own."""
+    """A number of messages of one topic, the first at position `first`, the last at `last`."""
 
     topic: str
     first: int
@@ -74,35 +46,33 @@ class LogSlice(NamedTuple):
 
 
 def open_log(url: str | None = None, *, timeout: float = 30.0) -> LogReader:
-    """The log of a running server or cluster. Without a URL: `ANTIPHON_URL`, then `antiphon.toml`.
-    `timeout`: seconds that a call goes on without getting anywhere."""
+    """Return a reader of the log of a running server or cluster. Without a URL: `ANTIPHON_URL`,
+    then `antiphon.toml`. `timeout`: seconds that a call goes on without making progress."""
     return LogReader(url or default_url(), arguments.seconds("timeout", timeout))
 
 
 class LogReader:
-    """Reads the log of the servers at `url`, and connects when it is first asked for something.
+    """Reads the log of the servers at `url`, and connects when it is first asked for something. It
+    keeps one connection for questions, and one for each `packs` that is being read.
 
     One thread at a time may use it. `close`, or the end of its `with` block, ends its connections.
     """
 
     def __init__(self, url: str, timeout: float) -> None:
         self.url = url
-        self._route: Route | None = route_to(url)
-        self._servers = url.count(",") + 1
-        self._timeout = timeout
-        self._line: Line | None = None  # for everything but packs
+        self._asker = Asker(route_to(url), url.count(",") + 1, timeout)
 
     def bounds(self) -> LogBounds:
-        """What is kept now. Whatever was sent before this call is within the bounds, whichever
-        server was asked; servers may keep different parts of the past."""
-        found = self._ask("the bounds of the log", partial(_after_a_barrier, stamp=0))
+        """Return which messages are kept now. Whatever was sent before this call is within the
+        bounds, whichever server was asked; servers may keep different parts of the past."""
+        found = self._asker.ask("the bounds of the log", partial(_after_a_barrier, stamp=0))
         return LogBounds(found.first, found.last)
 
     def position_at(self, time: datetime | int) -> int:
-        """The first position among those kept that was accepted at this time or later, by the
-        clock of the log; behind the last one, if there is none. An int is in ms since 1970."""
+        """Return the first position among those kept that was accepted at this time or later, by
+        the clock of the log; behind the last one, if there is none. An int is in ms since 1970."""
         stamp = _milliseconds(time)
-        return self._ask(f"the position at {time}", partial(_after_a_barrier, stamp=stamp)).at
+        return self._asker.ask(f"the position at {time}", partial(_after_a_barrier, stamp=stamp)).at
 
     def slices(
         self,
@@ -111,8 +81,8 @@ class LogReader:
         last: int,
         most: int = MESSAGES_A_SLICE,
     ) -> list[LogSlice]:
-        """Where the messages of these topics, which may have wildcards, are between two positions,
-        both included: by topic, then by position, at most about `most` in a slice. Raises
+        """Return where the messages of these topics, which may have wildcards, are between two
+        positions, both included: by topic, then by position, at most about `most` in a slice. Raise
         `MessagesGoneError` if no server has all of that range."""
         names = tuple(_destinations(topics))
         _check_range(first, last)
@@ -122,24 +92,24 @@ class LogReader:
         while first <= last:
             request = cw.AskSlices(names, first, last, most)
             ask = partial(Line.ask, request=request, kind=cw.LogSlices)
-            answer = self._ask(f"slices up to {last}", ask)
+            answer = self._asker.ask(f"slices up to {last}", ask)
             found += answer.slices
             first = answer.following
         return _joined(found, most)
 
     def packs(self, topic: str | Topic, first: int, last: int) -> Iterator[LogPack]:
-        """The packs of one topic with messages between two positions, both included, in order. The
-        first and the last one may have messages beyond them."""
+        """Yield the packs of one topic with messages between two positions, both included, in
+        order. The first and the last one may have messages beyond them."""
         (destination,) = _destinations([topic])
         _check_range(first, last)
         return self._packs(destination, first, last)
 
     def _packs(self, destination: str, first: int, last: int) -> Iterator[LogPack]:
-        attempts = Attempts(self._timeout, self._servers, f"messages up to {last}")
+        attempts = self._asker.attempts(f"messages up to {last}")
         while True:
             try:
-                with self._dial(attempts) as line:
-                    for one in line.read(destination, first, last):
+                with self._asker.dial(attempts) as line:
+                    for one in _read(line, destination, first, last):
                         first = one.position + packs.read_header(one.pack).count
                         attempts.got_on()
                         yield one
@@ -148,11 +118,8 @@ class LogReader:
                 attempts.failed(error)
 
     def close(self) -> None:
-        """What is being read can be read no further."""
-        self._hang_up()
-        if self._route is not None:
-            route, self._route = self._route, None
-            _on_the_loop(route.release(), None)
+        """Let go of the servers. What is being read can be read no further."""
+        self._asker.close()
 
     def __enter__(self) -> LogReader:
         return self
@@ -165,171 +132,24 @@ class LogReader:
     ) -> None:
         self.close()
 
-    # -- Connections ---------------------------------------------------------------------------
 
-    def _ask(self, what: str, ask: Callable[[Line], Wanted]) -> Wanted:
-        attempts = Attempts(self._timeout, self._servers, what)
-        while True:
-            try:
-                if self._line is None:
-                    self._line = self._dial(attempts)
-                self._line.patience = attempts.patience
-                return ask(self._line)
-            except (OSError, MessagesGoneError) as error:
-                self._hang_up()
-                attempts.failed(error)
-
-    def _dial(self, attempts: Attempts) -> Line:
-        """To the next server."""
-        if self._route is None:
-            raise IllegalStateError("this log is closed")
-        return Line(self._route, attempts.patience)
-
-    def _hang_up(self) -> None:
-        if self._line is not None:
-            self._line.close()
-            self._line = None
-
-
-class Attempts:
-    """When to try another server, and when to give up."""
-
-    def __init__(self, timeout: float, servers: int, wanted: str) -> None:
-        self._wanted = wanted
-        self._timeout = timeout
-        self._servers = servers
-        self.got_on()
-
-    def got_on(self) -> None:
-        self.patience = min(PATIENCE_S, self._timeout)
-        self._gone = 0  # servers in a row that no longer have what is wanted
-        self._deadline: float | None = None
-
-    def failed(self, error: OSError | MessagesGoneError) -> None:
-        """Returns if there is to be another attempt; raises otherwise."""
-        if isinstance(error, MessagesGoneError):
-            self._gone += 1
-            if self._gone >= self._servers:
-                raise error
-            return
-        if self._deadline is None:
-            self._deadline = time.monotonic() + self._timeout
-        elif time.monotonic() > self._deadline:
-            kind = OutcomeUnknownError if isinstance(error, TimeoutError) else ConnectionLostError
-            raise kind(
-                f"{self._wanted}: no server has got on for {self._timeout:g} s; the last attempt: "
-                f"{error}"
-            ) from None
-        if isinstance(error, TimeoutError):
-            self.patience = min(2 * self.patience, PATIENCE_MAX_S)
-        else:
-            time.sleep(REDIAL_S)
-
-
-class Line:
-    """A connection to one server. Its answers arrive on the event loop, and are taken here."""
-
-    def __init__(self, route: Route, patience: float) -> None:
-        """Raises `OSError`, or an error of the family if no attempt will do."""
-        self.patience = patience  # seconds that each answer may take; `TimeoutError` says it did
-        self._arrived: queue.SimpleQueue[Sequence[Body] | None] = queue.SimpleQueue()
-        self._bodies: deque[Body] = deque()
-        self._closed = False
-        at = route.next()
-        dialling = route.dial(at, self._on_bodies, lambda _: self._arrived.put(None))
-        try:
-            self._link: ClientLink = _on_the_loop(dialling, patience)
-        except ConnectionError as error:
-            raise ConnectionError(f"{at}: {error}") from None
-        background_loop().call_soon_threadsafe(self._ping_later)
-
-    def ask(self, request: cw.Request, kind: type[Wanted]) -> Wanted:
-        self._send(request)
-        answer = self._receive()
-        if not isinstance(answer, kind):
-            raise FormatError(f"a server answers with {type(answer).__name__}, not {kind.__name__}")
-        return answer
-
-    def read(self, destination: str, first: int, last: int) -> Iterator[LogPack]:
-        self._send(cw.ReadLog(destination, first, last, CREDIT_BYTES))
-        taken = 0
-        while not isinstance(answer := self._receive(), cw.LogEnd):
-            if not isinstance(answer, cw.Delivered):
-                raise FormatError(f"a server answers with {type(answer).__name__}, not with a pack")
-            taken += len(answer.pack)
-            yield LogPack(answer.position, answer.stamp, answer.view, answer.pack)
-            if taken > CREDIT_BYTES // 2:
-                self._send(cw.Credit(taken))
-                taken = 0
-
-    def close(self) -> None:
-        self._closed = True
-        background_loop().call_soon_threadsafe(self._link.close)
-
-    def _on_bodies(self, bodies: Sequence[Body]) -> None:
-        answers = [body for body in bodies if body != PONG]
-        if answers or not bodies:  # a part of something large is a reason to be patient
-            self._arrived.put(answers)
-
-    def _ping_later(self) -> None:
-        background_loop().call_later(PING_S, self._ping)
-
-    def _ping(self) -> None:
-        if not self._closed:
-            self._link.send([cw.Ping()])
-            self._ping_later()
-
-    def __enter__(self) -> Line:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _send(self, request: cw.Request) -> None:
-        background_loop().call_soon_threadsafe(self._link.send, [request])
-
-    def _receive(self) -> cw.Answer:
-        """Raises `TimeoutError`, `OSError` if the server is gone, and what the server refuses."""
-        while not self._bodies:
-            try:
-                bodies = self._arrived.get(timeout=self.patience)
-            except queue.Empty:
-                raise TimeoutError(f"nothing came for {self.patience:g} s") from None
-            if bodies is None:
-                raise ConnectionError("the connection was lost")
-            self._bodies.extend(bodies)
-        answer = cw.decode_answer(self._bodies.popleft())
-        if isinstance(answer, cw.Refused):
-            raise _error(answer)
-        return answer
-
-
-def _on_the_loop(work: Coroutine[Any, Any, Outcome], timeout: float | None) -> Outcome:
-    """Raises `TimeoutError`."""
-    done = asyncio.run_coroutine_threadsafe(work, background_loop())
-    try:
-        return done.result(timeout)
-    except NotInTime:
-        done.cancel()
-        raise TimeoutError("a server does not shake hands") from None
+def _read(line: Line, destination: str, first: int, last: int) -> Iterator[LogPack]:
+    line.send(cw.ReadLog(destination, first, last, CREDIT_BYTES))
+    taken = 0
+    while not isinstance(answer := line.receive(), cw.LogEnd):
+        if not isinstance(answer, cw.Delivered):
+            raise FormatError(f"a server answers with {type(answer).__name__}, not with a pack")
+        taken += len(answer.pack)
+        yield LogPack(answer.position, answer.stamp, answer.view, answer.pack)
+        if taken > CREDIT_BYTES // 2:
+            line.send(cw.Credit(taken))
+            taken = 0
 
 
 def _after_a_barrier(line: Line, stamp: int) -> cw.LogBounds:
-    """What a server has when it has all that was accepted before."""
+    """Return which messages a server has, once it has all that was accepted before."""
     line.ask(cw.AskBarrier(1), cw.Barrier)
     return line.ask(cw.AskLog(stamp), cw.LogBounds)
-
-
-def _error(refused: cw.Refused) -> JMSError:
-    kind = getattr(errors, refused.code, None) if refused.code else None
-    if not (isinstance(kind, type) and issubclass(kind, JMSError)):
-        kind = IllegalStateError
-    return kind(refused.reason)
 
 
 def _destinations(topics: str | Topic | Iterable[str | Topic]) -> Iterator[str]:
@@ -354,7 +174,8 @@ def _milliseconds(time: datetime | int) -> int:
 
 
 def _joined(slices: Sequence[cw.LogSlice], most: int) -> list[LogSlice]:
-    """Neighbours that make no more than `most` together, by topic, then by position."""
+    """Return the slices by topic, then by position, with neighbours joined that have no more than
+    `most` messages together."""
     found: list[LogSlice] = []
     for each in sorted(slices, key=lambda s: (s.destination, s.first)):
         topic = each.destination.partition(":")[2]

@@ -8,33 +8,17 @@
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Iterable
-from typing import Protocol
 
 from antiphon.api.messages.destinations import Destination
 from antiphon.api.operations import arguments
-from antiphon.errors import ConfigurationError, FormatError, InvalidDestinationError
-from antiphon.io.client_link import ClientLink, OnBodies, OnLost, dial
+from antiphon.errors import ConfigurationError, InvalidDestinationError
+from antiphon.io.client_link import ClientLink, OnBodies, OnLost, Route, Servers
 from antiphon.io.config import CLIENT_FILE, client_config
-from antiphon.io.transport import SCHEME, Address, format_address, parse_address, parse_url
+from antiphon.io.transport import SCHEME, parse_url
 
 EMBEDDED = "embedded:"
 ENVIRONMENT = "ANTIPHON_URL"
-
-
-class Route(Protocol):
-    """The way to the servers of one URL. Used on one event loop."""
-
-    def next(self) -> str:
-        """The address to try next; empty, if there are no addresses."""
-
-    async def dial(self, at: str, on_bodies: OnBodies, on_lost: OnLost) -> ClientLink:
-        """To the server at this address. Raises `OSError` if another attempt may have more luck,
-        and an error of the family if none will."""
-
-    async def release(self) -> None:
-        """It is no longer needed."""
 
 
 def route_to(url: str) -> Route:
@@ -46,7 +30,7 @@ def route_to(url: str) -> Route:
             f"{url!r} is no address of a server: write {SCHEME}HOST:PORT[,HOST:PORT...], or "
             f"{EMBEDDED} for one in this process"
         )
-    return _Servers(parse_url(url))
+    return Servers(parse_url(url))
 
 
 def default_url() -> str:
@@ -76,31 +60,6 @@ def look_up(name: str) -> Destination:
 
 def listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "none"
-
-
-class _Servers:
-    def __init__(self, addresses: list[Address]) -> None:
-        self._addresses = addresses
-        random.shuffle(self._addresses)  # so that clients spread over the servers
-
-    def next(self) -> str:
-        self._addresses.append(self._addresses.pop(0))
-        return format_address(self._addresses[-1])
-
-    async def dial(self, at: str, on_bodies: OnBodies, on_lost: OnLost) -> ClientLink:
-        try:
-            return await dial(parse_address(at), on_bodies, on_lost)
-        except (OSError, FormatError) as error:
-            raise ConnectionError(_why(error)) from None
-
-    async def release(self) -> None:
-        pass
-
-
-def _why(error: OSError | FormatError) -> str:
-    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
-        return os.strerror(error.errno)  # event loops have words of their own for it
-    return str(error)
 
 
 class _Embedded:

@@ -13,12 +13,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from antiphon.errors import ConnectionLostError, FormatError, IllegalStateError, JMSError
+from antiphon.errors import ConnectionLostError, IllegalStateError, JMSError
 from antiphon.formats import protocol as cw
 from antiphon.formats.entry import ANY
-from antiphon.io.transport import Address, format_address, parse_address
+from antiphon.io.transport import Address, format_address
 from antiphon.log.quorum import majority
-from antiphon.server.admin_client import Connection, LogClient
+from antiphon.server.admin_client import AdminClient, line_to
 from antiphon.server.local_cluster import LocalCluster
 from antiphon.terminal.lines import say, say_json
 from antiphon.terminal.screen import Screen, Table
@@ -101,7 +101,7 @@ class ClusterStatus(NamedTuple):
 def look(url: str, timeout: float = LOOK_S) -> ClusterStatus:
     """Ask one server for the members, then all of them. Raise `ConnectionLostError` if none
     answers."""
-    first = LogClient(url, timeout=timeout).status()
+    first = AdminClient(url, timeout=timeout).status()
     found = _ask_all(first.addresses)
     answers = {node: status for node, status in sorted(found.items()) if status is not None}
     answers.setdefault(first.id.node, first)
@@ -133,16 +133,10 @@ def _ask_all(addresses: dict[int, str]) -> dict[int, cw.Status | None]:
 
 def _ask(address: str) -> cw.Status | None:
     try:
-        connection = Connection(parse_address(address))
-    except (OSError, FormatError):
-        return None
-    try:
-        connection.send(cw.AskStatus())
-        return connection.expect(cw.Status, 1.0)
+        with line_to(address, LOOK_S) as line:
+            return line.ask(cw.AskStatus(), cw.Status)
     except (OSError, JMSError):
         return None
-    finally:
-        connection.close()
 
 
 def _why_no_leader(answers: dict[int, cw.Status], unreachable: tuple[int, ...]) -> Iterable[str]:
@@ -351,7 +345,7 @@ def _carry_out(url: str, step: Step) -> str:
     while True:
         leading = look(url).leading
         if leading is not None and (told or step.already) and step.happened(leading):
-            LogClient(url).barrier()  # the leader's status may show what is not committed yet
+            AdminClient(url).barrier()  # the leader's status may show what is not committed yet
             return step.success if told else step.already
         if time.monotonic() > deadline:
             raise IllegalStateError(
@@ -378,13 +372,13 @@ def _tell(address: str, request: cw.Change) -> cw.Answer | None:
     """Ask for a change. If this is not the leader after all, nothing happens. None: the server has
     not answered, and may have received the request."""
     try:
-        connection = Connection(parse_address(address))
+        line = line_to(address, ANSWER_S)
     except OSError as error:
         return cw.Asked(f"the leader cannot be reached ({error})")
-    try:
-        connection.send(request)
-        return connection.reply(time.monotonic() + ANSWER_S)
-    except OSError:
-        return None
-    finally:
-        connection.close()
+    with line:
+        try:
+            return line.ask(request, cw.Asked)
+        except OSError:
+            return None
+        except JMSError as refusal:
+            return cw.Refused(str(refusal))

@@ -7,6 +7,8 @@ ends, or brings what is no frame, is reported once (`on_lost`), unless this side
 from __future__ import annotations
 
 import asyncio
+import os
+import random
 import socket
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
@@ -17,7 +19,7 @@ from antiphon.formats import protocol as cw
 from antiphon.formats.entry import ReplicaId
 from antiphon.io.frame_reader import FrameReader
 from antiphon.io.malloc import keep_freed_memory
-from antiphon.io.transport import Address, write_parts
+from antiphon.io.transport import Address, format_address, parse_address, write_parts
 
 OnBodies = Callable[[Sequence[frames.Body]], None]
 """With what is whole; with nothing, if that was a part of something large."""
@@ -37,6 +39,49 @@ class ClientLink(Protocol):
     @property
     def waiting_bytes(self) -> int:
         """What was sent and has not left."""
+
+
+class Route(Protocol):
+    """The way to the servers of one URL. Used on one event loop."""
+
+    def next(self) -> str:
+        """Return the address to try next; empty, if there are no addresses."""
+
+    async def dial(self, at: str, on_bodies: OnBodies, on_lost: OnLost) -> ClientLink:
+        """Return a connection to the server at this address. Raise `OSError` if another attempt
+        may succeed, and an error of the family if none will."""
+
+    async def release(self) -> None:
+        """Let go of the servers: no connection will be asked for any more."""
+
+
+class Servers:
+    """The route to servers at some addresses, tried in turn, from a random one on."""
+
+    def __init__(self, addresses: Sequence[Address]) -> None:
+        self._addresses = list(addresses)
+        random.shuffle(self._addresses)  # so that clients spread over the servers
+
+    def next(self) -> str:
+        """Return the address to try next."""
+        self._addresses.append(self._addresses.pop(0))
+        return format_address(self._addresses[-1])
+
+    async def dial(self, at: str, on_bodies: OnBodies, on_lost: OnLost) -> ClientLink:
+        """Return a connection to the server at this address; raise `ConnectionError`."""
+        try:
+            return await dial(parse_address(at), on_bodies, on_lost)
+        except (OSError, FormatError) as error:
+            raise ConnectionError(_why(error)) from None
+
+    async def release(self) -> None:
+        """Nothing is kept."""
+
+
+def _why(error: OSError | FormatError) -> str:
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)  # event loops have words of their own for it
+    return str(error)
 
 
 async def dial(address: Address, on_bodies: OnBodies, on_lost: OnLost) -> ClientLink:

@@ -35,6 +35,7 @@ from antiphon.formats import columns, pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import TEXT, Columns, Outgoing
 from antiphon.formats.pack import FULL_BYTES
+from antiphon.formats.protocol.refusals import error_of
 
 SESSION = 77
 TOKEN = bytes(range(16))
@@ -1036,11 +1037,11 @@ def test_each_message_is_accepted_once_and_told_the_truth(seed: int) -> None:
 
 def test_an_unknown_error_of_a_newer_server_is_an_error_all_the_same() -> None:
     for code in ("", "NewError", "print", "JMSError", "JournalDamagedError", "__name__"):
-        error = conv.error_of(code, "text")
+        error = error_of(code, "text")
         assert type(error) is JMSError
         assert str(error) == (f"{code}: text" if code not in ("", "JMSError") else "text")
         assert error.happened == "unknown"
-    assert conv.error_of("IllegalStateError", "text").happened == "no"
+    assert error_of("IllegalStateError", "text").happened == "no"
 
 
 # -- Groups ---------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ from antiphon.cli.cluster import ClusterStatus, look
 from antiphon.errors import JMSError
 from antiphon.formats import pack
 from antiphon.formats import protocol as cw
-from antiphon.server.admin_client import LogClient, first_body
 from antiphon.server.local_cluster import LocalCluster
+from tests.process.support.log_client import LogClient, first_body
 
 DESTINATION = "topic:load"
 WAIT_S = 30.0

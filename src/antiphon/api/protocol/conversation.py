@@ -21,7 +21,6 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from antiphon import errors
 from antiphon.api.protocol.attaching import Attaching, Due, Terms
 from antiphon.api.protocol.effects import (
     AcksDue,
@@ -50,6 +49,7 @@ from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns, Outgoing
 from antiphon.formats.frames import Body
 from antiphon.formats.pack import SPECIAL
+from antiphon.formats.protocol.refusals import error_of
 from antiphon.model.destinations import is_queue
 from antiphon.model.redelivery import DEFAULT, Redelivery
 
@@ -649,15 +649,3 @@ class Conversation:
 _OPENING = (cw.OpenConsumer, cw.Join)
 _FIRST = (cw.Attached, cw.Ended, cw.Redirect, cw.Refused)
 """What a server may say to `Attach`."""
-
-
-def error_of(code: str, text: str) -> JMSError:
-    """The error of this name. Servers newer than this client may know others: of those nobody here
-    can say whether they are refusals."""
-    kind = getattr(errors, code, None)
-    if isinstance(kind, type) and issubclass(kind, JMSError) and kind is not JMSError:
-        try:
-            return kind(text)
-        except TypeError:  # one that a server has no business with
-            pass
-    return JMSError(text if code in ("", "JMSError") else f"{code}: {text}")

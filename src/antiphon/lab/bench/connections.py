@@ -20,17 +20,17 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
+import antiphon
 from antiphon.errors import IllegalStateError, ResourceAllocationError
 from antiphon.io.transport import format_address
 from antiphon.lab.bench import idle_clients
-from antiphon.server.admin_client import LogClient
 from antiphon.server.local_cluster import LocalCluster, LocalServer
 from antiphon.terminal.lines import say_json
 from antiphon.terminal.screen import Screen, Table
 
 CLIENTS_A_PROCESS = 2500
 ATTACH_S = 300.0
-DESTINATION = "topic:bench"
+TOPIC = "bench"
 SPARE_FILES = 100
 
 
@@ -139,11 +139,12 @@ def _latencies_ms(server: LocalServer, seconds: float) -> list[float]:
     """Of messages published one at a time by one more client; at least two."""
     found: list[float] = []
     end = time.monotonic() + seconds
-    with LogClient(server.url) as client:
-        client.publish(DESTINATION, b"")
+    with antiphon.connect(server.url) as ctx:
+        producer, topic = ctx.create_producer(), ctx.create_topic(TOPIC)
+        producer.send(topic, b"")
         while time.monotonic() < end or len(found) < 2:
             began = time.perf_counter()
-            client.publish(DESTINATION, bytes(100))
+            producer.send(topic, bytes(100))
             found.append((time.perf_counter() - began) * 1000)
             time.sleep(0.005)  # one more client, not a load
     return found

@@ -1,8 +1,8 @@
-"""Many idle clients in one process: each attaches once, and then sends only heartbeats.
+"""Many idle clients in one process: each attaches once, and then only says that it lives.
 
 `python -m antiphon.lab.bench.idle_clients HOST:PORT COUNT` prints `attached COUNT` once all are, a
-line for each that is lost, and ends when its input does. Raw connections rather than contexts: the
-server is measured, not the client.
+line for each that is lost, and ends when its input does. Links without conversations rather than
+contexts: the server is measured, and contexts would cost this process more than the server.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ import contextlib
 import resource
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from antiphon.errors import FormatError
 from antiphon.formats import frames
 from antiphon.formats import protocol as cw
-from antiphon.formats.entry import ReplicaId
-from antiphon.io.frame_reader import FrameReader
+from antiphon.io.client_link import ClientLink, dial
 from antiphon.io.transport import Address, parse_address
 from antiphon.terminal.lines import say
 
@@ -29,67 +27,57 @@ BEATS = 50
 """Groups of connections that send their heartbeats one after the other, as if independent."""
 
 
-class IdleClient(asyncio.BufferedProtocol):
+class IdleClient:
+    """One client: a connection with a session that has nothing to do. `lost` is called with the
+    reason when the connection, or the session, ends."""
+
     def __init__(self, lost: Callable[[str], None]) -> None:
-        self._reader = FrameReader(frames.FRAME_MAX)
-        self._told_lost = lost
-        self._shaken = False
-        self.attached: asyncio.Future[cw.Attached] = asyncio.get_running_loop().create_future()
+        self._on_end = lost
+        self._link: ClientLink | None = None
+        self._attached: asyncio.Future[cw.Attached] = asyncio.get_running_loop().create_future()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        hello = frames.Hello(frames.MAGIC, frames.OLDEST, frames.NEWEST, "client", ReplicaId(0, 0))
-        transport.write(frames.frame(frames.encode_hello(hello)))
+    @property
+    def heartbeat_s(self) -> float:
+        """Return how often the server wants to hear something."""
+        return self._attached.result().heartbeat_ms / 1000
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._reader.room()
-
-    def buffer_updated(self, nbytes: int) -> None:
-        try:
-            for body in self._reader.arrived(nbytes):
-                self._take(body)
-        except FormatError as error:
-            self._lost(str(error))
-            self._transport.abort()
-
-    def _take(self, body: frames.Body) -> None:
-        if not self._shaken:
-            frames.decode_hello(body)
-            self._shaken = True
-            session, token = secrets.randbits(62) + 1, secrets.token_bytes(16)
-            self._say(cw.Attach(session, token, False, 1, "", LEASE_MS, ((0, 1),), ()))
-            return
-        answer = cw.decode_answer(body)
-        if isinstance(answer, cw.Attached):
-            self.attached.set_result(answer)
-        elif not isinstance(answer, cw.Pong):
-            self._lost(str(answer))
+    async def attach(self, address: Address) -> None:
+        """Connect, and open a session. Raise `OSError` or `FormatError`."""
+        self._link = await dial(address, self._on_bodies, self._on_lost)
+        session, token = secrets.randbits(62) + 1, secrets.token_bytes(16)
+        self._link.send([cw.Attach(session, token, False, 1, "", LEASE_MS, ((0, 1),), ())])
+        await self._attached
 
     def ping(self) -> None:
-        self._say(cw.Ping())
+        """Say that this client lives."""
+        assert self._link is not None
+        self._link.send([cw.Ping()])
 
-    def _say(self, request: cw.Request) -> None:
-        self._transport.write(frames.frame(cw.encode(request)))
+    def _on_bodies(self, bodies: Sequence[frames.Body]) -> None:
+        for answer in map(cw.decode_answer, bodies):
+            if isinstance(answer, cw.Attached):
+                self._attached.set_result(answer)
+            elif not isinstance(answer, cw.Pong):
+                self._end(str(answer))
 
-    def connection_lost(self, error: Exception | None) -> None:
-        self._lost(f"the connection ended: {error}")
+    def _on_lost(self, error: Exception | None) -> None:
+        self._end(f"the connection ended: {error}")
 
-    def _lost(self, why: str) -> None:
-        if self.attached.done():
-            self._told_lost(why)
-        else:
-            self.attached.set_exception(ConnectionError(why))
+    def _end(self, why: str) -> None:
+        if not self._attached.done():
+            self._attached.set_exception(ConnectionError(why))
+        elif self._attached.exception() is None:
+            self._on_end(why)
 
 
 async def _attach(address: Address, room: asyncio.Semaphore) -> IdleClient:
-    """Again and again: a server may turn some away that come all at once."""
-    loop = asyncio.get_running_loop()
+    """Return a client that is attached. A server may turn some away that come all at once: they
+    try again."""
     while True:
         async with room:
             with contextlib.suppress(OSError):
-                _, client = await loop.create_connection(lambda: IdleClient(_tell), *address)
-                await client.attached
+                client = IdleClient(_tell)
+                await client.attach(address)
                 return client
         await asyncio.sleep(REDIAL_S)
 
@@ -99,7 +87,7 @@ def _tell(line: str) -> None:
 
 
 async def _stay(clients: list[IdleClient], ended: asyncio.Future[bytes]) -> None:
-    heartbeat_s = clients[0].attached.result().heartbeat_ms / 1000
+    heartbeat_s = clients[0].heartbeat_s
     beat = 0
     while not ended.done():
         for client in clients[beat % BEATS :: BEATS]:

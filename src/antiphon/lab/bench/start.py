@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import antiphon
 from antiphon.lab.bench.connections import peak_bytes
-from antiphon.server.admin_client import LogClient
+from antiphon.server.admin_client import AdminClient
 from antiphon.server.local_cluster import LocalCluster
 from antiphon.terminal.lines import say_json
 from antiphon.terminal.screen import Screen, Table, track
@@ -122,7 +122,7 @@ def recover(cluster: LocalCluster) -> Recovery:
     began = time.perf_counter()
     cluster.start(wait=False)
     server.wait_ready(RECOVERY_S)
-    LogClient(server.url).barrier()
+    AdminClient(server.url).barrier()
     seconds = time.perf_counter() - began
     assert server.process is not None
     return Recovery(seconds, peak_bytes(server.process.pid))

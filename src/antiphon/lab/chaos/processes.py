@@ -23,7 +23,7 @@ from antiphon.lab.chaos.faulty_links import Links
 from antiphon.lab.chaos.program import Spec
 from antiphon.lab.chaos.recorder import read_traces
 from antiphon.log.quorum import majority
-from antiphon.server.admin_client import LogClient
+from antiphon.server.admin_client import AdminClient
 from antiphon.server.local_cluster import LocalCluster, LocalServer, undisturbed
 
 STATUS_S = 0.5
@@ -106,7 +106,7 @@ def _status(server: LocalServer) -> cw.Status | None:
     if not server.running:
         return None
     try:
-        return LogClient(server.url, timeout=STATUS_S).status()
+        return AdminClient(server.url, timeout=STATUS_S).status()
     except JMSError:
         return None
 
