@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
+from antiphon.broker.machine.keys import SubscriptionKey
 from antiphon.broker.machine.ranges import Range, Span, Spans
 from antiphon.model.destinations import is_pattern, matcher
 
@@ -20,7 +21,6 @@ RESERVE = 4
 acknowledged: after the loss of a session, that many messages may have been seen."""
 
 MATCHES_MAX = 65536
-Key = tuple[str, str]
 
 
 class Subscription:
@@ -28,7 +28,7 @@ class Subscription:
 
     def __init__(
         self,
-        key: Key,
+        key: SubscriptionKey,
         durable: bool,
         pattern: str,
         selector: str,
@@ -166,7 +166,7 @@ class Subscription:
 
     def state(self) -> tuple[Any, ...]:
         return (
-            self.key,
+            self.key.encoded,
             self.durable,
             self.pattern,
             self.selector,
@@ -184,7 +184,7 @@ class Subscription:
     @classmethod
     def from_state(cls, state: Any) -> Subscription:
         key, durable, pattern, selector, floor, acked, returned, lost, consumer = state[:9]
-        one = cls((key[0], key[1]), durable, pattern, selector, floor, state[11])
+        one = cls(SubscriptionKey.decoded(key), durable, pattern, selector, floor, state[11])
         one.acked = Spans(map(tuple, acked))
         one.returned = Spans(map(tuple, returned))
         one.lost = tuple(lost)
@@ -196,12 +196,14 @@ class Subscription:
 
 class Topics:
     def __init__(self) -> None:
-        self.subscriptions: dict[Key, Subscription] = {}
+        self.subscriptions: dict[SubscriptionKey, Subscription] = {}
         self.last: dict[str, int] = {}  # destination -> its last message, if somebody waits for it
         self._exact: dict[str, int] = {}  # pattern without wildcards -> subscriptions
-        self._wide: dict[Key, Subscription] = {}  # those with wildcards
+        self._wide: dict[SubscriptionKey, Subscription] = {}  # those with wildcards
         self._wide_matches: dict[str, bool] = {}  # a cache
-        self.no_local: dict[str, dict[Key, Subscription]] = {}  # by whose messages are not for them
+        self.no_local: dict[
+            str, dict[SubscriptionKey, Subscription]
+        ] = {}  # by whose messages are not for them
 
     def add(self, subscription: Subscription) -> None:
         if subscription.key in self.subscriptions:
@@ -215,7 +217,7 @@ class Topics:
         else:
             self._exact[subscription.pattern] = self._exact.get(subscription.pattern, 0) + 1
 
-    def remove(self, key: Key) -> None:
+    def remove(self, key: SubscriptionKey) -> None:
         gone = self.subscriptions.pop(key)
         self._forget_no_local(gone, key)
         if key in self._wide:
@@ -229,14 +231,14 @@ class Topics:
             if not self._wanted(gone.pattern):
                 self.last.pop(gone.pattern, None)
 
-    def _forget_no_local(self, subscription: Subscription, key: Key) -> None:
+    def _forget_no_local(self, subscription: Subscription, key: SubscriptionKey) -> None:
         if subscription.no_local:
             own = self.no_local[subscription.no_local]
             del own[key]
             if not own:
                 del self.no_local[subscription.no_local]
 
-    def rename(self, old: Key, new: Key) -> Subscription:
+    def rename(self, old: SubscriptionKey, new: SubscriptionKey) -> Subscription:
         """The same subscription; the old key is free. It takes no more messages, so that whose
         they are does not matter."""
         subscription = self.subscriptions[new] = self.subscriptions.pop(old)
@@ -246,7 +248,7 @@ class Topics:
             self._wide[new] = self._wide.pop(old)
         return subscription
 
-    def discard(self, key: Key | None) -> None:
+    def discard(self, key: SubscriptionKey | None) -> None:
         """Remove it, if it is still there."""
         if key in self.subscriptions:
             self.remove(key)

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 from antiphon.broker.machine import events as ev
+from antiphon.broker.machine.keys import SubscriptionKey
 from antiphon.broker.machine.machine import Broker
 from antiphon.broker.machine.queues.queue import Queue
 from antiphon.broker.machine.ranges import Range
-from antiphon.broker.machine.topics import Key, Subscription
+from antiphon.broker.machine.topics import Subscription
 from antiphon.checkers import groups, memberships
 from antiphon.errors import FormatError
 from antiphon.formats import commands, pack
@@ -267,7 +268,7 @@ class MessagingWorld(World):
         """After every entry: those with nobody in them are gone, and no others."""
         for name in self._groups - broker.groups.keys():
             self.faults["group forgotten"] += 1
-            if any(where == f" {name}" for where, _ in broker.topics.subscriptions):
+            if any(key.owner == name for key in broker.topics.subscriptions):
                 raise ViolationError(f"{name} is forgotten, and somebody is in it")
         for group in broker.groups.values():
             if not (group.members or group.departed or group.kept_until):
@@ -320,7 +321,7 @@ class MessagingWorld(World):
             if taken and header.flags & (pack.STAGED | pack.DELAYED) == pack.DELAYED:
                 self.ledger.parked(entry.payload)
 
-    def is_over(self, where: str | Key, position: int) -> bool:
+    def is_over(self, where: str | SubscriptionKey, position: int) -> bool:
         """Whether the state machine, right after the last entry, has no need of a message there."""
         if isinstance(where, str):
             queue = self._broker.queues.get(where)

@@ -15,7 +15,8 @@ from antiphon.api.protocol.conversation import Conversation
 from antiphon.api.protocol.inbox import Inbox, Slice
 from antiphon.api.protocol.requests import Acknowledgement, Request
 from antiphon.api.protocol.state_transfer import StateEvent
-from antiphon.broker.machine.topics import Key
+from antiphon.broker.machine import keys
+from antiphon.broker.machine.keys import SubscriptionKey
 from antiphon.errors import JMSError
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns
@@ -95,13 +96,13 @@ class SimConsumer:
         return f"{self._program.name}.{self._program.lives}.{self.number}"
 
     @property
-    def where(self) -> str | Key:
+    def where(self) -> str | SubscriptionKey:
         """Where the servers keep its messages: the name of a queue, or the key of a
         subscription."""
         if self._shared:
             return f"{'durable' if self._durable else 'shared'} '' {self.destination}"
         if self._durable:
-            return (f"{self._program.name} ", self._durable)
+            return keys.durable(self._program.name, self._durable)
         return self._name
 
     @property

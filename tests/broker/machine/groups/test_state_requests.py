@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from antiphon.broker.machine import keys
 from antiphon.broker.machine.groups import membership as rules
-from antiphon.broker.machine.groups.group import Member, key_of
+from antiphon.broker.machine.groups.group import Member
 from antiphon.broker.machine.topics import RESERVE
 from antiphon.formats import columns, commands, pack
 from antiphon.formats import protocol as cw
@@ -602,7 +603,7 @@ def test_what_a_member_of_a_granted_state_may_need_survives_a_snapshot() -> None
     other.broker.restore(iter(r.snapshot()))
     assert member(other, "b") == member(r, "b")
     assert member(other, "b").late > member(other, "b").acked
-    subscription = other.broker.topics.subscriptions[key_of(G, "b")]
+    subscription = other.broker.topics.subscriptions[keys.member(G, "b")]
     assert (subscription.floor, subscription.base) == (3, 0)
 
 

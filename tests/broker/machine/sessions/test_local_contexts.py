@@ -54,7 +54,7 @@ def ack(number: int, *ranges: tuple[int, int], consumer: int = 1) -> cw.Ack:
 
 def subscription(house: House, node: int = 1) -> Subscription:
     subscriptions = house.servers[node].broker.topics.subscriptions
-    return next(s for key, s in subscriptions.items() if key[1] == "box")
+    return next(s for key, s in subscriptions.items() if key.name == "box")
 
 
 def in_the_log(house: Cluster) -> list[str]:

@@ -6,13 +6,15 @@ with it, and adds the consumer to its session.
 
 from __future__ import annotations
 
+from antiphon.broker.machine import keys
 from antiphon.broker.machine.consumers import subscriptions
 from antiphon.broker.machine.groups import membership, shared_members
+from antiphon.broker.machine.keys import SubscriptionKey
 from antiphon.broker.machine.queues import redelivery
 from antiphon.broker.machine.queues.queue import Queue, QueueConsumer
 from antiphon.broker.machine.sessions.session import Consumer, Session
 from antiphon.broker.machine.state import State
-from antiphon.broker.machine.topics import Key, Subscription
+from antiphon.broker.machine.topics import Subscription
 from antiphon.errors import (
     IllegalStateError,
     InvalidDestinationError,
@@ -170,7 +172,7 @@ def _open_topic_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int:
     if m.durable:
         subscription = _durable(b, session, m)
     else:
-        subscription = _subscribe(b, session, m, (f"{session.number:x}", f"{m.consumer:x}"))
+        subscription = _subscribe(b, session, m, keys.of_consumer(session.number, m.consumer))
     subscription.consumer = (session.number, m.consumer)
     session.consumers[m.consumer] = Consumer(
         session.number, m.consumer, m.destination, m.prefetch, m.slow, subscription.key
@@ -197,7 +199,9 @@ def _durable(b: State, session: Session, m: cw.OpenConsumer) -> Subscription:
     return known or _subscribe(b, session, m, key)
 
 
-def _subscribe(b: State, session: Session, m: cw.OpenConsumer, key: Key) -> Subscription:
+def _subscribe(
+    b: State, session: Session, m: cw.OpenConsumer, key: SubscriptionKey
+) -> Subscription:
     selector, no_local = _choice(session, m)
     new = Subscription(key, bool(m.durable), m.destination, selector, b.position, no_local)
     new.begin_with(b.last_values.positions(new.matches), b.position)

@@ -6,10 +6,11 @@ shared one is a queue that a topic fills (`queues/queue.py`).
 
 from __future__ import annotations
 
+from antiphon.broker.machine import keys
 from antiphon.broker.machine.groups import membership
+from antiphon.broker.machine.keys import SubscriptionKey
 from antiphon.broker.machine.sessions.session import Session
 from antiphon.broker.machine.state import State
-from antiphon.broker.machine.topics import Key
 from antiphon.errors import (
     IllegalStateError,
     InvalidDestinationError,
@@ -25,7 +26,7 @@ def shared_name(session: Session, name: str, durable: bool) -> str:
     return f"{'durable' if durable else 'shared'} {session.client_id!r} {name}"
 
 
-def durable_key(session: Session, name: str) -> Key:
+def durable_key(session: Session, name: str) -> SubscriptionKey:
     if not session.client_id:
         raise IllegalStateError(
             f"the durable subscription {name!r} needs a client id: connect(client_id=...), or set "
@@ -33,8 +34,7 @@ def durable_key(session: Session, name: str) -> Key:
         )
     if len(name) > names.NAME_MAX:
         raise IllegalStateError(f"a subscription's name has at most {names.NAME_MAX} characters")
-    # A blank cannot be in the number of a session: the two kinds of key do not meet.
-    return (f"{session.client_id} ", name)
+    return keys.durable(session.client_id, name)
 
 
 def forget_shared(b: State, name: str) -> None:
@@ -44,7 +44,7 @@ def forget_shared(b: State, name: str) -> None:
                 del session.consumers[consumer.number]
 
 
-def forget_kept(b: State, key: Key) -> None:
+def forget_kept(b: State, key: SubscriptionKey) -> None:
     """Closed consumers of a subscription that is replaced or gone have nothing to keep."""
     for session in b.sessions.values():
         for consumer in list(session.consumers.values()):
@@ -58,7 +58,7 @@ def unsubscribe(b: State, session: Session, m: cw.Unsubscribe) -> int:
         return 0
     if _unsubscribe_shared(b, session, m.name):
         return 0
-    key = (f"{session.client_id} ", m.name)
+    key = keys.durable(session.client_id, m.name)
     subscription = b.topics.subscriptions.get(key)
     if subscription is None:
         whose = "" if session.client_id else "; an unshared one would belong to a client id"
@@ -90,7 +90,7 @@ def _unsubscribe_shared(b: State, session: Session, name: str) -> bool:
 def _group_with(b: State, session: Session, name: str) -> str:
     """The group whose member is meant by its name alone; empty: a durable subscription is."""
     found = [g.destination for g in b.groups.values() if name in g.members]
-    mine = (f"{session.client_id} ", name) in b.topics.subscriptions
+    mine = keys.durable(session.client_id, name) in b.topics.subscriptions
     if len(found) + mine > 1:
         where = ", ".join([*found, "a durable subscription of this client"][: len(found) + mine])
         raise IllegalStateError(f"{name!r} stands for several: {where}. Say which group is meant")

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from antiphon.broker.machine.groups.presence import Cause, Presence, next_presence
-from antiphon.broker.machine.topics import Key
 from antiphon.formats import protocol as cw
 from antiphon.model.conflicts import ConflictRelation
 
@@ -227,8 +226,3 @@ class Group:
             one.relation_given = one.relation != ConflictRelation.ATOMIC.to_json()
             one.remove_after_given = one.remove_after_ms != REMOVE_AFTER_MS
         return one
-
-
-def key_of(destination: str, name: str) -> Key:
-    """Of the member's subscription; a leading blank is in no other kind of key."""
-    return (f" {destination}", name)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import msgspec
 
+from antiphon.broker.machine import keys
 from antiphon.broker.machine.deadlines import GROUP, GroupKey
 from antiphon.broker.machine.groups import state_requests
 from antiphon.broker.machine.groups.group import (
@@ -21,13 +22,13 @@ from antiphon.broker.machine.groups.group import (
     Departed,
     Group,
     Member,
-    key_of,
 )
 from antiphon.broker.machine.groups.presence import Cause, Presence
+from antiphon.broker.machine.keys import SubscriptionKey
 from antiphon.broker.machine.ranges import Span
 from antiphon.broker.machine.sessions.session import Consumer, Session
 from antiphon.broker.machine.state import State
-from antiphon.broker.machine.topics import Key, Subscription
+from antiphon.broker.machine.topics import Subscription
 from antiphon.errors import (
     FormatError,
     IllegalStateError,
@@ -174,7 +175,7 @@ def _may_take_over(old: Member) -> bool:
 
 def _resume(b: State, group: Group, old: Member, session: Session, m: cw.Join) -> None:
     """A durable member is back: the same one, in the same view."""
-    subscription = b.topics.subscriptions[key_of(group.destination, old.name)]
+    subscription = b.topics.subscriptions[keys.member(group.destination, old.name)]
     before = b.sessions.get(old.session)
     consumer = before.consumers.pop(old.consumer, None) if before is not None else None
     if consumer is not None:  # of the session that lost it: who knows what was seen there
@@ -182,7 +183,7 @@ def _resume(b: State, group: Group, old: Member, session: Session, m: cw.Join) -
         state_requests.gone(b, group, old)
     old.provides = m.provides
     subscription.consumer = (session.number, m.consumer)
-    _add_consumer(session, m, key_of(group.destination, old.name))
+    _add_consumer(session, m, keys.member(group.destination, old.name))
     _change(b, group, old, Cause.COMES, session=session.number, consumer=m.consumer)
     state_requests.comes_back(group, old, m.takes_state)
     state_requests.review(b, group)
@@ -196,7 +197,7 @@ def _enter(
         raise ResourceAllocationError(f"a group has at most {MEMBERS_MAX} members")
     if old is not None:
         _drop(b, group, old)
-    key = key_of(group.destination, name)
+    key = keys.member(group.destination, name)
     subscription = Subscription(key, m.durable, group.destination, "", b.position)
     subscription.consumer = (session.number, m.consumer)
     b.topics.add(subscription)
@@ -222,7 +223,7 @@ def enter_shared(b: State, group: Group, name: str, queue: str, durable: bool) -
     _new_view(b, group, came=(name,), went=(name,) if old is not None else ())
 
 
-def _add_consumer(session: Session, m: cw.Join, key: Key) -> None:
+def _add_consumer(session: Session, m: cw.Join, key: SubscriptionKey) -> None:
     session.consumers[m.consumer] = Consumer(
         session.number, m.consumer, m.destination, m.prefetch, "spill", key
     )
@@ -252,7 +253,7 @@ def closed(b: State, session: Session, consumer: Consumer, kept: list[Span]) -> 
     group = b.groups[consumer.destination]
     member = group.member_of(session.number, consumer.number)
     if member is not None and member.durable:
-        subscription = b.topics.subscriptions[key_of(group.destination, member.name)]
+        subscription = b.topics.subscriptions[keys.member(group.destination, member.name)]
         subscription.consumer = None
         state_requests.gone(b, group, member)
         subscription.give_back(kept)
@@ -283,7 +284,7 @@ def lost(b: State, session: Session, consumer: Consumer) -> None:
         _forget_departed(b, group, session, consumer)
         return
     del session.consumers[consumer.number]
-    subscription = b.topics.subscriptions[key_of(group.destination, member.name)]
+    subscription = b.topics.subscriptions[keys.member(group.destination, member.name)]
     subscription.consumer = None
     if member.durable:
         subscription.lose(b.position, consumer.prefetch)
@@ -445,9 +446,9 @@ def _remove(b: State, group: Group, members: list[Member]) -> None:
 
 def _set_apart(b: State, group: Group, member: Member, consumer: Consumer) -> None:
     """It gets what was ordered before its removal, and nothing of whoever has its name next."""
-    apart = f" {consumer.session:x}.{consumer.number:x}"  # no member's name has a blank
-    consumer.subscription = key_of(group.destination, apart)
-    subscription = b.topics.rename(key_of(group.destination, member.name), consumer.subscription)
+    apart = keys.departed(group.destination, consumer.session, consumer.number)
+    consumer.subscription = apart
+    subscription = b.topics.rename(keys.member(group.destination, member.name), apart)
     subscription.ends = b.position
 
 
@@ -459,7 +460,7 @@ def _invite(b: State, group: Group, invited: list[str], durable: bool) -> None:
     came = tuple(new[: MEMBERS_MAX - len(group.members)])
     for name in came:
         if durable:
-            key = key_of(group.destination, name)
+            key = keys.member(group.destination, name)
             b.topics.add(Subscription(key, True, group.destination, "", b.position))
         group.members[name] = Member(
             name, durable, group.view + 1, 0, 0, False, group.serial, needs_state=durable
@@ -518,7 +519,7 @@ def acknowledge(b: State, session: Session, consumer: Consumer, row: cw.AckRow) 
     member = group.member_of(session.number, number)
     if member is not None:
         member.late = max(member.late, serial)
-        subscription = b.topics.subscriptions[key_of(group.destination, member.name)]
+        subscription = b.topics.subscriptions[keys.member(group.destination, member.name)]
         if row.state == member.took:
             subscription.base = None
         if subscription.base is None:
@@ -561,7 +562,7 @@ def _drop(b: State, group: Group, member: Member) -> None:
     del group.members[member.name]
     state_requests.left(group, member)
     _forget_consumer(b, member)
-    b.topics.discard(key_of(group.destination, member.name))
+    b.topics.discard(keys.member(group.destination, member.name))
     if member.shared:
         _drop_shared(b, member)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import islice
 
-from antiphon.broker.machine.groups.group import Group, Member, key_of
+from antiphon.broker.machine import keys
+from antiphon.broker.machine.groups.group import Group, Member
 from antiphon.broker.machine.state import State
 from antiphon.formats import protocol as cw
 from antiphon.model import destinations as names
@@ -75,7 +76,7 @@ def _behind(b: State, group: Group, member: Member) -> int:
     if member.shared:
         queue = b.queues.get(member.shared)
         return sum(last - first + 1 for first, last in queue.live()) if queue is not None else 0
-    subscription = b.topics.subscriptions.get(key_of(group.destination, member.name))
+    subscription = b.topics.subscriptions.get(keys.member(group.destination, member.name))
     if subscription is None:  # lost, and not durable: nothing is kept for it
         return 0
     return max(0, b.topics.last.get(group.destination, 0) - subscription.floor)

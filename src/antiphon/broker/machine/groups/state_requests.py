@@ -19,7 +19,8 @@ for nobody else: what was sent before is not in it.
 
 from __future__ import annotations
 
-from antiphon.broker.machine.groups.group import Group, Member, key_of
+from antiphon.broker.machine import keys
+from antiphon.broker.machine.groups.group import Group, Member
 from antiphon.broker.machine.sessions.session import Session
 from antiphon.broker.machine.state import State
 from antiphon.errors import IllegalStateError
@@ -143,7 +144,7 @@ def done(b: State, session: Session, m: cw.StateDone) -> int:
         return 0
     member.needs_state = False
     member.took, member.request, member.provider, member.unable = m.serial, 0, "", ()
-    b.topics.subscriptions[key_of(group.destination, member.name)].take_over(member.cut)
+    b.topics.subscriptions[keys.member(group.destination, member.name)].take_over(member.cut)
     b.groups.tell(group.destination)
     review(b, group)  # it may hand out the state itself, from now on
     return 1
@@ -152,7 +153,7 @@ def done(b: State, session: Session, m: cw.StateDone) -> int:
 def gone(b: State, group: Group, member: Member) -> None:
     """Whoever was this durable member is not there any more. If it has not acknowledged the state
     that it took over, its next life needs one."""
-    if b.topics.subscriptions[key_of(group.destination, member.name)].put_back():
+    if b.topics.subscriptions[keys.member(group.destination, member.name)].put_back():
         member.needs_state = True
         member.late = member.acked
 

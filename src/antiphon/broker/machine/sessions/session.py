@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
+from antiphon.broker.machine.keys import SubscriptionKey
 from antiphon.broker.machine.pending_packs import Parked
 from antiphon.broker.machine.ranges import Spans
 from antiphon.broker.machine.sessions.attachment import Attachment, Cause, next_attachment
-from antiphon.broker.machine.topics import Key
 from antiphon.formats.protocol import NotPublished, Result
 
 REFUSALS_MAX = 256
@@ -31,7 +31,7 @@ class Consumer:
         destination: str,
         prefetch: int,
         slow: str,
-        subscription: Key | None,
+        subscription: SubscriptionKey | None,
         selector: str = "",
     ) -> None:
         self.session = session
@@ -51,7 +51,7 @@ class Consumer:
             self.destination,
             self.prefetch,
             self.slow,
-            self.subscription,
+            self.subscription.encoded if self.subscription is not None else None,
             self.closed,
             list(self.kept),
             self.selector,
@@ -148,7 +148,7 @@ class Session:
         one.request = state[13]
         one.result = msgspec.convert(state[14], Result)
         for number, destination, prefetch, slow, key, closed, kept, selector, browses in state[15]:
-            subscription = (key[0], key[1]) if key is not None else None
+            subscription = SubscriptionKey.decoded(key) if key is not None else None
             consumer = Consumer(
                 one.number, number, destination, prefetch, slow, subscription, selector
             )
