@@ -38,6 +38,10 @@ def run(folder: Path, source: str) -> Iterator[subprocess.Popen[str]]:
 
 def test_stuck_in_c_code_a_test_shows_its_stacks(tmp_path: Path) -> None:
     source = """
+        import tests.conftest
+
+        tests.conftest.STACKS_AFTER_S = 1.0  # this one cannot be failed before
+
         def test_that_never_ends():
             lock = ctypes.create_string_buffer(64)
             libc = ctypes.CDLL(None)

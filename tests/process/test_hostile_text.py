@@ -22,6 +22,7 @@ from antiphon.cli import commands
 from antiphon.formats.trace import TraceEvent, encode_event, encode_header
 from antiphon.server.local_cluster import COMMAND, LocalCluster
 from antiphon.terminal.lines import _HARMFUL, harmless
+from tests import quick_java
 
 pytestmark = pytest.mark.process
 
@@ -65,8 +66,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def run(world: World, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command, env = [*COMMAND, *arguments], {**os.environ, **quick_java.ENVIRONMENT}
     done = subprocess.run(
-        [*COMMAND, *arguments], cwd=world.folder, capture_output=True, text=True, timeout=150
+        command, cwd=world.folder, env=env, capture_output=True, text=True, timeout=150
     )
     check(done.stdout + done.stderr)
     return done
