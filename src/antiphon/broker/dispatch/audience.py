@@ -20,6 +20,8 @@ Cursor = TypeVar("Cursor", bound=Hashable)
 
 
 class Audience(Generic[Cursor]):
+    """The cursors of one pattern at one server: those without selectors, and those with."""
+
     def __init__(self) -> None:
         self.plain: dict[Cursor, None] = {}
         self.passed = 0  # a message up to here was looked at for those with selectors
@@ -35,9 +37,11 @@ class Audience(Generic[Cursor]):
 
     @property
     def selects(self) -> bool:
+        """Whether somebody here has a selector."""
         return bool(self.selecting)
 
     def add(self, cursor: Cursor, selector: Selector | None) -> None:
+        """Serve this cursor from now on."""
         if selector is None:
             self.plain[cursor] = None
             return
@@ -46,6 +50,7 @@ class Audience(Generic[Cursor]):
         self._headers.update(headers_in(selector))
 
     def remove(self, cursor: Cursor) -> None:
+        """Serve this cursor no longer."""
         selector = self.selecting.pop(cursor, None)
         if selector is None:
             self.plain.pop(cursor, None)

@@ -36,4 +36,5 @@ class BrowserCursor:
 
     @property
     def room(self) -> int:
+        """How many messages its client may still be sent."""
         return self.consumer.prefetch - self.unacked.count

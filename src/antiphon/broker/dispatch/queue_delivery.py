@@ -61,6 +61,7 @@ class QueueDelivery:
     # -- They come and go ------------------------------------------------------------------------
 
     def open(self, consumer: Consumer, outlet: Outlet, seen: cw.Seen | None) -> QueueCursor:
+        """Return the cursor of a consumer; what its client has `seen` is not sent again."""
         pending = Spans(self._broker.assigned(consumer))
         for first, last in seen.held if seen is not None else ():
             pending.take(first, last)
@@ -73,6 +74,7 @@ class QueueDelivery:
         return cursor
 
     def browse(self, consumer: Consumer, outlet: Outlet, seen: cw.Seen | None) -> BrowserCursor:
+        """Return the cursor of a browser, which goes on behind what its client has `seen`."""
         queue = self._broker.queues.get(consumer.destination)
         first = (seen.position if seen is not None else 0) + 1
         last = consumer.browses or 0
@@ -81,6 +83,7 @@ class QueueDelivery:
         return BrowserCursor(consumer, outlet, [(one, two) for one, two in cut if one <= two])
 
     def close(self, cursor: QueueCursor | BrowserCursor) -> None:
+        """Serve this cursor no longer."""
         if isinstance(cursor, QueueCursor):
             self.seekers.pop(cursor, None)
             self._in_groups.pop(cursor, None)

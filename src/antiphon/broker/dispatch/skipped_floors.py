@@ -29,6 +29,7 @@ class SkippedFloors:
         self._cursors[cursor] = None
 
     def remove(self, cursor: TopicCursor) -> None:
+        """Forget this cursor: it is closed."""
         self._cursors.pop(cursor, None)
 
     def rows(self, dispatched: int, now_ms: int) -> list[tuple[int, cw.AckRow]]:

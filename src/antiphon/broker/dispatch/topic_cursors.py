@@ -54,12 +54,14 @@ class TopicCursor:
 
     @property
     def room(self) -> int:
+        """How many messages its client may still be sent."""
         prefetch = self.consumer.prefetch
         if self.waits or self.burying or self.unacked_bytes >= WINDOW_BYTES:
             return 0
         return min(prefetch - self.unacked.count, prefetch * RESERVE - self.unsettled.count)
 
     def acked(self, first: int, last: int) -> None:
+        """The client has acknowledged these."""
         before = self.unacked.count
         self.unacked.take(first, last)
         if before:
@@ -79,6 +81,7 @@ class TopicCursor:
         self.next = max(self.next, floor + 1)
 
     def sent(self, first: int, last: int) -> None:
+        """These were sent to the client."""
         self.unacked.add(first, last, 1)
         self.unsettled.add(first, last, 1)
         self.rank += last - first + 1

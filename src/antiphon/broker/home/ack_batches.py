@@ -26,6 +26,8 @@ Asker = TypeVar("Asker")
 
 
 class AckBatch(Generic[Asker]):
+    """Rows that go into the log, or into the journal, together, and who asked for them."""
+
     def __init__(self, number: int, due_ms: int) -> None:
         self.number = number
         self.due_ms = due_ms  # until then more may gather
@@ -35,6 +37,11 @@ class AckBatch(Generic[Asker]):
 
 
 class Acking(Generic[Asker]):
+    """The batches that are gathered or on their way.
+
+    Promises: one batch is on its way at a time; batches are done in the order in which they began.
+    """
+
     def __init__(self) -> None:
         self._batches: deque[AckBatch[Asker]] = deque()  # the oldest first
         self._numbered = 0
@@ -86,6 +93,7 @@ class Acking(Generic[Asker]):
 
     @property
     def rows(self) -> int:
+        """How many rows are not done yet."""
         return sum(batch.count for batch in self._batches)
 
 
@@ -99,6 +107,7 @@ class Answers:
         self._told = 0
 
     def add(self, number: int, into_log: bool) -> None:
+        """Wait for this `Ack`."""
         self._waiting[number] = into_log
         self._last = max(self._last, number)
 

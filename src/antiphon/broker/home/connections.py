@@ -55,6 +55,12 @@ class ServedSession:
 
 
 class Connections:
+    """All connections of clients at one server.
+
+    Needs: `waits_more` and `waits_less` for all that clients have sent and was not answered yet;
+    `look` regularly.
+    """
+
     def __init__(
         self, window_bytes: int, all_bytes: int, hold: Callable[[int, bool], None], now_ms: int
     ) -> None:
@@ -82,15 +88,19 @@ class Connections:
 
     @property
     def held(self) -> int:
+        """How many connections are not read from."""
         return len(self._held)
 
     def get(self, number: int) -> ClientConnection | None:
+        """Return the connection of this number, if it is there."""
         return self._connections.get(number)
 
     def add(self, number: int, now_ms: int) -> None:
+        """A client has connected."""
         self._connections[number] = ClientConnection(number, now_ms)
 
     def remove(self, connection: ClientConnection) -> None:
+        """Forget a connection."""
         del self._connections[connection.number]
         self._held.pop(connection, None)
         self._turn_wait.pop(connection, None)

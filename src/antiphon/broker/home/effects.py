@@ -9,10 +9,14 @@ from antiphon.formats.journal import Local
 
 
 class Propose(msgspec.Struct, frozen=True):
+    """Give these payloads to the log, in this order; some may be `rejected`."""
+
     payloads: tuple[bytes, ...]
 
 
 class Tell(msgspec.Struct, frozen=True):
+    """Send an answer on a connection."""
+
     link: int
     answer: cw.Answer
 

@@ -395,6 +395,7 @@ class Home:
         return min([ms for ms in due if ms is not None])
 
     def tick(self, now_ms: int) -> None:
+        """Do what time brings: call it when `next_deadline_ms` has come."""
         if now_ms < self._looked_ms + LOOK_MS:
             return
         self._looked_ms = now_ms
@@ -458,6 +459,7 @@ class Home:
         return session is not None and session.detached
 
     def counts(self) -> dict[str, int]:
+        """Return what an operator may want to know."""
         return {
             "links": len(self._connections),
             "sessions": len(self._sessions),

@@ -27,6 +27,8 @@ LARGE_BYTES_A_MS = 8 << 10
 
 
 class Waiting(NamedTuple):
+    """A pack that is not settled yet."""
+
     arrival: int
     last: int  # sequence of the pack's last message
     persistent: bool
@@ -34,6 +36,7 @@ class Waiting(NamedTuple):
 
 
 def is_large(pack: bytes) -> bool:
+    """Return whether this pack goes alone, one at a time."""
     return len(pack) > LARGE_BYTES
 
 
@@ -47,6 +50,7 @@ class Stream:
         self.persistent = 0  # of those waiting
 
     def add(self, waiting: Waiting) -> None:
+        """A pack has come, behind all others."""
         self.waiting.append(waiting)
         self.persistent += waiting.persistent
         self.last = waiting.last
@@ -70,6 +74,8 @@ class Stream:
 
 
 class Publisher:
+    """The packs of one session: in order, proposed, and answered when they are settled."""
+
     def __init__(self, settled: dict[int, int]) -> None:
         """`settled`: the session's producers, and up to where each is settled."""
         self._streams = {producer: Stream(last) for producer, last in settled.items()}
@@ -84,6 +90,7 @@ class Publisher:
         self.large_flies = False  # one of these is proposed
 
     def opened(self, producer: int, settled: int) -> None:
+        """The session has this producer; it may have had it before."""
         self._streams.setdefault(producer, Stream(settled))
 
     def take(self, header: PackHeader, pack: bytes) -> cw.Published | None:

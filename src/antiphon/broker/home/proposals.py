@@ -28,6 +28,8 @@ class _Wanted:
 
 
 class Proposals:
+    """Commands that this server wants in the log, by key: one of each key at a time."""
+
     def __init__(self) -> None:
         self._wanted: dict[Hashable, _Wanted] = {}
         self._due: dict[Hashable, None] = {}
@@ -42,6 +44,7 @@ class Proposals:
 
     @property
     def due(self) -> bool:
+        """Whether there is a command to propose."""
         return bool(self._due)
 
     def want(self, key: Hashable, what: commands.Command, after: int = 0) -> None:
@@ -51,9 +54,11 @@ class Proposals:
         self._due[key] = None
 
     def reached(self, number: int) -> None:
+        """This number is reached: commands that waited for it may be proposed."""
         self._reached = number
 
     def done(self, key: Hashable) -> None:
+        """The state machine has dealt with it, or it is not wanted any more."""
         self._wanted.pop(key, None)
         self._due.pop(key, None)
 

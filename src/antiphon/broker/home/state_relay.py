@@ -39,6 +39,8 @@ class Handout:
 
 
 class Relay:
+    """The states that clients of this server hand out, and pieces on their way to others."""
+
     def __init__(self, broker: Broker, tell: Tell, pass_on: Pass) -> None:
         self._broker = broker
         self._tell = tell
@@ -52,6 +54,7 @@ class Relay:
     # -- From clients of this server -----------------------------------------------------------
 
     def chunk(self, session: int, m: cw.StateChunk) -> None:
+        """A client hands out a piece of its state; raises `FormatError` beyond the window."""
         if len(m.data) > cw.STATE_CHUNK_MAX:
             raise FormatError(
                 f"a chunk of a state has at most {cw.STATE_CHUNK_MAX} bytes, not {len(m.data)}"
@@ -77,6 +80,7 @@ class Relay:
         self._to_member(taker, piece, taker.detour)
 
     def failed(self, session: int, m: cw.StateFailed) -> None:
+        """A client cannot hand out its state."""
         self._handouts.pop((session, m.consumer), None)
         taker = self._taker(session, m.consumer, m.serial)
         if taker is not None:
@@ -84,6 +88,7 @@ class Relay:
             self._to_member(taker, cw.StateFailed(taker.consumer, m.serial, reason), taker.detour)
 
     def taken(self, session: int, m: cw.StateTaken) -> None:
+        """A client has taken what it was sent."""
         group, taker = self._member(session, m.consumer)
         if group is None or taker is None or taker.request != m.serial:
             return  # too late
@@ -95,6 +100,7 @@ class Relay:
     # -- From other servers, and for clients of this one ---------------------------------------
 
     def arrived(self, session: int, m: cw.Relayed) -> None:
+        """A piece has come for a client of this server."""
         if isinstance(m, cw.StateTaken):
             handout = self._handouts.get((session, m.consumer))
             if handout is None or handout.serial != m.serial or m.seq <= handout.taken:

@@ -47,6 +47,8 @@ class _Progress:
 
 
 class Unlogged:
+    """What this server's journal has and the log may lack, by session and consumer."""
+
     def __init__(self, rows: Iterable[commands.Rows] = ()) -> None:
         """`rows`: what the journal has from former lives."""
         self._gathering: dict[int, dict[int, _Progress]] = {}  # by session and consumer
@@ -65,6 +67,7 @@ class Unlogged:
         return bool(self._leaving)
 
     def add(self, rows: commands.Rows) -> None:
+        """The journal has these rows, or is to have them."""
         for session, some in rows:
             consumers = self._gathering.setdefault(session, {})
             for row in some:

@@ -40,6 +40,7 @@ class Deadlines:
         return self._heap[0] if self._heap else None
 
     def add(self, stamp: int, kind: int, key: Key) -> None:
+        """Something is due at this stamp."""
         heapq.heappush(self._heap, (stamp, kind, key))
 
     def pop(self) -> Deadline:

@@ -22,6 +22,8 @@ class Attached(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
 
 
 class AttachRefused(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
+    """The session is not attached, for this reason."""
+
     session: int
     node: int
     life: int
@@ -42,11 +44,15 @@ class Redirected(msgspec.Struct, frozen=True, array_like=True, tag=20, gc=False)
 
 
 class Answered(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
+    """A request was dealt with."""
+
     session: int
     result: Result
 
 
 class PackRefused(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
+    """A pack was not accepted, for this reason."""
+
     session: int
     refusal: NotPublished
 
@@ -62,12 +68,16 @@ class Assigned(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
 
 
 class SessionEnded(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False):
+    """The session is over; whoever serves it lets go of it."""
+
     session: int
     code: str  # empty: it was closed in order
     text: str
 
 
 class AcksDone(msgspec.Struct, frozen=True, array_like=True, tag=7, gc=False):
+    """This batch of acknowledgements of a server is in the log."""
+
     node: int
     life: int
     batch: int

@@ -29,6 +29,8 @@ Keys = dict[str, int]  # -> its last message: the position, or the index in a pa
 
 
 class LastValues:
+    """Which topics keep last values, and the position of the last message of each key."""
+
     def __init__(self) -> None:
         self._topics: dict[str, Keys] = {}  # by destination
 
@@ -69,21 +71,26 @@ class LastValues:
         return sorted(position for positions in found for position in positions)
 
     def live(self) -> Iterator[Range]:
+        """The positions that must stay readable."""
         for keys in self._topics.values():
             for position in keys.values():
                 yield position, position
 
     def topics(self) -> Iterator[str]:
+        """The topics, for the snapshot."""
         return iter(self._topics)
 
     def rows(self) -> Iterator[tuple[str, str, int]]:
+        """Topic, key and position of each last value, for the snapshot."""
         for topic, keys in self._topics.items():
             yield from ((topic, key, position) for key, position in keys.items())
 
     def restore_topics(self, topics: list[str]) -> None:
+        """Take topics from a snapshot."""
         self._topics.update((topic, {}) for topic in topics)
 
     def restore_rows(self, rows: list[Any]) -> None:
+        """Take last values from a snapshot."""
         for topic, key, position in rows:
             self._topics[topic][key] = position
 

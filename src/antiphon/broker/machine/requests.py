@@ -32,6 +32,7 @@ Granted = tuple[int, bytes]  # `value` and `data` of the answer
 
 
 def answer(b: State, session: Session, m: commands.Request) -> cw.Result:
+    """Do what is asked for, and return the answer; what is wrong with it is the answer, too."""
     try:
         granted = _REQUESTS[type(m.body)](b, session, m.body)
     except JMSError as error:

@@ -165,6 +165,7 @@ class Subscription:
         return 1 + max(maybe, self.returned.deliveries(position))
 
     def state(self) -> tuple[Any, ...]:
+        """Return what snapshots have of it."""
         return (
             self.key.encoded,
             self.durable,
@@ -183,6 +184,7 @@ class Subscription:
 
     @classmethod
     def from_state(cls, state: Any) -> Subscription:
+        """Return the subscription that a snapshot has."""
         key, durable, pattern, selector, floor, acked, returned, lost, consumer = state[:9]
         one = cls(SubscriptionKey.decoded(key), durable, pattern, selector, floor, state[11])
         one.acked = Spans(map(tuple, acked))
@@ -195,6 +197,8 @@ class Subscription:
 
 
 class Topics:
+    """All subscriptions of topics that are not shared, and the last message of each topic."""
+
     def __init__(self) -> None:
         self.subscriptions: dict[SubscriptionKey, Subscription] = {}
         self.last: dict[str, int] = {}  # destination -> its last message, if somebody waits for it
@@ -206,6 +210,7 @@ class Topics:
         ] = {}  # by whose messages are not for them
 
     def add(self, subscription: Subscription) -> None:
+        """Add a subscription, in the place of one with its key."""
         if subscription.key in self.subscriptions:
             self.remove(subscription.key)
         self.subscriptions[subscription.key] = subscription
@@ -218,6 +223,7 @@ class Topics:
             self._exact[subscription.pattern] = self._exact.get(subscription.pattern, 0) + 1
 
     def remove(self, key: SubscriptionKey) -> None:
+        """Forget a subscription."""
         gone = self.subscriptions.pop(key)
         self._forget_no_local(gone, key)
         if key in self._wide:

@@ -105,10 +105,12 @@ def _appear(b: State, parked: Parked) -> None:
 
 
 def drop(b: State, some: Iterable[Parked]) -> None:
+    """These packs will not be visible."""
     b.pending.count -= len(list(some))
 
 
 def expire(b: State, handle: str) -> None:
+    """Forget what was staged under this handle."""
     drop(b, b.pending.staged.pop(handle).packs)
 
 
@@ -124,6 +126,8 @@ def has_arrived(session: Session, body: cw.Body) -> bool:
 
 
 def commit(b: State, session: Session, m: cw.Commit) -> int:
+    """Do what the transaction did, or nothing. Return 1 if its messages were sent: the token is
+    new."""
     fresh = not _known(b, m.token)
     try:
         _check(b, session, m)
@@ -220,6 +224,7 @@ def _publish(b: State, parked: Parked) -> None:
 
 
 def stage(b: State, session: Session, m: cw.Stage) -> tuple[int, bytes]:
+    """Keep packs of this session under a handle, which is returned, for any session to commit."""
     try:
         packs = _own(session, m.sent)
     finally:
@@ -232,6 +237,7 @@ def stage(b: State, session: Session, m: cw.Stage) -> tuple[int, bytes]:
 
 
 def discard(b: State, session: Session, m: cw.Discard) -> int:
+    """Forget packs of this session: they are rolled back."""
     _forget_own(b, session, m.sent)
     return 0
 

@@ -25,6 +25,7 @@ REASON_MAX = 1000
 
 
 def acknowledge(b: State, session: Session, row: cw.AckRow) -> None:
+    """Apply one row: to the subscription of the consumer, or to its queue."""
     consumer = session.consumers.get(row.consumer)
     if consumer is None or not 0 <= row.first <= row.last <= b.position:
         return

@@ -16,6 +16,7 @@ from antiphon.model.redelivery import DELIVERIES_MAX
 
 
 def close_consumer(b: State, session: Session, m: cw.CloseConsumer) -> int:
+    """Close a consumer, as its client asks."""
     consumer = session.consumers.get(m.consumer)
     if consumer is None or consumer.closed:
         return 0
@@ -69,6 +70,7 @@ def _valid(b: State, kept: list[cw.Kept]) -> Spans:
 
 
 def return_kept(b: State, session: Session, m: cw.Return) -> int:
+    """Give back what the client cannot handle; its consumers stay open."""
     for k in m.kept:
         consumer = session.consumers.get(k.consumer)
         if consumer is not None:
@@ -77,6 +79,7 @@ def return_kept(b: State, session: Session, m: cw.Return) -> int:
 
 
 def give_back(b: State, session: Session, consumer: Consumer, k: cw.Kept) -> None:
+    """Give back one range, with the count of deliveries that the client saw."""
     subscription = b.subscription(consumer)
     if subscription is not None:
         subscription.give_back(_counted(k, consumer.kept))

@@ -32,6 +32,7 @@ SLOW = ("spill", "disconnect", "drop")
 
 
 def open_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int | tuple[int, bytes]:
+    """Open a consumer of the kind that is asked for, or raise what is wrong."""
     names.parse(m.destination)
     check_new(session, m.consumer, m.prefetch)
     if m.slow not in SLOW:
@@ -55,6 +56,7 @@ def open_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int | tuple
 
 
 def check_new(session: Session, consumer: int, prefetch: int) -> None:
+    """Raise if the session cannot have this consumer."""
     if consumer in session.consumers:
         raise IllegalStateError(f"consumer {consumer} is open")
     if len(session.consumers) >= CONSUMERS_MAX:
@@ -95,6 +97,7 @@ def _choice(session: Session, m: cw.OpenConsumer) -> tuple[str, str]:
 
 
 def leave(b: State, session: Session, m: cw.Leave) -> int:
+    """A member leaves its group."""
     consumer = session.consumers.get(m.consumer)
     if consumer is None or consumer.destination not in b.groups:
         raise IllegalStateError(f"consumer {m.consumer} is no member of a group")
@@ -210,6 +213,7 @@ def _subscribe(
 
 
 def widen(b: State, session: Session, m: cw.Widen) -> int:
+    """Raise the window of a consumer."""
     consumer = session.consumers.get(m.consumer)
     if consumer is None or consumer.closed:
         return 0

@@ -27,6 +27,7 @@ def shared_name(session: Session, name: str, durable: bool) -> str:
 
 
 def durable_key(session: Session, name: str) -> SubscriptionKey:
+    """Return the key of a durable subscription; raise if the session has no client id."""
     if not session.client_id:
         raise IllegalStateError(
             f"the durable subscription {name!r} needs a client id: connect(client_id=...), or set "
@@ -38,6 +39,7 @@ def durable_key(session: Session, name: str) -> SubscriptionKey:
 
 
 def forget_shared(b: State, name: str) -> None:
+    """Closed consumers of a shared subscription that is gone have nothing to keep."""
     for session in b.sessions.values():
         for consumer in list(session.consumers.values()):
             if consumer.closed and consumer.destination == name:
@@ -53,6 +55,7 @@ def forget_kept(b: State, key: SubscriptionKey) -> None:
 
 
 def unsubscribe(b: State, session: Session, m: cw.Unsubscribe) -> int:
+    """End a durable subscription, or remove a member of a group by its name."""
     if group := m.group or _group_with(b, session, m.name):
         membership.unsubscribe(b, group, m.name)
         return 0

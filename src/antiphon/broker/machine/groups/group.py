@@ -15,6 +15,12 @@ REMOVE_AFTER_MS = 60_000
 
 
 class Member(msgspec.Struct, array_like=True):
+    """A member of a group: one consumer, or the consumers of a shared subscription together.
+
+    Promise: after it was made, `session`, `consumer`, `suspected` and `suspect_at` are written by
+    `change` alone.
+    """
+
     name: str
     durable: bool
     joined: int  # the view that it came with
@@ -83,6 +89,8 @@ class Past(NamedTuple):
 
 
 class Group:
+    """One group: its members, its view, and the events that somebody has not acknowledged."""
+
     def __init__(self, destination: str, relation: str, remove_after_ms: int) -> None:
         self.destination = destination
         self.relation = relation  # JSON
@@ -101,6 +109,7 @@ class Group:
     def announce(
         self, position: int, kind: int, came: tuple[str, ...] = (), went: tuple[str, ...] = ()
     ) -> None:
+        """Add an event: who is a member now, who came and who went."""
         self.serial += 1
         relation = self.relation if kind == cw.RELATION else ""
         self.events.append(
@@ -132,10 +141,12 @@ class Group:
         return member.name in event.went and taker is not None and taker.request == event.serial
 
     def after(self, serial: int) -> list[cw.GroupEvent]:
+        """Return the events after this one, as far as they are kept."""
         first = self.serial - len(self.events)  # events have dense numbers
         return self.events[max(0, serial - first) :]
 
     def trim(self) -> None:
+        """Forget events that everybody has acknowledged."""
         told = (m for m in self.members.values() if not m.shared)
         needed = [m.acked for m in told if m.durable or m.session]
         needed += [d.acked for d in self.departed]
@@ -197,6 +208,7 @@ class Group:
         return found[0] if found else Departed(session, consumer, self.serial, 0, False)
 
     def state(self) -> tuple[Any, ...]:
+        """Return what snapshots have of it."""
         return (
             self.destination,
             self.relation,
@@ -214,6 +226,7 @@ class Group:
 
     @classmethod
     def from_state(cls, state: Any) -> Group:
+        """Return the group that a snapshot has."""
         one = cls(*state[:3])
         one.view, one.serial = state[3:5]
         one.members = {m.name: m for m in msgspec.convert(state[5], list[Member])}

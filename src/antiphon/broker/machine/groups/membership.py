@@ -56,6 +56,7 @@ may come later. One that had members goes with the last of them."""
 
 
 def create(b: State, m: cw.CreateGroup) -> tuple[int, bytes]:
+    """Create a group, or take it as it is; raise if it is otherwise than asked for."""
     if m.relation:
         check_relation(m.relation)
     group = b.groups.get(m.destination) or _new(b, m.destination)
@@ -116,6 +117,7 @@ def _relate(b: State, group: Group, relation: str) -> None:
 
 
 def check_relation(relation: str) -> None:
+    """Raise if this is not a conflict relation."""
     try:
         ConflictRelation.from_json(relation)
     except FormatError as error:
@@ -123,6 +125,7 @@ def check_relation(relation: str) -> None:
 
 
 def join(b: State, session: Session, m: cw.Join) -> tuple[int, bytes]:
+    """Make a consumer a member; a durable member that comes back is the same one."""
     name = m.name or f"{session.number:x}.{m.consumer:x}"
     _check_name(name)
     if m.relation:
@@ -240,6 +243,7 @@ def leave(b: State, session: Session, consumer: Consumer) -> None:
 
 
 def part(b: State, group: Group, member: Member) -> None:
+    """A member leaves, with a view."""
     _drop(b, group, member)
     _new_view(b, group, went=(member.name,))
 
@@ -303,11 +307,13 @@ def detached(b: State, session: Session) -> None:
 
 
 def cut_off(b: State, group: Group, member: Member) -> None:
+    """A member is without a connection; it is suspected if it does not come back."""
     suspect_at = member.suspect_at or b.stamp + SUSPECT_MS
     _change(b, group, member, Cause.DISCONNECTED, suspect_at=suspect_at)
 
 
 def attached(b: State, session: Session) -> None:
+    """The session has a connection again."""
     for group, member in _members_of(b, session):
         back(b, group, member)
         state_requests.review(b, group)
@@ -324,6 +330,7 @@ def _members_of(b: State, session: Session) -> list[tuple[Group, Member]]:
 
 
 def back(b: State, group: Group, member: Member) -> None:
+    """A member has a connection; a suspicion is withdrawn."""
     _change(b, group, member, Cause.CONNECTED)
 
 
@@ -480,6 +487,7 @@ def _set_relation(b: State, group: Group, body: bytes) -> None:
 
 
 def unsubscribe(b: State, destination: str, name: str) -> None:
+    """Remove the member of this name, or raise."""
     group = b.groups.get(destination)
     member = group.members.get(name) if group is not None else None
     if group is None or member is None:

@@ -17,6 +17,7 @@ NOBODY = "?"
 
 
 def groups(b: State) -> tuple[cw.GroupStatus, ...]:
+    """Return the status of each group."""
     return tuple(_group(b, group) for group in islice(b.groups.values(), GROUPS_MAX))
 
 

@@ -128,6 +128,7 @@ def _place(b: State, member: Member) -> tuple[int, int]:
 
 
 def ask_again(b: State, session: Session, m: cw.AskState) -> int:
+    """The member asks for its state once more; another one is asked."""
     group, member = _member(b, session, m.consumer)
     if member.needs_state and member.request == m.serial:
         if m.raised and member.provider not in member.unable:
@@ -139,6 +140,7 @@ def ask_again(b: State, session: Session, m: cw.AskState) -> int:
 
 
 def done(b: State, session: Session, m: cw.StateDone) -> int:
+    """The member has its state. Return 1 if it is the one that it was to get."""
     group, member = _member(b, session, m.consumer)
     if not (member.needs_state and member.request == m.serial):
         return 0

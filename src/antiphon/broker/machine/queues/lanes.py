@@ -41,6 +41,7 @@ class Lane:
         self.count += last - first + 1
 
     def add(self, first: int, last: int, deliveries: int) -> None:
+        """Messages with something special about them, or that came back."""
         self.sorted.add(first, last, deliveries)
         self.count += last - first + 1
 
@@ -80,6 +81,7 @@ class Lane:
         return taken
 
     def spans(self) -> Iterator[Span]:
+        """All of them, in no order."""
         yield from self.sorted
         yield from self.fresh
 

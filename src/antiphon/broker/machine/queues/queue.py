@@ -56,10 +56,17 @@ class QueueConsumer:
 
     @property
     def credit(self) -> int:
+        """How many more messages it may be given."""
         return 0 if self.closed else self.prefetch - self.assigned.count
 
 
 class Queue:
+    """One queue: which messages wait, who has which, and whose turn it is.
+
+    Promises: each message is in one place: it waits, is held, is reserved, or is assigned to one
+    consumer. `assign` gives no consumer more than its window.
+    """
+
     def __init__(self, name: str) -> None:
         self.name = name
         self.takers: dict[Taker, QueueConsumer] = {}  # the one whose turn it is comes first
@@ -83,6 +90,7 @@ class Queue:
 
     @property
     def idle(self) -> bool:
+        """Whether nothing would be lost with it."""
         return not (self.takers or self.count or self.held or self.durable)
 
     @property
@@ -127,6 +135,7 @@ class Queue:
                 self._plain.add(first, last, 0)
 
     def give_back(self, spans: list[Span]) -> None:
+        """These were assigned, and wait again, with their counts of deliveries."""
         for first, last, deliveries in spans:
             self.returned += 1
             for one, two, special in self._runs(first, last):
@@ -144,10 +153,12 @@ class Queue:
 
     @property
     def held_count(self) -> int:
+        """How many messages are held."""
         return sum(last - first + 1 for _, first, last, _ in self.held)
 
     @property
     def next_release(self) -> int | None:
+        """The stamp until which the first of those that are held waits; None: none is."""
         return self.held[0][0] if self.held else None
 
     def _runs(self, first: int, last: int) -> Iterator[tuple[int, int, Special]]:
@@ -163,6 +174,7 @@ class Queue:
         self._note_expiry(first, last, special)
 
     def open(self, taker: Taker, consumer: QueueConsumer) -> None:
+        """A consumer comes, last in turn."""
         self.opened += 1
         consumer.opened = self.opened
         self.takers[taker] = consumer
@@ -333,6 +345,7 @@ class Queue:
         yield from ((first, last, deliveries) for _, first, last, deliveries in self.held)
 
     def live(self) -> Iterator[Range]:
+        """The positions that must stay readable, in no order."""
         return ((first, last) for first, last, _ in self.spans())
 
     def waiting(self) -> Iterator[tuple[int, int, int, int, bool]]:
@@ -344,12 +357,14 @@ class Queue:
     def restore_waiting(
         self, first: int, last: int, deliveries: int, priority: int, fresh: bool
     ) -> None:
+        """Take what waits from a snapshot."""
         if fresh:
             self._lane(priority).append(first, last)
         else:
             self._lane(priority).add(first, last, deliveries)
 
     def restore_special(self, first: int, last: int, special: Special) -> None:
+        """Take what is special about messages from a snapshot."""
         self.special.add(first, last, special)
         self._note_expiry(first, last, special)
 
@@ -374,6 +389,7 @@ class Queue:
 
     @classmethod
     def from_state(cls, state: Any) -> Queue:
+        """Return the queue that a snapshot has, without what waits in it."""
         name, opened, last, shared, takers, owners, *later = state
         one = cls(name)
         one.opened, one.last = opened, last

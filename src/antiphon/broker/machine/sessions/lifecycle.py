@@ -48,6 +48,7 @@ CLIENT_ID_TAKEN = "another connection has taken its client id"
 
 
 def attach(b: State, m: commands.Attach) -> None:
+    """Attach a session to a server: a new one, or one that comes back or moves."""
     if not local_contexts.serves(b, m):
         return
     session = b.sessions.get(m.session)
@@ -120,6 +121,7 @@ def _open(b: State, m: commands.Attach) -> Session:
 
 
 def detach(b: State, m: commands.Detach) -> None:
+    """A server lets go of a session, whose connection is lost; its lease begins."""
     session = b.sessions.get(m.session)
     if session is not None and session.attachment == m.attachment and not session.leased:
         _begin_lease(b, session, Cause.LET_GO)
@@ -141,6 +143,7 @@ def _hold(b: State, session: Session) -> None:
 
 
 def renew(b: State, m: commands.Renew) -> None:
+    """A server is alive."""
     if local_contexts.lives(b, m.node, m.life):
         _heard(b, m.node, m.life)
 
@@ -197,6 +200,7 @@ def _detach_all(b: State, node: int, life: int) -> None:
 
 
 def renew_all(b: State) -> None:
+    """There is a new leader: leases and suspicions begin again, for nobody could come back."""
     for session in b.sessions.values():
         if session.leased:
             _begin_lease(b, session, Cause.NEW_LEADER)
@@ -302,6 +306,7 @@ def _end(b: State, session: Session, cause: Cause, code: str, text: str) -> None
 
 
 def drop_temporary(b: State, session: Session, destination: str) -> None:
+    """End a temporary destination with all that is in it."""
     del session.temporaries[destination]
     b.unsendable.pop(destination, None)
     b.queues.drop(destination)

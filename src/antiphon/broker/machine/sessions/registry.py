@@ -25,6 +25,7 @@ class Sessions(dict[int, Session]):
         self.ended: dict[int, tuple[int, int]] = {}  # session -> last attempt, remembered until
 
     def add(self, session: Session) -> None:
+        """Add a session, which owns its client id from now on."""
         self[session.number] = session
         if session.client_id:
             self.client_ids[session.client_id] = session.number

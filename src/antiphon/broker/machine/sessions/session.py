@@ -46,6 +46,7 @@ class Consumer:
         self.kept = Spans()  # after closing, of a topic: seen, and may yet be acknowledged
 
     def state(self) -> tuple[Any, ...]:
+        """Return what snapshots have of it."""
         return (
             self.number,
             self.destination,
@@ -60,6 +61,11 @@ class Consumer:
 
 
 class Session:
+    """What the servers know of one connection of a client, even while it is cut.
+
+    Promise: after it was made, `phase` and `expires` are written by `change` alone.
+    """
+
     def __init__(self, number: int, token: bytes, client_id: str, lease_ms: int) -> None:
         self.number = number
         self.token = token
@@ -83,6 +89,7 @@ class Session:
 
     @property
     def detached(self) -> bool:
+        """Whether no server serves it."""
         return self.phase is Attachment.HELD or self.phase is Attachment.LEASED
 
     @property
@@ -112,6 +119,7 @@ class Session:
         return self.attempt, self.node, self.life, self.link
 
     def refuse(self, refusal: NotPublished) -> None:
+        """Remember that a pack was refused."""
         self.refusals.append(refusal)
         del self.refusals[:-REFUSALS_MAX]
 
@@ -140,6 +148,7 @@ class Session:
 
     @classmethod
     def from_state(cls, state: Any) -> Session:
+        """Return the session that a snapshot has, without what it has staged."""
         one = cls(*state[:4])
         one.attachment, one.attempt, one.node, one.life, one.link, one.expires = state[4:10]
         one.phase = Attachment.ATTACHED if one.expires is None else Attachment.LEASED
@@ -161,6 +170,7 @@ class Session:
         return one
 
     def stage(self, parked: Parked) -> None:
+        """Keep a pack until its commit."""
         self.staged[parked.header.producer, parked.header.sequence] = parked
 
 
