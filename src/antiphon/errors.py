@@ -1,4 +1,4 @@
-"""The one family of exceptions, and what each says about the request that met it.
+"""The one family of exceptions, and whether the request that met one has happened.
 
     JMSError
     |-- IllegalStateError              not now: closed, taken, in conflict with what exists
@@ -17,7 +17,7 @@
     |-- ConfigurationError             a URL, option or configuration file that makes no sense
     |-- ConnectionLostError            no server can be reached any more       happened: unknown
     |-- OutcomeUnknownError            no answer in time; also a TimeoutError  happened: unknown
-    |-- FormatError                    bytes from a peer or a file             happened: unknown
+    |-- FormatError                    bytes of another format                 happened: unknown
     `-- StorageError                   a server's own files                    happened: unknown
         |-- JournalDamagedError        a record that was synced no longer reads back
         |-- DiskFullError              no space left
@@ -36,7 +36,10 @@ Happened = Literal["no", "unknown"]
 
 
 class JMSError(Exception):
-    """Whatever antiphon reports to its user."""
+    """What antiphon reports to its user; all errors of this family pickle.
+
+    `happened`: `"no"` if the request had no effect and never will, `"unknown"` if it may have one.
+    """
 
     happened: Happened = "unknown"
 
@@ -114,7 +117,8 @@ class SecurityError(JMSError):
 
 
 class TransactionInProgressError(JMSError):
-    """The call is not allowed inside a transaction."""
+    """The call is not allowed inside a transaction. JMS has this error; no call of this version
+    raises it."""
 
     happened = "no"
 

@@ -1,8 +1,8 @@
-"""What a program sent, was handed and was told, written down as it happens (`formats/trace.py`).
+"""The trace of a program: what it sent and was handed, written down as it happens.
 
-Promise: every event is handed to the kernel before the application sees what it tells of, so
-`kill -9` loses none. Who reads the files of all programs can judge whether groups keep what they
-promise (`checkers/groups.py`).
+Promise: every event is handed to the kernel before the program sees what the event is about, so
+`kill -9` loses none. The files of all programs together (`formats/trace.py`) show whether groups
+keep their promises (`checkers/groups.py`).
 
 A file is one life of one process (`io/trace_file.py`), which is named by the client id, or else by
 the first member that it joins as, or else by the number of its session.
@@ -28,6 +28,8 @@ from antiphon.model.views import View
 
 
 class Trace:
+    """The trace file of one connection; calls may come from any thread."""
+
     def __init__(self, folder: str, client_id: str, session: int) -> None:
         self._folder = Path(folder)
         try:

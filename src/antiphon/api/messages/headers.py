@@ -1,4 +1,4 @@
-"""Headers and properties of a message that is to be sent: what may be given, checked and written.
+"""Headers and properties of a message to be sent: checked, and written as bytes.
 
 A value of a wrong type raises `MessageFormatError` or `InvalidDestinationError`, a number out of
 bounds `ValueError`, too much of everything `ResourceAllocationError`.
@@ -23,13 +23,13 @@ from antiphon.formats import columns
 from antiphon.formats.columns import Extra
 
 HEADERS_MAX = 1_000_000
-"""Headers and properties of one message; with a body of the greatest size they fit a pack."""
+"""Bytes of headers and properties of one message: with the largest body they fit a pack."""
 
 SECONDS_MAX = 1e11
 
 
 class Headers(TypedDict, total=False):
-    """What may be said when sending. None is as good as not given."""
+    """What may be said of a message when it is sent. None is as good as not given."""
 
     properties: Mapping[str, PropertyValue] | None
     priority: int | None  # 0 to 9
@@ -43,7 +43,7 @@ class Headers(TypedDict, total=False):
 
 
 def fields_of(given: Headers, extra: Extra) -> dict[str, Any]:
-    """The fields of `Extra` that are given."""
+    """Return the fields of `Extra` that are given, checked."""
     fields: dict[str, Any] = {}
     value: Any
     for name, value in given.items():
@@ -68,6 +68,7 @@ def fields_of(given: Headers, extra: Extra) -> dict[str, Any]:
 
 
 def written(extra: Extra) -> bytes:
+    """Return headers and properties as bytes. Raise if they are too many, or not UTF-8."""
     try:
         data = columns.encode_extra(extra)
     except UnicodeEncodeError as error:
@@ -83,6 +84,7 @@ def written(extra: Extra) -> bytes:
 
 
 def text(name: str, value: str | None) -> str | None:
+    """Return a header that is a text, checked."""
     if value is None:
         return None
     if not isinstance(value, str):
@@ -91,6 +93,7 @@ def text(name: str, value: str | None) -> str | None:
 
 
 def address(destination: Destination | None) -> str | None:
+    """Return a destination to answer to as text, checked."""
     if destination is None:
         return None
     if not isinstance(destination, Destination):

@@ -1,4 +1,4 @@
-"""What a consumer knows of its group, if its destination is one: who it is there, and its view."""
+"""The standing of a consumer in its group, if its destination is one: its name and its view."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from antiphon.model.views import View
 
 
 class Standing:
+    """Who a consumer is in its group, and which view it has."""
+
     def __init__(self) -> None:
         self.name = ""  # in its group; empty: not known to be a member of one
         self.relation = ConflictRelation.ATOMIC  # of the group, when it joined
@@ -18,6 +20,7 @@ class Standing:
         self._arrived: View | None = None  # the last one that is here
 
     def enter(self, admitted: Admission) -> None:
+        """Take over what the servers said when they admitted it."""
         self.name = admitted.name
         self.relation = admitted.relation
         self.view = View(admitted.view, admitted.members)
@@ -25,24 +28,25 @@ class Standing:
             self._arrived = self.view
 
     def arrive(self, event: GroupEvent) -> None:
-        """Called in the order in which events and messages arrive."""
+        """Note an event as it arrives, in the one order of events and messages."""
         if event.kind == VIEW:
             self._arrived = View(event.view, event.members)
 
     def view_of(self, view_id: int) -> View:
-        """The view of a message that arrives now."""
+        """Return the view of a message that arrives now."""
         if self._arrived is not None and self._arrived.id == view_id:
             return self._arrived
         return View(view_id, ())  # it was installed in an earlier life
 
     def install(self, event: GroupEvent) -> None:
-        """The application gets this event now."""
+        """Note an event that the program gets now."""
         if event.kind == VIEW:
             self.view = View(event.view, event.members)
             if self.name in event.went and self.name not in event.members:
                 self.removed = self.view
 
     def why_not(self, group: str) -> IllegalStateError:
+        """Return the error for a member that was removed."""
         assert self.removed is not None
         return IllegalStateError(
             f"{self.name!r} was removed from {group} with view {self.removed}. Join again"

@@ -1,7 +1,7 @@
-"""Members of a group, but for waiting: what both fronts do besides consuming.
+"""What both fronts do with a member of a group, but for waiting, in addition to a consumer.
 
-What a member tells its group (`remove`, `invite`, `set_conflict`) are messages with properties, as
-in plain JMS (thesis, tables 4.2 and 6.5); `producer.py` knows them by these.
+A member's requests to its group (`remove`, `invite`, `set_conflict`) are messages with properties,
+as in plain JMS (thesis, tables 4.2 and 6.5); `producer.py` knows them by these.
 """
 
 from __future__ import annotations
@@ -68,18 +68,19 @@ class MemberCore(ConsumerCore):
 
     @property
     def name(self) -> str:
-        """Unique in the group."""
+        """Its name, unique in the group."""
         return self.standing.name
 
     @property
     def view(self) -> View:
-        """The current one: the last that was handed out."""
+        """The current view: the last one that was handed out."""
         assert self.standing.view is not None
         return self.standing.view
 
     # -- Joining and leaving ----------------------------------------------------------------------
 
     def prepare(self, durable: bool, workers: int, provider: StateProvider | None) -> None:
+        """Set how it joins, before anything can arrive."""
         self.durable = durable
         self._workers = workers
         self._provider = provider
@@ -97,6 +98,7 @@ class MemberCore(ConsumerCore):
                 self.inbox.wait_for_state()
 
     def request_to_join(self, name: str | None) -> Join:
+        """Return the request to join, which repeats what this program has said of the group."""
         asked = self._connection.asked_of_groups.get(self.destination.text, ("", AS_IT_IS))
         return Join(
             self.inbox.consumer,
@@ -110,6 +112,7 @@ class MemberCore(ConsumerCore):
         )
 
     def leaving_group(self) -> Script[None]:
+        """Close, and be no member any more."""
         self._leaves = True
         yield from self.closing()
 
@@ -125,7 +128,7 @@ class MemberCore(ConsumerCore):
     # -- State ------------------------------------------------------------------------------------
 
     def state(self, event: StateEvent) -> None:
-        """Called on the loop's thread."""
+        """Take the next event of the state that this member takes over."""
         with self._lock:
             if self.unusable:
                 return
@@ -143,7 +146,7 @@ class MemberCore(ConsumerCore):
         self.stir()
 
     def stir(self) -> None:
-        """Whoever waits for the state has to know, too, that it will not come."""
+        """Wake those who wait, also for the state: they must know, too, that it will not come."""
         if self.unusable and not self._initial.known.done:
             self._initial.known.settle(self._why_not())
         if self._initial.known.done:
@@ -155,6 +158,7 @@ class MemberCore(ConsumerCore):
         self._initial.close()
 
     def knowing_state(self) -> Script[IO[bytes] | None]:
+        """Wait until the state is here, or it is certain that there is none."""
         if self.unusable:
             raise self._why_not()
         yield Pause(self._initial.known)
@@ -171,7 +175,7 @@ class MemberCore(ConsumerCore):
         )
 
     def providing(self) -> Script[None]:
-        """Everything before the request is handled: hand out the state as it is now."""
+        """Hand out the state as it is now: everything before the request for it is handled."""
         with self._lock:
             if not self.must_provide or self.unusable:
                 return
@@ -211,7 +215,7 @@ class MemberCore(ConsumerCore):
         return None
 
     def _begin_jobs(self) -> None:
-        """Have the crew handle what may be handled now."""
+        """Have the crew handle the messages that may be handled now."""
         begun = []
         with self._lock:
             listener = self._listener
@@ -228,7 +232,8 @@ class MemberCore(ConsumerCore):
             self._crew.submit(Job(self, item, listener, message))
 
     def _fill_schedule(self) -> None:
-        """Everything that is here is put into the order in which it may be handled."""
+        """Put everything that is here into the order in which it may be handled. Caller holds the
+        lock."""
         while (taken := self.inbox.take()) is not None:
             if self.inbox.relation != self._relation:
                 self._relation = self.inbox.relation
@@ -241,7 +246,7 @@ class MemberCore(ConsumerCore):
                 self._schedule_of.add(taken, extra.tag, extra.key)
 
     def worked(self, item: Item, message: Message, error: BaseException | None) -> None:
-        """The listener has returned, or raised, on one of the crew."""
+        """The listener has returned, or raised `error`, on one of the crew."""
         limit = self.redelivery.deliveries or 0
         again = error is not None and message.delivery_count < limit
         with self._lock:
@@ -263,13 +268,13 @@ class MemberCore(ConsumerCore):
             self._schedule()
 
     def _once_more(self, item: Item) -> None:
-        """The wait of what was handled in vain is over; what conflicts with it has waited, too."""
+        """Handle a message again whose wait is over; what conflicts with it has waited, too."""
         with self._lock:
             self._schedule_of.again(item)
         self._begin_jobs()
 
     def recover(self, waits: bool) -> None:
-        """With workers there is nothing that the application has, but what it is handling."""
+        """Hand out again what the program has. With workers that is only what it is handling."""
         if self._workers == 1:
             super().recover(waits)
 

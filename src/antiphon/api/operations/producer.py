@@ -1,4 +1,4 @@
-"""Producers, but for waiting: what both fronts do with messages that are to be sent.
+"""What both fronts do with a producer, but for waiting: messages become bytes, and leave.
 
 A producer costs nothing: its messages are numbered in the connection's own sequence. One with a
 name has a sequence of its own, which outlives the connection.
@@ -78,7 +78,7 @@ INVITE = "JMS_join_process"
 SUBSCRIPTION = "JMS_subscription"
 SET_CONFLICT = "JMS_set_conflict"
 IN_VIEW = "JMS_in_view"
-"""Of a member's message for its group: the view in which that was decided."""
+"""The property of a member's message for its group that names the view it was decided in."""
 
 _FOR_GROUPS = (REMOVE, INVITE, SET_CONFLICT)
 _MARK = b"JMS_"
@@ -91,10 +91,11 @@ class Ours:
     def __init__(self) -> None:
         self.batches: deque[Batch] = deque()  # unanswered
         self.count = 0  # of messages
-        self.settled = 0
+        self.settled = 0  # of these, answered without an error
         self._counts: deque[int] = deque()  # how many messages of each batch are ours
 
     def add(self, batch: Batch) -> None:
+        """Count one more message, which is in this batch."""
         self.count += 1
         if self.batches and self.batches[-1] is batch:
             self._counts[-1] += 1
@@ -104,7 +105,7 @@ class Ours:
         self.look()
 
     def look(self) -> None:
-        """Count what is answered; raises the error of what was refused."""
+        """Count what is answered. Raise the error of a batch that was refused."""
         while self.batches and self.batches[0].done:
             count = self._counts.popleft()
             self.batches.popleft().outcome()
@@ -112,7 +113,12 @@ class Ours:
 
 
 class ProducerCore:
-    """One producer: where its messages are numbered, and the way that they go."""
+    """One producer: where its messages are numbered, and the way that they go.
+
+    A message goes one of two ways. `post` takes a mere body without headers, if there is room, in
+    as few steps as possible: that is what most programs send, and for every message. All others go
+    by `prepare`, which makes them bytes, and `put`.
+    """
 
     def __init__(self, context: ContextCore, name: str | None) -> None:
         if isinstance(name, Destination):
@@ -148,21 +154,21 @@ class ProducerCore:
 
     @property
     def last_sequence(self) -> int:
-        """Of a named producer: how many of its messages were accepted, ever."""
+        """How many messages of this named producer were accepted, ever."""
         if self.name is None or self._stream is None:
             raise IllegalStateError("only a named producer, once it is open, counts its messages")
         return self._stream.settled
 
     def close(self) -> None:
-        """What was sent goes its way; only `send` is no longer possible."""
+        """Refuse to send from now on. What was sent goes its way."""
         self._closed = True
         self._checked = self._quick = None
 
     # -- Sending --------------------------------------------------------------------------------
 
     def post(self, destination: Destination, content: Any) -> Batch | None:
-        """The usual case, in few steps because it is done for every message: a mere body without
-        headers, and there is room. None: it is not that, and nothing has happened."""
+        """Send a mere body without headers. Return None if it is not that, if there is no room, or
+        if this destination must be checked first: then nothing has happened."""
         if destination is not self._quick or self.context.unusable:
             return None
         if type(content) is bytes:
@@ -189,7 +195,7 @@ class ProducerCore:
         return batch
 
     def _open_batch(self, destination: Destination, message: Outgoing) -> Batch | None:
-        """For this message and, perhaps, more like it."""
+        """Send this message in a batch to which `post` may add more like it."""
         assert self._stream is not None
         batch = self._conversation.try_send(self._stream, destination.text, 0, message)
         if batch is not None:
@@ -197,7 +203,7 @@ class ProducerCore:
         return batch
 
     def prepare(self, destination: Destination, content: Any, headers: MessageHeaders) -> Outgoing:
-        """The message as it will leave. Everything that can be wrong with it raises here."""
+        """Return the message as it will leave. Raise everything that can be wrong with it."""
         if self._closed or self.context.unusable:
             raise self._why_not()
         if destination is not self._checked or destination is None:
@@ -212,7 +218,7 @@ class ProducerCore:
         return message
 
     def _with_extra(self, topic: Topic, message: Outgoing) -> Outgoing:
-        """What a group has to say about headers and properties."""
+        """Return the message as its group wants it: with a tag that it knows, for instance."""
         relation = self._connection.relations.get(topic.text)
         marked = _MARK in message.extra
         if relation is None and not marked:
@@ -225,8 +231,8 @@ class ProducerCore:
         return message
 
     def _for_group(self, topic: Topic, message: Outgoing, extra: Extra) -> Outgoing:
-        """A message for the group itself: it says in which view its sender is, if it is a member,
-        and a new conflict relation is checked before anything is sent."""
+        """Return a message for the group itself with the view of its sender, if that is a member.
+        A new conflict relation is checked before anything is sent."""
         if SET_CONFLICT in extra.properties:
             try:
                 relation = ConflictRelation.from_json(message.body.decode())
@@ -266,7 +272,7 @@ class ProducerCore:
     def put(
         self, destination: Destination, content: Any, flags: int, message: Outgoing
     ) -> Batch | None:
-        """On its way; None: there is no room for it now."""
+        """Send it. Return None if there is no room for it now."""
         connection = self._connection
         conversation = connection.conversation
         stream = self._stream
@@ -334,7 +340,7 @@ class ProducerCore:
         message: Outgoing,
         deadline: Deadline,
     ) -> Script[Batch]:
-        """Wait for room."""
+        """Wait for room, and send it."""
         if self._stream is None:
             yield from self.opening()
         while (batch := self.put(destination, content, flags, message)) is None:
@@ -354,7 +360,7 @@ class ProducerCore:
             raise self._why_not()
 
     def sending(self, destination: Destination, content: Any, headers: SendHeaders) -> Script[None]:
-        """Until the servers have it."""
+        """Send, and wait until the servers have it."""
         deadline = Deadline(self._connection.options.send_timeout)
         flags, rest = split(headers)
         message = self.prepare(destination, content, rest)
@@ -370,7 +376,7 @@ class ProducerCore:
     def sending_all(
         self, destination: Destination, contents: Iterable[Any], headers: SendHeaders
     ) -> Script[int]:
-        """All of them, in packs; returns how many. An error has that number as `sent`."""
+        """Send all of them, in packs; return how many. An error has that number as `sent`."""
         flags, rest = split(headers)
         ours = Ours()
         try:
@@ -392,7 +398,7 @@ class ProducerCore:
         return ours.count
 
     def sending_packed(self, destination: Destination, packed: Packed) -> Script[None]:
-        """Until the servers have them; in a transaction, until there is room."""
+        """Wait until the servers have them; in a transaction, until there is room."""
         body, flags = self._prepare_packed(destination, packed)
         count = len(packed.kinds)
         deadline = Deadline(self.timeout)
@@ -414,7 +420,7 @@ class ProducerCore:
         return join(packed, time.time_ns() // 1_000_000)
 
     def _check_packed(self, topic: Topic, packed: Packed) -> None:
-        """What a group has to say about headers and properties, as far as it can be said of all."""
+        """Raise what a group has against headers and properties, if any message has such."""
         relation = self._connection.relations.get(topic.text)
         if relation is None and _MARK not in packed.extras:
             return
@@ -471,7 +477,7 @@ class ProducerCore:
     # -- Named ones -----------------------------------------------------------------------------
 
     def opening(self) -> Script[None]:
-        """Until the servers have said with which message the sequence goes on."""
+        """Wait until the servers have said with which message the sequence goes on."""
         if self._opening is None:
             return
         yield Pause(self._opening)
@@ -483,7 +489,7 @@ class ProducerCore:
 
 
 def split(headers: SendHeaders) -> tuple[int, MessageHeaders]:
-    """The pack's flags, and what goes into the message."""
+    """Return the pack's flags, and the headers that go into the message."""
     if not headers:
         return 0, headers
     mode = DeliveryMode(headers.get("delivery_mode") or DeliveryMode.PERSISTENT)

@@ -1,4 +1,4 @@
-"""Which messages of a group may be handled at the same time: generic order at one member (P5).
+"""The schedule of a member with several workers: generic order at one member (P5).
 
 A message may begin when every message before it that conflicts with it is done. So messages that do
 not conflict are handled in parallel, those that do in their order, and one that takes for ever
@@ -25,7 +25,7 @@ Class = tuple[str | None, str | None]  # tag and key
 
 
 class Item:
-    """A message, or a barrier."""
+    """A message, or a barrier, in the schedule."""
 
     __slots__ = ("barrier", "begun", "content", "finished", "kind", "number", "relation", "retries")
 
@@ -41,7 +41,7 @@ class Item:
 
 
 class _Line:
-    """What is unfinished of one class, or of all classes with one tag, in order."""
+    """The unfinished messages of one class, or of all classes with one tag, in order."""
 
     __slots__ = ("_items", "waiting")
 
@@ -57,7 +57,7 @@ class _Line:
         return self._items[0] if self._items else None
 
     def move_on(self) -> bool:
-        """Something was finished; False: not the first."""
+        """Forget what is finished at the front. Return False if the first one is not."""
         if self._items and not self._items[0].finished:
             return False
         while self._items and self._items[0].finished:
@@ -66,6 +66,8 @@ class _Line:
 
 
 class Scheduler:
+    """The messages of a group that one member has, and which of them may begin."""
+
     def __init__(self, relation: ConflictRelation) -> None:
         self._numbered = 0
         self._order: deque[Item] = deque()  # from the first one on that is not finished
@@ -76,7 +78,7 @@ class Scheduler:
         self._start_over(relation)
 
     def _start_over(self, relation: ConflictRelation) -> None:
-        """Nothing is unfinished."""
+        """Begin with another relation; nothing is unfinished."""
         self._relation = relation
         self._queues: dict[Class, deque[Item]] = {}  # admitted, and not begun
         self._of_class: dict[Class, _Line] = {}
@@ -85,10 +87,11 @@ class Scheduler:
 
     @property
     def idle(self) -> bool:
+        """Whether everything is handled."""
         return not self._unfinished and not self._behind
 
     def not_begun(self) -> Iterator[Any]:
-        """What nobody has seen."""
+        """Return the contents that nobody has seen."""
         return (i.content for i in self._order if not i.begun and i.relation is None)
 
     # -- In -------------------------------------------------------------------------------------
@@ -96,10 +99,11 @@ class Scheduler:
     def add(
         self, content: Any, tag: str | None = None, key: str | None = None, barrier: bool = False
     ) -> None:
+        """Put a message, or a barrier, at the end of the order."""
         self._append(Item(self._numbered + 1, content, (tag, key), barrier))
 
     def change(self, relation: ConflictRelation) -> None:
-        """From here on the relation is another one."""
+        """Take another relation, from this place of the order on."""
         item = Item(self._numbered + 1, None, (None, None), barrier=True)
         item.relation = relation
         self._append(item)
@@ -140,7 +144,7 @@ class Scheduler:
     # -- Out ------------------------------------------------------------------------------------
 
     def start(self) -> Item | None:
-        """Something that may begin now; it has begun with this. None: nothing may."""
+        """Begin something that may begin now, and return it; None: nothing may."""
         item = self._next.popleft() if self._next else self._candidate()
         if item is not None:
             item.begun = True
@@ -167,7 +171,7 @@ class Scheduler:
         return True
 
     def _conflicting(self, kind: Class) -> Iterator[_Line]:
-        """Lines of what conflicts with messages of this class."""
+        """Yield the lines of messages that conflict with those of this class."""
         tag, key = kind
         for other, all_of_tag in self._of_tag.items():
             if not self._relation.conflict(tag, None, other, None):
@@ -182,12 +186,13 @@ class Scheduler:
     # -- Done -----------------------------------------------------------------------------------
 
     def again(self, item: Item) -> None:
-        """It was handled in vain."""
+        """Have a message handled once more: its listener raised."""
         item.retries += 1
         self._next.append(item)
 
     def done(self, item: Item) -> list[Any]:
-        """Returns what is now handled together with all before it, and was not."""
+        """Finish a message. Return the contents that are handled now together with all before them,
+        and were not so far."""
         item.finished = True
         self._unfinished -= 1
         if item is self._barrier:
@@ -198,9 +203,9 @@ class Scheduler:
         self._admit()
         prefix = []
         while self._order and self._order[0].finished:
-            one = self._order.popleft()
-            if one.relation is None:
-                prefix.append(one.content)
+            first = self._order.popleft()
+            if first.relation is None:
+                prefix.append(first.content)
         return prefix
 
     def _move_on(self, lines: dict[Any, _Line], name: Any) -> None:
