@@ -1,7 +1,8 @@
 """Building blocks above groups: calls to a group, replicated services, and what is made of them.
 
-Each is a pure class over what a member of a group gets (`block.py`), with a front that runs it with
-threads and one with asyncio; and little enough code to be read, and written anew, by a user.
+Each is a pure class over what a member of a group gets (`pure/block.py`), with scripts that say
+what programs can do with it (`operations`), and two fronts that only wait: for threads and for
+asyncio.
 """
 
 from antiphon._names import adopt
@@ -12,8 +13,12 @@ from antiphon.blocks.pure.invocation import Target
 from antiphon.blocks.pure.passive import Invocation, Kind
 from antiphon.blocks.pure.service import ReplicatedService
 from antiphon.blocks.threads.coordination import Barrier, Counter, LeaderElection, Lock, Semaphore
-from antiphon.blocks.threads.dispatchers import MessageDispatcher, RpcClient, RpcDispatcher
-from antiphon.blocks.threads.host import GroupClient
+from antiphon.blocks.threads.dispatchers import (
+    GroupClient,
+    MessageDispatcher,
+    RpcClient,
+    RpcDispatcher,
+)
 from antiphon.blocks.threads.notification_bus import NotificationBus
 from antiphon.blocks.threads.replica import Replica, ServiceClient
 from antiphon.blocks.threads.table import ReplicatedTable

@@ -26,6 +26,7 @@ from antiphon.blocks.pure.coordination import (
     ElectionService,
     SemaphoreService,
 )
+from antiphon.blocks.pure.scripts import Script
 from antiphon.blocks.pure.service import ReplicatedService
 from antiphon.blocks.pure.service_block import ServiceBlock
 from antiphon.errors import IllegalStateError, OutcomeUnknownError
@@ -619,11 +620,12 @@ def test_a_barrier_that_opens_at_the_last_moment_has_opened(
 ) -> None:
     ann, bob = start(Barrier, "ann", 2), start(Barrier, "bob", 2)
 
-    def too_late(what: object, timeout: float | None) -> None:
+    def too_late(what: object, timeout: float | None) -> Script[None]:
+        yield from ()
         assert bob.wait(PATIENCE_S) == 1
         raise TimeoutError
 
-    monkeypatch.setattr(ann, "wait_until", too_late)
+    monkeypatch.setattr(ann, "_waiting_until", too_late)
     assert ann.wait(1) == 1
 
 

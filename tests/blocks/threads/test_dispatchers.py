@@ -23,11 +23,12 @@ from antiphon.blocks import (
     RpcDispatcher,
     TooFewRepliesError,
 )
+from antiphon.blocks.operations.events import views_of
+from antiphon.blocks.pure import scripts
 from antiphon.blocks.pure.block import Heard, Reply
 from antiphon.blocks.pure.calls import Replies
 from antiphon.blocks.pure.replies import ASKED, LEFT, PATIENCE, Responder, failed
-from antiphon.blocks.threads import host as hosting_module
-from antiphon.blocks.threads.host import views_of
+from antiphon.blocks.threads import front as front_module
 from antiphon.errors import (
     IllegalStateError,
     InvalidDestinationError,
@@ -51,7 +52,8 @@ class Party:
             name: MessageDispatcher(connect(), group, handler, name=name)
             for name, handler in handlers.items()
         }
-        self.outside = GroupClient(connect(), group)
+        self.outside_ctx = connect()
+        self.outside = GroupClient(self.outside_ctx, group)
 
     def caller(self, name: str) -> GroupClient:
         return self.members.get(name, self.outside)
@@ -193,7 +195,7 @@ def test_who_closes_is_not_waited_for(party: Callable[..., Party], gone: str) ->
     one = party(**plain(**{gone: held}))
     waiting = in_thread(lambda: one.outside.call("x", timeout=None))
     held.wait_until_entered()
-    closing = in_thread(one.members[gone]._host.close)
+    closing = in_thread(lambda: scripts.run(one.members[gone]._host.closing()))
     until(lambda: not one.members[gone].is_member)
     held.let_go()
     assert heard(closing, 1) == [None]
@@ -298,11 +300,11 @@ def test_a_call_to_nobody_is_not_answered(connect: Connect) -> None:
 
 def test_the_time_counts_while_no_server_can_be_reached(party: Callable[..., Party]) -> None:
     one = party(ann=shouting("ann"))
-    abandon(one.outside._ctx)
+    abandon(one.outside_ctx)
     for replies in (ALL, NONE):
         with pytest.raises(OutcomeUnknownError):
             one.outside.call("x", replies, timeout=0.1)
-    buried(one.outside._ctx)
+    buried(one.outside_ctx)
 
 
 # -- Ends ------------------------------------------------------------------------------------------
@@ -313,7 +315,7 @@ def test_closing_ends_the_calls_that_wait(party: Callable[..., Party], caller: s
     one = party(ann=shouting("ann"), bob=Held())
     calling = one.caller(caller)
     waiting = in_thread(lambda: calling.call("x", timeout=None))
-    until(lambda: any(call.replies for call in calling._calls.values()))
+    until(lambda: any(call.replies for call in calling._client._calls.values()))
     calling.close()
     (error,) = heard(waiting, 1)
     assert isinstance(error, TooFewRepliesError)
@@ -326,12 +328,12 @@ def test_closing_ends_the_calls_that_wait(party: Callable[..., Party], caller: s
 def test_a_call_ends_with_its_connection(
     party: Callable[..., Party], connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hosting_module, "LOOK_S", 0.02)
+    monkeypatch.setattr(front_module, "LOOK_S", 0.02)
     party(ann=Held())
     ctx = connect()
     client = GroupClient(ctx, "party")
     waiting = in_thread(lambda: client.call("x", timeout=None))
-    until(lambda: bool(client._calls))
+    until(lambda: bool(client._client._calls))
     ctx.close()
     (error,) = heard(waiting, 1)
     assert isinstance(error, antiphon.JMSError)
@@ -341,7 +343,7 @@ def test_a_client_leaves_nothing_behind(connect: Connect) -> None:
     ctx = connect()
     sessions = len(ctx._core.connection.users)
     client = GroupClient(ctx, "party")
-    inbox = client._inbox
+    inbox = client._client._port._inbox
     client.close()
     assert len(ctx._core.connection.users) == sessions
     with pytest.raises(InvalidDestinationError):
@@ -523,7 +525,7 @@ def test_wrong_arguments_are_the_callers_to_know(accounts: RpcClient) -> None:
 
 
 def test_what_is_no_call_of_a_method_is_answered_so(accounts: RpcClient) -> None:
-    for error in accounts._client.call("pay_in").values():
+    for error in scripts.run(accounts._client.calling("pay_in", ALL, None)).values():
         assert isinstance(error, TypeError)
         assert "a call is a method's name" in str(error)
 

@@ -18,11 +18,12 @@ from antiphon.blocks import (
     ReplicatedService,
     ServiceClient,
 )
+from antiphon.blocks.operations import replica as replica_module
+from antiphon.blocks.pure import scripts
 from antiphon.blocks.pure.block import Heard, Settle
 from antiphon.blocks.pure.service import Request
 from antiphon.blocks.pure.service_block import ServiceBlock
-from antiphon.blocks.threads import host as hosting_module
-from antiphon.blocks.threads import replica as serving_module
+from antiphon.blocks.threads import front as front_module
 from antiphon.broker.home.settings import HomeSettings
 from antiphon.errors import (
     FormatError,
@@ -281,7 +282,7 @@ def test_a_request_that_comes_again_to_another_replica_has_one_effect(start: Sta
     two = start("two")
     request = Request("somebody", 1, 0, "note").encode()
     for replica in (two, start("three")):
-        replica._host.multicast(request)
+        scripts.run(replica._host.multicasting(request))
     assert two.call("last") == 2
     assert two.look(has("note", "last"))
 
@@ -301,7 +302,7 @@ def test_the_result_of_a_repetition_is_that_of_the_first_time() -> None:
 def test_a_client_that_waits_submits_again_and_has_one_effect(
     start: Start, client: ServiceClient, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving_module, "RESUBMIT_S", 0.01)
+    monkeypatch.setattr(replica_module, "RESUBMIT_S", 0.01)
     held = Held()
     one = start("one", Slow(held))
     ctx = connect()
@@ -319,7 +320,7 @@ def test_a_reply_that_comes_later_than_the_next_copy_will_do(
     start: Start, client: ServiceClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise a group that is slow for a while would never again be quick enough."""
-    monkeypatch.setattr(serving_module, "RESUBMIT_S", 1e-6)
+    monkeypatch.setattr(replica_module, "RESUBMIT_S", 1e-6)
     start("one")
     assert [client.call(n) for n in range(5)] == [1, 2, 3, 4, 5]
 
@@ -420,7 +421,7 @@ def test_a_call_that_waits_when_its_replica_is_removed_is_of_unknown_outcome(
 def test_what_waits_ends_with_the_connection(
     start: Start, connect: Connect, monkeypatch: pytest.MonkeyPatch, timeout: float | None
 ) -> None:
-    monkeypatch.setattr(hosting_module, "LOOK_S", 0.02)
+    monkeypatch.setattr(front_module, "LOOK_S", 0.02)
     ctx = connect()
     one = Replica(ctx, GROUP, Notes())
     waiting = in_thread(lambda: one.wait_until(has("never"), timeout))
@@ -433,7 +434,7 @@ def test_what_waits_ends_with_the_connection(
 
 
 def test_a_replica_that_cannot_go_on_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosting_module, "LOOK_S", 0.02)
+    monkeypatch.setattr(front_module, "LOOK_S", 0.02)
     quick = HomeSettings(redelivery=Redelivery(delay_ms=5, most_ms=5))
 
     class Fragile(Notes):

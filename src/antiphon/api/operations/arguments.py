@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from antiphon.errors import SecurityError
+from antiphon.model.durations import FOR_EVER_S as FOR_EVER_S
+from antiphon.model.durations import seconds as seconds
+from antiphon.model.durations import timeout as timeout
 
 Item = TypeVar("Item")
-
-FOR_EVER_S = 1e9
-"""Thirty years. Clocks and locks of the system refuse much longer waits."""
 
 
 def text(what: str, value: object) -> str:
@@ -49,22 +49,6 @@ def number(what: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{what} is an int, not {value!r}")
     return value
-
-
-def seconds(what: str, value: object) -> float:
-    """0 or more; infinity is a number, too."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise TypeError(f"{what} is a number of seconds, not {value!r}")
-    if not value >= 0:
-        raise ValueError(f"{what} is a number of seconds, 0 or more, not {value!r}")
-    return value
-
-
-def timeout(what: str, value: object) -> float | None:
-    """None: for ever, as which counts what no clock can measure."""
-    if value is None or (limit := seconds(what, value)) > FOR_EVER_S:
-        return None
-    return float(limit)
 
 
 def switch(what: str, value: object) -> bool:

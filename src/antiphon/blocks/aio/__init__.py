@@ -15,8 +15,12 @@ group, disconnected for good.
 
 from antiphon._names import adopt
 from antiphon.blocks.aio.coordination import Barrier, Counter, LeaderElection, Lock, Semaphore
-from antiphon.blocks.aio.dispatchers import MessageDispatcher, RpcClient, RpcDispatcher
-from antiphon.blocks.aio.host import GroupClient
+from antiphon.blocks.aio.dispatchers import (
+    GroupClient,
+    MessageDispatcher,
+    RpcClient,
+    RpcDispatcher,
+)
 from antiphon.blocks.aio.notification_bus import NotificationBus
 from antiphon.blocks.aio.replica import Replica, ServiceClient
 from antiphon.blocks.aio.table import ReplicatedTable

@@ -1,22 +1,20 @@
-"""What is opened, closed and waited for in the blocks with asyncio.
+"""How a port of the asyncio front begins, serves and ends.
 
-A `Station` has a session of its own on the connection that it is given, with one consumer. What
-that gets is handled in one task, one message after the other: the next waits until a handler that
-is `async def` has returned.
+A port has a session of its own on the connection that it is given, with one consumer. What that
+gets is handled in one task, one message after the other: the next waits until the script for the
+last has ended.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
-from collections.abc import AsyncIterator, Callable, Generator
-from contextlib import asynccontextmanager
-from typing import Any, Self
+from collections.abc import Callable
 
 import antiphon
 from antiphon import aio
-from antiphon.api.operations import arguments
+from antiphon.blocks.aio.running import run
+from antiphon.blocks.pure.scripts import Script
 from antiphon.errors import IllegalStateError
 
 logger = logging.getLogger("antiphon.blocks")
@@ -24,76 +22,19 @@ logger = logging.getLogger("antiphon.blocks")
 UNOPENED = "it is not open: await it, or enter it with `async with`"
 
 
-@asynccontextmanager
-async def at_most(seconds: float | None) -> AsyncIterator[None]:
-    """A block that is left when the time is over; what follows it says what that means."""
-    limit = asyncio.timeout(arguments.timeout("a timeout", seconds))
-    try:
-        async with limit:
-            yield
-    except TimeoutError:
-        if not limit.expired():
-            raise  # it is the block's own
+class Lifecycle:
+    """Serves what a consumer gets.
 
-
-async def outcome_of(function: Callable[[Any], Any], argument: Any) -> Any:
-    """What a function of the program returns, at last if it is `async def`. That something it
-    waited for was cancelled is an error like others, unless who runs this is."""
-    try:
-        result = function(argument)
-        return await result if inspect.isawaitable(result) else result
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        raise RuntimeError("what it waited for was cancelled") from error
-
-
-def fail(future: asyncio.Future[Any], error: Exception) -> None:
-    """Whoever waits for it gets the error; if nobody does, nobody needs to know."""
-    if not future.done():
-        future.set_exception(error)
-        future.exception()
-
-
-class Opened:
-    """Something that is opened by being awaited or entered, and closed when it is left."""
-
-    _begun = False
-
-    async def _open(self) -> None:
-        raise NotImplementedError
-
-    async def close(self) -> None:
-        raise NotImplementedError
-
-    def __await__(self) -> Generator[Any, Any, Self]:
-        return self._opened().__await__()
-
-    async def __aenter__(self) -> Self:
-        return await self._opened()
-
-    async def _opened(self) -> Self:
-        if not self._begun:
-            self._begun = True
-            try:
-                await self._open()
-            except BaseException:
-                await self.close()  # what is only half there does not stay
-                raise
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.close()
-
-
-class Station(Opened):
-    """Handles what a consumer gets."""
+    Promise: `ended` is called once, when nothing will be served any more. Closing waits until the
+    handler that is running has ended, goes on when who waits for it is cancelled, and in a handler
+    is only begun.
+    """
 
     TITLE = ""
 
-    def __init__(self, ctx: aio.Context) -> None:
+    def __init__(self, ctx: aio.Context, ended: Callable[[], None]) -> None:
         self._ctx = ctx
+        self._ended = ended
         self._over = UNOPENED  # why it cannot be used
         self._session: aio.Context | None = None
         self._consumer: aio.Consumer | None = None
@@ -101,73 +42,60 @@ class Station(Opened):
         self._busy = False  # it has a message that is not done with
         self._closing: asyncio.Task[None] | None = None
 
-    async def _handle(self, message: antiphon.Message) -> None:
-        raise NotImplementedError
-
-    def _ended(self, why: str) -> None:
-        """Nothing will come any more: tell who waits."""
-        raise NotImplementedError
-
-    def _check(self) -> None:
+    def check(self) -> None:
         if self._over:
-            raise IllegalStateError(f"the {self._title} cannot be used: {self._over}")
+            raise IllegalStateError(f"the {self.TITLE} cannot be used: {self._over}")
 
-    def _check_unopened(self) -> None:
-        if self._over != UNOPENED:
-            self._check()
+    def why_over(self) -> str:
+        return self._over
 
-    @property
-    def is_open(self) -> bool:
-        return not self._over
-
-    @property
-    def _title(self) -> str:
-        return self.TITLE or type(self).__name__
+    def end(self, why: str) -> None:
+        if self._over in ("", UNOPENED):
+            self._over = why
+            self._ended()
 
     def _begin(self) -> aio.Context:
         self._check_unopened()
         self._session = self._ctx.create_context(antiphon.AUTO_ACKNOWLEDGE)
         return self._session
 
-    def _serve(self, consumer: aio.Consumer) -> None:
+    def _check_unopened(self) -> None:
+        if self._over != UNOPENED:
+            self.check()
+
+    def _serve(
+        self, consumer: aio.Consumer, handle: Callable[[antiphon.Message], Script[None]]
+    ) -> None:
         self._check_unopened()
         self._over = ""
         self._consumer = consumer
-        self._work = asyncio.get_running_loop().create_task(self._handle_all(consumer))
+        self._work = asyncio.get_running_loop().create_task(self._handle_all(consumer, handle))
 
-    async def _handle_all(self, consumer: aio.Consumer) -> None:
+    async def _handle_all(
+        self, consumer: aio.Consumer, handle: Callable[[antiphon.Message], Script[None]]
+    ) -> None:
         why = ""
         try:
             async for message in consumer:
                 self._busy = True
-                await self._handle(message)
+                await run(handle(message))
                 await asyncio.sleep(0)  # so that a handler that never waits lets others run
                 if self._closing is not None:
                     await self._close_after_message(consumer)
                 self._busy = False
         except Exception as error:
-            logger.warning("a %s stops, and leaves its group", self._title, exc_info=error)
+            logger.warning("a %s stops, and leaves its group", self.TITLE, exc_info=error)
             why = f"it has failed: {error!r}"
             self._leave_soon()
         finally:
-            self._end(why or self._why_ended())
-
-    def _why_ended(self) -> str:
-        return "its context was closed"
+            self.end(why or "its context was closed")
 
     async def _close_after_message(self, consumer: aio.Consumer) -> None:
         async with consumer:  # only leaving it so acknowledges the message, too
             pass
 
-    def _end(self, why: str) -> None:
-        if self._over in ("", UNOPENED):
-            self._over = why
-            self._ended(why)
-
     async def close(self) -> None:
-        """Ends when the handler that is running has returned. In a handler it is only begun, and
-        so does not wait; nor does it stop when who waits for it is cancelled."""
-        self._end("it was closed")
+        self.end("it was closed")
         self._leave_soon()
         if self._closing is not None and asyncio.current_task() is not self._work:
             await asyncio.shield(self._closing)

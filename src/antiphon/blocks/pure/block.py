@@ -1,8 +1,8 @@
 """What a building block is: a pure class over what a member of a group gets.
 
-In: views, suspicions, messages and the time. Out: effects, which the front that runs the block
-carries out (`threads/host.py` with threads, `aio/host.py` with asyncio, `antiphon.sim` in a
-simulation). A block never sends, waits or looks at a clock, so it does the same wherever it runs.
+In: views, suspicions, messages and the time. Out: effects, which a host carries out
+(`blocks/operations/host.py`), or a simulation (`antiphon.sim`). A block never sends, waits or reads
+a clock, so it does the same wherever it runs.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from antiphon.blocks.pure.scripts import Script
 from antiphon.model.views import View
 
 
@@ -82,6 +83,11 @@ class Block:
 
     def heard(self, message: Heard, now: float) -> Effects:
         return ()
+
+    def hearing(self, message: Heard, now: float) -> Script[Effects]:
+        """Do the same as `heard`, for a block whose handler may wait: it is a step."""
+        yield from ()
+        return self.heard(message, now)
 
     def snapshot(self) -> bytes | None:
         """The state that a new member takes over; None, always: there is none. The new member is

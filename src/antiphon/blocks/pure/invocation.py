@@ -14,7 +14,16 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from antiphon.blocks.errors import RefusedError
-from antiphon.blocks.pure.block import Effect, Effects, Heard, Multicast, Remove, Settle, Tell
+from antiphon.blocks.pure.block import (
+    Block,
+    Effect,
+    Effects,
+    Heard,
+    Multicast,
+    Remove,
+    Settle,
+    Tell,
+)
 from antiphon.blocks.pure.passive import Answer, Cast, End, Fate, Invocation, Kind, PassiveReplica
 from antiphon.blocks.pure.passive import Effect as PassiveEffect
 from antiphon.blocks.pure.replies import Answer as Replied
@@ -81,6 +90,8 @@ class PassiveBlock(Responder):
         """Nothing gets on without the primary, and to be wrong about it does no harm."""
         if suspects:
             yield Remove(suspects)
+
+    hearing = Block.hearing  # its handler never waits: targets are called by whoever is told
 
     def heard(self, message: Heard, now: float) -> Effects:
         try:

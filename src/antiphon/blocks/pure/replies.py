@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from antiphon.blocks.pure.block import Block, Effects, Heard, Reply
 from antiphon.blocks.pure.calls import Asked, Call
+from antiphon.blocks.pure.scripts import Script, run
 from antiphon.errors import MessageFormatError
 from antiphon.model.exceptions import describe, restored
 from antiphon.model.views import View
@@ -37,15 +39,6 @@ class Answer(NamedTuple):
     error: Exception | None = None
 
 
-def answer_of(handler: Callable[[Heard], Any], message: Heard) -> Answer:
-    if isinstance(message.body, MessageFormatError):
-        return Answer(None, message.body)
-    try:
-        return Answer(handler(message))
-    except Exception as error:
-        return Answer(None, error)
-
-
 class Responder(Block):
     """Replies to calls with what a handler returns or raises."""
 
@@ -61,7 +54,16 @@ class Responder(Block):
             yield Reply(notice.reply_to, notice.call, None, properties)
 
     def heard(self, message: Heard, now: float) -> Effects:
-        return self.answered(message, answer_of(self._handler, message), now)
+        return run(self.hearing(message, now))
+
+    def hearing(self, message: Heard, now: float) -> Script[Effects]:
+        try:
+            if isinstance(message.body, MessageFormatError):
+                raise message.body
+            answer = Answer((yield partial(self._handler, message)))
+        except Exception as error:
+            answer = Answer(None, error)
+        return self.answered(message, answer, now)
 
     def answered(self, message: Heard, answer: Answer, now: float) -> Effects:
         """The handler has come to this; whoever waits for it gets it, and is told if others who

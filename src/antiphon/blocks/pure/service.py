@@ -94,6 +94,14 @@ def attempt(apply: Callable[[Any], Any], command: Any) -> Outcome:
     """What a command comes to; one whose result cannot travel comes to that error."""
     try:
         result = apply(command)
+    except Exception as error:
+        return Outcome(None, describe(error))
+    return outcome_of(result)
+
+
+def outcome_of(result: Any) -> Outcome:
+    """Return the outcome of a command that came to this; if it cannot travel, that error."""
+    try:
         values.encode(result)
     except Exception as error:
         return Outcome(None, describe(error))

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from antiphon.blocks.pure.block import Effects, Heard, Settle
 from antiphon.blocks.pure.invocation import Leaving
 from antiphon.blocks.pure.replies import Answer, Responder
-from antiphon.blocks.pure.service import ActiveReplica, ReplicatedService, Request, attempt
+from antiphon.blocks.pure.scripts import Script, run
+from antiphon.blocks.pure.service import (
+    ActiveReplica,
+    Outcome,
+    ReplicatedService,
+    Request,
+    outcome_of,
+)
 from antiphon.errors import FormatError, OutcomeUnknownError
 from antiphon.formats import values
+from antiphon.model.exceptions import describe
 from antiphon.model.views import View
 
 logger = logging.getLogger("antiphon.blocks")
@@ -47,19 +56,29 @@ class ServiceBlock(Responder):
         yield from super().viewed(view, now)
 
     def heard(self, message: Heard, now: float) -> Effects:
-        begun = self.begin(message)
+        return run(self.hearing(message, now))
+
+    def hearing(self, message: Heard, now: float) -> Script[Effects]:
+        begun = self._begin(message)
         if begun is None:
             return ()
         request, outcome = begun
         if outcome is None:
             try:
-                done = attempt(lambda _: self._apply(self.replica.service, request), None)
+                done = yield from self._attempt(request)
             except Leaving:
                 return ()  # the others carry it out, and answer
             outcome = self.replica.finish(request, done)
-        return self.finished(message, request, outcome)
+        return self._finished(message, request, outcome)
 
-    def begin(self, message: Heard) -> tuple[Request, bytes | None] | None:
+    def _attempt(self, request: Request) -> Script[Outcome]:
+        try:
+            result = yield partial(self._apply, self.replica.service, request)
+        except Exception as error:
+            return Outcome(None, describe(error))
+        return outcome_of(result)
+
+    def _begin(self, message: Heard) -> tuple[Request, bytes | None] | None:
         """The request, and its outcome if it has one; None: the message is none."""
         try:
             return self.replica.begin(message.body)
@@ -67,7 +86,7 @@ class ServiceBlock(Responder):
             logger.warning("a message to a replicated service is no request: %s", error)
             return None
 
-    def finished(self, message: Heard, request: Request, outcome: bytes) -> Effects:
+    def _finished(self, message: Heard, request: Request, outcome: bytes) -> Effects:
         yield Settle((request.client, request.number), outcome)
         if message.reply_to is not None:
             yield self.reply(message, Answer(outcome))

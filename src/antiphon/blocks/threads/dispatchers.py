@@ -1,9 +1,4 @@
-"""Calls to a group and their replies, as JGroups has them: `MessageDispatcher`, `RpcDispatcher`.
-
-Promises: a call reaches all members of one view, in the same order with everything else; it waits
-for as many replies as wanted (the first, a number, a majority, all, or none), and never for a
-member that has left the group before it replied. What a handler raises travels to the caller.
-"""
+"""Calls to a group with threads."""
 
 from __future__ import annotations
 
@@ -11,25 +6,38 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import antiphon
-from antiphon.blocks.pure.calls import ALL, FIRST, Replies, check_replies
-from antiphon.blocks.pure.replies import Responder
-from antiphon.blocks.pure.rpc import check_public, first_of, invoke
-from antiphon.blocks.threads.host import (
-    TIMEOUT_S,
-    Closing,
-    GroupClient,
-    Host,
-    Hosted,
-    closed_on_error,
-)
+from antiphon.blocks.operations import dispatchers
+from antiphon.blocks.operations.host import TIMEOUT_S
+from antiphon.blocks.pure.calls import ALL, Replies
+from antiphon.blocks.pure.scripts import Script, run
+from antiphon.blocks.threads.front import Blocking
 
 
-class MessageDispatcher(Hosted, GroupClient):
-    """A member of a group that handles messages and can ask all the others, and itself.
+class GroupClient(Blocking, dispatchers.GroupClient):
+    __doc__ = dispatchers.GroupClient.__doc__
 
-    `handler` gets each message's body, on a thread of the dispatcher; what it returns is the reply.
-    One that calls its own group would wait for itself.
-    """
+    def __init__(self, ctx: antiphon.Context, group: antiphon.Topic | str) -> None:
+        super().__init__(ctx, group)
+        run(self._opening())
+
+    def call(
+        self,
+        body: Any,
+        replies: Replies = ALL,
+        timeout: float | None = TIMEOUT_S,
+        properties: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        return run(self._client.calling(body, replies, timeout, properties))
+
+    def cast(self, body: Any, properties: Mapping[str, Any] | None = None) -> None:
+        run(self._client.casting(body, properties))
+
+    def close(self) -> None:
+        run(self._closing())
+
+
+class MessageDispatcher(dispatchers.MessageDispatcher, GroupClient):
+    __doc__ = dispatchers.MessageDispatcher.__doc__
 
     def __init__(
         self,
@@ -40,23 +48,24 @@ class MessageDispatcher(Hosted, GroupClient):
         name: str | None = None,
         durable: bool = False,
     ) -> None:
-        super().__init__(ctx, group)
-        block = Responder(lambda message: handler(message.body))
-        with closed_on_error(self):
-            self._host = Host(ctx, self.group, block, name=name, durable=durable)
+        self._prepare(ctx, group, handler, name, durable)
+        run(self._opening())
 
     def close(self) -> None:
-        """Leave the group."""
-        super().close()
-        if hasattr(self, "_host"):
-            self._host.close()
+        run(self._closing())
+
+    def _closing(self) -> Script[None]:
+        """Close the client first: a handler that waits for a call of its own does not go on."""
+        yield from self._client.closing()
+        yield from self._host.closing()
 
 
-class RpcClient(Closing):
-    """Calls methods of the objects of a group, from outside of it."""
+class RpcClient(Blocking, dispatchers.RpcClient):
+    __doc__ = dispatchers.RpcClient.__doc__
 
     def __init__(self, ctx: antiphon.Context, group: antiphon.Topic | str) -> None:
-        self._client = GroupClient(ctx, group)
+        super().__init__(ctx, group)
+        run(self._opening())
 
     def call(
         self,
@@ -67,20 +76,14 @@ class RpcClient(Closing):
         timeout: float | None = TIMEOUT_S,
         **named: Any,
     ) -> dict[str, Any]:
-        """Call a method on every member's object; results by member, exceptions among them."""
-        return self._client.call(invocation(method, args, named), replies, timeout)
-
-    def proxy(self, replies: Replies = FIRST, timeout: float | None = TIMEOUT_S) -> Any:
-        """The objects of all members as if they were one here; see `Proxy`."""
-        return Proxy(self._client, check_replies(replies), timeout)
+        return run(self._calling(method, args, named, replies, timeout))
 
     def close(self) -> None:
-        self._client.close()
+        run(self._closing())
 
 
-class RpcDispatcher(Hosted, RpcClient):
-    """An object of which every member of a group has one: its public methods can be called on all
-    of them at once."""
+class RpcDispatcher(dispatchers.RpcDispatcher, RpcClient):
+    __doc__ = dispatchers.RpcDispatcher.__doc__
 
     def __init__(
         self,
@@ -91,36 +94,13 @@ class RpcDispatcher(Hosted, RpcClient):
         name: str | None = None,
         durable: bool = False,
     ) -> None:
-        super().__init__(ctx, group)
-        block = Responder(lambda message: invoke(target, message))
-        with closed_on_error(self):
-            self._host = Host(ctx, self._client.group, block, name=name, durable=durable)
+        self._prepare(ctx, group, target, name, durable)
+        run(self._opening())
 
     def close(self) -> None:
-        """Leave the group."""
-        super().close()
-        if hasattr(self, "_host"):
-            self._host.close()
+        run(self._closing())
 
-
-class Proxy:
-    """Stands for the objects of a group. Its methods are theirs: with `replies=FIRST` they return
-    the first result, or raise what was raised there, as a local object does (transparent);
-    otherwise they return the results by member."""
-
-    def __init__(self, client: GroupClient, replies: Replies, timeout: float | None) -> None:
-        self._client, self._replies, self._timeout = client, replies, timeout
-
-    def __getattr__(self, method: str) -> Callable[..., Any]:
-        check_public(method)
-
-        def call(*args: Any, **named: Any) -> Any:
-            body = invocation(method, args, named)
-            replies = self._client.call(body, self._replies, self._timeout)
-            return first_of(replies) if self._replies == FIRST else replies
-
-        return call
-
-
-def invocation(method: str, args: tuple[Any, ...], named: Mapping[str, Any]) -> antiphon.Message:
-    return antiphon.ObjectMessage((method, args, dict(named)))
+    def _closing(self) -> Script[None]:
+        """Close the client first: a method that waits for a call of its own does not go on."""
+        yield from self._client.closing()
+        yield from self._host.closing()

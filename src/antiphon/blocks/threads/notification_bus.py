@@ -1,40 +1,28 @@
-"""Events of several kinds to everybody in a group; who comes later gets the last one of each kind.
+"""A notification bus with threads.
 
-    @dataclass
-    class Fire:
-        floor: int
+@dataclass
+class Fire:
+    floor: int
 
-    with NotificationBus(ctx, "alarms", Fire) as bus:
-        bus.subscribe(Fire, lambda fire: print("fire on floor", fire.floor))
-        bus.publish(Fire(floor=4))
-
-Promise: all members get the same events in the same order, and a new one begins with the last event
-of each kind that was published before it came.
+with NotificationBus(ctx, "alarms", Fire) as bus:
+    bus.subscribe(Fire, lambda fire: print("fire on floor", fire.floor))
+    bus.publish(Fire(floor=4))
 """
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import antiphon
-from antiphon.blocks.pure.notifications import BusBlock, Kinds
-from antiphon.blocks.threads.host import Closing, Host, Hosted
-
-logger = logging.getLogger("antiphon.blocks")
-
-AnyEvent = TypeVar("AnyEvent")
+from antiphon.blocks.operations import notification_bus
+from antiphon.blocks.operations.notification_bus import AnyEvent
+from antiphon.blocks.pure.scripts import run
+from antiphon.blocks.threads.front import Blocking
 
 
-class Subscriber(NamedTuple):
-    call: Callable[[Any], object]
-    after: int  # it gets the events after this one
-
-
-class NotificationBus(Hosted, Closing):
-    """`kinds` are dataclasses or `msgspec.Struct`s; each is known to all members by its name."""
+class NotificationBus(Blocking, notification_bus.NotificationBus):
+    __doc__ = notification_bus.NotificationBus.__doc__
 
     def __init__(
         self,
@@ -43,46 +31,14 @@ class NotificationBus(Hosted, Closing):
         *kinds: type,
         name: str | None = None,
     ) -> None:
-        self._kinds = Kinds(kinds)
-        self._subscribed: dict[str, list[Subscriber]] = {}
-        self._lock = threading.RLock()
-        self._host = Host(ctx, group, BusBlock(), name=name, told=self._on_event)
+        super().__init__(ctx, group, kinds, name)
+        run(self._opening())
 
     def publish(self, event: Any) -> None:
-        """To all members, this one included. Returns when a majority of the servers has it."""
-        self._host.multicast(antiphon.ObjectMessage(self._kinds.body_of(event)))
+        run(self._publishing(event))
 
     def subscribe(self, kind: type[AnyEvent], call: Callable[[AnyEvent], object]) -> None:
-        """Have it called with the last event of this kind, if there was one, before this returns,
-        and then with each new one, on a thread of the bus, one after the other. What it raises is
-        logged, and so is an event that does not fit the class."""
-        name = self._kinds.name_of(kind)
-        with self._lock:  # what comes meanwhile comes after the last one
-            fields, count = self._host.look(lambda block: (block.last.get(name), block.count))
-            subscriber = Subscriber(call, count)
-            self._subscribed.setdefault(name, []).append(subscriber)
-            if fields is not None:
-                self._hand_out(name, fields, [subscriber])
-
-    def last(self, kind: type[AnyEvent]) -> AnyEvent | None:
-        """The last event of this kind that has arrived here."""
-        name = self._kinds.name_of(kind)
-        fields = self._host.look(lambda block: block.last.get(name))
-        return None if fields is None else self._kinds.event_of(name, fields)
+        run(self._subscribing(kind, call))
 
     def close(self) -> None:
-        """Leave the group."""
-        self._host.close()
-
-    def _on_event(self, event: tuple[int, str, Any]) -> None:
-        count, kind, fields = event
-        with self._lock:
-            subscribed = [one for one in self._subscribed.get(kind, ()) if one.after < count]
-            self._hand_out(kind, fields, subscribed)
-
-    def _hand_out(self, kind: str, fields: Any, subscribed: list[Subscriber]) -> None:
-        for subscriber in subscribed:
-            try:
-                subscriber.call(self._kinds.event_of(kind, fields))
-            except Exception:  # it must not keep the event from others, or have it come again
-                logger.exception("a subscriber has not taken an event of kind %s", kind)
+        run(self._closing())

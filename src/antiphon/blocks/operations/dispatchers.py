@@ -1,0 +1,224 @@
+"""Calls to a group and their replies, as JGroups has them: `MessageDispatcher`, `RpcDispatcher`.
+
+Promises: a call reaches all members of one view, in the same order with everything else; it waits
+for as many replies as wanted (the first, a number, a majority, all, or none), and never for a
+member that has left the group before it replied. What a handler raises travels to the caller.
+Messages are handled one after the other, so all members do the same in the same order.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import antiphon
+from antiphon.blocks.operations.caller import Caller
+from antiphon.blocks.operations.front import Front
+from antiphon.blocks.operations.host import TIMEOUT_S, Host
+from antiphon.blocks.operations.hosted import Hosted
+from antiphon.blocks.operations.opened import Opened
+from antiphon.blocks.pure.block import Heard
+from antiphon.blocks.pure.calls import ALL, FIRST, Replies, check_replies
+from antiphon.blocks.pure.replies import Responder
+from antiphon.blocks.pure.rpc import check_public, first_of, invoke
+from antiphon.blocks.pure.scripts import Script
+
+
+class GroupClient(Opened):
+    """Calls a group, from outside or inside of it.
+
+    Any member with a handler replies (`MessageDispatcher`); replies come to a temporary queue in a
+    session of its own.
+    """
+
+    def __init__(self, ctx: Any, group: antiphon.Topic | str) -> None:
+        self._client = Caller(self._front, ctx, group)
+
+    @property
+    def group(self) -> antiphon.Topic:
+        """The group that is called."""
+        return self._client.group
+
+    @abstractmethod
+    def call(
+        self,
+        body: Any,
+        replies: Replies = ALL,
+        timeout: float | None = TIMEOUT_S,
+        properties: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Send `body` to all members, and return the replies of as many as wanted, by member. What
+        a member raised is there as an exception.
+
+        `replies`: `FIRST`, a number, `MAJORITY`, `ALL`, or `NONE`, which returns an empty dict when
+        the servers have the message. Raise `TooFewRepliesError` if they do not come within
+        `timeout` seconds (None: no limit), with those that came. Members that leave are not waited
+        for."""
+
+    @abstractmethod
+    def cast(self, body: Any, properties: Mapping[str, Any] | None = None) -> Any:
+        """Send `body` to all members, after what was sent before; nobody replies. Wait for nothing
+        (asyncio: but room in the connection's buffer)."""
+
+    @abstractmethod
+    def close(self) -> Any:
+        """Call no more: calls that wait end with `TooFewRepliesError`. Closing twice is no
+        error."""
+
+    def _opening(self) -> Script[None]:
+        yield from self._client.opening()
+
+    def _closing(self) -> Script[None]:
+        yield from self._client.closing()
+
+
+class MessageDispatcher(Hosted, GroupClient):
+    """A member of a group that handles messages and can ask all the others, and itself.
+
+    `handler` gets each message's body, one after the other, on a thread of the dispatcher (asyncio:
+    in a task; it may be `async def`); what it returns or raises is the reply. One that calls its
+    own group, and waits for it, would wait for itself.
+    """
+
+    def _prepare(
+        self,
+        ctx: Any,
+        group: antiphon.Topic | str,
+        handler: Callable[[Any], Any],
+        name: str | None,
+        durable: bool,
+    ) -> None:
+        self._client = Caller(self._front, ctx, group)
+        block = Responder(self._front.program(lambda message: handler(message.body)))
+        self._host = Host(self._front, ctx, group, block, name=name, durable=durable)
+
+    def _opening(self) -> Script[None]:
+        yield from opening_both(self._client, self._host)
+
+    def _closing(self) -> Script[None]:
+        yield from closing_both(self._client, self._host)
+
+
+class RpcClient(Opened):
+    """Calls methods of the objects of a group (`RpcDispatcher`), from outside of it."""
+
+    def __init__(self, ctx: Any, group: antiphon.Topic | str) -> None:
+        self._client = Caller(self._front, ctx, group)
+
+    @abstractmethod
+    def call(
+        self,
+        method: str,
+        /,
+        *args: Any,
+        replies: Replies = ALL,
+        timeout: float | None = TIMEOUT_S,
+        **named: Any,
+    ) -> Any:
+        """Call a method on every member's object, and return the results by member, exceptions
+        among them.
+
+        Arguments and results are what an object message may have. `replies`, `timeout` and errors
+        are those of `GroupClient.call`."""
+
+    def proxy(self, replies: Replies = FIRST, timeout: float | None = TIMEOUT_S) -> Any:
+        """Return the objects of all members as if they were one here: its methods are theirs
+        (asyncio: to be awaited).
+
+        With `replies=FIRST` they return the first result, or raise what was raised there, as a
+        local object does; otherwise they return the results by member. Raise `ValueError` if
+        `replies` is none of the wishes."""
+        return Proxy(self._front, self._client, check_replies(replies), timeout)
+
+    @abstractmethod
+    def close(self) -> Any:
+        """Call no more: calls that wait end with `TooFewRepliesError`. Closing twice is no
+        error."""
+
+    def _calling(
+        self, method: str, args: Any, named: Any, replies: Replies, timeout: float | None
+    ) -> Script[dict[str, Any]]:
+        return self._client.calling(invocation(method, args, named), replies, timeout)
+
+    def _opening(self) -> Script[None]:
+        yield from self._client.opening()
+
+    def _closing(self) -> Script[None]:
+        yield from self._client.closing()
+
+
+class RpcDispatcher(Hosted, RpcClient):
+    """An object of which every member of a group has one: its public methods (asyncio: plain or
+    `async def`) can be called on all of them at once.
+
+    Only methods whose names do not begin with an underscore can be called. They run one after the
+    other, in the same order at all members.
+    """
+
+    def _prepare(
+        self,
+        ctx: Any,
+        group: antiphon.Topic | str,
+        target: object,
+        name: str | None,
+        durable: bool,
+    ) -> None:
+        self._client = Caller(self._front, ctx, group)
+
+        def handle(message: Heard) -> Any:
+            return invoke(target, message)
+
+        block = Responder(self._front.program(handle))
+        self._host = Host(self._front, ctx, group, block, name=name, durable=durable)
+
+    def _opening(self) -> Script[None]:
+        yield from opening_both(self._client, self._host)
+
+    def _closing(self) -> Script[None]:
+        yield from closing_both(self._client, self._host)
+
+
+class Proxy:
+    """Stands for the objects of a group (`RpcClient.proxy`)."""
+
+    def __init__(
+        self, front: Front, client: Caller, replies: Replies, timeout: float | None
+    ) -> None:
+        self._front, self._client = front, client
+        self._replies, self._timeout = replies, timeout
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        check_public(method)
+
+        def call(*args: Any, **named: Any) -> Any:
+            return self._front.run(self._calling(invocation(method, args, named)))
+
+        return call
+
+    def _calling(self, body: antiphon.Message) -> Script[Any]:
+        replies = yield from self._client.calling(body, self._replies, self._timeout)
+        return first_of(replies) if self._replies == FIRST else replies
+
+
+def invocation(method: str, args: tuple[Any, ...], named: Mapping[str, Any]) -> antiphon.Message:
+    """Return the message that calls a method."""
+    return antiphon.ObjectMessage((method, args, dict(named)))
+
+
+def opening_both(client: Caller, host: Host[Any]) -> Script[None]:
+    """Open the client first, since handlers may call with it."""
+    yield from client.opening()
+    try:
+        yield from host.opening()
+    except BaseException:
+        yield from client.closing()
+        raise
+
+
+def closing_both(client: Caller, host: Host[Any]) -> Script[None]:
+    """Close the host first, since the handler that is running may need the client."""
+    try:
+        yield from host.closing()
+    finally:
+        yield from client.closing()

@@ -1,0 +1,58 @@
+"""Messages of a member as events of a port, and replies as messages."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import antiphon
+from antiphon.blocks.pure.block import Heard, Reply
+from antiphon.blocks.pure.port import Arrived, Event, Installed, Suspected
+from antiphon.errors import MessageFormatError
+
+logger = logging.getLogger("antiphon.blocks")
+
+
+def event_of(message: antiphon.Message) -> Event:
+    """Return what a member received as an event for its block."""
+    if isinstance(message, antiphon.ViewMessage):
+        return Installed(message.position, tuple(views_of(message)))
+    if isinstance(message, antiphon.SuspicionMessage):
+        return Suspected(message.position, message.suspects, message.withdrawn)
+    call = message.correlation_id or ""
+    members = message.view.members if message.view is not None else ()
+    heard = Heard(body_of(message), message.reply_to, call, message.properties, members)
+    return Arrived(message.position, heard)
+
+
+def views_of(event: antiphon.ViewMessage) -> Iterator[antiphon.View]:
+    """Yield the views that a block sees. A member that was replaced by another one of the same name
+    has left, and another one has come: that is two steps, since blocks know members by names."""
+    replaced = set(event.left).intersection(event.view.members)
+    if replaced:
+        others = tuple(one for one in event.view.members if one not in replaced)
+        yield antiphon.View(event.view.id, others)
+    yield event.view
+
+
+def body_of(message: antiphon.Message) -> Any:
+    """Return the body, or the error of one that cannot be read here."""
+    try:
+        return message.body
+    except MessageFormatError as error:
+        return error
+
+
+def reply_body(reply: Reply) -> Any:
+    """Return a body that can be sent. A dict or list travels whole, with any keys, and whoever
+    receives it may change it."""
+    body = reply.body
+    return antiphon.ObjectMessage(body) if type(body) in (dict, list) else body
+
+
+def log_failure(sent: antiphon.SendFuture | antiphon.aio.SendFuture) -> None:
+    """Log a reply that was not sent. The caller may be gone, and its address with it: that is
+    nobody's error here."""
+    if (error := sent.exception()) is not None:
+        logger.info("a reply was not sent: %s", error)

@@ -1,0 +1,158 @@
+"""What a front offers to operations: waiting, locks, tasks, and ports. There are two fronts.
+
+Methods that wait do so when they are called (threads), or return an awaitable (asyncio); scripts
+yield them as steps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import antiphon
+from antiphon.blocks.pure.port import Port
+from antiphon.blocks.pure.scripts import Script
+from antiphon.model import durations
+
+
+class Deadline:
+    """What is left of a time limit; None, or infinity: there is no limit. Raises `TypeError` or
+    `ValueError` if a program gave none."""
+
+    def __init__(self, seconds: float | None) -> None:
+        limit = durations.timeout("a timeout", seconds)
+        self._end = None if limit is None else time.monotonic() + limit
+
+    def left(self) -> float | None:
+        """Return the seconds that are left; None: there is no limit."""
+        return None if self._end is None else max(0.0, self._end - time.monotonic())
+
+
+class Watch(AbstractContextManager[Any], Protocol):
+    """Guards something that changes, as a condition does: entered by whoever looks at it or changes
+    it. With asyncio nothing else runs between two steps, and entering it does nothing."""
+
+    def notify(self) -> None:
+        """Have all that wait look again. Call it inside."""
+
+    def until(self, what: Callable[[], object], deadline: Deadline) -> Any:
+        """Wait until a function returns something, or the time is over. Not inside."""
+
+
+class Pending(Protocol):
+    """A value that comes later, once, and may be waited for by several."""
+
+    value: Any
+
+    def set(self, value: Any) -> None:
+        """Here it is; only the first one counts."""
+
+    def wake(self) -> None:
+        """It will not come any more."""
+
+    def wait(self, is_over: Callable[[], object], deadline: Deadline) -> Any:
+        """Wait, and return whether the value has come: not if it will not any more, or it is over,
+        or the time is."""
+
+
+class Lock(Protocol):
+    """Held by one script at a time."""
+
+    def acquire(self) -> Any:
+        """Wait until it is held."""
+
+    def release(self) -> None: ...
+
+
+class Workers(Protocol):
+    """Runs scripts beside everything else, those with one name one after the other."""
+
+    @property
+    def stopped(self) -> bool: ...
+
+    def start(self, name: str, script: Script[None]) -> None: ...
+
+    def pause(self, seconds: float) -> Any:
+        """Wait so long; return whether it was stopped meanwhile."""
+
+    def hold(self, seconds: float) -> bool:
+        """Do the same in a thread of `work`."""
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+
+    def shut(self) -> None:
+        """Give up what waits."""
+
+
+class CallerPort(Protocol):
+    """Sends calls to a group, and gets the replies at an address of its own."""
+
+    @property
+    def group(self) -> antiphon.Topic: ...
+
+    def check(self) -> None:
+        """Raise `IllegalStateError` if it is not open (and the front knows)."""
+
+    def why_over(self) -> str: ...
+
+    def open(self) -> Any: ...
+
+    def deliver(self, handle: Callable[[antiphon.Message], Script[None]]) -> None: ...
+
+    def multicast(self, body: Any, properties: Any, timeout: float | None) -> Any:
+        """Send without an address for replies, and wait until the servers have it."""
+
+    def cast(self, body: Any, properties: Any) -> Any: ...
+
+    def ask(self, number: str, body: Any, properties: Any) -> Any:
+        """Send with an address for replies; return a future of the acknowledgement."""
+
+    def acknowledged(self, sent: Any, timeout: float | None) -> Any:
+        """Wait until the servers have what was sent. Raises `OutcomeUnknownError` if not in
+        time."""
+
+    def close(self) -> Any: ...
+
+
+class Front(Protocol):
+    """One way of waiting."""
+
+    def run(self, script: Script[Any]) -> Any:
+        """Return the outcome of a script, or what to await for it."""
+
+    def program(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a function of the program as one that can be a step: with asyncio it may be
+        `async def`."""
+
+    def work(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call what may block for long; asyncio does so in a thread."""
+
+    def owner(self) -> object:
+        """Return the thread or task that runs this."""
+
+    def watch(self) -> Watch: ...
+
+    def pending(self) -> Pending: ...
+
+    def lock(self) -> Lock: ...
+
+    def workers(self, names: Iterable[str]) -> Workers: ...
+
+    def port(
+        self,
+        ctx: Any,
+        group: antiphon.Topic | str,
+        name: str | None,
+        durable: bool,
+        provider: Callable[[], bytes] | None,
+        ended: Callable[[], None],
+    ) -> Port:
+        """Return the port of a new member of a group, to be opened. `provider` hands out its state;
+        `ended` is called when the port is not part of the group any more, if that is noticed."""
+
+    def caller_port(
+        self, ctx: Any, group: antiphon.Topic | str, ended: Callable[[], None]
+    ) -> CallerPort: ...

@@ -1,0 +1,261 @@
+"""A host: runs a block on a port."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import antiphon
+from antiphon.blocks.operations.front import Deadline, Front, Pending
+from antiphon.blocks.pure.block import (
+    Block,
+    Effects,
+    Multicast,
+    Remove,
+    Reply,
+    Settle,
+    Tell,
+)
+from antiphon.blocks.pure.port import Event, Installed, reaction
+from antiphon.blocks.pure.replies import failed
+from antiphon.blocks.pure.scripts import Script
+from antiphon.errors import (
+    ConnectionLostError,
+    FormatError,
+    IllegalStateError,
+    JMSError,
+    MessageFormatError,
+    OutcomeUnknownError,
+    ResourceAllocationError,
+)
+
+logger = logging.getLogger("antiphon.blocks")
+
+TIMEOUT_S = 10.0
+"""How long calls wait if they do not say how long."""
+
+AnyBlock = TypeVar("AnyBlock", bound=Block)
+
+
+class Host(Generic[AnyBlock]):
+    """A member of a group that does what a block says.
+
+    Promise: the block gets the events of the port one after the other, and its effects are carried
+    out in their order before the next event; `Tell` and `Remove` come last, when others may look at
+    the block again. Who waits is told when nothing will come any more.
+
+    Need: a front (`front.py`) for waiting and the port. Limit: a handler that waits for a call to
+    its own group waits for itself.
+    """
+
+    def __init__(
+        self,
+        front: Front,
+        ctx: Any,
+        group: antiphon.Topic | str,
+        block: AnyBlock,
+        *,
+        name: str | None = None,
+        durable: bool = False,
+        told: Callable[[Any], Any] = lambda _: None,
+        begins_anew: bool = False,
+    ) -> None:
+        """`told` gets what the block has to tell, before the next event comes. `begins_anew`: it is
+        no error that all who had the state have gone before they could hand it out."""
+        self.block = block
+        self._front = front
+        self._told = told
+        self._begins_anew = begins_anew
+        self._title = group if isinstance(group, str) else group.name
+        self._changed = front.watch()  # guards the block
+        self._waiting: dict[Any, Pending] = {}
+        self._joined_at: int | None = None  # the position of its first event, which is its view
+        # Who has no state to give must not be waited for by who joins, and skips nothing itself.
+        provider = None if block.snapshot() is None else self._provide
+        self._port = front.port(ctx, group, name, durable, provider, self._ended)
+
+    # -- What the program asks for ---------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return self._port.name
+
+    @property
+    def view(self) -> antiphon.View:
+        return self._port.view
+
+    @property
+    def is_member(self) -> bool:
+        return not self._port.why_over()
+
+    def look(self, what: Callable[[AnyBlock], Any]) -> Any:
+        """Return what a function finds in the block, while nothing changes it."""
+        with self._changed:
+            return what(self.block)
+
+    def opening(self) -> Script[None]:
+        """Join the group, take over the state of another member, and begin to handle events."""
+        try:
+            yield self._port.open
+            self.block.name = self._port.name
+            state = yield from self._initial_state()
+            if state is not None:
+                take_over(self.block, self._title, state)
+            self._port.deliver(self._handling)
+        except BaseException:
+            yield self._port.close  # what is only half there does not stay
+            raise
+
+    def closing(self) -> Script[None]:
+        """Leave the group."""
+        yield self._port.close
+
+    def waiting_until(
+        self, what: Callable[[AnyBlock], Any], timeout: float | None = None
+    ) -> Script[Any]:
+        """Wait until a function finds something in the block, and return it. Raises `TimeoutError`
+        if it does not in time, `IllegalStateError` if this is not a member any more."""
+        deadline = Deadline(timeout)
+        found: list[Any] = [None]
+
+        def finds() -> bool:
+            found[0] = what(self.block)
+            return bool(found[0] or self._port.why_over())
+
+        self._check()
+        yield partial(self._changed.until, finds, deadline)
+        if not found[0]:
+            self._check()
+            raise TimeoutError(f"it has not come about in {timeout:g} s")
+        return found[0]
+
+    def joined_at(self, timeout: float | None = None) -> Script[int]:
+        """Return how many messages the cluster had accepted when this member joined."""
+        yield from self.waiting_until(lambda block: self._joined_at is not None, timeout)
+        return self._joined_at or 0
+
+    def submitting(self, what: Any, body: Any, timeout: float | None) -> Script[Any]:
+        """Send this to all members, and return the value with which the block settles `what`."""
+        deadline = Deadline(timeout)
+        self._check()
+        pending = self._waiting[what] = self._front.pending()
+        try:
+            yield partial(self._port.multicast, body, timeout)
+            if (yield partial(pending.wait, self._port.why_over, deadline)):
+                return pending.value
+            why = self._port.why_over() or f"not within {timeout:g} s"
+            raise OutcomeUnknownError(f"the group has not got to it: {why}")
+        finally:
+            del self._waiting[what]
+
+    def multicasting(self, body: Any, timeout: float | None = None) -> Script[None]:
+        """Send to all members, and wait until a majority of the servers has it."""
+        self._check()
+        yield partial(self._port.multicast, body, timeout)
+
+    def casting(self, body: Any) -> Script[Any]:
+        """Send to all members, after what was sent before, and wait for nothing but room."""
+        self._check()
+        return (yield partial(self._port.cast, body))
+
+    def feeding(self, what: Callable[[AnyBlock], Effects]) -> Script[None]:
+        """Tell the block something that did not come through the group."""
+        with self._changed:
+            if self._port.why_over():
+                return
+            later = yield from self._carrying_out(list(what(self.block)))
+        yield from self._doing_later(later)
+
+    # -- Events ----------------------------------------------------------------------------------
+
+    def _handling(self, event: Event) -> Script[None]:
+        with self._changed:
+            if self._joined_at is None:
+                self._joined_at = event.position
+            effects = yield from reaction(self.block, event, time.monotonic())
+            if isinstance(event, Installed) and self.name not in event.views[-1].members:
+                self._port.end("it was removed from the group")
+            later = yield from self._carrying_out(effects)
+        yield from self._doing_later(later)
+
+    def _carrying_out(self, effects: Effects) -> Script[list[Tell | Remove]]:
+        """Return what is to be done when others may look at the block again."""
+        self._changed.notify()
+        later: list[Tell | Remove] = []
+        for effect in effects:
+            if isinstance(effect, Multicast):
+                yield partial(self._port.cast, effect.body, effect.properties)
+            elif isinstance(effect, Reply):
+                yield from self._replying(effect)
+            elif isinstance(effect, Settle):
+                if (pending := self._waiting.get(effect.what)) is not None:
+                    pending.set(effect.value)
+            else:
+                later.append(effect)
+        return later
+
+    def _doing_later(self, effects: list[Tell | Remove]) -> Script[None]:
+        for effect in effects:
+            if isinstance(effect, Tell):
+                yield partial(self._told, effect.what)
+            else:
+                yield partial(self._port.remove, *effect.members)
+
+    def _replying(self, reply: Reply) -> Script[None]:
+        """What cannot be sent is an error of the handler, and its caller's to know; never one of
+        the member, which would be given the message again."""
+        try:
+            try:
+                yield partial(self._port.reply, reply)
+            except (MessageFormatError, ResourceAllocationError) as error:
+                yield partial(self._port.reply, failed(reply, error))
+        except JMSError as error:
+            logger.info("a reply was not sent: %s", error)
+
+    # -- Inside ----------------------------------------------------------------------------------
+
+    def _initial_state(self) -> Script[bytes | None]:
+        try:
+            state: bytes | None = yield self._port.initial_state
+            return state
+        except ConnectionLostError:
+            if self._begins_anew and not self._port.is_lost():
+                return None
+            raise
+
+    def _provide(self) -> bytes:
+        with self._changed:
+            return self.block.snapshot() or b""
+
+    def _ended(self) -> None:
+        """Have all that wait look again: nothing will come any more."""
+        with self._changed:
+            self._changed.notify()
+            for pending in list(self._waiting.values()):
+                pending.wake()
+
+    def _check(self) -> None:
+        if why := self._port.why_over():
+            who = "the member cannot be used"
+            if self._joined_at is not None:
+                who = f"{self.name} is no member of the group any more"
+            raise IllegalStateError(f"{who}: {why}")
+
+
+def take_over(block: Block, group: str, state: bytes) -> None:
+    """Have a block take over a state. Raises `IllegalStateError` if it is not that of such a
+    block."""
+    try:
+        block.restore(state)
+    except Exception as error:
+        why = str(error) or repr(error)
+        if isinstance(error, FormatError):
+            why = "it is that of something else"
+        raise IllegalStateError(
+            f"a {block.title} cannot take over the state of group {group!r}: {why}. All members of "
+            "a group must be of the same kind, made with the same arguments; give others a group "
+            "of their own"
+        ) from error

@@ -1,0 +1,25 @@
+"""What is opened once, used, and closed."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from antiphon.blocks.operations.front import Front
+from antiphon.blocks.pure.scripts import Script
+
+
+class Opened(ABC):
+    """Something that is opened once and closed; a front says when, and how to wait for it."""
+
+    _front: Front
+
+    @abstractmethod
+    def _opening(self) -> Script[None]: ...
+
+    @abstractmethod
+    def _closing(self) -> Script[None]: ...
+
+    @abstractmethod
+    def close(self) -> Any:
+        """Close it. Closing twice is no error."""

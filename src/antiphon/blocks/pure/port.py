@@ -1,0 +1,111 @@
+"""The port: all that a block needs of a group. A member offers it; a peer channel can, too.
+
+Promise of whoever implements `Port`: the events of a group come one at a time, in one order that
+is the same for all of its ports, and a view is installed by all between the same two messages. The
+first event is the view with which this port joined, or for a port that came with the state of
+another, what follows that state.
+
+Methods that wait do so when they are called (threads), or return an awaitable (asyncio); scripts
+yield them as steps (`scripts.py`). `blocks/threads/ports.py` and `blocks/aio/ports.py` are ports
+over a member of a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from antiphon.blocks.pure.block import Block, Effects, Heard, Reply
+from antiphon.blocks.pure.scripts import Script
+from antiphon.model.views import View
+
+
+class Installed(NamedTuple):
+    """Event: there is a new view. If a member was replaced by another one of the same name, blocks
+    see two: one without that name, and one with it."""
+
+    position: int  # of the event in the order
+    views: tuple[View, ...]
+
+
+class Suspected(NamedTuple):
+    """Event: these members may be gone, or are there after all."""
+
+    position: int
+    suspects: tuple[str, ...]
+    withdrawn: tuple[str, ...]
+
+
+class Arrived(NamedTuple):
+    """Event: a message to the group."""
+
+    position: int
+    message: Heard
+
+
+Event: TypeAlias = Installed | Suspected | Arrived
+Handle: TypeAlias = Callable[[Event], Script[None]]
+
+
+class Port(Protocol):
+    """A place in a group, for one block.
+
+    Opened once, closed once. After the end (`why_over` says why) nothing is delivered, and what is
+    sent raises `IllegalStateError`.
+    """
+
+    @property
+    def name(self) -> str:
+        """The member's name in the group. Raises `IllegalStateError` before the port is open."""
+
+    @property
+    def view(self) -> View:
+        """The last view that was delivered."""
+
+    def why_over(self) -> str:
+        """Return why this port is not part of the group (any more); empty while it is."""
+
+    def is_lost(self) -> bool:
+        """Return whether the connection is gone for good, or was closed."""
+
+    def end(self, why: str) -> None:
+        """Note why this port is not part of the group any more, if that is not known yet."""
+
+    def open(self) -> Any:
+        """Wait until the group has this member. Raises what joining raises."""
+
+    def initial_state(self) -> Any:
+        """Wait for the state of another member, as bytes; None: there is none to take over. Raises
+        `ConnectionLostError` if all who had it have gone."""
+
+    def deliver(self, handle: Handle) -> None:
+        """Have each event handled from now on, the next one when the script for the last has
+        ended."""
+
+    def multicast(self, body: Any, timeout: float | None) -> Any:
+        """Send to all members, and wait until a majority of the servers has it. Raises
+        `OutcomeUnknownError` after `timeout` seconds."""
+
+    def cast(self, body: Any, properties: Any = None) -> Any:
+        """Send to all members, after what was sent before, and wait for nothing (but room)."""
+
+    def reply(self, reply: Reply) -> Any:
+        """Send to one address, and wait for nothing (but room). Raises `MessageFormatError` or
+        `ResourceAllocationError` if the body cannot travel."""
+
+    def remove(self, *members: str) -> Any:
+        """Have these members removed from the group."""
+
+    def close(self) -> Any:
+        """Leave the group, and wait until the handler that is running has ended, unless this is
+        called by it."""
+
+
+def reaction(block: Block, event: Event, now: float) -> Script[Effects]:
+    """Return what a block does about an event; its handler may wait."""
+    if isinstance(event, Installed):
+        return [effect for view in event.views for effect in block.viewed(view, now)]
+    if isinstance(event, Suspected):
+        return list(block.suspected(event.suspects, event.withdrawn))
+    effects = yield from block.hearing(event.message, now)
+    return list(effects)
