@@ -33,7 +33,8 @@ ANSWER_S = 5.0
 
 
 def up(args: argparse.Namespace) -> int:
-    """Servers as processes, until Ctrl-C or SIGTERM; 1 if one of them ended by itself."""
+    """Run servers as processes, until Ctrl-C or SIGTERM; return 1 if one of them ended by
+    itself."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -199,7 +200,7 @@ def _as_json(found: ClusterStatus) -> dict[str, Any]:
 
 
 def known_groups(found: ClusterStatus) -> tuple[cw.GroupStatus, ...]:
-    """As the server knows them that has applied most."""
+    """Return the groups as the server knows them that has applied most."""
     statuses = found.answers.values()
     return max(statuses, key=lambda s: s.applied).groups if statuses else ()
 
@@ -257,7 +258,7 @@ def _groups_table(groups: tuple[cw.GroupStatus, ...]) -> Table:
 
 
 def _counts_table(answers: dict[int, cw.Status]) -> Table:
-    """A row for each count of each component, a column for each node."""
+    """Return a table with a row for each count of each component, a column for each node."""
     table = Table(title="counts")
     table.add_column("component")
     table.add_column("count")
@@ -283,7 +284,7 @@ def _counts_table(answers: dict[int, cw.Status]) -> Table:
 
 
 def change(args: argparse.Namespace) -> int:
-    """One after the other, each awaited."""
+    """Carry out changes one after the other, and wait for each."""
     for node in args.nodes:
         say(_carry_out(args.url, _STEPS[args.change](node, args.url)))
     if args.json:

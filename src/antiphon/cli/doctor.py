@@ -82,7 +82,7 @@ def _package(name: str, missing: str, fix: str) -> Finding:
 
 
 def _files() -> Finding:
-    """The hard limit counts: a server raises the soft one by itself."""
+    """Check open files. The hard limit matters: a server raises the soft one by itself."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most == resource.RLIM_INFINITY or most >= FILES:
         return Finding("open files", "no limit" if most == resource.RLIM_INFINITY else str(most))

@@ -98,7 +98,7 @@ def _delete(args: argparse.Namespace) -> int:
 
 
 def find(url: str, name: str) -> cw.GroupStatus:
-    """Raises `InvalidDestinationError` if there is none of that name."""
+    """Return a group; raise `InvalidDestinationError` if there is none of that name."""
     groups = {group.name: group for group in known_groups(look(url))}
     if name not in groups:
         others = ", ".join(sorted(groups)) or "none"

@@ -146,10 +146,10 @@ def add_traces(parser: argparse.ArgumentParser) -> None:
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Every command has it."""
+    """Add `--json`, which every command has."""
     flag("--json", "end with one JSON object on a line")(parser)
 
 
 def add_json_lines(parser: argparse.ArgumentParser) -> None:
-    """For commands that run on, or have much to print."""
+    """Add `--json` to a command that runs on, or has much to print."""
     flag("--json", "one JSON object a line")(parser)

@@ -30,7 +30,7 @@ IN_FLIGHT_MAX = 4096
 
 
 def publish(args: argparse.Namespace) -> int:
-    """1 if not everything was sent."""
+    """Send the messages; return 1 if not all of them were sent."""
     bodies = _lines() if args.body == "-" else [args.body]
     headers = {
         "properties": dict(args.properties),
@@ -72,7 +72,7 @@ def _send_all(
     headers: dict[str, Any],
     sent: _Sent,
 ) -> None:
-    """Each line leaves as it is read, for somebody may be typing; the answers come meanwhile."""
+    """Send each line as it is read, for somebody may be typing; answers come meanwhile."""
     waiting: deque[antiphon.SendFuture] = deque()
     try:
         for body in bodies:
@@ -101,7 +101,7 @@ def _report(args: argparse.Namespace, sent: int, error: str = "") -> None:
 
 
 def subscribe(args: argparse.Namespace) -> int:
-    """1 if --count messages were asked for and did not come in time."""
+    """Show messages; return 1 if `--count` of them were asked for and did not come in time."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         with antiphon.connect(
@@ -198,7 +198,7 @@ def _as_json(message: antiphon.Message) -> dict[str, object]:
 
 
 def _plain(value: object) -> object:
-    """JSON has no bytes, dates and the like."""
+    """Return a value that JSON can have, for bytes, dates and others."""
     if isinstance(value, bytes):
         return {"base64": base64.b64encode(value).decode()}
     return str(value)

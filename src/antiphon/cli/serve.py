@@ -63,7 +63,7 @@ def _folder(path: str) -> FileDisk:
 
 
 def _raise_file_limit() -> None:
-    """Every connection is an open file; the usual limit of 1024 is meant for other programs."""
+    """Raise the limit of open files, for every connection is one; the usual limit is 1024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -186,7 +186,7 @@ def _draw_plan(seed: int) -> Plan:
 
 
 def _with_thin_links(plan: Plan) -> Plan:
-    """In some worlds: clients send large packs, and everything waits behind them."""
+    """Add thin links in some worlds: clients send large packs, and later messages wait for them."""
     random = stream(plan.seed, "bandwidth")
     if random.random() < 0.8:
         return plan
@@ -286,7 +286,7 @@ def _draw_member(random: Random, groups: tuple[str, ...]) -> Role:
 
 
 def _with_kinds(random: Random, m: Messaging) -> Messaging:
-    """The same programs, with special messages, and other kinds of consumers."""
+    """Give programs special messages, and make other kinds of consumers of them."""
     flavour = Flavour(
         ranked=random.choice((0.0, 0.3, 0.8)),
         mortal=random.choice((0.0, 0.1, 0.5)),
@@ -315,7 +315,7 @@ def _with_kinds(random: Random, m: Messaging) -> Messaging:
 
 
 def _draw_rivals(random: Random, flavour: Flavour) -> list[Role]:
-    """Programs that get parts of the same thing, and one that feeds it."""
+    """Draw programs that share the messages of one destination, and one that feeds it."""
     prize = random.choice((*QUEUES, *TOPICS[:2]))
     durable = random.random() < 0.5
     exclusive = random.choice((0.0, 0.0, 0.5))
@@ -416,14 +416,14 @@ def _with_local_contexts(random: Random, plan: Plan, m: Messaging) -> Plan:
 
 
 def _draw_source(random: Random) -> Role:
-    """It sends all the time."""
+    """Draw a program that sends all the time."""
     return msgspec.structs.replace(
         _draw_role(random, publishes=True), publishes=100, to=TOPICS, consumes=(), think_us=5_000
     )
 
 
 def _draw_subscriber(random: Random) -> Role:
-    """It keeps up, so that there is something to acknowledge all the time."""
+    """Draw a subscriber that keeps up, so that it acknowledges all the time."""
     return msgspec.structs.replace(
         _draw_role(random, publishes=False),
         consumes=(random.choice((*TOPICS, "topic:>")),),

@@ -90,7 +90,7 @@ def _run(world: World) -> None:
 
 
 def _stay_calm(world: World) -> None:
-    """Once all is done, nobody is elected again and again, though some links are cut for good."""
+    """Check that elections are rare once all is done, though some links are cut for good."""
     if not world.plan.partial or world.plan.settings.election_ms < PATIENT_MS:
         return
     before = world.newest_epoch()
@@ -115,7 +115,7 @@ def _strike(world: World, fault: Fault) -> None:
 
 
 def _die(world: World, server: SimServer, fault: Fault, power: bool) -> bool:
-    """A crash loses memory in memory mode, and before the founding is stored."""
+    """Crash a server, which loses its memory in memory mode, and before the founding is stored."""
     if not server.alive:
         return False
     forgets = world.plan.volatile or server.node.replica.stored == 0
@@ -163,7 +163,7 @@ def _cut(world: World, sources: set[int], targets: set[int], fault: Fault) -> bo
 
 
 def _isolate(world: World, server: SimServer, fault: Fault) -> bool:
-    """One server alone: deaf, mute, or both."""
+    """Cut one server off: deaf, mute, or both."""
     others = set(world.servers) - {server.number}
     if fault.detail % 3 != 0:
         _cut(world, others, {server.number}, fault)
@@ -180,7 +180,7 @@ def _partition(world: World, server: SimServer, fault: Fault) -> bool:
 
 
 def _one_way(world: World, server: SimServer, fault: Fault) -> bool:
-    """Some directed links: neither symmetric nor transitive."""
+    """Cut some directed links: neither symmetric nor transitive."""
     random = Random(fault.detail)
     for source in world.servers:
         for target in world.servers:
@@ -190,7 +190,7 @@ def _one_way(world: World, server: SimServer, fault: Fault) -> bool:
 
 
 def _partial(world: World, server: SimServer, fault: Fault) -> bool:
-    """Some servers do not hear each other, and all are reached through others."""
+    """Let some servers not hear each other; all are reached through others."""
     random = Random(fault.detail)
     servers = list(world.servers)
     shape = random.choice(SHAPES)
@@ -207,7 +207,8 @@ def _clog(world: World, server: SimServer, fault: Fault) -> bool:
 
 
 def _damage(world: World, server: SimServer, fault: Fault) -> bool:
-    """Once for each incarnation: a second flip could hide the first one's evidence."""
+    """Damage a disk, once for each incarnation: a second flip could hide the first one's
+    evidence."""
     if not hasattr(server, "node") or server.id in world.lost or len(world.plan.listed) == 1:
         return False
     if not world.oracle.committed or not world.may_lose(server):
@@ -242,7 +243,8 @@ def _lose_end(world: World, server: SimServer, fault: Fault) -> bool:
 
 
 def _lose_end_alone(world: World, server: SimServer, fault: Fault) -> bool:
-    """It refuses to start, and leaves its files as they are, until a backup is restored."""
+    """Take an end from a server that runs alone: it refuses to start, and leaves its files as they
+    are, until a backup is restored."""
     if server.number not in world.plan.listed or not hasattr(server, "node"):
         return False
     server.crash(power=fault.detail % 2 == 0)
@@ -311,7 +313,7 @@ def _room_again(world: World, server: SimServer) -> None:
 
 
 def _expect_start(server: SimServer, life: int) -> None:
-    """It has tried again since there was room, whatever came of it."""
+    """Check that the server has tried to start since there was room, whatever the outcome."""
     if server.waits_for_room and server.lives == life:
         raise ViolationError(f"{server.number} waits for room to start, and there is room")
 
@@ -441,7 +443,7 @@ def _choose_core(world: World) -> bool:
 
 
 def _cut_partially(world: World) -> None:
-    """For good, and in the core: it is to go on as if all its links worked."""
+    """Cut links in the core for good: it must work as if all its links did."""
     assert world.core is not None
     # Only such servers know each other from the beginning.
     core = sorted(world.core & world.plan.listed.keys())

@@ -21,7 +21,7 @@ RUNS_MAX = 400
 
 
 def failure_kind(violation: str) -> str:
-    """Which promise was broken: the violation without its time, names and numbers."""
+    """Return the broken promise: the violation without its time, names and numbers."""
     what = violation.split(": ", 1)[-1]
     return what.split(":")[0].split("(")[0]
 
@@ -43,7 +43,7 @@ class Shrinker:
         return self.plan
 
     def _drop_faults(self) -> None:
-        """Halves, then quarters, down to single faults."""
+        """Drop halves, then quarters, down to single faults."""
         size = max(1, len(self.plan.faults) // 2)
         while True:
             at = 0

@@ -42,7 +42,7 @@ def open_receiver(url: str) -> Iterator[Iterator[bytes]]:
 
 @contextmanager
 def open_member(url: str, trace: str | None = None) -> Iterator[Iterator[bytes]]:
-    """As `open_receiver`, but a member of a group: traces of groups can be judged."""
+    """Do as `open_receiver`, but for a member of a group: traces of groups can be judged."""
     with antiphon.connect(url, trace=trace, connect_timeout=PATIENCE_S) as ctx:
         group = ctx.create_group(TOPIC)
         with ctx.join(group) as member:

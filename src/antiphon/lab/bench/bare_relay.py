@@ -225,7 +225,7 @@ class Relay:
             self._sync()
 
     def _sync(self) -> None:
-        """All that has come since the last sync began is written and synced together."""
+        """Write and sync together all bytes that have come since the last sync began."""
         if not self._unstored or self._syncing:
             return
         assert self._file is not None

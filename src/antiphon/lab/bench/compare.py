@@ -53,7 +53,7 @@ class Turns:
         self.relays: list[Slice] = []
 
     def ratios(self, measure: Callable[[Slice], float]) -> list[float]:
-        """Ours as a part of the relay's, in each pair."""
+        """Return our measure as a part of the relay's, for each pair of slices."""
         pairs = zip(self.ours, self.relays, strict=True)
         return [measure(ours) / measure(relay) for ours, relay in pairs]
 
@@ -165,7 +165,8 @@ def figures(slices: Sequence[Slice], light: Sequence[Slice]) -> Figures:
 
 
 def _saturated(flood: Sequence[Slice]) -> Figures:
-    """With several publishers nobody knows whose message was the last one of a block."""
+    """Return the latencies in the flood. With several publishers there are none, for nobody knows
+    whose message was the last one of a block."""
     if len(flood[0].publishers) > 1:
         return {}
     return {
@@ -188,7 +189,7 @@ def _spread(values: Sequence[float], digits: int | None = None) -> dict[str, flo
 
 
 def times(ours: Figures, relays: Figures) -> Figures:
-    """Each of ours divided by the relay's, where that is not 0."""
+    """Return each of our figures divided by the relay's, where that is not 0."""
     found: Figures = {}
     for name in (name for name in ours if name in relays and name != "spread"):
         if isinstance(ours[name], dict):
@@ -241,7 +242,7 @@ def show(title: str, report: Figures) -> None:
 
 
 def _flat(figures: Figures) -> Figures:
-    """A row for each part of a figure that has some."""
+    """Return the figures with one for each part of those that have parts."""
     found: Figures = {}
     for name, value in figures.items():
         if not isinstance(value, dict):
@@ -252,7 +253,7 @@ def _flat(figures: Figures) -> Figures:
 
 
 def _cell(name: str, figures: Figures) -> str:
-    """With the lowest and the highest, if that is known."""
+    """Return a figure with the lowest and the highest, if they are known."""
     text = _text(_flat(figures).get(name))
     spread = figures["spread"].get(name)
     return f"{text}\n({' to '.join(map(_text, spread.values()))})" if spread else text

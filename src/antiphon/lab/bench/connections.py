@@ -136,7 +136,7 @@ def measure(server: LocalServer, clients: int, seconds: float) -> dict[str, Any]
 
 
 def _latencies_ms(server: LocalServer, seconds: float) -> list[float]:
-    """Of messages published one at a time by one more client; at least two."""
+    """Measure latencies of messages that one more client publishes one at a time; at least two."""
     found: list[float] = []
     end = time.monotonic() + seconds
     with antiphon.connect(server.url) as ctx:
@@ -155,7 +155,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def peak_bytes(pid: int) -> int:
-    """The most that was resident at once, so far."""
+    """Return the most memory of a process that was resident at once, so far."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) << 10
 

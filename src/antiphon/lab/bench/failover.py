@@ -197,7 +197,7 @@ class Stage:
         return judge(fault, homes.index(node), at, sent, calls, arrivals)
 
     def _strike(self, server: LocalServer, fault: Fault) -> int:
-        """Returns when it happened."""
+        """Strike a server; return the time."""
         at = time.monotonic_ns()
         if fault.kills:
             server.kill()
@@ -234,7 +234,7 @@ class Stage:
         raise IllegalStateError(f"the servers are not in order again after {PATIENCE_S:g} s")
 
     def _move(self, places: list[int]) -> None:
-        """A client chooses its server by chance: these choose again."""
+        """Let these clients choose their servers, by chance, again."""
         for place in places:
             self._pipes[place].send("move")
         for place in places:
@@ -264,7 +264,7 @@ def _end(pipe: Pipe, process: BaseProcess) -> None:
 
 
 def is_whole(found: ClusterStatus) -> bool:
-    """All servers answer, count as voters and have the same state."""
+    """Return whether all servers answer, are voters and have the same state."""
     if found.leading is None or found.unreachable:
         return False
     statuses = found.answers.values()
@@ -273,7 +273,7 @@ def is_whole(found: ClusterStatus) -> bool:
 
 
 def _homes(found: ClusterStatus) -> list[int]:
-    """The server of each client; 0: none."""
+    """Return the server of each client; 0: none."""
     members = {m.name: m.node for group in known_groups(found) for m in group.members}
     return [members.get(_name(place), 0) for place in range(SERVERS)]
 
@@ -307,12 +307,12 @@ def judge(
 
 
 def longest_ms(spans: Iterable[Span], since: int) -> float:
-    """Of those that ended later."""
+    """Return the longest of the spans that ended after `since`."""
     return max((ended - began for began, ended in spans if ended > since), default=0) / 1e6
 
 
 def percentiles(values: Iterable[float]) -> dict[str, float]:
-    """Each is a value that was measured: none is made up between two."""
+    """Return percentiles, each a value that was measured: none is interpolated."""
     ordered = sorted(values)
     parts = {"p50": 0.5, "p99": 0.99, "worst": 1.0}
     return {name: round(ordered[ceil(p * len(ordered)) - 1], 1) for name, p in parts.items()}

@@ -139,7 +139,7 @@ def _epoch(cluster: LocalCluster) -> int:
 
 
 def _most_memory_mb(cluster: LocalCluster) -> list[int]:
-    """Of each server, so far."""
+    """Return the most memory of each server so far."""
     found = []
     for server in cluster.servers.values():
         assert server.process is not None

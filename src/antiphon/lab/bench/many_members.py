@@ -42,7 +42,7 @@ GREETING = Paced(1, 1)
 def attend(
     pipe: Pipe, board: Board, load: Load, places: Sequence[int], openers: Sequence[OpenReceiver]
 ) -> None:
-    """In a process of members; `places`: theirs on the board."""
+    """Run members in this process; `places` are theirs on the board."""
     with suppress(EOFError), ExitStack() as stack:
         pipe.send("here")
         pipe.recv()
@@ -80,14 +80,15 @@ class Many:
             hear(pipe, PATIENCE_S)
 
     def join(self) -> None:
-        """All members, one after the other: a large group has much to do with each newcomer."""
+        """Let all members join, one after the other: a large group has much to do for each new
+        one."""
         for pipe in self._members:
             pipe.send("join")
             hear(pipe, JOIN_S)
             pipe.send(GREETING)  # so it listens: views of later members do not pile up
 
     def add_publisher(self, open_sender: OpenSender, *args: Any) -> None:
-        """After all members."""
+        """Add a publisher; call it after all members have joined."""
         self._publisher = self._start(publish, self._board, self._load, 0, open_sender, *args)
         hear(self._publisher, PATIENCE_S)
         self._publisher.send(GREETING)

@@ -140,7 +140,7 @@ class Board:
         self._ends = context.RawArray(c_uint64, publishers)
 
     def begin(self) -> None:
-        """A slice, whose end nobody knows."""
+        """Begin a slice, whose end is not known yet."""
         for place in range(len(self._ends)):
             self._ends[place] = 0
 
@@ -169,7 +169,7 @@ class Sender(Protocol):
     per_pack: int
 
     def send(self, body: bytes) -> object:
-        """A message, on its way."""
+        """Send a message, without waiting for an answer."""
 
     def flush(self, last: Any) -> None:
         """Wait until the servers have everything; `last` is the result of the last `send`."""
@@ -270,8 +270,8 @@ def _count(bodies: Iterator[bytes], block: int, board: Board, place: int) -> lis
 
 
 def _note(bodies: Iterator[bytes], messages: int) -> list[int]:
-    """A publisher's messages arrive in their order: sorted by publisher they are as they were
-    sent."""
+    """Return the times of arrival, sorted by publisher: a publisher's messages arrive in the order
+    in which they were sent."""
     noted = [(body[0], time.monotonic_ns()) for body in islice(bodies, messages)]
     noted.sort(key=itemgetter(0))
     return [at for _, at in noted]
@@ -307,7 +307,7 @@ class Crew:
         self._start(consume, self._board, self._load, place, open_receiver, *args)
 
     def add_publisher(self, open_sender: OpenSender, *args: Any) -> None:
-        """After all members."""
+        """Add a publisher; call it after all members were added."""
         place = len(self._processes) - self._members
         self._start(publish, self._board, self._load, place, open_sender, *args)
 
@@ -330,7 +330,7 @@ class Crew:
 
 
 def start(target: Callable[..., None], *args: Any) -> tuple[Pipe, BaseProcess]:
-    """A process that has the other end of a pipe as its first argument."""
+    """Start a process with the other end of a pipe as its first argument."""
     ours, theirs = context.Pipe()
     process = context.Process(target=target, args=(theirs, *args), daemon=True)
     process.start()

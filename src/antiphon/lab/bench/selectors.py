@@ -160,7 +160,7 @@ def _parsed(text: str) -> Selector:
 
 
 def _publish(url: str, messages: Sequence[Properties], seconds: float) -> int:
-    """Returns how many messages the server has taken."""
+    """Publish, and return how many messages the server has taken."""
     sent, end = 0, time.monotonic() + seconds
     with antiphon.connect(url) as ctx:
         topic, producer = ctx.create_topic(TOPIC), ctx.create_producer()
@@ -180,7 +180,7 @@ def _arrived(pipe: Pipe) -> int:
 
 
 def _cost_us(ask: Callable[[Fields], Sequence[object]]) -> float:
-    """Of asking about one message."""
+    """Return the cost of evaluating one message."""
     began = time.process_time()
     for properties in MESSAGES[:SAMPLE]:
         ask(properties)

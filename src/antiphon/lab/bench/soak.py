@@ -81,7 +81,8 @@ def open_member(url: str, tally: Any) -> Iterator[Iterator[bytes]]:
 
 
 def checked(messages: Iterable[antiphon.Message], tally: Any) -> Iterator[bytes]:
-    """One body for each number: so a message that is lost or doubled does not stop the run."""
+    """Yield one body for each number, and count the lost and doubled ones: so these do not stop the
+    run."""
     expected = 0
     for message in messages:
         if isinstance(message, antiphon.BytesMessage):
@@ -149,7 +150,7 @@ class Soak:
         self._before = self._connected()
 
     def flood(self, seconds: float) -> int:
-        """Returns how many messages went to all members."""
+        """Flood the servers, and return how many messages went to all members."""
         return self._crew.work(Flood(seconds)).messages
 
     def incidents(self) -> dict[str, int]:
@@ -166,7 +167,7 @@ class Soak:
         }
 
     def _connected(self) -> Seen:
-        """As soon as every server has its connections to the others: later ones are new ones."""
+        """Wait until every server has its connections to the others: later ones are new ones."""
         deadline = time.monotonic() + PATIENCE_S
         while (seen := self._look()).connections < SERVERS * (SERVERS - 1):
             if time.monotonic() > deadline:
@@ -185,7 +186,7 @@ class Soak:
         return Seen(found.epoch, group.view_id, doubts, connections)
 
     def peak_bytes(self) -> int:
-        """Of the server that needed most."""
+        """Return the memory of the server that needed most."""
         processes = [server.process for server in self._cluster.servers.values()]
         return max(peak_bytes(process.pid) for process in processes if process is not None)
 

@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def probe() -> tuple[float, float]:
-    """Seconds of importing, and of the first message through an embedded server."""
+    """Return the seconds of importing, and of the first message through an embedded server."""
     environment = {n: v for n, v in os.environ.items() if n != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(
         [sys.executable, "-c", PROBE], env=environment, stdout=subprocess.PIPE, check=True
@@ -116,7 +116,7 @@ def fill(url: str, messages: int) -> None:
 
 
 def recover(cluster: LocalCluster) -> Recovery:
-    """Of the one server."""
+    """Measure the recovery of one server."""
     server = cluster.servers[1]
     server.kill()
     began = time.perf_counter()

@@ -88,7 +88,7 @@ class Teller:
 
 
 def find_coins(url: str) -> list[str]:
-    """Those that are in the accounts, and among the dead letters."""
+    """Return the coins in the accounts, and among the dead letters."""
     with antiphon.connect(url) as ctx:
         queues = [antiphon.Destination.parse(name) for name in (LEFT, RIGHT, DEAD_LETTERS)]
         return [

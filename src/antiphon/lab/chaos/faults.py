@@ -57,7 +57,7 @@ class Saboteur:
         return undo
 
     def mend(self) -> None:
-        """Everything."""
+        """Undo all faults."""
         self._mend_links(self._links.all())
         for server in self._servers.servers.values():
             self._resume(server)
@@ -135,7 +135,7 @@ class Saboteur:
             self._limit_files(server, resource.RLIM_INFINITY)
 
     def _limit_files(self, server: LocalServer, size: int) -> None:
-        """It cannot make any file larger than that: a full disk, for it."""
+        """Let the server make no larger file: for it the disk is full."""
         assert server.process is not None
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (size, hard))

@@ -137,5 +137,5 @@ class Links:
         return [*self.between.values(), *self.to_programs.values()]
 
     def around(self, node: int) -> list[Link]:
-        """Between this server and the others, both ways."""
+        """Return the links between this server and the others, both ways."""
         return [link for pair, link in self.between.items() if node in pair]

@@ -67,7 +67,7 @@ class GroupMember:
         return self._digest
 
     def run(self) -> None:
-        """Until it leaves, is removed, or the program is to end."""
+        """Work until the member leaves, is removed, or the program is asked to end."""
         while not self._program.stop.is_set():
             message = self._me.receive(timeout=0.02)
             if message is not None:

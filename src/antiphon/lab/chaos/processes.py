@@ -85,7 +85,7 @@ class Servers(LocalCluster):
         return len(intact) >= len(self.servers) - 1 and len(others) >= majority(voters)
 
     def agree(self) -> bool:
-        """All run, all count, and all have the same state."""
+        """Return whether all servers run, all are voters, and all have the same state."""
         statuses = self.statuses().values()
         states = {(s.applied, s.digest, s.membership.voters) for s in statuses}
         return (
@@ -95,7 +95,7 @@ class Servers(LocalCluster):
         )
 
     def counted(self, component: str, *names: str) -> int:
-        """The sum of these counts over all servers; -1: not all of them answer."""
+        """Return the sum of these counts over all servers; -1: not all of them answer."""
         statuses = self.statuses().values()
         if len(statuses) < len(self.servers):
             return -1

@@ -148,7 +148,7 @@ class Program:
         )
 
     def _acknowledge(self, ctx: antiphon.Context) -> None:
-        """Receive and acknowledge; now and then have it all again."""
+        """Receive and acknowledge; now and then get everything again."""
         with self._open(ctx) as consumer:
             self._joined()
             open_count = 0
@@ -167,7 +167,7 @@ class Program:
                     open_count = 0
 
     def _listen(self, ctx: antiphon.Context) -> None:
-        """A listener that returns has acknowledged."""
+        """Set a listener, which acknowledges a message when it returns."""
         lost = threading.Event()
         ctx.exception_listener = lambda _: lost.set()
         consumer = self._open(ctx)

@@ -40,7 +40,7 @@ class Recorder:
 
 
 def read_traces(folder: Path) -> list[TraceEvent]:
-    """Of all processes, up to a torn tail each."""
+    """Return the events of all processes, of each up to a torn tail."""
     found: list[TraceEvent] = []
     for path in sorted(folder.glob("*.trace")):
         found += decode(path.read_bytes())[0]

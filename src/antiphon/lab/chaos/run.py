@@ -177,7 +177,7 @@ class Chaos:
         self._say(f"{len(self._servers.servers)} servers and {len(self._programs.specs)} programs")
 
     def _break(self, saboteur: Saboteur) -> None:
-        """Each fault at its time, and its end at its own."""
+        """Begin each fault at its time, and end it at its own."""
         order = count()
         start_s = time.monotonic()
         due: list[tuple[float, int, Fault | Undo]] = [

@@ -46,7 +46,7 @@ class Replica:
                     self._answer(request, self._perform(request))
 
     def _perform(self, request: antiphon.Message) -> int | str | None:
-        """A write is answered with the value that was there before, anything else with the whole
+        """Answer a write with the value that was there before, anything else with the whole
         table."""
         match request.body:
             case {"key": str(key), "value": int(value)}:

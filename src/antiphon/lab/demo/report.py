@@ -86,6 +86,6 @@ def _marks(trace: DataFrame, happened: Sequence[Mark], began: float) -> list[Mar
 
 
 def with_gaps(points: Sequence[Point]) -> list[Point]:
-    """Nothing was delivered in a stretch that has no point."""
+    """Return the points with zeros where nothing was delivered."""
     known: dict[int, Any] = {round(x / EVERY_S): y for x, y in points}
     return [(n * EVERY_S, known.get(n, 0.0)) for n in range(max(known) + 1)]

@@ -64,7 +64,7 @@ class Asker:
         self._answers = self._ctx.create_consumer(self._queue)
 
     def ask(self, request: dict[str, Any], members: int = 1) -> dict[str, Any]:
-        """The answers of that many members, the first ones, by name."""
+        """Return the answers of the first `members` members, by name."""
         message = self._ctx.create_map_message(request)
         self._producer.send(self._group, message, reply_to=self._queue)
         found: dict[str, Any] = {}

@@ -216,7 +216,8 @@ def beside_published(rows: list[Row], plan: Plan) -> Iterator[tuple[str, str, st
 
 
 def _ratio(rows: list[Row], column: str, ours: str, others: str) -> str:
-    """Of the same servers, members and call, with `send` as the thesis had it; the middle one."""
+    """Return the median ratio for the same servers, members and call, with `send` as in the
+    thesis."""
     by = {
         (r["contexts"], r["servers"], r["members"]): r[column] for r in rows if r["call"] == "send"
     }

@@ -54,7 +54,7 @@ class Output:
         self.report.chart(svg)
 
     def finish(self, rows: Sequence[Row]) -> Path:
-        """Returns where the report is."""
+        """Write the files; return the path of the report."""
         pq.write_table(pa.Table.from_pylist(list(rows)), self.folder / "results.parquet")
         text = json.dumps({"machine": machine(), "results": rows}, indent=1)
         (self.folder / "results.json").write_text(text + "\n", encoding="utf-8")

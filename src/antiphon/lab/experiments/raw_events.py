@@ -98,5 +98,5 @@ def _table(
 
 
 def _filled(value: Any, count: int, type_: pa.DataType) -> pa.Array:
-    """A column as it is, or one value in all rows."""
+    """Return a column as it is, or one value in all rows."""
     return value if isinstance(value, pa.Array) else pa.repeat(pa.scalar(value, type_), count)

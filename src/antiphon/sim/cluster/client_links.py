@@ -44,7 +44,7 @@ class SimLink:
     # -- Frames --------------------------------------------------------------------------------
 
     def send(self, requests: list[cw.Request]) -> None:
-        """From the program to the server."""
+        """Send requests from the program to the server."""
         for request in requests:
             self._to_server(cw.encode(request))
 
@@ -120,7 +120,7 @@ class SimLink:
             self._world.at(1, self._read)
 
     def end(self, reason: str = "") -> None:
-        """After what was told has left."""
+        """End the connection at the server; the client learns of it after the frames before it."""
         if not self.ended:
             self.ended = True
             self._travel(1, self._end_at_client)

@@ -30,7 +30,7 @@ class _File:
         self.synced = 0  # writes that are no longer pending
 
     def take_pending(self, upto: int) -> list[tuple[int, bytes]]:
-        """The pending writes among the first `upto` ones ever made."""
+        """Take the pending writes among the first `upto` ones ever made."""
         count = max(0, upto - self.synced)
         taken, self.pending = self.pending[:count], self.pending[count:]
         self.synced += len(taken)
@@ -233,8 +233,8 @@ class SimDisk:
         return name, file, at + self._random.randrange(size)
 
     def _proven_batches(self) -> tuple[str, _File, list[tuple[int, int]]]:
-        """A segment with batches (place, size) that some batch on the *durable* disk knows to be
-        synced."""
+        """Return a segment with batches (place, size) that some batch on the *durable* disk knows
+        to be synced."""
         segments = sorted(n for n in self._files if n.startswith("seg-") and n.endswith(".log"))
         synced = 0
         for name in segments:

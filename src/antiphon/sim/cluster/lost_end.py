@@ -69,7 +69,7 @@ def _spoilt(disk: SimDisk, random: Random, way: str, victim: Victim, newest: boo
 
 
 def _victims(disk: SimDisk) -> list[Victim]:
-    """The segments that have something which was synced, in order."""
+    """Return the segments that have a synced part, in order."""
     try:
         manifest = recovery.read_manifest(disk)
         note = reached.newest_note(disk, manifest) if manifest is not None else None

@@ -130,7 +130,7 @@ class MessagingWorld(World):
         return True
 
     def relay(self, server: SimHome, node: int, message: Relay) -> None:
-        """From server to server, beside the log; it may be lost."""
+        """Pass a piece of a state from server to server, outside of the log; it may be lost."""
         to = self.servers.get(node)
         blocked = self.blocked.get((server.number, node), 0) > self.now_us
         lost = blocked or self._happens("relay lost", self.plan.loss)
@@ -163,7 +163,8 @@ class MessagingWorld(World):
                     each.cut()
 
     def _kill_home(self, program: SimProgram, fault: Fault) -> None:
-        """The server that it is connected to dies, and perhaps the program with it, or later."""
+        """Kill the server that the program is connected to, and perhaps the program with it, or
+        later."""
         server = program.home
         if server is None or server.node.replica.stored == 0:
             return
@@ -265,7 +266,7 @@ class MessagingWorld(World):
             self.faults["client id taken late"] += 1  # by a life that is over
 
     def _look_at_groups(self, broker: Broker) -> None:
-        """After every entry: those with nobody in them are gone, and no others."""
+        """Check after every entry that empty groups are gone, and no others."""
         for name in self._groups - broker.groups.keys():
             self.faults["group forgotten"] += 1
             if any(key.owner == name for key in broker.topics.subscriptions):
@@ -440,7 +441,8 @@ class MessagingWorld(World):
             raise ViolationError(f"all programs are gone, and {leader.id} still has {left}")
 
     def _parked_in_vain(self, broker: Broker) -> list[str]:
-        """All that is stored and not visible waits for somebody to commit it by its handle."""
+        """Return in words the packs that are not visible in the end, except those that somebody may
+        still commit by their handle."""
         handles = {h: len(some.packs) for h, some in broker.pending.staged.items()}
         left = [f"staged {handle}" for handle in handles.keys() - self.ledger.deals.handles]
         counted = (broker.pending.count, len(broker.parked()), sum(handles.values()))

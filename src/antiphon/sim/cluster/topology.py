@@ -19,30 +19,30 @@ def draw_cuts(random: Random, servers: list[int], shape: str, first: int) -> Lin
 
 
 def _apart(random: Random, servers: list[int]) -> Links:
-    """Two servers, neither of which hears the other."""
+    """Return the links between two servers, both ways."""
     one, other = servers[0], servers[-1]
     return _if_connected(servers, {(one, other), (other, one)})
 
 
 def _one_way(random: Random, servers: list[int]) -> Links:
-    """Two servers, one of which does not hear the other."""
+    """Return the link from one server to another."""
     pair = random.sample((servers[0], servers[-1]), 2)
     return _if_connected(servers, {(pair[0], pair[1])})
 
 
 def _hub(random: Random, servers: list[int]) -> Links:
-    """All reach one, and only that."""
+    """Return all links but those of one server."""
     return {(a, b) for a, b in _all_links(servers) if servers[0] not in (a, b)}
 
 
 def _chain(random: Random, servers: list[int]) -> Links:
-    """Each reaches the one before it and the one after it; the first one is somewhere."""
+    """Return all links but those of neighbours, with the servers in a random row."""
     random.shuffle(servers)
     return {(a, b) for a, b in _all_links(servers) if abs(servers.index(a) - servers.index(b)) > 1}
 
 
 def _some(random: Random, servers: list[int]) -> Links:
-    """Any links, each in one direction."""
+    """Return any links, each in one direction."""
     cut: Links = set()
     for link in random.sample(_all_links(servers), len(servers) * (len(servers) - 1)):
         if random.random() < 0.5:

@@ -94,12 +94,12 @@ class World:
         return SimServer(self, number, disk)
 
     def begin(self) -> None:
-        """The clients begin their work."""
+        """Let the clients begin their work."""
         for client in self.clients:
             self.at(1, client.begin)
 
     def calm(self) -> None:
-        """The faults have stopped: only a little is left for the clients to do."""
+        """Leave little work for the clients, since the faults have stopped."""
         for client in self.clients:
             client.operations = min(client.operations, client.done + 3)
 
@@ -133,7 +133,8 @@ class World:
     def on_server(
         self, server: SimServer, life: int, call: Callable[..., None], *args: Any
     ) -> None:
-        """An event inside a process: gone with it, late if it is paused."""
+        """Call a function inside a server's process: never if that life is over, late if it is
+        paused."""
         if not server.alive or server.lives != life:
             return
         if server.paused_until_us > self.now_us:
@@ -383,7 +384,7 @@ class World:
     # -- The whole run -------------------------------------------------------------------------
 
     def live(self) -> bool:
-        """The core has done all work, and all of it is everywhere in the core."""
+        """Return whether all work is done, and all of it is everywhere in the core."""
         assert self.core is not None
         return all(client.finished for client in self.clients) and self.servers_are_level()
 
@@ -409,7 +410,8 @@ class World:
         ]
 
     def _are_connected(self, one: int, other: int, known: set[int]) -> bool:
-        """By links of their own, or by those of servers in between that know ways around."""
+        """Return whether servers are connected, by links of their own, or by those of servers in
+        between that know ways around."""
         assert self.core is not None
         new = {n for n, version in self.plan.wire_versions.items() if version >= frames.NEWEST}
         if new >= self.servers.keys():

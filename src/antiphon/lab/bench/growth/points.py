@@ -83,7 +83,7 @@ def _group(servers: int, members: int, effort: Effort) -> Row:
 
 
 def topics(count: int, effort: Effort) -> Row:
-    """A topic's messages have one consumer; all of these are one connection's."""
+    """Measure with `count` topics of one connection, each with one consumer."""
     with ExitStack() as stack:
         running = Servers(stack, 1, MEMORY)
         many = Many(stack, Load(SIZE), [partial(_open_consumers, running.leader.url, count)])
@@ -93,8 +93,8 @@ def topics(count: int, effort: Effort) -> Row:
 
 
 def subscriptions(count: int, effort: Effort) -> Row:
-    """Durable ones of one topic, which nobody reads: all that is sent is kept for all of them, on
-    disk."""
+    """Measure with `count` durable subscriptions of one topic that nobody reads: all messages are
+    kept for all of them, on disk."""
     with ExitStack() as stack:
         running = Servers(stack, 1, DURABLE)
         setup = _set_up(running, lambda: asyncio.run(_subscribe(running.leader.url, count)))
@@ -114,7 +114,7 @@ def connections(count: int, effort: Effort) -> Row:
 
 
 def backlog(count: int, effort: Effort) -> Row:
-    """Messages on disk for a durable subscription that nobody reads; at the end it is read."""
+    """Measure with `count` messages on disk for a durable subscription; at the end it is read."""
     with ExitStack() as stack:
         running = Servers(stack, 1, DURABLE)
         url = running.leader.url
@@ -146,7 +146,7 @@ def _set_up(running: Servers, work: Callable[[], object]) -> Row:
 
 
 def _pair(stack: ExitStack, url: str) -> Many:
-    """One publisher, one consumer."""
+    """Start one publisher and one consumer."""
     many = Many(stack, Load(SIZE), [partial(open_receiver, url)])
     many.join()
     many.add_publisher(open_sender, url)
@@ -167,7 +167,8 @@ def _take(running: Servers, many: Many, seconds: float) -> Taken:
 
 
 def figures(rounds: Sequence[Taken]) -> Row:
-    """Rates: the median of the rounds, the slowest and the fastest. The rest is over all."""
+    """Return rates as median, slowest and fastest of the rounds, the other figures over all of
+    them."""
     rates = sorted(round(one.slice.per_s) for one in rounds)
     messages = sum(one.slice.messages for one in rounds)
     server_us = sum(one.spent.cpu_s for one in rounds) * 1e6

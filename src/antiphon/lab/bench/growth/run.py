@@ -98,12 +98,12 @@ def _points(name: str, quick: bool) -> tuple[int, ...]:
 
 
 def _load() -> float:
-    """How many processes wanted to run in the last minute."""
+    """Return how many processes wanted to run in the last minute."""
     return round(os.getloadavg()[0], 1)
 
 
 def write(folder: Path, report: dict[str, Any]) -> None:
-    """All figures in one file, and each curve in one of its own."""
+    """Write all figures to one file, and each curve to one of its own."""
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(report, indent=1) + "\n"
     (folder / "growth.json").write_text(text, encoding="utf-8")
@@ -128,7 +128,7 @@ def _curve(name: str, key: str, rows: Sequence[Row]) -> list[tuple[float, float]
 
 
 def _show(name: str, rows: Sequence[Row]) -> None:
-    """Figures down and points across: there are more figures than fit into a line."""
+    """Show figures down and points across: there are more figures than fit into a line."""
     table = Table(title=f"growth: {DIMENSIONS[name].what}")
     table.add_column("")
     for row in rows:

@@ -55,7 +55,8 @@ class Contender(NamedTuple):
 
 
 def load(size: int) -> Load:
-    """A peer's. The publisher waits for the window, and then sends a block, an eighth, more."""
+    """Return the load of a peer. The publisher waits for the window, and then sends a block, an
+    eighth, more."""
     return Load(size, OUTSTANDING * 8 // 9)
 
 

@@ -76,7 +76,8 @@ def _settings(name: str, port: int, routes: dict[str, int], store: Path) -> str:
 
 
 def _created(port: int) -> bool:
-    """Servers that have just found each other refuse for a while."""
+    """Return whether the stream could be created: servers that have just found each other refuse
+    for a while."""
     try:
         asyncio.run(_create(port))
     except (OSError, TimeoutError, nats.errors.Error):

@@ -114,7 +114,7 @@ def _settings(port: int, names: list[str]) -> str:
 
 
 def _declare(port: int) -> None:
-    """A queue whose leader is at this node."""
+    """Declare a queue whose leader is at this node."""
     with pika.BlockingConnection(_parameters(port)) as connection:
         channel = connection.channel()
         channel.exchange_declare(EXCHANGE, "fanout", durable=True)

@@ -77,7 +77,7 @@ def _add(client: Redis, bodies: list[bytes]) -> None:
 
 
 def _settled() -> None:
-    """A pipeline has all its answers when it is done."""
+    """Do nothing: a pipeline has all its answers when it is done."""
 
 
 @contextmanager

@@ -68,7 +68,7 @@ def _spread(values: Sequence[float], digits: int) -> dict[str, float]:
 
 
 def _cut(light: Slice, percent: int) -> float:
-    """Of the delays to the first member."""
+    """Return a percentile of the delays to the first member."""
     return quantiles(light.delays_ms(min), n=100)[percent - 1]
 
 
@@ -172,5 +172,5 @@ def _text(spread: dict[str, float]) -> str:
 
 
 def _short(value: float) -> str:
-    """Three digits: the rest is chance."""
+    """Return a number with three digits: the rest is chance."""
     return f"{float(f'{value:.3g}'):,g}"

@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def gather(fetch: bool) -> tuple[list[Contender], dict[str, str]]:
-    """The peers that can be had here; and why others cannot."""
+    """Return the peers that can be had here, and the reasons why others cannot."""
     found: list[Contender] = []
     left_out: dict[str, str] = {}
     for name, module in PEERS.items():

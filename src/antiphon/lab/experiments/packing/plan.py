@@ -41,7 +41,7 @@ class Plan(NamedTuple):
         return f"hill-climbing={self.step_s:g}"
 
     def in_turns(self, source: str) -> list[str]:
-        """The policies that take turns. Hill climbing does not: it needs time to itself."""
+        """Return the policies that take turns. Hill climbing does not: it needs time to itself."""
         return ["off", *(f"fixed={n}" for n in self.degrees[source]), "adaptive"]
 
 

@@ -65,7 +65,8 @@ class Html:
 
 
 def medians(rows: Sequence[Row]) -> list[Row]:
-    """One row for each source and policy: the median of its rounds, and `rates`, that of each."""
+    """Return a row for each source and policy: the median of its rounds, and `rates`, that of
+    each."""
     together: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         together.setdefault((row["source"], row["policy"]), []).append(row)
@@ -98,7 +99,7 @@ _FIXED = ("fixed", "off")
 
 
 def best_fixed(rows: Sequence[Row], source: str) -> Row:
-    """The one with the highest rate; without packing it is one too."""
+    """Return the fixed degree with the highest rate; no packing is one of them."""
     fixed = [r for r in rows if r["source"] == source and r["policy"].startswith(_FIXED)]
     return max(fixed, key=lambda row: float(row["messages_per_s"]))
 
@@ -213,7 +214,7 @@ def _values(row: Row) -> list[Cell]:
 
 
 def _beside(ours: Row, theirs: Point | None) -> list[Cell]:
-    """Rate and latency, ours and theirs."""
+    """Return rate and latency, ours and theirs."""
     theirs = theirs or Point()
     return [ours["messages_per_s"], theirs.per_s, ours["early_mean_ms"], theirs.latency_ms]
 
@@ -263,7 +264,8 @@ def _times(point: Point | None, off: Point | None) -> float | None:
 
 
 def _over_degrees(rows: list[Row], source: str, figure: str) -> Figure:
-    """Throughput, latency and processor time over fixed degrees; the policies as level lines."""
+    """Return curves of throughput, latency and processor time over fixed degrees; the policies are
+    level lines."""
     fixed = [r for r in rows if r["source"] == source and r["policy"].startswith(_FIXED)]
     fixed.sort(key=degree)
     curves = []
@@ -314,7 +316,7 @@ def over_time(over: Over) -> Iterator[Figure]:
 
 
 def pack_sizes(looks: Sequence[Look], began: float) -> list[tuple[float, float]]:
-    """Between one look and the next."""
+    """Return the sizes of packs between one look and the next."""
     return [
         (max(0.0, b.at - began), (b.messages - a.messages) / (b.packs - a.packs))
         for a, b in pairwise(looks)

@@ -66,7 +66,7 @@ def measure(plan: Plan, folder: Path) -> Notes:
 
 
 def evaluate(spark: SparkSession, notes: Notes, folder: Path) -> tuple[list[Row], dict[str, Over]]:
-    """The figures of each run, and how hill climbing did over time, by source."""
+    """Return the figures of each run, and the course of hill climbing, by source."""
     messages = latency.messages(session.parquet(spark, folder)).cache()
     found = {row["run"]: row for row in latency.rows(latency.by_run(messages))}
     over = {source: Over(looks, []) for source, looks in notes.looks.items()}
