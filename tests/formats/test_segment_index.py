@@ -8,9 +8,10 @@ from antiphon.formats import segment_index
 from antiphon.formats.entry import Entry, Kind
 from antiphon.formats.journal import Row
 from antiphon.formats.segment_index import SegmentIndex
-from antiphon.journal import journal as journals
 from antiphon.journal.disk import RamDisk
+from antiphon.journal.journal import Journal
 from antiphon.journal.opening import open_journal
+from antiphon.journal.reading import CACHE_BYTES
 from antiphon.log.effects import Accepted
 from antiphon.model.destinations import matcher
 
@@ -88,7 +89,7 @@ def test_what_is_remembered_for_patterns_is_bounded(monkeypatch: pytest.MonkeyPa
     assert list(index._found) == ["topic:a.>"]
 
 
-def journal_with(count: int) -> journals.Journal:
+def journal_with(count: int) -> Journal:
     journal, _ = open_journal(RamDisk(), lambda: 1, alone=True, segment_bytes=2000)
     for n in range(1, count + 1):
         journal.append((Entry(n, 1, 0, Kind.PACK, bytes(100)),), ())
@@ -112,8 +113,8 @@ def test_what_is_remembered_is_not_read_and_the_memory_is_bounded() -> None:
     assert found is not None
     assert found[1] == b"from memory"
     for n in range(10, 30):
-        journal.remember(n, bytes(journals.CACHE_BYTES // 10))
-    assert journal.counts()["cached_bytes"] <= journals.CACHE_BYTES
+        journal.remember(n, bytes(CACHE_BYTES // 10))
+    assert journal.counts()["cached_bytes"] <= CACHE_BYTES
     found = journal.pack(2)
     assert found is not None
     assert found[1] == bytes(100)

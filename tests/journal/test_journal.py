@@ -357,7 +357,7 @@ class JournalMachine(RuleBasedStateMachine):
         assert self.snapshot is not None
         assert self.journal.base_index <= self.snapshot.index
         if self.installing:
-            promise = self.journal._promise  # the newest when it was written; others still wait
+            promise = self.journal.promise  # the newest when it was written; others still wait
             assert promise in [self.files[-1].promise, *self.collected]
             assert self.journal.base_index == self.journal.last == self.snapshot.index
             self.files = [Files(tuple(self.committed[: self.snapshot.index]), promise)]

@@ -13,7 +13,7 @@ from antiphon.formats import journal as f
 from antiphon.formats import pack
 from antiphon.formats.entry import Entry, Kind, SnapshotMeta
 from antiphon.formats.journal import MANIFEST, index_name, segment_name
-from antiphon.journal import journal as journal_module
+from antiphon.journal import reading
 from antiphon.journal.disk import RamDisk
 from antiphon.journal.journal import Journal
 from antiphon.journal.opening import open_journal
@@ -674,7 +674,7 @@ def test_no_room_while_opening_can_be_tried_again(part: float) -> None:
 
 
 def test_the_cache_of_packs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_module, "CACHE_BYTES", 120)
+    monkeypatch.setattr(reading, "CACHE_BYTES", 120)
     disk, journal, _, _ = with_snapshot()
     reads = []
     monkeypatch.setattr(disk, "read", counting(disk.read, reads))
@@ -697,7 +697,7 @@ def counting(read, reads: list):
 def test_a_pack_larger_than_the_cache_is_kept_until_the_next_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(journal_module, "CACHE_BYTES", 10)
+    monkeypatch.setattr(reading, "CACHE_BYTES", 10)
     _, journal, _, _ = with_snapshot()
     found = journal.pack(4)[1]
     assert pack.body(found) == b"message 4"

@@ -234,7 +234,7 @@ def test_the_segment_of_a_pack_that_waits_stays_at_the_server_that_was_sent_it()
     us.accept(9, 1, source=1)
     assert us.read(1) == body(1)
     us.snapshot(9, live=())
-    assert (us.read(1), us.journal._parked) == (None, {})
+    assert (us.read(1), us.journal.parked) == (None, {})
 
 
 # -- Faults ----------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def test_a_segment_that_recovery_replaced_does_not_count_when_it_returns() -> No
     for index in range(1, 12):
         store(journal, disk, entry(index))
     newest = segment_numbers(disk)[-1]
-    inside = journal._segments[-1].size // 2
+    inside = journal.segments[-1].size // 2
     disk.write(segment_name(newest + 1), 0, encode_segment_header(newest + 1, inside, 0))
     again = opened(disk)
     assert [e.index for e in again.entries(1, 1 << 20)] == list(range(1, 12))

@@ -26,15 +26,10 @@ from antiphon.formats.entry import (
 from antiphon.formats.journal import MANIFEST, index_name, segment_name, snapshot_name
 from antiphon.journal import recovery
 from antiphon.journal.disk import DIRECTORY, Disk
-from antiphon.journal.journal import (
-    OWN_SNAPSHOT,
-    SEGMENT_BYTES,
-    Journal,
-    Record,
-    Segment,
-    parts_of,
-)
+from antiphon.journal.journal import Journal
 from antiphon.journal.reached import newest_note
+from antiphon.journal.segments import SEGMENT_BYTES, Record, Segment, parts_of
+from antiphon.journal.snapshots import OWN_SNAPSHOT
 from antiphon.journal.transfer import INCOMING, INCOMING_LIVE
 from antiphon.log.recovered import Recovered
 
@@ -90,10 +85,10 @@ def _begin(
 ) -> tuple[Journal, Recovered]:
     manifest = f.Manifest(incarnation, 1, 0, 0, 0, bool(damage), not disk.volatile)
     journal = Journal(disk, manifest, segment_bytes)
-    _sync_all(disk, journal._reached.begin(incarnation))
-    _sync_all(disk, journal._replace_manifest(manifest))
-    journal._start_segment(0)
-    _sync_all(disk, iter([tuple(journal._dirty)]))
+    _sync_all(disk, journal.reached.begin(incarnation))
+    _sync_all(disk, journal.replace_manifest(manifest))
+    journal.start_segment(0)
+    _sync_all(disk, iter([tuple(journal.dirty)]))
     journal.note_all()
     return journal, Recovered(incarnation, damage=damage)
 
@@ -121,7 +116,7 @@ class _Opening:
         self._disk = disk
         self._new_incarnation = new_incarnation
         self._alone = alone
-        self._manifest = manifest
+        self.manifest = manifest
         self._journal = Journal(disk, manifest, segment_bytes)
         self._snapshot: SnapshotMeta | None = None
         self._memberships: list[tuple[int, Membership]] = []
@@ -133,8 +128,8 @@ class _Opening:
 
     def run(self) -> tuple[Journal, Recovered]:
         self._check_snapshot()
-        note = newest_note(self._disk, self._manifest)
-        scan = recovery.scan(self._disk, self._manifest.first_segment, note)
+        note = newest_note(self._disk, self.manifest)
+        scan = recovery.scan(self._disk, self.manifest.first_segment, note)
         damage = scan.trouble() if scan.damaged else None
         if damage is not None:
             assert scan.bad is not None
@@ -146,17 +141,17 @@ class _Opening:
         self._replay(scan)
         journal = self._journal
         if self._snapshot is not None and journal.last < self._snapshot.index:
-            name = segment_name(self._manifest.first_segment)
+            name = segment_name(self.manifest.first_segment)
             raise damage or JournalDamagedError(name, 0, "the log ends before its snapshot")
         self._load_index()
-        _sync_all(self._disk, journal._reached.go_on(self._manifest.incarnation))
+        _sync_all(self._disk, journal.reached.go_on(self.manifest.incarnation))
         self._set_identity()
         self._write_tail(scan)
         self._note_all()
-        m = journal._manifest
+        m = journal.manifest
         return journal, Recovered(
             m.incarnation,
-            journal._promise,
+            journal.promise,
             self._snapshot,
             m.base_index,
             m.base_epoch,
@@ -172,7 +167,7 @@ class _Opening:
         from the others entry by entry, these only with a whole snapshot."""
         names = self._disk.names()
         gone = bad.at == 0 and index_name(bad.segment) not in names
-        if gone and self._manifest.snapshot:
+        if gone and self.manifest.snapshot:
             return True  # a whole segment, and nothing says what was in it
         for number in f.index_numbers(names):
             name = index_name(number)
@@ -182,13 +177,13 @@ class _Opening:
             for row, _ in rows:
                 # A row with neither is a checkpoint.
                 has_pack = row.count > 0 or row.source > 0
-                covered = has_pack and row.index <= self._manifest.snapshot
+                covered = has_pack and row.index <= self.manifest.snapshot
                 if covered and (number > bad.segment or row.offset >= bad.at):
                     return True
         return False
 
     def _remove_leftovers(self) -> None:
-        m = self._manifest
+        m = self.manifest
         kept = snapshot_name(m.snapshot)
         for name in self._disk.names():
             old = name.startswith("seg-") and int(name[4:12]) < m.first_segment
@@ -197,8 +192,8 @@ class _Opening:
                 self._disk.remove(name)
 
     def _check_snapshot(self) -> None:
-        if self._manifest.snapshot:
-            self._snapshot, chunks = recovery.read_snapshot(self._disk, self._manifest.snapshot)
+        if self.manifest.snapshot:
+            self._snapshot, chunks = recovery.read_snapshot(self._disk, self.manifest.snapshot)
             for _ in chunks:
                 pass
             self._memberships = [(self._snapshot.index, self._snapshot.membership)]
@@ -206,15 +201,15 @@ class _Opening:
 
     def _replay(self, scan: recovery.Scan) -> None:
         for place in scan.batches:
-            if not self._journal._segments or self._journal._segments[-1].number != place.segment:
+            if not self._journal.segments or self._journal.segments[-1].number != place.segment:
                 base = place.offset - place.at
-                self._journal._segments.append(Segment(place.segment, base, 0))
-            self._journal._segments[-1].size = place.at + place.size
-        by_number = {s.number: s for s in self._journal._segments}
+                self._journal.segments.append(Segment(place.segment, base, 0))
+            self._journal.segments[-1].size = place.at + place.size
+        by_number = {s.number: s for s in self._journal.segments}
         for record in recovery.replay(self._disk, scan.batches):
             segment = by_number[record.segment]
             if record.kind == f.PROMISE:
-                self._journal._promise = f.decode_promise(record.payload)
+                self._journal.promise = f.decode_promise(record.payload)
                 continue
             if record.kind == f.LOCAL:
                 self._find_local(f.decode_local(record.payload))
@@ -226,11 +221,11 @@ class _Opening:
             segment.last_index = max(segment.last_index, entry.index)
             if record.kind == f.LIVE:
                 continue
-            if entry.index > self._manifest.base_index:
-                self._journal._note(entry, segment, record.at)
+            if entry.index > self.manifest.base_index:
+                self._journal.note(entry, segment, record.at)
                 self._remember(entry)
             else:
-                self._journal._parked[entry.index] = (segment.number, record.at)
+                self._journal.parked[entry.index] = (segment.number, record.at)
 
     def _find_local(self, local: f.Local) -> None:
         if local.whole:
@@ -251,7 +246,7 @@ class _Opening:
 
     def _load_index(self) -> None:
         upto = self._snapshot.index if self._snapshot else 0
-        for segment in self._journal._segments:
+        for segment in self._journal.segments:
             name = index_name(segment.number)
             present = name in self._disk.names()
             data = self._disk.read(name, 0, self._disk.size(name)) if present else b""
@@ -267,24 +262,24 @@ class _Opening:
                 if row.count and row.index <= upto and row.position > index.last_position:
                     index.load(row)
                 elif row.source and not row.count:
-                    self._journal._parked[row.source] = (segment.number, row.offset)
+                    self._journal.parked[row.source] = (segment.number, row.offset)
 
     def _set_identity(self) -> None:
         """Who cannot vouch for what it promised becomes somebody new, before anything else: an
         empty journal (a promise to found may be forgotten), and a damaged one."""
-        empty = self._journal.last == 0 and self._journal._promise.epoch == 0
+        empty = self._journal.last == 0 and self._journal.promise.epoch == 0
         if empty or self._damage:
             self._journal.found_local.clear()  # some of it may be among what is lost
-            m = self._manifest
+            m = self.manifest
             incarnation = self._new_incarnation()
-            _sync_all(self._disk, self._journal._reached.begin(incarnation))
+            _sync_all(self._disk, self._journal.reached.begin(incarnation))
             changed = msgspec.structs.replace(
                 m,
                 incarnation=incarnation,
                 lost=m.lost or bool(self._damage),
                 reached=not self._disk.volatile,
             )
-            _sync_all(self._disk, self._journal._replace_manifest(changed))
+            _sync_all(self._disk, self._journal.replace_manifest(changed))
 
     def _write_tail(self, scan: recovery.Scan) -> None:
         """Write what no batch knows to be synced into a new segment, and sync it: it may have been
@@ -304,16 +299,16 @@ class _Opening:
                     entries.pop()  # replaced by this one
                 entries.append(entry)
         local = [f.Local(not at, data) for at, data in enumerate(journal.found_local)]
-        again: list[Record] = [*entries, journal._promise, *local]
-        kept = [s for s in journal._segments if s.base + f.SEGMENT_SIZE < cut]
-        journal._segments = kept
+        again: list[Record] = [*entries, journal.promise, *local]
+        kept = [s for s in journal.segments if s.base + f.SEGMENT_SIZE < cut]
+        journal.segments = kept
         if kept:
             kept[-1].size = cut - kept[-1].base
-        number = kept[-1].number + 1 if kept else self._manifest.first_segment
+        number = kept[-1].number + 1 if kept else self.manifest.first_segment
         # Under another name first: until it is whole, the old bytes are all there is.
         tail = [b"".join(parts_of(record)) for record in again]
-        journal._opening = scan.opening + 1
-        header = f.encode_segment_header(number, cut, journal._opening)
+        journal.opening = scan.opening + 1
+        header = f.encode_segment_header(number, cut, journal.opening)
         batch = f.encode_batch(tail, cut + len(header), cut)
         self._disk.write(NEW_TAIL, 0, header + batch)
         self._disk.sync(NEW_TAIL)
@@ -325,18 +320,18 @@ class _Opening:
         segment = Segment(number, cut, len(header) + len(batch))
         at = len(header) + f.BATCH_SIZE
         for note, size in zip(again, map(len, tail), strict=True):
-            journal._note(note, segment, at)
+            journal.note(note, segment, at)
             at += size
-        journal._segments.append(segment)
+        journal.segments.append(segment)
         for later in recovery.segment_numbers(self._disk):
             if later > number:
-                journal._remove_segment(later)
+                journal.remove_segment(later)
 
     def _note_all(self) -> None:
         """From here on this journal has a note, also one of a version that made none."""
         journal = self._journal
         journal.note_all()
         _sync_all(self._disk, iter([journal.begin_note_sync()]))
-        if not (journal._manifest.reached or self._disk.volatile):
-            manifest = msgspec.structs.replace(journal._manifest, reached=True)
-            _sync_all(self._disk, journal._replace_manifest(manifest))
+        if not (journal.manifest.reached or self._disk.volatile):
+            manifest = msgspec.structs.replace(journal.manifest, reached=True)
+            _sync_all(self._disk, journal.replace_manifest(manifest))

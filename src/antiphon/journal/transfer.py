@@ -15,7 +15,7 @@ from antiphon.formats.entry import Entry, SnapshotMeta, encode_meta
 from antiphon.journal.disk import Disk
 
 if TYPE_CHECKING:
-    from antiphon.journal.journal import Journal
+    from antiphon.journal.snapshots import Snapshots
 
 INCOMING = "incoming.snap"
 INCOMING_LIVE = "incoming.live"
@@ -28,7 +28,7 @@ Spans = tuple[tuple[int, int], ...]
 class PartReader:
     """The sending side: parts in order, of which the newest can be had again."""
 
-    def __init__(self, journal: Journal, live: Spans, parked: tuple[int, ...]) -> None:
+    def __init__(self, journal: Snapshots, live: Spans, parked: tuple[int, ...]) -> None:
         self.meta, chunks = journal.read_snapshot()
         pairs = journal.live_pairs(self.meta.index, live, parked)
         parts = chain(

@@ -62,7 +62,7 @@ class LookedAt(JournalMachine):
                 true.destination,
             )
             assert one.read().pack == self.committed[(true.source or true.index) - 1].payload
-        if not self.installing and not any(s.index.unwritten for s in self.journal._segments):
+        if not self.installing and not any(s.index.unwritten for s in self.journal.segments):
             known = {row.position for row in self.journal.rows(1, EVERYTHING)}
             assert known <= {one.row.position for one in found}
 
