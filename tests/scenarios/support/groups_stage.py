@@ -24,6 +24,7 @@ class Actor:
 
     def __init__(self, name: str, session: int, lease_ms: int) -> None:
         self.name = name
+        self.client_id = name
         self.session = session
         self.lease_ms = lease_ms
         self.attempt = 0
@@ -117,19 +118,22 @@ class Stage:
         actor.link = self._house.connect(number)
         actor.told = 0
         actor.attempt += 1
-        seen = tuple(cw.Seen(c, at, (), event) for c, (at, event) in actor.seen.items())
+        seen = self._seen_by(actor)
         actor.link.say(
             cw.Attach(
                 actor.session,
                 TOKEN,
                 actor.attempt > 1,
                 actor.attempt,
-                actor.name,
+                actor.client_id,
                 actor.lease_ms,
                 ((0, actor.sequence + 1 - len(actor.unanswered)),),
                 seen,
             )
         )
+
+    def _seen_by(self, actor: Actor) -> tuple[cw.Seen, ...]:
+        return tuple(cw.Seen(c, at, (), event) for c, (at, event) in actor.seen.items())
 
     def _lose(self, actor: Actor) -> None:
         if actor.link is not None and actor.link.server.node in self._house.servers:
