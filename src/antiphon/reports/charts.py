@@ -34,6 +34,8 @@ Point = tuple[float, float]
 
 
 class Line(NamedTuple):
+    """One line of a chart."""
+
     name: str
     points: Sequence[Point]
     dashed: bool = False

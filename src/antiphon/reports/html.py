@@ -34,6 +34,8 @@ Cell = str | int | float | None
 
 
 class Report:
+    """One page of headings, paragraphs, tables and charts; all text is escaped."""
+
     def __init__(self, title: str) -> None:
         self._title = title
         self._parts = [f"<h1>{escape(title)}</h1>"]

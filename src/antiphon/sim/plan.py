@@ -31,6 +31,8 @@ LARGE_BYTES = 20_000
 
 
 class Fault(msgspec.Struct, frozen=True):
+    """One planned fault of a server, a link or a program."""
+
     at_us: int
     kind: str
     target: int  # a server's number, or LEADER
@@ -51,6 +53,8 @@ class Messaging(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
+    """A whole run as a value: cluster, programs, faults, and the seed of everything else."""
+
     seed: int
     listed: dict[int, str]
     spares: int  # servers that can be added

@@ -28,6 +28,8 @@ STEADY_ELECTIONS = 2
 
 
 class Result(msgspec.Struct):
+    """The outcome of one run; `violation` is empty if all promises were kept."""
+
     seed: int
     events: int
     deliveries: int

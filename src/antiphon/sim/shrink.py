@@ -27,6 +27,8 @@ def failure_kind(violation: str) -> str:
 
 
 class Shrinker:
+    """Looks for a smaller plan that fails in the same way."""
+
     def __init__(self, plan: Plan, violation: str) -> None:
         self.plan = plan
         self._kind = failure_kind(violation)

@@ -24,6 +24,8 @@ def open_sender(
 
 
 class ApiSender:
+    """A publisher with the public API."""
+
     def __init__(self, ctx: antiphon.Context) -> None:
         self.per_pack = 0  # the client finds out by itself
         self._producer = ctx.create_producer()

@@ -67,6 +67,8 @@ def open_sender(port: int) -> Iterator[RelaySender]:
 
 
 class RelaySender:
+    """A publisher of the relay: packs messages, and waits for counts of answered bytes."""
+
     def __init__(self, sock: socket.socket) -> None:
         self.per_pack = 1
         self._socket = sock

@@ -42,6 +42,8 @@ Figures = dict[str, Any]
 
 
 class Side(Protocol):
+    """One of the two systems that are compared."""
+
     def work(self, job: Job) -> Slice: ...
 
 
@@ -59,6 +61,8 @@ class Turns:
 
 
 class Peaks(NamedTuple):
+    """The most memory of each system."""
+
     ours: Figures
     relays: Figures
 

@@ -66,6 +66,8 @@ Span = tuple[int, int]  # ns of the clock that all processes share
 
 
 class Fault(NamedTuple):
+    """A kind of fault: of the leader or a follower, a kill or a pause."""
+
     leads: bool  # the server that it hits
     kills: bool
 

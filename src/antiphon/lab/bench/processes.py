@@ -35,6 +35,8 @@ context = multiprocessing.get_context("spawn")
 
 
 class Load(NamedTuple):
+    """The messages of a measurement, and how far publishers may be ahead of members."""
+
     size: int  # bytes of a message's body
     ahead: int = WINDOW_MAX  # messages that the publishers may be ahead
 
@@ -60,6 +62,8 @@ class Shape(NamedTuple):
 
 
 class Flood(NamedTuple):
+    """A slice in which publishers send as fast as they can."""
+
     seconds: float
     per_pack: int = 0  # for the relay, which does not find out by itself how much to pack
 
@@ -88,6 +92,8 @@ class Part(NamedTuple):
 
 
 class Slice(NamedTuple):
+    """The work of all processes in one slice."""
+
     publishers: list[Part]
     members: list[Part]
     leader_cpu_s: float = 0.0
@@ -166,6 +172,8 @@ class Board:
 
 
 class Sender(Protocol):
+    """A publisher of either system."""
+
     per_pack: int
 
     def send(self, body: bytes) -> object:

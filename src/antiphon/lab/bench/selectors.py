@@ -99,6 +99,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 class Done(NamedTuple):
+    """The counts of one round."""
+
     sent: int
     wanted: int
     arrived: int

@@ -51,6 +51,8 @@ LOST, DOUBLED, SUSPICIONS, RECONNECTIONS = range(4)
 
 
 class NumberedSender:
+    """A publisher whose bodies are consecutive numbers."""
+
     def __init__(self, ctx: antiphon.Context) -> None:
         self.per_pack = 0  # the client finds out by itself
         self._numbers = count()

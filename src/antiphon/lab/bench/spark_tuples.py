@@ -12,6 +12,8 @@ from antiphon.spark.source import reading
 
 
 class TupleSource(DataSource):
+    """Spark's format of the comparison."""
+
     @classmethod
     def name(cls) -> str:
         return "antiphon_tuples"
@@ -24,6 +26,8 @@ class TupleSource(DataSource):
 
 
 class TupleReader(DataSourceReader):
+    """Reads messages and yields a tuple for each."""
+
     def __init__(self, batches: reading.BatchReader) -> None:
         self._batches = batches
 

@@ -54,6 +54,8 @@ print(imported - began, received - imported)
 
 
 class Recovery(NamedTuple):
+    """The time and the memory of one recovery."""
+
     seconds: float
     peak_bytes: int
 

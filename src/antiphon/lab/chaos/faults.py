@@ -25,6 +25,8 @@ Chosen = TypeVar("Chosen")
 
 
 class Saboteur:
+    """Injects faults into servers, programs and links, and undoes them."""
+
     def __init__(
         self, servers: Servers, links: Links, programs: Programs, say: Callable[[str], None]
     ) -> None:

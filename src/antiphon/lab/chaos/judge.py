@@ -92,6 +92,8 @@ class Reading:
 
 
 class Judge:
+    """Judges the messages of a run by the events of all programs."""
+
     def __init__(self, events: Iterable[TraceEvent]) -> None:
         """`events` of all processes."""
         plain = (event for event in events if event.group not in (GROUP, ACCOUNTS))

@@ -38,6 +38,8 @@ LEADER = 0.4
 
 
 class Fault(NamedTuple):
+    """One fault of a plan; its victim is drawn when it strikes."""
+
     at_s: float
     kind: str
     choice: float  # 0 to 1: which server, link or program

@@ -33,6 +33,8 @@ CLOSE_S = 40.0
 
 
 class Spec(msgspec.Struct, frozen=True):
+    """The role of one program, as its command line has it."""
+
     role: Literal["publisher", "acknowledging", "listening", "member", "outsider", "teller"]
     name: str
     url: str

@@ -15,6 +15,8 @@ from antiphon.formats.trace import Kind, TraceEvent, decode, encode_event, encod
 
 
 class Recorder:
+    """Writes the events of one life of a program to its trace."""
+
     def __init__(self, folder: str, run: str, process: str, incarnation: int) -> None:
         self._who = (run, process, incarnation)
         self._lock = threading.Lock()  # listeners run on a thread of their own

@@ -79,6 +79,8 @@ def _print(report: dict[str, Any]) -> None:
 
 
 class Chaos:
+    """One run: processes, faults, and the judgement."""
+
     def __init__(self, seed: int, seconds: float, servers: Servers, folder: Path) -> None:
         self._seed = seed
         self._seconds = seconds

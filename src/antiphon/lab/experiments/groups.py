@@ -42,6 +42,8 @@ WARM_S = 0.3
 
 
 class Plan(NamedTuple):
+    """The measured combinations, and how long each takes."""
+
     servers: Sequence[int] = (3, 5)
     contexts: Sequence[str] = ("replicated", "local")
     sizes: Sequence[int] = SIZES

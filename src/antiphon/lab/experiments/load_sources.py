@@ -18,6 +18,8 @@ WINDOW_MAX, WINDOW_BYTES = 4096, 8 << 20
 
 
 class Source(NamedTuple):
+    """A pattern of messages: their sizes, and bursts with pauses between them."""
+
     sizes: tuple[int, ...] = (1000,)  # bytes of a body, in turn
     switch: int = 1  # after this many messages it is the next size's turn
     burst: int = 0  # messages, and then a pause; 0: continuously

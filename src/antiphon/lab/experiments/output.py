@@ -22,6 +22,8 @@ from antiphon.reports.html import Report, machine
 
 
 class Output:
+    """The folder of one experiment, and its report."""
+
     def __init__(self, folder: str, title: str) -> None:
         self.folder = Path(folder).absolute()  # a relative one may look like a URI
         self.raw = self.folder / "raw"

@@ -40,11 +40,15 @@ class Run(NamedTuple):
 
 
 class Sent(NamedTuple):
+    """The publisher's notes of a run."""
+
     times: array[float]  # of message 0, 1, 2 ...
     cpu_s: float
 
 
 class Delivered(NamedTuple):
+    """One member's notes of a run."""
+
     member: str
     view_id: int
     numbers: array[int]
@@ -54,12 +58,16 @@ class Delivered(NamedTuple):
 
 
 class Look(NamedTuple):
+    """The numbers of messages and packs at one moment."""
+
     at: float
     messages: int  # that all members have
     packs: int
 
 
 class Done(NamedTuple):
+    """A run with the notes of all its processes."""
+
     run: Run
     sent: Sent
     delivered: list[Delivered]

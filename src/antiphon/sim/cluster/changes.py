@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 
 class Asked(NamedTuple):
+    """One request for a change, with the state at its time."""
+
     at_us: int
     member: ClusterMember | int
     commit: int  # the leader's commit index at that time
@@ -26,6 +28,8 @@ class Asked(NamedTuple):
 
 
 class Changes:
+    """All requests for changes of the servers, and the check of removals."""
+
     def __init__(self, world: World) -> None:
         self._world = world
         self._asked: dict[int, Asked] = {}

@@ -23,6 +23,8 @@ ATTACHED = cw.Attached.__struct_config__.tag
 
 
 class SimLink:
+    """One connection between a program and a server."""
+
     def __init__(self, world: MessagingWorld, program: SimProgram, server: SimHome) -> None:
         self.name = program.name
         self.ended = False  # by the server

@@ -48,6 +48,8 @@ class SyncToken:
 
 
 class SimDisk:
+    """A simulated disk: a cache above a medium, and chance at each power failure."""
+
     def __init__(self, random: Random, volatile: bool = False) -> None:
         self.volatile = volatile
         self._random = random

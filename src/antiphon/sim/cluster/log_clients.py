@@ -17,6 +17,8 @@ RETRY_US = 400_000
 
 
 class SimClient:
+    """A client of the log alone: proposes, asks again, and reads."""
+
     lives = 1  # these do not die
 
     def __init__(self, world: World, number: int) -> None:

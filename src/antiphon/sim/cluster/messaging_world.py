@@ -41,6 +41,8 @@ REMOVE_US = 200_000
 
 
 class MessagingWorld(World):
+    """A world whose servers have homes, with programs, connections and the ledger."""
+
     def __init__(self, plan: Plan, story: list[tuple[int, int, str]] | None = None) -> None:
         assert plan.messaging is not None
         self._messaging = plan.messaging

@@ -25,6 +25,8 @@ class Client(Protocol):
 
 
 class Message(NamedTuple):
+    """The name of a message in a trace."""
+
     session: int
     sequence: int
     producer: int = 0

@@ -39,6 +39,8 @@ def size_of(message: Message) -> int:
 
 
 class ThinLinks:
+    """The bandwidth of all links between servers."""
+
     def __init__(self, bandwidth: int) -> None:
         """`bandwidth`: bytes in a millisecond; 0: everything arrives at once."""
         self._bandwidth = bandwidth

@@ -51,6 +51,9 @@ may be back by then."""
 
 
 class World:
+    """Servers, disks, network and time of one run; events are carried out in the order of their
+    time."""
+
     def __init__(self, plan: Plan, story: list[tuple[int, int, str]] | None = None) -> None:
         """`story` collects the events, for people; it costs time."""
         self.plan = plan

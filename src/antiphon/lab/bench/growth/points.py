@@ -48,6 +48,8 @@ Row = dict[str, Any]
 
 
 class Effort(NamedTuple):
+    """How long, and how often, a point is measured."""
+
     seconds: float  # of a round
     rounds: int
     light: int  # messages whose latency is taken
@@ -252,6 +254,8 @@ def _open_topics_sender(url: str, topics: int) -> Iterator[TopicsSender]:
 
 
 class TopicsSender:
+    """A publisher that goes through topics, with some messages in a row for each."""
+
     def __init__(self, ctx: antiphon.Context, topics: int) -> None:
         self.per_pack = 1
         self._send = ctx.create_producer().send_async

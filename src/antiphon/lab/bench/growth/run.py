@@ -36,6 +36,8 @@ QUICK = Effort(seconds=0.2, rounds=1, light=10)
 
 
 class Dimension(NamedTuple):
+    """A thing that grows: its points, and how one is measured."""
+
     what: str
     points: tuple[int, ...]
     quick: tuple[int, ...]

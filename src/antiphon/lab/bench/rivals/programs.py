@@ -27,6 +27,8 @@ _ERLANG = "usr/lib/erlang"
 
 
 class Program(NamedTuple):
+    """A program of another system, and how to start it."""
+
     path: str
     env: dict[str, str]  # its environment
 

@@ -21,6 +21,8 @@ SOURCES = {
 
 
 class Plan(NamedTuple):
+    """The degrees for each source, and how long each is measured."""
+
     degrees: dict[str, Sequence[int]] = {  # noqa: RUF012  (nobody changes it)
         "100": (4, 11, 28, 64, 256, 512, 1024, 2048),
         "1000": (2, 4, 6, 8, 11, 16, 24, 48, 96, 192, 384, 768),

@@ -29,6 +29,8 @@ class Over(NamedTuple):
 
 
 class Curve(NamedTuple):
+    """One chart of a figure."""
+
     title: str
     unit: str
     lines: list[Line]  # the measured one comes first
@@ -43,6 +45,8 @@ class Figure(NamedTuple):
 
 
 class Paper(Protocol):
+    """A place for a report: paragraphs, tables and figures."""
+
     def heading(self, text: str) -> None: ...
 
     def text(self, text: str) -> None: ...
@@ -53,6 +57,8 @@ class Paper(Protocol):
 
 
 class Html:
+    """A paper that is a file of HTML."""
+
     def __init__(self, output: Output) -> None:
         self._chart = output.chart
         self.heading = output.report.heading
