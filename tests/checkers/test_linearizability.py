@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.checkers.linearizability import Operation, Raised, linearizable
+from antiphon.checkers.histories import Operation, Raised
+from antiphon.checkers.linearizability import linearizable
 from antiphon.errors import ResourceAllocationError
 
 Command = tuple[Any, ...]

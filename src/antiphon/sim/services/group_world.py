@@ -21,7 +21,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from antiphon.blocks.pure.service import ReplicatedService, Requests, decode_outcome
-from antiphon.checkers.linearizability import Operation, Raised
+from antiphon.checkers.histories import Operation, Raised
 from antiphon.sim.seeds import stream
 from antiphon.sim.services.states import difference, restored_difference
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import NamedTuple
 
-from antiphon.checkers.linearizability import Operation
+from antiphon.checkers.histories import Operation
 from antiphon.sim.event_loop.guard import guarded
 from antiphon.sim.seeds import stream
 from antiphon.sim.services.active_world import Came, World

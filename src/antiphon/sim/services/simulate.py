@@ -19,7 +19,7 @@ from random import Random
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from antiphon.checkers.linearizability import Operation
+from antiphon.checkers.histories import Operation
 from antiphon.sim.seeds import stream
 from antiphon.sim.services import elsewhere
 from antiphon.sim.services.elsewhere import CannotLoad, Elsewhere
