@@ -195,7 +195,8 @@ class Attempts:
         self.patience = min(PATIENCE_S, self._timeout)
         self._gone = 0  # servers in a row that no longer have what is wanted
         self._deadline: float | None = None
-        self._last.clear()
+        if self._last:
+            self._last.clear()
 
     def failed(self, error: OSError | MessagesGoneError) -> None:
         """Return if there is to be another attempt; raise otherwise."""
