@@ -14,7 +14,6 @@ which says whether what they asked for may have happened.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any, ClassVar
@@ -40,8 +39,8 @@ from antiphon.api.protocol.outbox import Batch, Outbox, Stream
 from antiphon.api.protocol.packing import Packing, SelfClocking
 from antiphon.api.protocol.phases import Cause, Phase
 from antiphon.api.protocol.receipts import QueueReceipts, Receipts, TopicReceipts
-from antiphon.api.protocol.requests import Acknowledgement, Request, check_readable
-from antiphon.api.protocol.state_transfer import Handout, States
+from antiphon.api.protocol.requests import OPENING, Acknowledgement, Request, Unanswered
+from antiphon.api.protocol.state_transfer import Handout, StateMessage, States
 from antiphon.api.protocol.ticket import Ticket
 from antiphon.api.protocol.transaction import Transaction
 from antiphon.errors import FormatError, Happened, IllegalStateError, JMSError
@@ -104,9 +103,7 @@ class Conversation:
             lambda event: self._events.append(event),
             lambda ticket: self._events.append(Settled(ticket)),
         )
-        self._requests: deque[Request] = deque()  # the first one may have been sent
-        self._acks: deque[Acknowledgement] = deque()  # not known to have arrived
-        self._acks_to_send: deque[Acknowledgement] = deque()
+        self._unanswered = Unanswered()
         self._out: list[cw.Request] = []
         self._events: list[Event] = []
         self._error: JMSError | None = None  # why it is over
@@ -114,9 +111,6 @@ class Conversation:
         self._consumers = 0  # numbers given out so far
         self._producers = 0
         self._temporaries = 0
-        self._request_number = 0
-        self._ack_number = 0
-        self._acked_number = 0
         self._closing: Request | None = None
 
         self._acks_wait = False
@@ -135,7 +129,8 @@ class Conversation:
     @property
     def idle(self) -> bool:
         """Nobody waits for an answer."""
-        return not (self._requests or self._acks or self._outbox.unsettled())
+        waits = self._unanswered.requests or self._unanswered.acks
+        return not (waits or self._outbox.unsettled())
 
     def room(self) -> Ticket:
         """Settled when there is room for more messages."""
@@ -282,12 +277,7 @@ class Conversation:
         """Requests are granted one after the other, and after what was acknowledged before."""
         if self._way.phase is Phase.OVER:
             raise self.problem()
-        check_readable(body)
-        if self._acks and self._acks[-1].patient:
-            self.acknowledge(())  # now somebody waits for those before it
-        self._request_number += 1
-        request = Request(body, self._request_number, self._ack_number)
-        self._requests.append(request)
+        request = self._unanswered.request(body)
         if isinstance(body, cw.CloseSession):
             self._closing = request
         return request
@@ -296,13 +286,10 @@ class Conversation:
         """`patient`: nobody will wait for it."""
         if self._way.phase is Phase.OVER:
             raise self.problem("unknown")
-        self._ack_number += 1
-        ack = Acknowledgement(self._ack_number, tuple(rows), patient)
+        ack = self._unanswered.acknowledge(rows, patient)
         for row in ack.rows:
             if row.kind == cw.FAILED and (receipts := self._receipts.get(row.consumer)):
                 receipts.failed(row.first, row.last, row.deliveries)
-        self._acks.append(ack)
-        self._acks_to_send.append(ack)
         return ack
 
     def acks_wait(self) -> None:
@@ -391,10 +378,11 @@ class Conversation:
                 self._acks_due_ms = now_ms + ACK_MS
         attached = self._way.phase is Phase.ATTACHED
         if attached:
-            self._out += [cw.Ack(a.number, a.rows, a.patient) for a in self._acks_to_send]
-            self._acks_to_send.clear()
+            if self._unanswered.acks_to_send:
+                self._out += self._unanswered.take_acks()
             self._out += map(cw.Publish, self._outbox.leaving(now_ms))
-            self._send_request()
+            if (request := self._unanswered.take_request()) is not None:
+                self._out.append(request)
         self.idles = attached and self._outbox.may_leave
         out, self._out = self._out, []
         if out:
@@ -449,9 +437,7 @@ class Conversation:
         self._send_everything_again()
 
     def _send_everything_again(self) -> None:
-        self._acks_to_send = deque(self._acks)
-        if self._requests:
-            self._requests[0].sent = False
+        self._unanswered.send_again()
         self._out += map(cw.Publish, self._outbox.unanswered())
 
     # -- Answers --------------------------------------------------------------------------------
@@ -466,12 +452,9 @@ class Conversation:
             self._settle(self._outbox.refused(m.producer, m.first, m.last, error))
 
     def _on_result(self, m: cw.Result, _: int) -> None:
-        if m.number <= self._request_number - len(self._requests):
-            return  # answered twice
-        request = self._requests[0] if self._requests else None
-        if request is None or m.number != request.number or not request.sent:
-            raise FormatError(f"an answer to request {m.number}, which was not made")
-        self._requests.popleft()
+        request = self._unanswered.answered(m)
+        if request is None:
+            return
         if m.code:
             request.settle(error_of(m.code, m.text))
         else:
@@ -483,7 +466,7 @@ class Conversation:
 
     def _requested(self, request: Request) -> None:
         """What a granted or refused request changes here."""
-        if isinstance(request.body, _OPENING) and request.error is not None:
+        if isinstance(request.body, OPENING) and request.error is not None:
             self._forget(request.body.consumer)
         elif isinstance(request.body, cw.StateDone):
             self._states.granted(request.body, request.value)
@@ -495,20 +478,8 @@ class Conversation:
             self._hang_up("closed")
             self._end(Cause.CLOSED, None)
 
-    def _send_request(self) -> None:
-        if not self._requests or self._requests[0].sent:
-            return
-        request = self._requests[0]
-        if request.after_ack <= self._acked_number and request.may_leave:
-            request.sent = True
-            self._out.append(cw.Control(request.number, request.body))
-
     def _on_acked(self, m: cw.Acked, _: int) -> None:
-        if m.number > self._ack_number:
-            raise FormatError(f"acknowledgement {m.number} was not sent")
-        self._acked_number = max(self._acked_number, m.number)
-        while self._acks and self._acks[0].number <= m.number:
-            ack = self._acks.popleft()
+        for ack in self._unanswered.acked(m.number):
             self._acknowledged(ack.rows)
             ack.settle()
             self._events.append(Settled(ack))
@@ -548,28 +519,14 @@ class Conversation:
         if m.consumer in self._receipts:
             self._events.append(Complete(m.consumer))
 
-    def _on_state_comes(self, m: cw.StateComes, now_ms: int) -> None:
-        self._states.comes(m, now_ms)
-
     def _on_consumer_ended(self, m: cw.ConsumerEnded, _: int) -> None:
         # A server that does not know of it yet says the same.
-        asked = any(
-            isinstance(r.body, _OPENING) and r.body.consumer == m.consumer for r in self._requests
-        )
+        asked = self._unanswered.opens(m.consumer)
         if not asked and self._forget(m.consumer):
             self._events.append(Dropped(m.consumer, error_of(m.code, m.text)))
 
-    def _on_state_chunk(self, m: cw.StateChunk, now_ms: int) -> None:
-        self._states.chunk(m, now_ms)
-
-    def _on_state_taken(self, m: cw.StateTaken, _: int) -> None:
-        self._states.more(m)
-
-    def _on_state_failed(self, m: cw.StateFailed, _: int) -> None:
-        self._states.failed(m)
-
-    def _on_state_stopped(self, m: cw.StateStopped, _: int) -> None:
-        self._states.stopped(m)
+    def _on_state(self, m: StateMessage, now_ms: int) -> None:
+        self._states.received(m, now_ms)
 
     def _send_piece(self, piece: cw.Relayed) -> None:
         self._out.append(piece)
@@ -604,22 +561,13 @@ class Conversation:
         self._error = error
         self._out = []
         unknown: Happened = "unknown" if self._way.was_attached else "no"
-        for request in self._requests:
-            if request is self._closing and error is None:
-                request.settle()
-            else:
-                request.settle(self.problem(unknown if request.sent else "no"))
-        for ack in self._acks:
-            ack.settle(self.problem(unknown))
+        granted = self._closing if error is None else None
+        failed = self._unanswered.fail(self.problem, unknown, granted)
         if not self.ready.done:
             self.ready.settle(self.problem("no"))
             self._events.append(Settled(self.ready))
-        self._settle(self._requests)
-        self._settle(self._acks)
+        self._settle(failed)
         self._settle(self._outbox.fail(self.problem(unknown), self.problem("no")))
-        self._requests.clear()
-        self._acks.clear()
-        self._acks_to_send.clear()
         self._receipts.clear()
         self._states.lost()
         self._events.append(Over(error))
@@ -633,12 +581,12 @@ class Conversation:
         cw.Deliver: _on_deliver,
         cw.Happened: _on_happened,
         cw.Browsed: _on_browsed,
-        cw.StateComes: _on_state_comes,
+        cw.StateComes: _on_state,
         cw.ConsumerEnded: _on_consumer_ended,
-        cw.StateChunk: _on_state_chunk,
-        cw.StateTaken: _on_state_taken,
-        cw.StateFailed: _on_state_failed,
-        cw.StateStopped: _on_state_stopped,
+        cw.StateChunk: _on_state,
+        cw.StateTaken: _on_state,
+        cw.StateFailed: _on_state,
+        cw.StateStopped: _on_state,
         cw.Pong: _on_pong,
         cw.Ended: _on_ended,
         cw.Redirect: _on_redirect,
@@ -646,6 +594,5 @@ class Conversation:
     }
 
 
-_OPENING = (cw.OpenConsumer, cw.Join)
 _FIRST = (cw.Attached, cw.Ended, cw.Redirect, cw.Refused)
 """What a server may say to `Attach`."""

@@ -1,14 +1,19 @@
-"""What a conversation asks its servers for, until it is answered: requests and acknowledgements.
+"""What a conversation asks its servers for: requests and acknowledgements, until they are answered.
 
-Promise: a request leaves only after the acknowledgements before it are certain, and after all packs
-of its transaction have left; one that no server could read is refused here.
+Promises: requests leave one at a time and in order, each only after the acknowledgements before it
+are certain and all packs of its transaction have left; after a lost connection all that has no
+answer leaves again, under the same numbers; one that no server could read is refused here; an
+answer to something that was not asked for is a `FormatError`.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Iterable
+
 from antiphon.api.protocol.ticket import Ticket
 from antiphon.api.protocol.transaction import Transaction
-from antiphon.errors import FormatError
+from antiphon.errors import FormatError, Happened, JMSError
 from antiphon.formats import protocol as cw
 from antiphon.model.redelivery import Redelivery
 
@@ -54,6 +59,108 @@ class Acknowledgement(Ticket):
         self.number = number
         self.rows = rows
         self.patient = patient  # nobody waits for it
+
+
+class Unanswered:
+    """The requests and acknowledgements of one session that have no certain answer, in the order in
+    which they were made. The session's conversation settles them."""
+
+    def __init__(self) -> None:
+        self.requests: deque[Request] = deque()  # the first one may have been sent
+        self.acks: deque[Acknowledgement] = deque()  # not known to have arrived
+        self.acks_to_send: deque[Acknowledgement] = deque()
+        self._request_number = 0
+        self._ack_number = 0
+        self._acked_number = 0
+
+    def request(self, body: cw.Body) -> Request:
+        """Return a new request; raise `TypeError` if a server could not read it."""
+        check_readable(body)
+        if self.acks and self.acks[-1].patient:
+            self.acknowledge((), patient=False)  # now somebody waits for those before it
+        self._request_number += 1
+        request = Request(body, self._request_number, self._ack_number)
+        self.requests.append(request)
+        return request
+
+    def acknowledge(self, rows: Iterable[cw.AckRow], patient: bool) -> Acknowledgement:
+        """Return a new acknowledgement of these rows."""
+        self._ack_number += 1
+        ack = Acknowledgement(self._ack_number, tuple(rows), patient)
+        self.acks.append(ack)
+        self.acks_to_send.append(ack)
+        return ack
+
+    def take_acks(self) -> list[cw.Ack]:
+        """Return the acknowledgements that leave now."""
+        leaving = [cw.Ack(ack.number, ack.rows, ack.patient) for ack in self.acks_to_send]
+        self.acks_to_send.clear()
+        return leaving
+
+    def take_request(self) -> cw.Control | None:
+        """Return the request that leaves now, behind the packs that have left, if there is one."""
+        if not self.requests or self.requests[0].sent:
+            return None
+        request = self.requests[0]
+        if request.after_ack > self._acked_number or not request.may_leave:
+            return None
+        request.sent = True
+        return cw.Control(request.number, request.body)
+
+    def send_again(self) -> None:
+        """The connection is another one: let everything leave again."""
+        self.acks_to_send = deque(self.acks)
+        if self.requests:
+            self.requests[0].sent = False
+
+    def answered(self, answer: cw.Result) -> Request | None:
+        """Return the request that this answers, which leaves the queue; None: it was answered
+        before."""
+        if answer.number <= self._request_number - len(self.requests):
+            return None
+        request = self.requests[0] if self.requests else None
+        if request is None or answer.number != request.number or not request.sent:
+            raise FormatError(f"an answer to request {answer.number}, which was not made")
+        return self.requests.popleft()
+
+    def acked(self, number: int) -> list[Acknowledgement]:
+        """Return the acknowledgements that are certain now: those up to this number."""
+        if number > self._ack_number:
+            raise FormatError(f"acknowledgement {number} was not sent")
+        self._acked_number = max(self._acked_number, number)
+        certain: list[Acknowledgement] = []
+        while self.acks and self.acks[0].number <= number:
+            certain.append(self.acks.popleft())
+        return certain
+
+    def opens(self, consumer: int) -> bool:
+        """Return whether this consumer was asked for, and the servers have not said whether it is
+        open."""
+        bodies = (request.body for request in self.requests)
+        return any(isinstance(body, OPENING) and body.consumer == consumer for body in bodies)
+
+    def fail(
+        self, problem: Callable[[Happened], JMSError], sent: Happened, granted: Request | None
+    ) -> list[Ticket]:
+        """Settle everything and forget it, since the session is over: with the error that `problem`
+        makes of whether it may have happened, `sent` for what a server may have received. `granted`
+        is done. Return the tickets that were settled."""
+        for request in self.requests:
+            if request is granted:
+                request.settle()
+            else:
+                request.settle(problem(sent if request.sent else "no"))
+        for ack in self.acks:
+            ack.settle(problem(sent))
+        failed: list[Ticket] = [*self.requests, *self.acks]
+        self.requests.clear()
+        self.acks.clear()
+        self.acks_to_send.clear()
+        return failed
+
+
+OPENING = (cw.OpenConsumer, cw.Join)
+"""The requests that open a consumer."""
 
 
 def check_readable(body: cw.Body) -> None:

@@ -70,6 +70,7 @@ class Missing(msgspec.Struct, frozen=True):
 
 
 StateEvent = Began | Piece | Ready | Missing
+StateMessage = cw.Relayed | cw.StateComes | cw.StateStopped
 
 
 class Handout:
@@ -179,7 +180,20 @@ class States:
 
     # -- Taking --------------------------------------------------------------------------------
 
-    def comes(self, m: cw.StateComes, now_ms: int) -> None:
+    def received(self, m: StateMessage, now_ms: int) -> None:
+        """Take what a server, or another member, says about a state."""
+        if isinstance(m, cw.StateChunk):
+            self._chunk(m, now_ms)
+        elif isinstance(m, cw.StateTaken):
+            self._more(m)
+        elif isinstance(m, cw.StateComes):
+            self._comes(m, now_ms)
+        elif isinstance(m, cw.StateFailed):
+            self._failed(m)
+        else:
+            self._stopped(m)
+
+    def _comes(self, m: cw.StateComes, now_ms: int) -> None:
         """Somebody was asked for the state that this member waits for, or nobody has it."""
         taking = self._taking.get(m.consumer)
         if taking is None or taking.known:
@@ -194,9 +208,9 @@ class States:
         self._tell(Began(m.consumer, m.serial))
         early, taking.early = taking.early, []
         for chunk in early:
-            self.chunk(chunk, now_ms)
+            self._chunk(chunk, now_ms)
 
-    def chunk(self, m: cw.StateChunk, now_ms: int) -> None:
+    def _chunk(self, m: cw.StateChunk, now_ms: int) -> None:
         taking = self._taking.get(m.consumer)
         if taking is None or taking.known or m.serial < taking.serial or taking.asked == m.serial:
             return  # not wanted any more
@@ -230,7 +244,7 @@ class States:
             taking.told = taking.taken
             self._send(cw.StateTaken(consumer, serial, taking.taken))
 
-    def failed(self, m: cw.StateFailed) -> None:
+    def _failed(self, m: cw.StateFailed) -> None:
         taking = self._taking.get(m.consumer)
         if taking is not None and taking.serial == m.serial and taking.waits:
             self._again(m.consumer, taking, raised=True)
@@ -276,7 +290,7 @@ class States:
             self._send(cw.StateFailed(handout.consumer, handout.serial, reason))
             self._end(handout)
 
-    def more(self, m: cw.StateTaken) -> None:
+    def _more(self, m: cw.StateTaken) -> None:
         handout = self._handouts.get(m.consumer)
         if handout is None or handout.serial != m.serial:
             return
@@ -285,7 +299,7 @@ class States:
         handout.taken = max(handout.taken, m.seq)
         self._ring(handout)
 
-    def stopped(self, m: cw.StateStopped) -> None:
+    def _stopped(self, m: cw.StateStopped) -> None:
         handout = self._handouts.get(m.consumer)
         if handout is not None and handout.serial == m.serial:
             self._end(handout)
