@@ -1,4 +1,4 @@
-"""Who is here for the messages of one pattern, at one server.
+"""The audience of a pattern: all cursors at one server that want its messages.
 
 Those without a selector get every pack. Those with one are asked together (`SelectorIndex`): who
 wants nothing of a pack costs nothing, not even a number that says how far it is.
@@ -59,5 +59,5 @@ class Audience(Generic[Cursor]):
         self._headers -= Counter(headers_in(selector))  # none stays with a count of 0
 
     def wanted(self, contents: Contents) -> dict[Cursor, list[Range]]:
-        """What those with selectors want of a pack, by its index there."""
+        """Return, for those with selectors, the ranges that they want, by the index in the pack."""
         return matching_each(self._index, contents, self._headers)

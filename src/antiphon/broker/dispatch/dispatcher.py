@@ -50,7 +50,7 @@ class Dispatcher:
         self._tell = tell
         self._sessions: dict[int, dict[int, Cursor]] = {}
         self.rows: list[tuple[int, cw.AckRow]] = []
-        """What this server itself has to say of sessions and their messages, for the log."""
+        """Rows of this server's own about sessions and their messages, for the log."""
 
         sieve = Sieve(time)
         self._outlets = Outlets(tell, sieve, delivery_bytes)

@@ -23,7 +23,7 @@ ALL_DELIVERY_BYTES = 256 << 20
 """On their way to all clients together; beyond that each gets one pack at a time."""
 
 OVERHEAD_BYTES = 64
-"""What a delivery costs besides its pack."""
+"""The bytes of a delivery in addition to its pack."""
 
 Tell = Callable[[int, cw.Answer], None]
 

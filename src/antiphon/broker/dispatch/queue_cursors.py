@@ -9,7 +9,7 @@ from antiphon.model.selectors.evaluate import Selector, parse
 
 
 class QueueCursor:
-    """What one consumer of a queue has been assigned, and was not sent."""
+    """The messages that one consumer of a queue was assigned, and was not sent."""
 
     def __init__(self, consumer: Consumer, outlet: Outlet, pending: list[Span]) -> None:
         self.consumer = consumer
@@ -23,7 +23,7 @@ class QueueCursor:
 
 
 class BrowserCursor:
-    """What a browser is still to be sent."""
+    """The messages that a browser is still to be sent."""
 
     def __init__(self, consumer: Consumer, outlet: Outlet, ranges: list[Range]) -> None:
         self.consumer = consumer

@@ -1,4 +1,4 @@
-"""What the consumers and browsers of queues are sent by their server.
+"""Deliveries to the consumers and browsers of queues.
 
 Promises: a consumer gets exactly what the state machine assigned to it, greater priorities first; a
 message that has expired meanwhile, or was delivered too often, is not sent: the log is told so
@@ -100,7 +100,7 @@ class QueueDelivery:
     # -- What was assigned -----------------------------------------------------------------------
 
     def send(self, cursor: QueueCursor) -> None:
-        """Something of what is pending. Only if there is some."""
+        """Send one run of the pending messages. Only if there are some."""
         queue = self._broker.queues.get(cursor.consumer.destination)
         first, last, deliveries = cursor.pending[0]
         row, pack = self._pack(first)
@@ -173,7 +173,8 @@ class QueueDelivery:
     def _look(
         self, cursor: QueueCursor, queue: Queue, credit: int
     ) -> tuple[list[Range], list[Range], bool]:
-        """What the selector wants, what it does not, and whether there is more to look at."""
+        """Return the ranges that the selector wants and does not want, and whether there is more to
+        look at."""
         assert cursor.selector is not None
         wanted: list[Range] = []
         unwanted: list[Range] = []
@@ -201,7 +202,8 @@ class QueueDelivery:
                 first = upto + 1
 
     def _claim(self, cursor: QueueCursor, queue: Queue, wanted: list[Range], credit: int) -> None:
-        """As much as there is room for, greater priorities first. The rest is looked at again."""
+        """Claim as much as there is room for, greater priorities first. The rest is looked at
+        again."""
         for first, last, _ in _by_priority(queue, [(one, two, 0) for one, two in wanted]):
             if credit <= 0:
                 cursor.looked = min(cursor.looked, first - 1)
@@ -222,7 +224,7 @@ class QueueDelivery:
     # -- Browsing --------------------------------------------------------------------------------
 
     def send_to_browser(self, cursor: BrowserCursor) -> bool:
-        """Something of what is left; False: the window is full, or nothing is."""
+        """Send one run of what is left. Return False if the window is full, or nothing is left."""
         if cursor.done or cursor.room <= 0:
             return False
         if not cursor.ranges:
@@ -280,7 +282,7 @@ def _by_priority(queue: Queue, spans: list[Span]) -> list[Span]:
 
 
 def _between(ranges: list[Range], first: int, last: int) -> list[Range]:
-    """What of `first` to `last` is in none of these, which ascend."""
+    """Return the parts of `first` to `last` that are in none of these ranges, which ascend."""
     found = []
     for one, two in ranges:
         if first < one:

@@ -33,8 +33,8 @@ class SkippedFloors:
         self._cursors.pop(cursor, None)
 
     def rows(self, dispatched: int, now_ms: int) -> list[tuple[int, cw.AckRow]]:
-        """What is worth being said, with the session. `dispatched`: up to there those who are
-        caught up have been served."""
+        """Return the rows that are worth an entry, each with its session. `dispatched`: up to there
+        those who are caught up have been served."""
         found = []
         for cursor in list(self._cursors):
             floor = max(cursor.subscription.floor, cursor.moved_to)

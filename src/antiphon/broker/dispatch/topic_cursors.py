@@ -19,7 +19,7 @@ WINDOW_BYTES = 16 << 20
 
 
 class TopicCursor:
-    """Where one consumer of a topic is."""
+    """How far the deliveries to one consumer of a topic are."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class TopicCursor:
 
     @property
     def passed_to(self) -> int:
-        """Up to here there may be messages that it was not sent."""
+        """The position up to which there may be messages that it was not sent."""
         return self.passed if self.selector is None else max(self.passed, self.audience.passed)
 
     def skip(self) -> None:
@@ -87,8 +87,8 @@ class TopicCursor:
         self.rank += last - first + 1
 
     def done_to(self, dispatched: int) -> int:
-        """Up to here the client was sent all that is for it, and the log knows that it has
-        acknowledged that. `dispatched`: up to there those who are caught up have been served."""
+        """Return the position up to which the client was sent all that is for it, and the log has
+        its acknowledgements. `dispatched`: up to there those who are caught up have been served."""
         if self.waits or self.uncounted is not None or self.subscription.base is not None:
             return 0  # what the client has, or will have, is not known here
         unsettled = next(iter(self.unsettled), None)

@@ -41,7 +41,7 @@ LOOK_BYTES = 1024
 
 
 class PackSource(Protocol):
-    """Where accepted packs are read: the journal."""
+    """The journal, where accepted packs are read."""
 
     def pack(self, position: int) -> tuple[Row, bytes] | None:
         """The pack that holds this position; None: there is none, or it is gone."""
@@ -202,8 +202,8 @@ class TopicDelivery:
             self._outlets.ready[cursor] = None
 
     def _look_after_state(self, cursor: TopicCursor, group: Group) -> None:
-        """A member that waits for its state gets messages when it has it, and is told at once whom
-        to expect it from: that is not for the others, and has no place among messages."""
+        """Let a member that waits for its state get messages when it has it, and report at once
+        whom to expect it from: that is not for the others, and has no place among messages."""
         session, number = cursor.consumer.session, cursor.consumer.number
         member = group.member_of(session, number)
         cursor.waits = member is not None and member.needs_state
@@ -362,7 +362,7 @@ class TopicDelivery:
     def _read_row_for(
         self, going: dict[TopicCursor, None], row: Row, audience: Audience[TopicCursor]
     ) -> None:
-        """Who cannot be sent more leaves those who go on."""
+        """Send this row to those who go on; cursors without room leave them."""
         last = row.position + row.count - 1
         if all(r.next > last or r.subscription.is_done(row.position, last) for r in going):
             return  # the pack need not be read
@@ -460,7 +460,7 @@ class TopicDelivery:
         first: int,
         matched: list[Range] | None,
     ) -> list[Range]:
-        """What is for the cursor, from this position on."""
+        """Return the ranges that are for the cursor, from this position on."""
         wanted = self._sieve.wanted(row, pack, first, matched)
         last = row.position + row.count - 1
         if wanted != [(first, last)]:

@@ -57,7 +57,7 @@ class Acking(Generic[Asker]):
         return first
 
     def add_own(self, session: int, rows: tuple[cw.AckRow, ...], due_ms: int) -> None:
-        """What the server itself has to say of a session's messages."""
+        """Add rows of this server's own about a session's messages."""
         self._gather(session, rows, due_ms)
 
     def _gather(self, session: int, rows: tuple[cw.AckRow, ...], due_ms: int) -> AckBatch[Asker]:
@@ -72,7 +72,7 @@ class Acking(Generic[Asker]):
 
     @property
     def due_ms(self) -> int | None:
-        """When a batch is to be proposed; None: not before something else happens."""
+        """The time at which a batch is to be proposed; None: not before something else happens."""
         if self._on_its_way or not self._batches:
             return None
         return self._batches[0].due_ms

@@ -33,7 +33,8 @@ TOKEN_BYTES = 16
 
 
 class Attaching:
-    """Which session is served on which connection, and what the log has to hear of it."""
+    """The sessions that are served here, each on its connection, and what the log must hear of
+    them."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What the parts of a home share: its connections, the sessions that it serves, its effects.
+"""Fields that the parts of a home share: its connections, the sessions that it serves, its effects.
 
 Needs: only `attaching.py` adds sessions to `served` and takes them out; each other part changes of
 a served session what its own methods say.

@@ -20,7 +20,7 @@ TURNS = 4
 """Large packs, at once, that are arriving or not settled yet: more would only wait in memory."""
 
 STOOD_STILL_MS = 1000
-"""Without a look for so long, this process did not run."""
+"""If `look` was not called for this long, the process was not running."""
 
 
 class ClientConnection:
@@ -172,12 +172,12 @@ class Connections:
     # -- Silence -------------------------------------------------------------------------------
 
     def look(self, now_ms: int) -> None:
-        """To be called regularly, and often: so standing still is noticed."""
+        """Take note of the time. Call it often: so it is noticed when this process stood still."""
         self._stood_still = self._stood_still or now_ms - self._now_ms > STOOD_STILL_MS
         self._now_ms = now_ms
 
     def silent(self, limit_ms: int) -> list[ClientConnection]:
-        """Those who have said nothing for so long."""
+        """Return the connections on which nothing was heard for longer than this."""
         if self._stood_still:
             # Who has heard nobody blames nobody for it.
             self._stood_still = False

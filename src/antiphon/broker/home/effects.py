@@ -1,4 +1,4 @@
-"""What a home (`home.py`) asks its driver for."""
+"""Effects: what a home (`home.py`) asks its driver for."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Admit(msgspec.Struct, frozen=True):
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """End the connection after what was told has left; `lost` is not called for it any more."""
+    """End the connection after all answers have left; `lost` is not called for it any more."""
 
     link: int
     reason: str  # for the log; empty: nobody is to blame

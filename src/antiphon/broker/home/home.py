@@ -1,4 +1,4 @@
-"""What a server does for its clients: their *home*, between their connections and the log.
+"""The *home* of clients: one server's side of them, between their connections and the log.
 
 Promises: a client's request is answered only when this server's state machine has dealt with it;
 until then it is proposed again whenever it may have been lost. A session is served on one
@@ -12,7 +12,7 @@ once in the life of the server. No clock and no socket is in here, so the simula
 class.
 
 With local contexts (`local_contexts.py`) acknowledgements of topics are answered when this server's
-own journal has them, and the log is told later. Before anything else is said in the log of a
+own journal has them, and the log gets them later. Before the log gets anything else about a
 session, it has all that the session acknowledged here.
 
 Each part has a module: sessions come and go (`attaching.py`), packs (`publishing.py`), requests
@@ -63,7 +63,7 @@ LOG_MS = 1000
 """How often a home with local contexts tells the log what only its journal has."""
 
 FRAME_BYTES = 1024
-"""What a frame may have besides the pack in it, and more."""
+"""More bytes than a frame has in addition to the pack in it."""
 
 
 class Home:
@@ -344,7 +344,8 @@ class Home:
     # -- To the log ----------------------------------------------------------------------------
 
     def follow(self, reign: tuple[int, int] | None, leads: bool) -> None:
-        """Which node leads now, in which epoch; None: nobody. `leads`: it is this server."""
+        """Take note of which node leads now, in which epoch; None: nobody. `leads`: it is this
+        server."""
         self._common.leads = leads
         if reign != self._common.reign:
             # What the old leader was given may have died with it.
@@ -388,7 +389,7 @@ class Home:
     # -- Time ----------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
-        """When `tick` and `flush` are to be called; None: not before something else happens."""
+        """Return when to call `tick` and `flush`; None: not before something else happens."""
         if not self._connections and not self._proposals and not self._local_acks.unlogged:
             return None
         due = (self._looked_ms + LOOK_MS, self._acking.due_ms, self._local_acks.acking.due_ms)
@@ -428,7 +429,7 @@ class Home:
             self._proposals.done("renew")
 
     def _look_for_the_overdue(self, now_ms: int) -> None:
-        """What was not taken, and what should have been answered by now, is proposed again. A
+        """Propose again what was not taken, and what should have been answered by now. A
         leader has what it did not reject; only on the way to it something may be lost."""
         lost = not self._common.leads
         self._attaching.cut_the_overtaken()
@@ -477,7 +478,7 @@ class Home:
 
 
 def _bounded(payloads: Iterable[bytes]) -> Iterator[tuple[bytes, ...]]:
-    """All in order, in groups of about `PROPOSAL_BYTES`."""
+    """Return all payloads in order, in groups of about `PROPOSAL_BYTES`."""
     some: list[bytes] = []
     size = 0
     for one in payloads:

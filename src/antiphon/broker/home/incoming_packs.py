@@ -1,4 +1,4 @@
-"""What one session publishes: packs between their arrival at the server and their acceptance.
+"""The packs that one session publishes, between their arrival at the server and their acceptance.
 
 Promises: a pack is answered only when this server's state machine has settled it, which is when a
 majority has it; a non-persistent one at once, unless a persistent one of the same producer waits
@@ -65,7 +65,7 @@ class Stream:
         return done
 
     def to_tell(self, settled: int) -> int | None:
-        """Up to where the client is to be answered now; None: it knows."""
+        """Return up to where the client is to be answered now; None: it knows."""
         upto = settled if self.persistent else max(settled, self.last)
         if upto <= self.told:
             return None
@@ -140,8 +140,8 @@ class Publisher:
     # -- Proposing -----------------------------------------------------------------------------
 
     def unproposed(self, now_ms: int, large: bool = True) -> list[bytes]:
-        """What the leader has not been sent; from now on it has. `large`: a large pack may be
-        among it; it is the last one then, for what comes after it must not overtake it."""
+        """Return what the leader has not been sent; from now on it has. `large`: a large pack may
+        be among it; it is the last one then, for what comes after it must not overtake it."""
         if self.large_bytes:
             packs, self._unproposed = self._up_to_large(large)
         else:
@@ -153,7 +153,7 @@ class Publisher:
         return packs
 
     def _up_to_large(self, large: bool) -> tuple[list[bytes], list[bytes]]:
-        """What may leave now, and what may not."""
+        """Return the packs that may leave now, and those that may not."""
         packs = self._unproposed
         if self.large_flies:
             return [], packs

@@ -1,4 +1,4 @@
-"""What a home with local contexts keeps to itself: acknowledgements that its journal has.
+"""Local acknowledgements: what a home with local contexts keeps in its own journal.
 
 They are gathered like all others (`ack_batches.py`), but into records of the server's own journal,
 and are then told to the log, later and fewer (`unlogged_acks.py`). A home without local contexts
@@ -58,7 +58,8 @@ class LocalAcks:
         )
 
     def due(self, now_ms: int) -> tuple[Local, int] | None:
-        """What is to be stored now, and its number, by which `acking` knows that it is done."""
+        """Return the record to be stored now, and its number, by which `acking` knows that it is
+        done."""
         batch = self.acking.due(now_ms)
         if batch is None:
             return None
@@ -74,7 +75,7 @@ class LocalAcks:
         return self.unlogged.last_of(*sessions)
 
     def all(self) -> tuple[Local, ...]:
-        """What the log may lack, in records that take the place of all before them."""
+        """Return what the log may lack, in records that take the place of all before them."""
         if self._own is None:
             return ()
         pieces = enumerate(self.unlogged.pieces())

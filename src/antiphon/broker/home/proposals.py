@@ -67,11 +67,11 @@ class Proposals:
         self._due = dict.fromkeys(self._wanted)
 
     def refused(self, now_ms: int) -> None:
-        """Something was not taken; which it was is not worth finding out."""
+        """A proposal was not taken; which one is not worth finding out."""
         self._retry_ms = now_ms + RETRY_MS
 
     def look(self, now_ms: int, *, lost: bool) -> None:
-        """What was refused a while ago is due again, and, if something may have been `lost` on its
+        """Propose again what was refused a while ago and, if something may have been `lost` on its
         way, what has not been done in time."""
         if self._retry_ms is not None and now_ms >= self._retry_ms:
             self._retry_ms = None
@@ -82,7 +82,7 @@ class Proposals:
                 self._due[key] = None
 
     def take(self, now_ms: int) -> Iterator[bytes]:
-        """What is to be proposed now, as payloads of entries."""
+        """Return the commands to be proposed now, as payloads of entries."""
         some: list[commands.Command] = []
         due, self._due = self._due, {}
         for key in due:

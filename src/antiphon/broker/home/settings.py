@@ -18,7 +18,7 @@ class HomeSettings(msgspec.Struct, frozen=True):
     """A home with clients says this often that it lives; well below `broker.GRACE_MS`."""
 
     client_window_bytes: int = 8 << 20
-    """What one client may have unanswered; beyond that nothing is read from it until half is
+    """Bytes that one client may have unanswered; beyond that nothing is read from it until half is
     left."""
 
     window_bytes: int = 64 << 20
@@ -31,7 +31,7 @@ class HomeSettings(msgspec.Struct, frozen=True):
     """Messages by which a consumer may be behind, unless it spills to the journal."""
 
     deliveries_max: int = 10
-    """After so many deliveries in vain a message goes to the dead letters."""
+    """After this many failed deliveries a message goes to the dead letters."""
 
     redelivery: Redelivery = Redelivery()
     """When it comes again before that, unless its queue was asked for with something else."""

@@ -1,15 +1,15 @@
-"""What members say to each other through their servers while one takes over the other's state.
+"""The relay of states: pieces from member to member, through their servers.
 
 Promises: a piece goes from the client that was asked to the one that waits, and an answer back, as
 long as the request stands (`state_requests.py`); whoever hands out a state that nobody waits for
 any more is told. No server holds more of a state than `STATE_WINDOW` chunks: a client that sends
 beyond that is at fault. Nothing is promised to arrive: chunks are numbered, and a member that
-misses one asks anew.
+misses one asks again.
 
 Each server knows from its own state machine where everybody is, so nothing has to be agreed on. A
 piece names the attachment of the client that it is for, and is dropped where that has changed.
-Pieces go straight to the other one's server, and every other time that a member asks anew by way of
-the leader, which both can reach even if they cannot reach each other.
+Pieces go straight to the other one's server, and every other time that a member asks again by way
+of the leader, which both can reach even if they cannot reach each other.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Relay:
     # -- From the log --------------------------------------------------------------------------
 
     def review(self) -> None:
-        """Something has happened to a group: who hands out a state for nobody can stop."""
+        """A group has changed: clients that hand out a state for nobody can stop."""
         for (session, consumer), handout in list(self._handouts.items()):
             if self._taker(session, consumer, handout.serial) is None:
                 del self._handouts[session, consumer]

@@ -21,7 +21,7 @@ SESSIONS_A_PIECE = 4096
 
 
 class _Progress:
-    """What one consumer has acknowledged, in as few rows as it takes."""
+    """The acknowledgements of one consumer, in as few rows as it takes."""
 
     def __init__(self) -> None:
         self._upto = 0
@@ -47,7 +47,8 @@ class _Progress:
 
 
 class Unlogged:
-    """What this server's journal has and the log may lack, by session and consumer."""
+    """Acknowledgements that this server's journal has and the log may lack, by session and
+    consumer."""
 
     def __init__(self, rows: Iterable[commands.Rows] = ()) -> None:
         """`rows`: what the journal has from former lives."""
@@ -63,7 +64,7 @@ class Unlogged:
 
     @property
     def leaves(self) -> bool:
-        """Something is on its way into the log."""
+        """Whether rows are on their way into the log."""
         return bool(self._leaving)
 
     def add(self, rows: commands.Rows) -> None:
@@ -74,7 +75,7 @@ class Unlogged:
                 consumers.setdefault(row.consumer, _Progress()).add(row)
 
     def leave(self, *sessions: int) -> list[tuple[int, int, tuple[cw.AckRow, ...]]]:
-        """Number, session and rows of what is to be told to the log now: of these sessions, or of
+        """Return number, session and rows of what the log is to get now: of these sessions, or of
         all."""
         begun = []
         for session in [s for s in sessions or (*self._gathering,) if s in self._gathering]:
@@ -85,18 +86,18 @@ class Unlogged:
         return begun
 
     def last_of(self, *sessions: int) -> int:
-        """The number with which the log has all that was told to it of these sessions, or of all;
-        0: it has."""
+        """Return the number with which the log has all that left for it of these sessions, or of
+        all; 0: it has."""
         some = self._leaving.items()
         return max((n for n, (s, _) in some if not sessions or s in sessions), default=0)
 
     def logged(self, number: int) -> None:
-        """The log has what was told to it up to this number."""
+        """The log has what left for it up to this number."""
         for done in [n for n in self._leaving if n <= number]:
             del self._leaving[done]
 
     def pieces(self) -> Iterator[commands.Rows]:
-        """All that the log may lack, in bounded pieces; at least one."""
+        """Return all that the log may lack, in bounded pieces; at least one."""
         rest = self._all()
         yield tuple(islice(rest, SESSIONS_A_PIECE))
         while some := tuple(islice(rest, SESSIONS_A_PIECE)):

@@ -78,8 +78,8 @@ def _lasting(specials: Sequence[Special]) -> list[Special]:
 
 
 def look_into(b: State, session: Session, header: PackHeader, payload: bytes) -> Notes:
-    """What has to be known of the messages when they are accepted. Raises what is wrong with
-    them."""
+    """Return the facts about the messages that are needed when they are accepted. Raise what is
+    wrong with them."""
     flags = header.flags & (pack.SPECIAL | pack.EXTRAS)
     if not flags:
         return Notes(session.owner)

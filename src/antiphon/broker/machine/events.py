@@ -1,4 +1,4 @@
-"""What the state machine tells the servers, besides the packs that it accepted (`Accepted`).
+"""Events: what the state machine reports to the servers, in addition to `Accepted` packs.
 
 Every replica has the same events at the same entry; each server acts on those that concern its own
 clients (`home.py`).

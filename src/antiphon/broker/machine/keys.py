@@ -14,7 +14,7 @@ DURABLE, CONSUMER, MEMBER, DEPARTED = "durable", "consumer", "member", "departed
 
 
 class SubscriptionKey(NamedTuple):
-    """Which subscription is meant. `kind` is part of it: tuples of equal texts are equal."""
+    """Names one subscription. `kind` is part of it: tuples of equal texts are equal."""
 
     kind: str
     owner: str  # a client id, a session or a group

@@ -2,7 +2,7 @@
 
 The state machine knows their positions; they stay live, so that the journal has them. A new
 subscription begins with them, in the order in which they were sent, and goes on with what comes. A
-message without a key is one as on any topic. There is no message that deletes a key.
+message without a key is treated as on any topic. No message deletes a key.
 
 Of these topics alone the state machine looks into packs. It is bounded: what would go beyond is
 refused, before anything has happened.
@@ -96,7 +96,7 @@ class LastValues:
 
 
 def keys_in(pack: bytes) -> Keys:
-    """What a pack has of keys, each with the index of its last message."""
+    """Return the keys in a pack, each with the index of its last message."""
     try:
         columns = Columns(pack)
     except FormatError:

@@ -10,7 +10,8 @@ from antiphon.formats.pack import PackHeader
 
 
 class Notes(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What the state machine has to know of a pack's messages, for it sees them only once."""
+    """Facts about a pack's messages that the state machine keeps, for it reads the pack only
+    once."""
 
     owner: str = ""  # whose they are: `Session.owner`
     specials: tuple[Special, ...] = ()  # empty: all are plain

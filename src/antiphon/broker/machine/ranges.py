@@ -120,7 +120,7 @@ class Ranges(Generic[Value]):
         return found
 
     def gaps(self, first: int, last: int) -> list[Range]:
-        """What of this range is not in here."""
+        """Return the parts of this range that are not in here."""
         found = []
         for one, two, _ in self.between(first, last):
             if first < one:

@@ -1,4 +1,4 @@
-"""What clients ask for, one numbered request at a time (`protocol.Control`).
+"""The requests of clients, one numbered request at a time (`protocol.Control`).
 
 Whatever is wrong with a request is the answer to it, and changes nothing.
 """

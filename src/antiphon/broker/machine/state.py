@@ -1,4 +1,4 @@
-"""What the state machine knows: the parts of the state, and what follows from several of them.
+"""The state of the state machine: its parts, and what follows from several of them.
 
 Each room has its own part, which it alone writes to: `sessions`, `queues`, `groups` and so on. The
 rules are functions in the rooms, which the machine calls (`machine.py`); the state's way into a

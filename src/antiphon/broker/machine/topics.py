@@ -90,7 +90,7 @@ class Subscription:
                 self.acked.add(one + 1, two - 1, 1)
 
     def take_over(self, cut: int) -> None:
-        """What is up to here is in the state that a member has got."""
+        """A member has got a state that has all messages up to the cut."""
         # It may be put back: what may have been seen before it is still known then.
         base, lost, returned = self.floor, self.lost, Spans(self.returned)
         self.acknowledge(0, cut)
@@ -119,7 +119,7 @@ class Subscription:
             self.lost = (position, max(self.lost[1], seen), self.lost[2] + 1)
 
     def runs(self, first: int, last: int, rank: int) -> list[Span]:
-        """What of these messages, all of one pack, is to be delivered, with the delivery count.
+        """Return which of these messages of one pack are to be delivered, with the delivery count.
         `rank`: how many were sent to this consumer before them."""
         if self.ends is not None:
             last = min(last, self.ends)
@@ -134,7 +134,7 @@ class Subscription:
         return found
 
     def is_done(self, first: int, last: int) -> bool:
-        """All of these messages are acknowledged."""
+        """Return whether all of these messages are acknowledged."""
         return next(self._unacknowledged(first, last), None) is None
 
     def _unacknowledged(self, first: int, last: int) -> Iterator[Range]:
@@ -285,8 +285,9 @@ class Topics:
         self.last.pop(destination, None)
 
     def live(self) -> Iterator[Range]:
-        """What subscriptions may still read: each from its floor on, once something is behind it.
-        So a range can return over positions that were in none; but nothing of those was for it."""
+        """Return the ranges that subscriptions may still read: each from its floor on, once a
+        message is behind it. So a range can return over positions that were in none; but nothing of
+        those was for it."""
         found: dict[str, int] = {}  # by pattern: one with wildcards takes a look at every topic
         for subscription in self.subscriptions.values():
             if subscription.pattern not in found:

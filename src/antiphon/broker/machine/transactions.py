@@ -36,7 +36,7 @@ PARKED_MAX = 1_000_000
 """Packs of all sessions together that are stored and not visible."""
 
 STAGED_RETENTION_MS = 24 * 3600 * 1000
-"""What nobody commits is forgotten after so long."""
+"""Staged packs that nobody commits are forgotten after this time."""
 
 TOKEN_RETENTION_MS = 7 * 24 * 3600 * 1000
 TOKENS_MAX = 1_000_000
@@ -162,7 +162,7 @@ def _check(b: State, session: Session, m: cw.Commit) -> None:
 
 
 def _listed(b: State, session: Session, m: cw.Commit) -> list[Parked]:
-    """What becomes visible, in this order; raises if anything is wrong with any of it."""
+    """Return the packs that become visible, in this order; raise if anything is wrong with one."""
     packs = _own(session, m.sent)
     for handle in dict.fromkeys(m.staged):
         if handle not in b.pending.staged:
@@ -206,7 +206,7 @@ def _remember(b: State, token: str) -> None:
 
 
 def _forget_own(b: State, session: Session, sent: tuple[cw.Sent, ...]) -> None:
-    """What this session has staged, in these ranges, is its own no longer."""
+    """Forget the packs in these ranges that this session has staged."""
     found = [
         session.staged.pop(key)
         for key in list(session.staged)

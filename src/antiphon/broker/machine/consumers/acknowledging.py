@@ -90,8 +90,8 @@ def _fail(b: State, session: Session, consumer: Consumer, row: cw.AckRow) -> Non
 
 
 def buries(b: State, consumer: Consumer, position: int) -> bool:
-    """What this consumer cannot handle goes to the dead letters, unless it is one of them. A member
-    of a group skips nothing, nor do those who are one together."""
+    """Return whether a message that this consumer cannot handle goes to the dead letters: unless
+    it is one of them. A member of a group skips nothing, nor do those who are one together."""
     queue = b.queues.get(consumer.destination)
     if queue is not None and queue.reasons.of(position) is not None:
         return False

@@ -90,7 +90,7 @@ def join(
 
 
 def _choice(session: Session, m: cw.OpenConsumer) -> tuple[str, str]:
-    """Which messages it wants, as a subscription keeps it: `selector` and `no_local`. Selectors
+    """Return which messages it wants, as `selector` and `no_local` of a subscription. Selectors
     that differ in blanks only are the same. Raises `InvalidSelectorError`."""
     selector = evaluate.parse(m.selector)
     return "" if selector is None else selector.text, session.owner if m.no_local else ""

@@ -76,7 +76,7 @@ def unsubscribe(b: State, session: Session, m: cw.Unsubscribe) -> int:
 
 
 def _unsubscribe_shared(b: State, session: Session, name: str) -> bool:
-    """False: there is no shared durable subscription of this name."""
+    """End a shared durable subscription. Return False if there is none of this name."""
     shared = shared_name(session, name, durable=True)
     queue = b.queues.get(shared)
     if queue is None:

@@ -1,4 +1,4 @@
-"""What is known of a group: its members, its view, and what they have not acknowledged of it."""
+"""A group: its members, its view, and the events that members have not acknowledged."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ class Member(msgspec.Struct, array_like=True):
 
 
 class Departed(msgspec.Struct, array_like=True):
-    """A member that was removed while it was connected: it is told so, and then nothing more."""
+    """A member that was removed while it was connected: it gets that event, and then nothing
+    more."""
 
     session: int
     consumer: int
@@ -125,14 +126,15 @@ class Group:
         self.trim()
 
     def pass_over(self, member: Member) -> None:
-        """What is not for this member need not be kept for it."""
+        """Count events as acknowledged that are not for this member."""
         for event in self.after(member.acked):
             if event.kind != cw.STATE or self._is_asked(event, member):
                 return
             member.acked = event.serial
 
     def concerns(self, event: cw.GroupEvent, session: int, consumer: int) -> bool:
-        """A state request is told only to who is asked, and while it stands."""
+        """Return whether this event is for this consumer: a state request is only for the member
+        that is asked, and while it stands."""
         member = self.member_of(session, consumer)
         return event.kind != cw.STATE or (member is not None and self._is_asked(event, member))
 
@@ -156,7 +158,7 @@ class Group:
 
     @property
     def is_over(self) -> bool:
-        """Nobody is in it, or has to be told that it no longer is, or is expected."""
+        """Whether it has no members, no former ones with events to come, and none is expected."""
         return not (self.members or self.departed or self.kept_until)
 
     def due(self, name: str) -> int | None:

@@ -41,15 +41,15 @@ from antiphon.model import destinations as names
 from antiphon.model.conflicts import ConflictRelation
 
 SUSPECT_MS = 1000
-"""A member that has been without a connection for so long is suspected."""
+"""A member that has been without a connection for this long is suspected."""
 
 NEVER = 0
 AS_IT_IS = -1
 MEMBERS_MAX = 1000
 
 KEPT_MS = 3_600_000
-"""A group that was named, and that nobody joins, is kept for so long: those who know it as a topic
-may come later. One that had members goes with the last of them."""
+"""A group that was named, and that nobody joins, is kept for this long: consumers that know it as
+a topic may come later. One that had members goes with the last of them."""
 
 
 # -- Requests --------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ def create(b: State, m: cw.CreateGroup) -> tuple[int, bytes]:
 
 
 def _new(b: State, destination: str) -> Group:
-    """With all as it is by default."""
+    """Create a group with the default settings."""
     kind, name = names.parse(destination)
     if kind != names.TOPIC or names.is_pattern(name):
         raise InvalidDestinationError(f"{destination!r} cannot be a group: a group is a topic")
@@ -149,7 +149,7 @@ def join(b: State, session: Session, m: cw.Join) -> tuple[int, bytes]:
 
 
 def _check_home(b: State, group: Group, old: Member) -> None:
-    """With local contexts: its server alone knows how far it was."""
+    """Raise if, with local contexts, its former server alone knows how far it was."""
     before = b.sessions.get(old.session)
     if before is not None and before.held:
         raise IllegalStateError(
@@ -248,7 +248,7 @@ def part(b: State, group: Group, member: Member) -> None:
     _new_view(b, group, went=(member.name,))
 
 
-# -- What befalls members --------------------------------------------------------------------------
+# -- What happens to members -----------------------------------------------------------------------
 
 
 def closed(b: State, session: Session, consumer: Consumer, kept: list[Span]) -> None:
@@ -424,7 +424,7 @@ def control(b: State, group: Group, payload: bytes) -> None:
 
 
 def _named(group: Group, text: str, upto: int) -> list[Member]:
-    """Who joined after the view in which this was said is not meant."""
+    """Return the members with these names that had joined by this view."""
     wanted = dict.fromkeys(text.split())
     return [
         group.members[n] for n in wanted if n in group.members and group.members[n].joined <= upto
@@ -518,7 +518,7 @@ def _announce(
 
 def acknowledge(b: State, session: Session, consumer: Consumer, row: cw.AckRow) -> None:
     """A member has handled events, or its state. As long as it may need that one again, it may also
-    have to be told again of what has happened since it joined."""
+    need the events since it joined again."""
     group = b.groups.get(consumer.destination)
     if group is None:
         return
@@ -576,7 +576,7 @@ def _drop(b: State, group: Group, member: Member) -> None:
 
 
 def _drop_shared(b: State, member: Member) -> None:
-    """Those who divided its messages get nothing more."""
+    """Close the consumers that divided its messages."""
     queue = b.queues.get(member.shared)
     for session, consumer in queue.takers if queue is not None else ():
         b.sessions[session].consumers.pop(consumer, None)

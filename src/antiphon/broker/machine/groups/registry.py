@@ -10,7 +10,7 @@ PAST_MAX = 1000
 
 
 class Groups(dict[str, Group]):
-    """The groups that have members, or that somebody has to be told of.
+    """The groups that have members, or events that a former member has not acknowledged.
 
     Promise: views are never numbered twice, even if a group is forgotten and comes again.
     """

@@ -1,4 +1,4 @@
-"""What the state says of its groups, for an operator: `cluster status` and `antiphon group`."""
+"""The status of groups, for an operator: `cluster status` and `antiphon group`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from antiphon.formats import protocol as cw
 from antiphon.model import destinations as names
 
 GROUPS_MAX = 1000
-"""More are not told: a status is one answer, and has to fit into one."""
+"""More are left out: a status is one answer, and has to fit into one frame."""
 
 NOBODY = "?"
 

@@ -1,4 +1,4 @@
-"""Who takes over whose state in a group: in the log, while the state itself goes another way.
+"""State requests: which member takes over whose state. The log has the requests, not the state.
 
 A member that joins *needs* the state of those who were there before. A request for it is a group
 event; its place in the order is the *cut*: what was ordered before is in the state, and the member
@@ -28,7 +28,8 @@ from antiphon.formats import protocol as cw
 
 
 def comes(group: Group, member: Member, takes_state: bool) -> None:
-    """It joins. To be called before `review`: whoever has no state must not be asked for it."""
+    """A member joins. Call this before `review`: a member without a state must not be asked for
+    it."""
     member.needs_state = takes_state and _hopes(group, member)
     member.request, member.stateless, member.since = 0, False, member.joined
 
@@ -181,7 +182,7 @@ def _member(b: State, session: Session, number: int) -> tuple[Group, Member]:
 
 
 def taker_of(group: Group, provider: Member, serial: int) -> Member | None:
-    """Who waits for the state that this member was asked for."""
+    """Return the member that waits for the state that this one was asked for."""
     return next(
         (
             m

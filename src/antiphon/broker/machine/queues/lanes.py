@@ -16,7 +16,7 @@ from antiphon.formats.columns import PRIORITY
 
 
 class Special(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What makes a message one that does not simply wait for its turn."""
+    """Headers by which a message does not simply wait for its turn."""
 
     priority: int = PRIORITY
     expires: int = 0  # a stamp; 0: never
@@ -69,7 +69,7 @@ class Lane:
         return taken
 
     def remove(self, first: int, last: int) -> list[Span]:
-        """Those that lie in this range, wherever their turn is."""
+        """Remove and return the messages in this range, whatever their turn."""
         while self.fresh and self.fresh[0][0] <= last:
             self.sorted.add(*self.fresh.popleft())
         return self.remove_special(first, last)
@@ -81,12 +81,13 @@ class Lane:
         return taken
 
     def spans(self) -> Iterator[Span]:
-        """All of them, in no order."""
+        """Return all messages, in no order."""
         yield from self.sorted
         yield from self.fresh
 
     def after(self, position: int) -> Iterator[Span]:
-        """Those beyond a position, in no order; without looking at all before it."""
+        """Return the messages beyond a position, in no order, without looking at those before
+        it."""
         if self.sorted.last > position:
             yield from self.sorted.between(position + 1, self.sorted.last)
         for first, last, deliveries in reversed(self.fresh):

@@ -4,7 +4,7 @@ Every replica makes the same assignments at the same entries, as ranges of packs
 another who has what. A message is for one consumer at a time; it comes back when that consumer
 returns it, closes, or loses its session.
 
-Greater priorities go first, and among equals the message that came first, also if it came back.
+Greater priorities go first, and among equals the message that came first, even if it came back.
 Messages of one group (`JMSXGroupID`) go to one consumer while it is there: what comes for it when
 it has no room is *reserved*, and goes to it before all others. An expired message that nobody has
 is dropped. An exclusive consumer gets everything while it is open. One with a selector gets what
@@ -43,7 +43,7 @@ messages that are done with is cleaned up."""
 
 
 class QueueConsumer:
-    """What one consumer of a queue has and has not acknowledged."""
+    """One consumer of a queue: the messages that it has and has not acknowledged."""
 
     def __init__(self, prefetch: int, selective: bool = False, exclusive: bool = False) -> None:
         self.prefetch = prefetch
@@ -146,7 +146,7 @@ class Queue:
         heapq.heappush(self.held, (until, *span))
 
     def release(self, stamp: int) -> None:
-        """What was held until now waits for a consumer again."""
+        """Let messages that were held until this stamp wait for a consumer again."""
         while self.held and self.held[0][0] <= stamp:
             _, *span = heapq.heappop(self.held)
             self.give_back([(span[0], span[1], span[2])])
@@ -200,7 +200,7 @@ class Queue:
                 yield from ((taker, span) for span in self._take(taker, consumer, share))
 
     def _able(self) -> list[Taker]:
-        """Those who could be given something now."""
+        """Return the consumers that could be given a message now."""
         waiting = self.count > 0
         return [
             taker
@@ -210,7 +210,7 @@ class Queue:
         ]
 
     def _entitled(self) -> list[Taker]:
-        """Those who may get something: all, or of the exclusive ones the one that came first."""
+        """Return the consumers that may get messages: all, or the exclusive one that came first."""
         exclusive = [taker for taker, c in self.takers.items() if c.exclusive and not c.closed]
         return [min(exclusive, key=self._opened)] if exclusive else list(self.takers)
 
@@ -266,7 +266,7 @@ class Queue:
                 yield from self._grant(taker, lane, span)
 
     def _grant(self, taker: Taker, lane: Lane, span: Span) -> Iterator[Span]:
-        """What it cannot have of this goes on waiting."""
+        """Give it what it may have of this span; the rest goes on waiting."""
         consumer = self.takers[taker]
         for first, last, special in self._runs(span[0], span[1]):
             theirs = self._owners.get(special.group, (taker, 0))[0] != taker
@@ -277,7 +277,7 @@ class Queue:
                 lane.add(upto + 1, last, span[2])
 
     def waiting_after(self, position: int) -> list[Range]:
-        """What nobody has, beyond a position."""
+        """Return the messages beyond a position that no consumer has."""
         spans = (span for lane in self._lanes.values() for span in lane.after(position))
         return sorted((first, last) for first, last, _ in spans)
 
@@ -312,7 +312,7 @@ class Queue:
             heapq.heapify(self._expiring)
 
     def next_expiry(self) -> int | None:
-        """When something expires that is here; None: never."""
+        """Return when the next message expires; None: none does."""
         while self._expiring:
             expires, first, last = self._expiring[0]
             if any(s.expires == expires for _, _, s in self.special.between(first, last)):
@@ -369,7 +369,8 @@ class Queue:
         self._note_expiry(first, last, special)
 
     def state(self) -> tuple[Any, ...]:
-        """Without what waits or is held and what is special about it, which may be long."""
+        """Return what snapshots have of it, without the messages that wait or are held, and
+        their headers: these may be many, and are parts of their own."""
         takers = [
             (
                 *taker,

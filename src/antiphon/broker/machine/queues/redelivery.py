@@ -1,4 +1,4 @@
-"""What could not be handled comes again after a wait, in the log's time.
+"""Redelivery: a message that could not be handled comes again after a wait, in the log's time.
 
 A consumer of a queue says which delivery failed, and how long to wait: meanwhile its message is
 held, in nobody's way. Whose messages must keep their order waits itself; a subscription remembers
@@ -63,7 +63,8 @@ def _bounded(wait_ms: int) -> int:
 
 
 def agreed(b: State, m: cw.OpenConsumer) -> Redelivery:
-    """What counts for this queue from now on. Raises what is wrong with what is asked for."""
+    """Return the terms that apply to this queue from now on. Raise if what is asked for is
+    wrong."""
     queue = b.queues.get(m.destination)
     known = queue.redelivery if queue is not None else Redelivery()
     asked = m.redelivery or Redelivery()
@@ -107,7 +108,7 @@ def _check(asked: Redelivery, destination: str) -> None:
 
 
 def dead_letters(queue: Queue | None) -> str:
-    """Where what is given up goes."""
+    """Return the queue for messages of this queue that are given up."""
     asked = queue.redelivery.dead_letters if queue is not None else None
     return asked or names.DEAD_LETTERS
 

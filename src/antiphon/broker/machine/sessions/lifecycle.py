@@ -136,7 +136,7 @@ def _begin_lease(b: State, session: Session, cause: Cause) -> None:
 
 
 def _hold(b: State, session: Session) -> None:
-    """Without its server nobody knows how far it is: it waits for that one."""
+    """Let it wait for its server, which alone knows what it acknowledged."""
     session.change(Cause.SILENCE_BOUND)
     membership.detached(b, session)
     shared_members.review_all(b, session)
@@ -162,7 +162,7 @@ def begin(b: State, m: commands.Begin) -> None:
 
 
 def follow_members(b: State, incarnations: dict[int, int]) -> None:
-    """Who is a server from now on, by node."""
+    """Take the cluster's members from a membership entry: their incarnations, by node."""
     before, b.servers.incarnations = b.servers.incarnations, incarnations
     for node, incarnation in before.items():
         if incarnations.get(node) != incarnation:
@@ -170,7 +170,8 @@ def follow_members(b: State, incarnations: dict[int, int]) -> None:
 
 
 def _is_gone(b: State, node: int) -> None:
-    """With what it alone knew: nobody waits for it any more, and nobody is bound to it later."""
+    """A server is gone with what it alone knew: no session waits for it, and none is bound to it
+    later."""
     if b.servers.lives.pop(node, None) is None:
         return
     for session in [s for s in b.sessions.values() if s.node == node and not s.leased]:
@@ -250,7 +251,8 @@ _EXPIRE: dict[int, Callable[[State, Any], None]] = {
 
 
 def close(b: State, session: Session, kept: tuple[cw.Kept, ...]) -> None:
-    """In order: only what the application saw and did not acknowledge is flagged."""
+    """End a session as its client asks: only messages that the application saw and did not
+    acknowledge are flagged."""
     with b.queues.together(b.stamp):
         _close_consumers(b, session, kept)
     _end(b, session, Cause.CLOSED, "", "")
@@ -266,7 +268,7 @@ def _close_consumers(b: State, session: Session, kept: tuple[cw.Kept, ...]) -> N
 
 
 def lose(b: State, session: Session, cause: Cause, why: str) -> None:
-    """Without a word from the client: whatever was sent to it may have been seen."""
+    """End a session without a request of its client: all that was sent to it may have been seen."""
     with b.queues.together(b.stamp):
         _lose_consumers(b, session)
     _end(b, session, cause, "ConnectionLostError", why)

@@ -1,4 +1,4 @@
-"""What the state machine knows of the servers: their lives, and when they were last heard of."""
+"""The servers as the state machine knows them: their lives, and when they were last heard."""
 
 from __future__ import annotations
 

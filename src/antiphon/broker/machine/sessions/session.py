@@ -1,4 +1,4 @@
-"""What the servers know of a client: its session, its consumers, its named producers.
+"""Sessions as the servers know them, with their consumers, and named producers.
 
 A session is attached to one server, or detached with a lease that runs in log time. Everything is
 plain data with a `state()` for the snapshot; the rules are in `broker/machine/machine.py`.
@@ -17,8 +17,8 @@ from antiphon.broker.machine.sessions.attachment import Attachment, Cause, next_
 from antiphon.formats.protocol import NotPublished, Result
 
 REFUSALS_MAX = 256
-"""Refused packs that a session remembers, so that a client which asks again is told the same. More
-than a client may have unanswered."""
+"""Refused packs that a session remembers, so that a client which asks again gets the same answer.
+More than a client may have unanswered."""
 
 
 class Consumer:
@@ -61,7 +61,7 @@ class Consumer:
 
 
 class Session:
-    """What the servers know of one connection of a client, even while it is cut.
+    """The servers' knowledge of one connection of a client, even while it is cut.
 
     Promise: after it was made, `phase` and `expires` are written by `change` alone.
     """
@@ -115,7 +115,7 @@ class Session:
 
     @property
     def place(self) -> tuple[int, int, int, int]:
-        """Which connection this session has."""
+        """The connection that this session has: attempt, node, life and link."""
         return self.attempt, self.node, self.life, self.link
 
     def refuse(self, refusal: NotPublished) -> None:
@@ -124,7 +124,8 @@ class Session:
         del self.refusals[:-REFUSALS_MAX]
 
     def state(self) -> tuple[Any, ...]:
-        """Without what is staged, which may be long."""
+        """Return what snapshots have of it, without its staged packs, which are a part of their
+        own."""
         return (
             self.number,
             self.token,
