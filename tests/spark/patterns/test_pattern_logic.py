@@ -70,7 +70,7 @@ steps = histories(st.fixed_dictionaries({"step": st.sampled_from(["order", "pay"
 
 @given(st.data(), ticks, st.sampled_from([1, 20, 60, 200]))
 def test_rises(data: st.DataObject, history: list[Happened], within: int) -> None:
-    pattern = patterns.rises_by(0.1, value="price", within=f"{within} milliseconds")
+    pattern = patterns.rises_by("price", rise=0.1, within=f"{within} milliseconds")
     found = find(pattern, data.draw(cuts(history)))
     assert told(found) == oracle.rises_by(history, 0.1, "price", within)
 
@@ -89,7 +89,7 @@ def test_rises_and_falls(
 def test_rises_in_several_places(
     data: st.DataObject, history: list[Happened], count: int, within: int
 ) -> None:
-    rises = patterns.rises_by(0.05, value="level", within="50 milliseconds")
+    rises = patterns.rises_by("level", rise=0.05, within="50 milliseconds")
     limit = f"{within} milliseconds"
     pattern = patterns.at_least(count, of="place", where=rises, within=limit)
     found = find(pattern, data.draw(cuts(history)))
@@ -217,7 +217,7 @@ def test_what_comes_just_in_time_is_not_absent() -> None:
 
 
 def test_places_are_told_once_while_there_are_enough() -> None:
-    rises = patterns.rises_by(0.2, value="level", within="50 milliseconds")
+    rises = patterns.rises_by("level", rise=0.2, within="50 milliseconds")
     pattern = patterns.at_least(2, of="place", where=rises, within="10 milliseconds")
     path = [(0, "a", 10), (0, "b", 10), (0, "c", 10), (1, "a", 12), (2, "b", 12), (3, "c", 12)]
     path += [(30, "a", 15), (31, "c", 15)]
@@ -246,9 +246,9 @@ def test_another_kind(written: str | None, wanted: str | float | bool) -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: patterns.rises_by(0, value="v", within="1 hour"), "rise is above zero"),
-        (lambda: patterns.rises_by(0.1, value="v", within="soon"), "like '10 minutes'"),
-        (lambda: patterns.rises_by(0.1, value="v", within="0 hours"), "longer than nothing"),
+        (lambda: patterns.rises_by("v", rise=0, within="1 hour"), "rise is above zero"),
+        (lambda: patterns.rises_by("v", rise=0.1, within="soon"), "like '10 minutes'"),
+        (lambda: patterns.rises_by("v", rise=0.1, within="0 hours"), "longer than nothing"),
         (
             lambda: patterns.rise_and_fall("v", rise=0.1, fall=1, within="1 hour"),
             "falls by 100%",
@@ -308,13 +308,13 @@ class OfAUser(Pattern[Any]):
 def test_patterns_that_differ_are_described_otherwise() -> None:
     def every() -> list[Pattern[Any]]:
         a, b = patterns.event(kind="a"), patterns.event(kind="b")
-        rise = patterns.rises_by(0.2, value="level", within="1 hour")
+        rise = patterns.rises_by("level", rise=0.2, within="1 hour")
         return [
             rise,
-            patterns.rises_by(0.3, value="level", within="1 hour"),
-            patterns.rises_by(0.2, value="other", within="1 hour"),
-            patterns.rises_by(0.2, value="level", within="2 hours"),
-            patterns.rises_by(0.2, value="level", within="1 hour", key="k"),
+            patterns.rises_by("level", rise=0.3, within="1 hour"),
+            patterns.rises_by("other", rise=0.2, within="1 hour"),
+            patterns.rises_by("level", rise=0.2, within="2 hours"),
+            patterns.rises_by("level", rise=0.2, within="1 hour", key="k"),
             patterns.rise_and_fall("level", rise=0.2, fall=0.1, within="1 hour"),
             patterns.at_least(3, of="place", where=rise, within="1 hour"),
             patterns.at_least(4, of="place", where=rise, within="1 hour"),

@@ -191,7 +191,7 @@ def test_what_is_found_is_published_once(spark: SparkSession, url: str, tmp_path
     flood = patterns.at_least(
         3,
         of="place",
-        where=patterns.rises_by(0.2, value="level", within="1 hour"),
+        where=patterns.rises_by("level", rise=0.2, within="1 hour"),
         within="1 hour",
         key="topic",
     )
@@ -230,8 +230,8 @@ def test_what_is_found_is_published_once(spark: SparkSession, url: str, tmp_path
 def test_a_checkpoint_of_another_pattern_is_refused(
     spark: SparkSession, url: str, tmp_path: Path
 ) -> None:
-    rise = patterns.rises_by(0.2, value="level", within="1 hour", key="place")
-    steeper = patterns.rises_by(0.3, value="level", within="1 hour", key="place")
+    rise = patterns.rises_by("level", rise=0.2, within="1 hour", key="place")
+    steeper = patterns.rises_by("level", rise=0.3, within="1 hour", key="place")
     checkpoint = str(tmp_path / "of [1]{a,b}* and 100%: ?")
     publish(url, "levels.eden", [(1000, "ford", 1.0)])
 
@@ -277,7 +277,7 @@ def test_a_table_is_refused(spark: SparkSession) -> None:
 
 def test_the_key_is_a_property_under_its_own_name(spark: SparkSession) -> None:
     def properties(key: str | None) -> dict[str, str]:
-        pattern = patterns.rises_by(0.1, value="v", within="1 day", key=key)
+        pattern = patterns.rises_by("v", rise=0.1, within="1 day", key=key)
         row = spark.sql("select 'k' as key").select(patterns._properties(pattern)).first()
         assert row is not None
         found: dict[str, str] = row[0]

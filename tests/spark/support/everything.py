@@ -23,7 +23,7 @@ from tests.spark.support.agreement import RANGE, table
 from tests.spark.support.planting import PLANTS, as_run, planted
 
 SHARES = "prices.*"
-RISEN = patterns.rises_by(0.3, value="price", within="1 minute", key="topic")
+RISEN = patterns.rises_by("price", rise=0.3, within="1 minute", key="topic")
 
 
 def publish(url: str, messages: int) -> None:

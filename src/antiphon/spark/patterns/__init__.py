@@ -64,8 +64,13 @@ _FOUND = "key string, time long, text string"
 # -- What to look for ------------------------------------------------------------------------------
 
 
-def rises_by(rise: float, *, value: str, within: str, key: str | None = None) -> RisesBy:
-    """The number rises by this part of itself, from any event to a later one: 0.2 is 20 %."""
+def rises_by(value: str, *, rise: float, within: str, key: str | None = None) -> RisesBy:
+    """Return the pattern of a number that rises by a part of itself, from any event to a later one.
+
+    `value` names the field with the number (`fields.py`); `rise=0.2` is 20 %. `within` is the time
+    from the first of these events to the last, like "10 minutes". `key` names the field by which
+    events belong together; without it all do. Raise `ValueError` if a value makes no sense.
+    """
     _check_part("rise", rise)
     return RisesBy(rise, value, positive_milliseconds("within", within), key)
 
@@ -73,7 +78,13 @@ def rises_by(rise: float, *, value: str, within: str, key: str | None = None) ->
 def rise_and_fall(
     value: str, *, rise: float, fall: float, within: str, key: str | None = None
 ) -> RiseAndFall:
-    """The number rises by a part of itself, and then falls by a part of what it rose to."""
+    """Return the pattern of a number that rises by a part of itself, and then falls by a part of
+    what it rose to.
+
+    `value` names the field with the number; `rise=0.05, fall=0.03` are 5 % up, then 3 % down. All
+    of it happens `within` this time. `key` is as for `rises_by`. Raise `ValueError` if a value
+    makes no sense, among them a `fall` of 1 or more.
+    """
     _check_part("rise", rise)
     _check_part("fall", fall)
     if fall >= 1:
@@ -84,8 +95,12 @@ def rise_and_fall(
 def at_least(
     count: int, *, of: str, where: Pattern[Any], within: str, key: str | None = None
 ) -> AtLeast:
-    """A pattern is found in at least so many places within a time; `of` is the field that says
-    where an event took place."""
+    """Return the pattern of another pattern, `where`, that is found in at least `count` places.
+
+    `of` names the field that says where an event took place; each place has its own events, so
+    `where` has no key. `within` is the time from the first of these places to the last. It matches
+    when the last place comes in, and again only after there were fewer. `key` is as for `rises_by`.
+    """
     if count < 1:
         raise ValueError(f"at_least counts from 1, not {count}")
     if where.key is not None:
@@ -94,22 +109,34 @@ def at_least(
 
 
 def event(**fields: str | float | bool) -> Kind:
-    """Events whose fields have these values."""
+    """Return the kind of events whose fields have these values, for `absence`.
+
+    Fields are texts: a number is compared with what the text means as a number, a bool with `true`
+    or `false`. A field with a dot in its name is given as `**{"properties.kind": "x"}`.
+    """
     return Kind(tuple(fields.items()))
 
 
 def absence(of: Kind, *, after: Kind | None = None, within: str, key: str | None = None) -> Absence:
-    """No event of a kind comes within a time after an event of another kind; without one, after the
-    last event of its own kind."""
+    """Return the pattern of an event that does not come.
+
+    It matches when no event of kind `of` has come `within` this time after an event of kind
+    `after`; without `after`, after the last event of its own kind. `key` is as for `rises_by`.
+    """
     return Absence(of, after or of, positive_milliseconds("within", within), key)
 
 
 def stateful(
     function: Step, *, fields: Mapping[str, type], forget_after: str, key: str | None = None
 ) -> Stateful:
-    """`function(state, event)` returns the state, which is made of plain values, and what it has
-    found, a list of dicts. It begins with None, and anew when a key was silent for `forget_after`.
-    `fields` are what it looks at, each `str` or `float`."""
+    """Return a pattern that is a function of your own.
+
+    `function(state, event)` returns the next state, made of plain values, and what it has found, a
+    list of dicts. The first state of a key is None, and so is the one after a silence of
+    `forget_after`. `fields` are the parts of messages that it looks at, each `str` or `float`;
+    `event["name"]` is one of them. `key` is as for `rises_by`. The function must depend on its
+    arguments alone: Spark may call it again with the same ones.
+    """
     if odd := [name for name, kind in fields.items() if kind not in (str, float)]:
         raise ValueError(f"a field is str or float: {', '.join(odd)}")
     wanted = tuple(Field(name, is_number=kind is float) for name, kind in fields.items())
@@ -136,9 +163,14 @@ def run(
     lateness: str = LATENESS,
     once: bool = False,
 ) -> StreamingQuery:
-    """Looks for the pattern in topics, from their beginning on, and publishes what it finds. With a
-    checkpoint it goes on where it was; one of another pattern, or of other topics, is refused.
-    `once`: it ends when it has seen what is there now."""
+    """Start a query that looks for the pattern in topics, and publishes what it finds in another.
+
+    It reads `topic` (one, or several with commas between them) at the servers at `url` from the
+    beginning on, and publishes in topic `to` what `find` returns, each match once. `checkpoint` is
+    a folder: started with it again, the query resumes where it was; a checkpoint of another pattern
+    or of other topics is refused. `time` and `lateness` are as for `find`. With `once` the query
+    ends when it has seen what is there now; otherwise `stop()` of what is returned ends it.
+    """
     purpose = f"{described(pattern)} in {topic} by {time}"
     reader = spark.readStream.format("antiphon").schema(_looked_at(pattern, time))
     reader = reader.option("maxMessagesPerTrigger", BATCH).option("purpose", purpose)
@@ -159,9 +191,13 @@ def find(
     time: str = "timestamp",
     lateness: str = LATENESS,
 ) -> DataFrame:
-    """What is found in a stream of messages, as messages: the type is the pattern's name, the key
-    that of the events, also as a property, and the text is JSON. `timestamp` is when it was
-    complete."""
+    """Return what the pattern finds in a stream of messages, as messages that can be written.
+
+    The type is the pattern's name, the key that of the events, also as a property, and the text is
+    JSON; `timestamp` is when the match was complete. `time` names the field with the time of an
+    event. An event that is more than `lateness` behind the latest one may come too late, and is
+    then left out: `counts` has how many. Raise `ValueError` if `messages` is no stream.
+    """
     milliseconds("lateness", lateness)
     if not messages.isStreaming:
         raise ValueError("patterns are found in streams: use readStream, also for what is there")
@@ -184,7 +220,7 @@ def find(
 
 
 class Counts(NamedTuple):
-    """Of the batches that Spark remembers, which are the last hundred."""
+    """How many messages a query saw in the batches that Spark remembers: the last hundred."""
 
     messages: int
     skipped: int  # they lack the key, the time or a field that the pattern looks at
@@ -192,6 +228,7 @@ class Counts(NamedTuple):
 
 
 def counts(query: StreamingQuery) -> Counts:
+    """Return how many messages a query of `find` or `run` looked at, left out, and had too late."""
     batches = [one for one in query.recentProgress if _OBSERVED in one.observedMetrics]
     seen = [batch.observedMetrics[_OBSERVED] for batch in batches]
     operators = [one for batch in batches for one in batch.stateOperators]
@@ -203,7 +240,7 @@ def counts(query: StreamingQuery) -> Counts:
 
 
 def _looked_at(pattern: Pattern[Any], time: str) -> StructType:
-    """Nothing else needs to be read."""
+    """Return the columns that the pattern needs; nothing else is read."""
     names = [time, *(field.name for field in pattern.fields)]
     names += [] if pattern.key is None else [pattern.key]
     wanted = {"position", *(column for name in names for column in pattern_fields.columns_of(name))}
@@ -237,7 +274,8 @@ def _properties(pattern: Pattern[Any]) -> Column:
 
 @contextmanager
 def _a_partition_for_each_core(spark: SparkSession) -> Iterator[None]:
-    """Unless its user has chosen: Spark's own 200 would each start, and store, with every batch."""
+    """Set as many partitions as there are cores, unless the user has chosen: each of Spark's own
+    200 would start, and store its state, with every batch."""
     if spark.conf.get(_PARTITIONS) != _SPARKS_OWN:
         yield
         return

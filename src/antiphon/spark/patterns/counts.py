@@ -19,13 +19,19 @@ class Seen(NamedTuple):
 
 
 class Places(msgspec.Struct, Generic[State], array_like=True):
+    """The state of `AtLeast`: what its pattern remembers of each place, and the last matches."""
+
     inner: dict[str, State]  # what the pattern remembers of each place
     seen: dict[str, Seen]
 
 
 @dataclass(frozen=True)
 class AtLeast(Pattern[Places[Any]]):
-    """A match when the last place comes in, and again only after there were fewer."""
+    """Finds a pattern in several places within a time.
+
+    It matches when the last place comes in, and again only after there were fewer. Its state grows
+    with the places that had events within the time.
+    """
 
     count: int
     of: str

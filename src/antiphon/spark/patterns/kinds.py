@@ -22,7 +22,7 @@ from antiphon.spark.patterns.events import (
 
 @dataclass(frozen=True)
 class Kind:
-    """Events whose fields have these values."""
+    """Decides which events are of one kind: those whose fields have all these values."""
 
     values: tuple[tuple[str, str | float | bool], ...]
 
@@ -35,7 +35,7 @@ class Kind:
 
 
 def _equal(value: Value, wanted: str | float | bool) -> bool:
-    """Fields are texts: what is written there is compared with what it may mean."""
+    """Compare a field, which is a text, with the value that the text may mean."""
     if isinstance(wanted, str):
         return value == wanted
     if isinstance(wanted, bool):
@@ -55,7 +55,11 @@ class Awaited(NamedTuple):
 
 @dataclass(frozen=True)
 class Absence(Pattern[list[Awaited]]):
-    """Remembers after which events, oldest first, it waits."""
+    """Finds that no event of a kind came within a time after another event.
+
+    Its state is the events after which it waits, oldest first; an event of the awaited kind clears
+    it. It needs time to pass (`on_time`): nothing is found before the wait is over.
+    """
 
     of: Kind
     after: Kind
@@ -91,7 +95,7 @@ def _told(one: Awaited) -> Found:
 
 
 class Kept(msgspec.Struct, array_like=True):
-    """What a user's function returned last."""
+    """The state that a user's function returned last, and when."""
 
     value: Any
     time: int
@@ -102,6 +106,11 @@ Step = Callable[[Any, Event], tuple[Any, Iterable[Found]]]
 
 @dataclass(frozen=True)
 class Stateful(Pattern[Kept]):
+    """Finds what a user's function finds, and keeps its state until the key was silent too long.
+
+    The function must depend on its arguments alone, for Spark may repeat a batch.
+    """
+
     function: Step
     wanted: tuple[Field, ...]
     forget_after: int

@@ -48,7 +48,11 @@ def _forget(lows: list[Point], before: int) -> None:
 
 @dataclass(frozen=True)
 class RisesBy(Pattern[list[Point]]):
-    """Remembers lows."""
+    """Finds a number that rises by a part of itself within a time.
+
+    Its state is the lows that a later event can still be measured against; the first is the oldest
+    and the lowest. An event is compared with that one alone, however many there are.
+    """
 
     rise: float
     value: str
@@ -85,8 +89,8 @@ class Peak(NamedTuple):
 
 
 class Climb(msgspec.Struct, array_like=True):
-    """Peaks are by their lows, each lower than the one before: the first is the highest of all
-    within the time, and a later one counts when those before it are too old."""
+    """The state of `RiseAndFall`: peaks in the order of their lows, each lower than the one before.
+    So the first is the highest of all within the time, and the next one is when it is too old."""
 
     lows: list[Point]
     peaks: list[Peak]
@@ -94,8 +98,11 @@ class Climb(msgspec.Struct, array_like=True):
 
 @dataclass(frozen=True)
 class RiseAndFall(Pattern[Climb]):
-    """Of all rises that an event ends by being low enough, the one with the highest peak is told,
-    and of equal ones the latest."""
+    """Finds a number that rises by a part of itself and then falls, within a time.
+
+    Of all rises that an event ends by being low enough, it returns the one with the highest peak,
+    and of equal ones the latest.
+    """
 
     value: str
     rise: float

@@ -24,6 +24,12 @@ class Memory(msgspec.Struct, Generic[State], array_like=True):
 
 
 class Timeline:
+    """Applies a pattern to the events of one key in the order of their times.
+
+    Events are held back until the watermark has passed them; between them the pattern's own waits
+    end at their time. It needs a `Memory` of the key for each call, and keeps nothing itself.
+    """
+
     def __init__(self, pattern: Pattern[Any]) -> None:
         self._pattern = pattern
         self._decoder = msgspec.msgpack.Decoder(cast(Any, Memory)[pattern.state_type])
