@@ -241,3 +241,10 @@ def test_odd_arguments_of_what_needs_no_connection() -> None:
     relation = {"tags": ["a"], "conflicts": [("a", "a")]}
     assert wrongly(antiphon.ConflictRelation, relation) == []
     assert wrongly(antiphon.open_log, {"url": "embedded:", "timeout": 1.0}) == []
+
+
+def test_an_option_that_nobody_knows_is_refused(front: Any) -> None:
+    with pytest.raises(TypeError, match="no option 'nonsense'"):
+        front.connect("embedded:", nonsense=1)
+    with pytest.raises(TypeError, match="no option 'nonsense'"):
+        antiphon.ConnectionFactory("embedded:", nonsense=1)  # type: ignore[call-arg]
