@@ -41,7 +41,8 @@ class Target(Protocol):
     it is not known what came of it, and are called again then."""
 
     @property
-    def kind(self) -> Kind: ...
+    def kind(self) -> Kind:
+        """Whether what it did can be undone, see `Kind`."""
 
     def call(self, id: str, request: Any) -> Any:
         """Carry it out: pessimistic, it can still be undone; optimistic, it is done. Raises
