@@ -14,6 +14,12 @@ SLEW = 50
 
 
 class StampClock:
+    """The log's time at one replica.
+
+    Promise: stamps never go back along the log, whoever leads, and follow the leader's wall clock
+    where that does not go back.
+    """
+
     def __init__(self, last_stamp: int) -> None:
         self.last = last_stamp
         self._time_us = last_stamp * 1000
@@ -28,10 +34,11 @@ class StampClock:
             self._at_ms = now_ms
 
     def peek(self, now_ms: int, wall_ms: int) -> int:
-        """The stamp that `next` would give."""
+        """Return the stamp that `next` would return."""
         return max(self.last, self._estimate_us(now_ms, wall_ms) // 1000)
 
     def next(self, now_ms: int, wall_ms: int) -> int:
+        """Return the stamp of an entry that is appended now."""
         self._time_us = self._estimate_us(now_ms, wall_ms)
         self._at_ms = now_ms
         self.last = max(self.last, self._time_us // 1000)

@@ -1,4 +1,4 @@
-"""What the pure core asks its driver to do.
+"""Effects: requests of the pure log to its driver, which does all IO.
 
 Durability is an effect with a tail: `Persist(records, then)` releases `then` only when the records,
 and all records before them, are on disk. A granted vote, and an acknowledgement of what is not on
@@ -20,6 +20,8 @@ from antiphon.formats.server_messages import Message, Relay
 
 
 class Send(msgspec.Struct, frozen=True):
+    """Send a message to a server. It may be lost, repeated or overtaken."""
+
     to: ReplicaId
     message: Message
 
@@ -115,15 +117,15 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """The state machine took these entries; `accepted` go into the index and to who waits."""
+    """The state machine took these entries; `accepted` go into the index, and to their readers."""
 
     entries: tuple[Entry, ...]
     accepted: tuple[Accepted, ...]
     digest: int  # the machine's, after the last of them
-    events: tuple[Any, ...] = ()  # what the machine has to say; the log does not look into it
+    events: tuple[Any, ...] = ()  # of the machine; the log does not look into them
 
     def packs(self) -> Iterator[tuple[int, bytes]]:
-        """Of those accepted that came with these entries: their positions, and they."""
+        """Yield position and bytes of the accepted packs that came with these entries."""
         payloads = {entry.index: entry.payload for entry in self.entries}
         for accepted in self.accepted:
             payload = payloads.get(accepted.source or accepted.index)
@@ -139,8 +141,8 @@ class ReadReady(msgspec.Struct, frozen=True):
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """What became of `Node.change` or `Node.transfer`. With neither text it is in the log, or was
-    so before; whether it is committed, `Status` shows."""
+    """The outcome of `Node.change` or `Node.transfer`. With neither text it is in the log now, or
+    was before; `Status` shows whether it is committed."""
 
     request: int
     refused: str = ""  # why it would do harm, or makes no sense
@@ -155,7 +157,7 @@ class Rejected(msgspec.Struct, frozen=True):
 
 
 class Relayed(msgspec.Struct, frozen=True):
-    """It came through another server, and is for a client that is attached here."""
+    """A message that came through another server, for a client that is attached here."""
 
     message: Relay
 

@@ -1,7 +1,7 @@
 """One replica's copy of the log: recent entries in memory, the epoch of every index.
 
-The journal has all entries; this holds the ones that are likely to be needed again and knows, for
-every index since the base, which epoch wrote it: epochs come in runs, so that is a short list.
+The journal has all entries. This copy holds those that are likely to be needed again, and knows for
+every index since the base which epoch wrote it: epochs come in runs, so that is a short list.
 """
 
 from __future__ import annotations
@@ -13,6 +13,12 @@ from antiphon.formats.entry import Entry
 
 
 class EntryLog:
+    """The entries of one replica's log: epochs of all after the base, payloads of the newest.
+
+    Promise: epochs never fall along the log, and it has no gap. It is in memory only: what it
+    forgets, the journal has, or a snapshot stands for it.
+    """
+
     def __init__(
         self, base_index: int, base_epoch: int, runs: Sequence[tuple[int, int]], last: int
     ) -> None:
@@ -28,10 +34,11 @@ class EntryLog:
 
     @property
     def last_epoch(self) -> int:
+        """The epoch of the last entry."""
         return self._run_epochs[-1] if self._run_epochs else self.base_epoch
 
     def epoch_at(self, index: int) -> int | None:
-        """The epoch of an entry; None for one that is not in the log, or no longer."""
+        """Return the epoch of an entry; None if it is not in the log, or no longer."""
         if index == self.base_index:
             return self.base_epoch
         if not self.base_index < index <= self.last:
@@ -39,6 +46,7 @@ class EntryLog:
         return self._run_epochs[bisect_right(self._run_starts, index) - 1]
 
     def append(self, entries: Sequence[Entry]) -> None:
+        """Add entries, which must follow the last one."""
         for entry in entries:
             assert entry.index == self.last + 1, f"a gap: {entry.index} after {self.last}"
             assert entry.epoch >= self.last_epoch, "epochs never fall along the log"
@@ -62,7 +70,7 @@ class EntryLog:
         self.last = first - 1
 
     def cached(self, first: int, max_bytes: int) -> tuple[Entry, ...] | None:
-        """Entries from `first` on, at least one, up to `max_bytes`; None: not in memory."""
+        """Return entries from `first` on, at least one, up to `max_bytes`; None: not in memory."""
         if first < self.first_cached:
             return None
         start = stop = first - self.first_cached
@@ -73,8 +81,8 @@ class EntryLog:
         return tuple(self._entries[start:stop])
 
     def last_not_after(self, index: int, epoch: int) -> int:
-        """The greatest index up to `index` whose epoch is at most `epoch`: where two logs may
-        still agree. Skips a whole foreign epoch in one step."""
+        """Return the greatest index up to `index` whose epoch is at most `epoch`: where two logs
+        may still agree. It skips a whole foreign epoch in one step."""
         index = min(index, self.last)
         run = bisect_right(self._run_starts, index) - 1
         while run >= 0 and self._run_epochs[run] > epoch:
@@ -83,7 +91,7 @@ class EntryLog:
         return max(index, self.base_index)
 
     def forget_cached(self, upto: int, keep_bytes: int) -> None:
-        """Let go of entries up to `upto` while more than `keep_bytes` are in memory."""
+        """Forget payloads of entries up to `upto` while more than `keep_bytes` are in memory."""
         drop = 0
         while (
             self.cached_bytes > keep_bytes
@@ -96,7 +104,7 @@ class EntryLog:
         self.first_cached += drop
 
     def compact(self, index: int) -> None:
-        """The journal has let go of everything up to `index`."""
+        """Make `index` the base: the journal no longer has the entries up to it."""
         if index <= self.base_index:
             return
         epoch = self.epoch_at(index)

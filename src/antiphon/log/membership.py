@@ -1,4 +1,4 @@
-"""Which servers count, at every point of the log.
+"""The servers of the cluster, at every point of the log.
 
 A membership holds from the moment its entry is *appended*, not committed (Raft, 4.1): old and new
 majority overlap because only one server changes at a time, and waiting for the commit would leave
@@ -17,21 +17,26 @@ NOBODY = Membership(0, ())
 
 
 class MembershipHistory:
+    """The memberships of one replica's log, each with the index of its entry; the last one
+    holds."""
+
     def __init__(self, history: list[tuple[int, Membership]]) -> None:
         self._history = history or [(0, NOBODY)]
         self.current = self._history[-1][1]
 
     @property
     def index(self) -> int:
-        """Where the current membership stands in the log."""
+        """The index of the entry with the current membership."""
         return self._history[-1][0]
 
     def append(self, index: int, membership: Membership) -> None:
+        """Take the membership of an entry that was appended: it holds from now on."""
         assert index > self.index
         self._history.append((index, membership))
         self.current = membership
 
     def truncate(self, first: int) -> None:
+        """Take back the memberships of entries that were cut off, from `first` on."""
         while len(self._history) > 1 and self._history[-1][0] >= first:
             self._history.pop()
         self.current = self._history[-1][1]
@@ -42,7 +47,7 @@ class MembershipHistory:
             self._history.pop(0)
 
     def at(self, index: int) -> Membership:
-        """The membership that holds at `index`."""
+        """Return the membership that holds at `index`."""
         for start, membership in reversed(self._history):
             if start <= index:
                 return membership
@@ -79,4 +84,5 @@ def no_majority(node: int, smaller: Membership, missing: Mapping[ReplicaId, str]
 
 
 def named(members: Sequence[ClusterMember] | Sequence[ReplicaId]) -> str:
+    """Return these servers as words for an error text."""
     return ("nodes " if len(members) > 1 else "node ") + ", ".join(str(m.node) for m in members)

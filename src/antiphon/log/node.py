@@ -29,6 +29,15 @@ from antiphon.log.state_machine import Machine
 
 
 class Node:
+    """One server's log, and the state machine on it, for a driver that carries out the effects.
+
+    Promise: the machine applies every committed entry once and in order, and a read is ready only
+    when the machine reflects what was committed before it was asked for.
+
+    Needs: the driver calls the doors with a clock that does not go back, carries out effects in
+    order, and reports what the effects ask it to report.
+    """
+
     def __init__(
         self,
         node: int,
@@ -55,6 +64,7 @@ class Node:
     # -- Doors ---------------------------------------------------------------------------------
 
     def receive(self, envelope: Envelope, now_ms: int) -> list[Effect]:
+        """Take a message from another server, or pass it on."""
         message = envelope.message
         self.routes.heard[envelope.sender.node] = now_ms
         if isinstance(message, Hears):
@@ -67,33 +77,39 @@ class Node:
         return self._run(self.replica.receive(envelope, now_ms))
 
     def alive(self, sender: ReplicaId, now_ms: int) -> list[Effect]:
+        """Take a part of something large as a sign of life of its sender."""
         self.routes.heard[sender.node] = now_ms
         return self._run(self.replica.alive(sender, now_ms))
 
     def tick(self, now_ms: int) -> list[Effect]:
+        """Do what is due; call it at `next_deadline_ms`, more often is harmless."""
         effects = self.routes.tick(now_ms)
         return effects + self._run(self.replica.tick(now_ms))
 
     def next_deadline_ms(self) -> int:
+        """Return when `tick` has something to do."""
         return min(self.replica.next_deadline_ms(), self.routes.next_deadline_ms)
 
     def relay(self, node: int, message: Relay) -> list[Effect]:
-        """Say something to the home at another server."""
+        """Send something to the home at another server."""
         return [self.routes.on_its_way(Send(ReplicaId(node, ANY), message))]
 
     def set_wall_offset(self, offset_ms: int) -> None:
-        """The wall clock minus the monotonic one, whenever the driver has looked."""
+        """Take the wall clock minus the monotonic one, whenever the driver has read them."""
         self.replica.wall_offset_ms = offset_ms
 
     def propose(self, packs: tuple[bytes, ...], now_ms: int) -> list[Effect]:
+        """Order these packs (`Replica.propose`)."""
         return self._run(self.replica.propose(packs, now_ms))
 
     def stored(self, tail: EntriesStored | VoteStored, now_ms: int) -> list[Effect]:
+        """Take a tail that was released: its records are on disk."""
         return self._run(self.replica.stored_back(tail, now_ms))
 
     def entries_read(
         self, reader: ReplicaId | None, first: int, entries: tuple[Entry, ...], now_ms: int
     ) -> list[Effect]:
+        """Take the answer to `Read`."""
         return self._run(self.replica.entries_read(reader, first, entries, now_ms))
 
     def part_read(
@@ -105,10 +121,11 @@ class Node:
         last: bool,
         now_ms: int,
     ) -> list[Effect]:
+        """Take the answer to `ReadPart`."""
         return self._run(self.replica.part_read(to, meta, seq, data, last, now_ms))
 
     def installed(self, meta: SnapshotMeta, now_ms: int) -> list[Effect]:
-        """The machine has been restored from the snapshot that was installed."""
+        """Go on behind the snapshot that was installed; the machine was restored from it."""
         self.applied = meta.index
         self._applied_stamp, self._applied_epoch = meta.stamp, meta.epoch
         self._bytes_since_snapshot = 0
@@ -135,26 +152,31 @@ class Node:
         self.replica.following.drop_incoming()
 
     def read(self, request: int, now_ms: int) -> list[Effect]:
+        """Answer with `ReadReady` when the machine reflects all that is committed now."""
         return self._run(self.replica.read(request, now_ms))
 
     def transfer(self, node: int, now_ms: int, request: int = 0) -> list[Effect]:
+        """Hand leadership to another voter (`Replica.transfer`)."""
         return self._run(self.replica.transfer(node, now_ms, request))
 
     def change(self, member: ClusterMember | int, now_ms: int, request: int = 0) -> list[Effect]:
+        """Add or remove a server (`Replica.change`)."""
         return self._run(self.replica.change(member, now_ms, request))
 
     def gone(self, node: int, now_ms: int) -> list[Effect]:
+        """Take note that a server's process has ended, unless other servers hear it."""
         if self.routes.others_hear(node, now_ms):
             return []  # it is the link that refuses, and there is a way around it
         return self._run(self.replica.gone(node, now_ms))
 
     def impair(self, reason: str, now_ms: int) -> list[Effect]:
+        """Stop taking part while the journal cannot be written (`Replica.impair`)."""
         return self._run(self.replica.impair(reason, now_ms))
 
     # -- Between the log and the machine -------------------------------------------------------
 
     def _run(self, effects: list[Effect]) -> list[Effect]:
-        """All that is delivered in one step is applied as one: whoever hears of it finds the
+        """Apply all that is delivered in one step as one: whoever is notified of it finds the
         machine's state as it was after the last of these entries."""
         if not effects:
             return effects

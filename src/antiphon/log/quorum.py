@@ -1,4 +1,4 @@
-"""What a majority is, and what it holds."""
+"""Majorities, and the values that they have reached."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from antiphon.formats.entry import ReplicaId
 
 
 def majority(voters: Sequence[ReplicaId]) -> int:
+    """Return how many of these voters are a majority."""
     return len(voters) // 2 + 1
 
 
 def tell_each_other(voters: Sequence[ReplicaId]) -> bool:
-    """Followers say to all voters what they hold, so that each can count for itself without waiting
-    for the leader's word. Where leader and follower are a majority, neither needs it."""
+    """Return whether followers send their acknowledgements to all voters, so that each can count
+    for itself without waiting for the leader. Where leader and follower are a majority, neither
+    needs it."""
     return majority(voters) > 2
 
 
 def held_by_majority(voters: Sequence[ReplicaId], held: Mapping[ReplicaId, int]) -> int:
-    """The greatest value that a majority of `voters` has reached; who is unknown has reached 0."""
+    """Return the greatest value that a majority of `voters` has reached; a voter that is not in
+    `held` has reached 0."""
     if not voters:
         return 0
     reached = sorted(map(held.get, voters, repeat(0)))

@@ -1,4 +1,4 @@
-"""What a journal knows when it is opened: the ground a replica stands on after a restart."""
+"""The state of a replica after a restart, as `open_journal` read it from the disk."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from antiphon.formats.journal import Promise
 
 
 class Recovered(msgspec.Struct, frozen=True):
+    """What is on the disk. `incarnation` is a new one if the server cannot vouch for all that it
+    promised: nothing was stored, or something is lost."""
+
     incarnation: int
     promise: Promise = Promise(0, None)
     snapshot: SnapshotMeta | None = None
@@ -22,5 +25,5 @@ class Recovered(msgspec.Struct, frozen=True):
 
     @property
     def fresh(self) -> bool:
-        """Nothing was ever stored here, and so nothing promised."""
+        """Whether nothing was ever stored here, and so nothing promised."""
         return self.last == 0 and self.promise.epoch == 0 and not self.damage

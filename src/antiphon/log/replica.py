@@ -186,6 +186,7 @@ class Replica:
     # -- Doors ---------------------------------------------------------------------------------
 
     def receive(self, envelope: Envelope, now_ms: int) -> list[Effect]:
+        """Take a message that another server sent to this incarnation."""
         self.now_ms = now_ms
         if self.impaired:
             return []
@@ -199,9 +200,9 @@ class Replica:
         return self._take()
 
     def alive(self, sender: ReplicaId, now_ms: int) -> list[Effect]:
-        """A part of something large has come from there. What was sent after it, heartbeats too,
-        waits behind it: so it counts as one. A leader is told now and then, for it hears nothing
-        else from who gets nothing else to answer."""
+        """Take a part of something large as a sign of life: what its sender sent after it,
+        heartbeats too, waits behind it. The leader gets an answer now and then, since it hears
+        nothing else from a server that gets nothing else to answer."""
         self.now_ms = now_ms
         if self.impaired:
             return []
@@ -209,7 +210,7 @@ class Replica:
         return self._take()
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """Do what is due: to be called at `next_deadline_ms`; more often is harmless."""
+        """Do what is due; call it at `next_deadline_ms`, more often is harmless."""
         self.now_ms = now_ms
         if self.impaired:
             return []
@@ -222,6 +223,7 @@ class Replica:
         return self._take()
 
     def next_deadline_ms(self) -> int:
+        """Return when `tick` has something to do."""
         if self.leading is not None:
             return self.leading.next_deadline_ms()
         if self.newcomer is not None:
@@ -236,7 +238,7 @@ class Replica:
         return self._take()
 
     def stored_back(self, tail: EntriesStored | VoteStored, now_ms: int) -> list[Effect]:
-        """What was persisted has reached the disk."""
+        """Take a tail that was released: its records are on disk."""
         self.now_ms = now_ms
         if isinstance(tail, VoteStored):
             self.election.vote_stored(tail.epoch)
@@ -254,7 +256,7 @@ class Replica:
     def entries_read(
         self, reader: ReplicaId | None, first: int, entries: tuple[Entry, ...], now_ms: int
     ) -> list[Effect]:
-        """The answer to `Read`. No entries: the journal does not have them any more."""
+        """Take the answer to `Read`. No entries: the journal does not have them any more."""
         self.now_ms = now_ms
         if reader is None:
             self._reading_to_deliver = False
@@ -276,14 +278,15 @@ class Replica:
         last: bool,
         now_ms: int,
     ) -> list[Effect]:
-        """The answer to `ReadPart`; no meta: there is no snapshot, or it has no such part."""
+        """Take the answer to `ReadPart`. No meta: there is no snapshot, or it has no such part."""
         self.now_ms = now_ms
         if self.leading is not None:
             self.leading.replication.part_read(to, meta, seq, data, last)
         return self._take()
 
     def installed(self, meta: SnapshotMeta, now_ms: int) -> list[Effect]:
-        """The snapshot is the journal's base now; the state machine has been restored from it."""
+        """Go on behind a snapshot: it is the journal's base now, and the state machine has been
+        restored from it."""
         self.now_ms = now_ms
         self.following.installed(meta)
         self.snapshot = meta
@@ -296,13 +299,15 @@ class Replica:
         return self._take()
 
     def compacted(self, base_index: int, snapshot: SnapshotMeta) -> None:
-        """The journal stored this snapshot and let go of entries up to `base_index`."""
+        """Take note that the journal stored this snapshot and removed entries up to
+        `base_index`."""
         self.snapshot = snapshot
         self.log.compact(min(base_index, snapshot.index))
         self.memberships.forget_before(snapshot.index)
 
     def read(self, request: int, now_ms: int) -> list[Effect]:
-        """Find an index such that who has applied it has applied all that is committed now."""
+        """Find an index such that a server that has applied it has applied all that is committed
+        now; the answer is `ReadReady`."""
         self.now_ms = now_ms
         if self.leading is not None:
             self.leading.read(self.id, request)
@@ -332,15 +337,16 @@ class Replica:
         return self._take()
 
     def gone(self, node: int, now_ms: int) -> list[Effect]:
-        """Nobody listens at this server's address: its process has ended. If it led, its silence
-        is not waited for. Should it live after all, its next word is enough to follow it again,
-        and pre-vote keeps it from being deposed while others hear it."""
+        """Take note that no process listens at this server's address: it has ended. If it led, its
+        silence is not waited for. Should it live after all, its next message is enough to follow it
+        again, and pre-vote keeps it from being deposed while others hear it."""
         self.now_ms = now_ms
         self.election.gone(node)
         return self._take()
 
     def impair(self, reason: str, now_ms: int) -> list[Effect]:
-        """The journal cannot take anything (`reason`), or can again (empty)."""
+        """Stop taking part while the journal cannot be written (`reason`), or begin again
+        (empty)."""
         self.now_ms = now_ms
         self.election.impair(reason)
         return self._take()
@@ -367,6 +373,7 @@ class Replica:
     # -- Delivering ----------------------------------------------------------------------------
 
     def advance(self, commit: int) -> None:
+        """Deliver what is committed now."""
         if commit > self.commit:
             self.commit = commit
             self._deliver()
@@ -406,6 +413,8 @@ class Replica:
             self.send(self.leader_id, Forward(packs))
 
     def on_forward(self, sender: ReplicaId, m: Forward) -> None:
+        """Append what a follower passed on. If this replica does not lead, it is lost, and its home
+        proposes it again."""
         if self.leading is not None:  # otherwise it is lost, and proposed again by who waits
             self.leading.propose(m.packs)
             self._out = [e for e in self._out if not isinstance(e, Rejected)]
@@ -460,10 +469,12 @@ class Replica:
     # -- Small things --------------------------------------------------------------------------
 
     def is_member(self, sender: ReplicaId) -> bool:
+        """Return whether this incarnation is a member of the cluster, as far as the log tells."""
         member = self.memberships.current.member(sender.node)
         return member is not None and member.id == sender
 
     def other_voters(self) -> tuple[ReplicaId, ...]:
+        """Return the voters but this replica."""
         return tuple(v for v in self.memberships.current.voters if v != self.id)
 
     def send(self, to: ReplicaId, message: Unbinding) -> None:

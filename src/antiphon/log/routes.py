@@ -1,4 +1,4 @@
-"""Ways around links that do not work: which servers hear each other, and who passes what on.
+"""Ways around links that do not work: which servers hear each other, and which pass messages on.
 
 A network can fail in part: a follower does not hear the leader, and others do; a leader is heard
 and does not hear; of five servers one is the only one that reaches all. An election helps in none
@@ -8,10 +8,10 @@ servers that cannot hear each other are connected through those that can: what i
 them travels in a `Via`, by the shortest way that is known. To the log it is a network that delays a
 little more, which the log is made for: nothing that is decided depends on what is believed here.
 
-While all is well nothing is said. A server *seeks* when it has not heard its leader itself for half
-an `election_ms`; a leader when that is so of a member. As long as anybody seeks, all tell each
-other with each heartbeat whom they hear (`Hears`), with what they were told by others, so that
-it comes around, too. What was told ages, also from hand to hand, and is forgotten.
+While all links work nothing is sent. A server *seeks* when it has not heard its leader itself for
+half an `election_ms`; a leader when that is so of a member. As long as any server seeks, all send
+each other with each heartbeat whom they hear (`Hears`), with the reports of others, so that they
+come around, too. Reports age, also from hand to hand, and are forgotten.
 
 Promises: as long as the links that work lead from each server of a majority to each other one,
 whatever the number of steps, these servers work as if all their links did. A server that nobody
@@ -33,20 +33,24 @@ from antiphon.log.replica import Replica
 logger = logging.getLogger("antiphon.log.routes")
 
 HOPS_MAX = 8
-"""What has been passed on so often is lost: those who passed it on know different ways."""
+"""A message that was passed on this often is dropped: the servers on its way disagree about it."""
 
 KEPT_HEARTBEATS = 6
-"""What was told is believed for so many at least: it comes by several steps, each with a wait."""
+"""A report of a server is believed for this many heartbeats at least: it comes by several steps,
+each with a wait."""
 
 
 class Known(NamedTuple):
-    """What a server said of itself."""
+    """The report of a server about itself."""
 
     at_ms: int  # by the clock here, less the time that it was under way
     view: View
 
 
 class Routes:
+    """One server's ways to the others; promises are the module's. It asks the replica whom it
+    follows, and changes nothing there."""
+
     def __init__(self, replica: Replica, listed: dict[int, str], now_ms: int) -> None:
         settings = replica.settings
         self.heard: dict[int, int] = {}  # node -> when it was last heard, and not through another
@@ -94,7 +98,8 @@ class Routes:
         return [Send(ReplicaId(node, ANY), message) for node in self._peers()]
 
     def _silence(self, now_ms: int) -> int:
-        """For how long this leader has not heard one of the others, or this follower its leader."""
+        """Return for how long this leader has not heard one of the others, or this follower its
+        leader."""
         if self._r.leading is not None:
             self._led_ms = now_ms
             waits = [now_ms - self._last(id.node) for id in self._r.leading.others()]
@@ -107,8 +112,8 @@ class Routes:
         return self.heard.get(node, self._began_ms)
 
     def others_hear(self, node: int, now_ms: int) -> bool:
-        """Whether others have lately heard a server that is silent here: then only the link to it
-        does not work."""
+        """Return whether others have lately heard a server that is silent here: then only the link
+        to it does not work."""
         silent = now_ms - self._last(node) >= self._patience_ms
         return silent and any(node in known.view.hears for known in self._known.values())
 
@@ -145,7 +150,7 @@ class Routes:
             self._know(self._find_detours())
 
     def _find_detours(self) -> dict[int, int]:
-        """The first step to each server that says it does not hear this one; the shortest way."""
+        """Return the first step of the shortest way to each server that does not hear this one."""
         me = self._r.id.node
         first = {n: n for n, known in sorted(self._known.items()) if me in known.view.hears}
         edge = list(first)
@@ -165,7 +170,8 @@ class Routes:
     # -- Passing on -------------------------------------------------------------------------------
 
     def around(self, effects: list[Effect]) -> list[Effect]:
-        """The same, with what is sent to somebody who does not hear this server on its way."""
+        """Return the same effects, with messages to servers that do not hear this one on a
+        detour."""
         return [self._around(effect) for effect in effects]
 
     def _around(self, effect: Effect) -> Effect:
@@ -190,7 +196,8 @@ class Routes:
         return Send(ReplicaId(step, ANY), Via(self._r.id, send.to, 1, body))
 
     def passed_on(self, via: Via) -> tuple[Envelope | None, list[Effect]]:
-        """What is in it, if it is for this server; otherwise what is to be done with it."""
+        """Return the message inside if it is for this server, otherwise the effects that pass it
+        on."""
         if via.to.node == self._r.id.node:
             try:
                 message = frames.decode_message(via.body)

@@ -6,6 +6,8 @@ import msgspec
 
 
 class Settings(msgspec.Struct, frozen=True):
+    """The settings of one cluster's log; all its servers should have the same."""
+
     heartbeat_ms: int = 50
     """A leader with nothing to say still says so this often: the price of an idle cluster."""
 

@@ -1,4 +1,4 @@
-"""What stands on the log: a deterministic state machine, and the smallest useful one.
+"""The state machine on the log: what `Node` needs of it, and the smallest useful one.
 
 The same entries give the same state, byte for byte in the snapshot, on every replica. A machine
 holds positions and numbers, never bodies: those stay in the journal.
@@ -22,6 +22,8 @@ SESSIONS_A_CHUNK = 4096
 
 
 class Machine(Protocol):
+    """A deterministic state machine, as `Node` uses it; promises are the module's."""
+
     digest: int
     """A checksum over everything applied so far: equal at equal index, or the replicas diverged."""
 
@@ -29,22 +31,22 @@ class Machine(Protocol):
         """Take the next committed entry; never raises, whatever a client put into it."""
 
     def take_events(self) -> tuple[Any, ...]:
-        """What came of the entries since this was last asked, besides accepted packs; the same at
-        every replica. Nobody has to take it for the machine to go on."""
+        """Return and forget what came of the entries besides accepted packs, the same at every
+        replica. The machine works on if nobody takes it."""
 
     def next_deadline(self) -> int | None:
-        """The stamp at which time itself would change the state; None: never."""
+        """Return the stamp at which time itself would change the state; None: never."""
 
     def snapshot(self) -> Iterator[bytes]:
-        """The state as it is now, in bounded chunks; stays valid while the machine goes on."""
+        """Return the state as it is now, in bounded chunks; valid while the machine goes on."""
 
     def restore(self, chunks: Iterator[bytes]) -> None: ...
 
     def live(self) -> tuple[tuple[int, int], ...]:
-        """Ranges of positions (first, last) that somebody may still read."""
+        """Return the ranges of positions (first, last) that may still be read."""
 
     def parked(self) -> tuple[int, ...]:
-        """Entries with packs that have no positions yet, and may get them later."""
+        """Return the entries with packs that have no positions yet, and may get them later."""
 
 
 class PackMachine:
@@ -71,7 +73,7 @@ class PackMachine:
         try:
             header = pack.read_header(entry.payload)
         except FormatError:
-            return []  # the node checks packs when they arrive; what slips in is nobody's message
+            return []  # the home checks packs when they arrive; bytes that slip in are no message
         if header.session:
             if header.sequence != self._sessions.get(header.session, 0) + 1:
                 return []
@@ -96,6 +98,7 @@ class PackMachine:
         return ()
 
     def last_sequence(self, session: int) -> int:
+        """Return the last sequence that was accepted from a session."""
         return self._sessions.get(session, 0)
 
     def next_deadline(self) -> int | None:

@@ -212,6 +212,7 @@ class Election:
             self._count_vote(self._r.id)
 
     def on_vote(self, sender: ReplicaId, m: Vote) -> None:
+        """Count a vote or a pre-vote, or give way to the newer epoch that a refusal tells."""
         r = self._r
         if not m.granted:
             if m.epoch > r.epoch and r.is_member(sender):
@@ -233,6 +234,7 @@ class Election:
             self._lead()
 
     def on_timeout_now(self, sender: ReplicaId, m: TimeoutNow) -> None:
+        """Campaign at once, since the leader hands over."""
         r = self._r
         if m.epoch == r.epoch and sender == r.leader_id and self._may_campaign():
             self._campaign(Cause.HANDED_OVER)
@@ -248,6 +250,7 @@ class Election:
     # -- Voting ----------------------------------------------------------------------------------
 
     def on_request_vote(self, sender: ReplicaId, m: RequestVote) -> None:
+        """Vote, if the asker's log is up to date, no leader is heard and no other got this vote."""
         r = self._r
         if m.epoch < r.epoch:
             r.refuse_vote(sender, pre=m.pre)
@@ -293,6 +296,7 @@ class Election:
             self.become(Cause.NO_PLACE)
 
     def on_unwelcome(self, sender: ReplicaId, m: Unwelcome) -> None:
+        """Ask for a place, since another server says that this one is not a member."""
         if self._r.leader_id is not None:
             return
         self._r.removed = m.reason

@@ -41,6 +41,7 @@ class Following:
     # -- Entries -------------------------------------------------------------------------------
 
     def on_append(self, sender: ReplicaId, m: Append) -> None:
+        """Take the leader's entries, or refuse them with a hint where the logs may agree."""
         r = self._r
         if not r.election.follows(sender, m.epoch, m.round):
             return
@@ -172,6 +173,7 @@ class Following:
                 r.send_held(sender, 0, 0)  # answers nothing
 
     def on_snapshot_part(self, sender: ReplicaId, m: SnapshotPart) -> None:
+        """Take a part of a snapshot, in order; with the last one, install it."""
         r = self._r
         if not r.election.follows(sender, m.epoch) or self.installing is not None:
             return
@@ -203,6 +205,6 @@ class Following:
         self._incoming = self.installing = None
 
     def installed(self, meta: SnapshotMeta) -> None:
-        """The snapshot that was sent is the journal's base now."""
+        """Take appends again: the snapshot that was sent is the journal's base now."""
         assert self.installing == meta
         self.installing = None

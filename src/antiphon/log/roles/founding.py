@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 
 class Newcomer:
+    """A replica's search for a place: it founds a cluster with the others that are listed, or asks
+    a cluster that exists for a place. It ends with the place (`Election.become`)."""
+
     def __init__(self, replica: Replica, listed: dict[int, str], may_found: bool) -> None:
         self._r = replica
         self._listed = listed
@@ -39,6 +42,7 @@ class Newcomer:
         self.next_deadline_ms = replica.now_ms
 
     def tick(self) -> None:
+        """Ask the listed servers again, if it is time."""
         if self._r.now_ms < self.next_deadline_ms:
             return
         pause = self._r.settings.election_ms // 2
@@ -53,6 +57,7 @@ class Newcomer:
                 self._send(node, Knock(self._r.id, 0))
 
     def receive(self, sender: ReplicaId, m: Ask | Promise | Found) -> None:
+        """Take part in a founding, unless a cluster is known to exist."""
         if not self.may_found:
             return
         if isinstance(m, Ask):
@@ -68,6 +73,7 @@ class Newcomer:
             self._r.found(m.membership)
 
     def welcomed(self, sender: ReplicaId, m: Welcome) -> None:
+        """Found nothing any more: there is a cluster. Answer the leader's challenge."""
         self.may_found = False
         if m.challenge:
             # By all ways: the leader may have welcomed us through somebody we listed.

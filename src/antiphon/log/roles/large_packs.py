@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 
 class LargePacks:
+    """One replica's large packs, in and out; promises and needs are the module's."""
+
     def __init__(self, replica: Replica) -> None:
         self._r = replica
         self._arriving: dict[ReplicaId, Arriving] = {}
@@ -29,12 +31,14 @@ class LargePacks:
         self._again_ms = 0  # when to look whether that moves
 
     def forget(self) -> None:
+        """Begin a new epoch: what came was another leader's."""
         self._arriving = {}
         self._forwarding = None
 
     # -- To the leader -------------------------------------------------------------------------
 
     def forward(self, leader: ReplicaId, packs: tuple[bytes, ...]) -> None:
+        """Send a large proposal to the leader, its packs first."""
         settings = self._r.settings
         if self._forwarding is None or self._forwarding.leader != leader:
             self._forwarding = Forwarding(leader, settings.piece_bytes, settings.large_bytes)
@@ -44,7 +48,7 @@ class LargePacks:
         self._send(self._forwarding.propose(packs))
 
     def again(self) -> None:
-        """The leader lives. If a heartbeat has passed, send again what may be lost."""
+        """Send again what may be lost, if the leader lives and a heartbeat has passed."""
         if self._forwarding is not None and self._r.now_ms >= self._again_ms:
             self._send(self._forwarding.again())
 
@@ -65,12 +69,14 @@ class LargePacks:
         return arriving
 
     def on_piece(self, sender: ReplicaId, m: Piece) -> None:
+        """Keep a piece of a pack, and answer how much is here."""
         if self._r.is_member(sender):
             answer = self._from(sender).take(m)
             if answer is not None:
                 self._r.send(sender, answer)
 
     def on_piece_taken(self, sender: ReplicaId, m: PieceTaken) -> None:
+        """Send the next piece, of what is spread or of what is proposed."""
         r = self._r
         if r.leading is not None:
             r.leading.piece_taken(sender, m)
@@ -78,6 +84,7 @@ class LargePacks:
             self._send(self._forwarding.taken(m))
 
     def on_append_named(self, sender: ReplicaId, m: AppendNamed) -> None:
+        """Take an append whose large packs came before it in pieces."""
         r, arriving = self._r, self._from(sender)
         entries = list(m.append.entries)
         for at in m.named:
@@ -95,6 +102,7 @@ class LargePacks:
         arriving.forget([name_of(e.payload) for e in stored])
 
     def on_forward_named(self, sender: ReplicaId, m: ForwardNamed) -> None:
+        """Propose what a follower sent in pieces."""
         arriving = self._from(sender)
         packs = {at: arriving.named(m.packs[at]) for at in m.named if 0 <= at < len(m.packs)}
         if None not in packs.values():  # otherwise it is proposed again

@@ -1,4 +1,4 @@
-"""What a leader knows of each other server: what it holds of the log, and what was sent to it."""
+"""A leader's knowledge of one other server: what it holds of the log, and what was sent to it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from antiphon.formats.entry import ReplicaId
 
 
 class Flow(Enum):
+    """How a leader sends to one server at the moment."""
+
     PROBE = "probe"  # where its log agrees with ours is not known: one append at a time
     REPLICATE = "replicate"  # it is known: appends follow each other without waiting
     SNAPSHOT = "snapshot"  # what it lacks is gone from our log: the state itself is sent
@@ -53,14 +55,16 @@ class Progress:
         self.told = 0  # up to here it knows that this leader holds its log, unless that was lost
 
     def flies(self, last: int, size: int) -> None:
+        """Note an append that is on its way."""
         self.inflight.append((last, size))
         self.inflight_bytes += size
 
     def landed(self) -> None:
+        """Forget the appends that were answered."""
         while self.inflight and self.inflight[0][0] <= self.match:
             self.inflight_bytes -= self.inflight.popleft()[1]
 
     def grounded(self) -> None:
-        """What was on its way is nothing to wait for."""
+        """Forget what was on its way: its answers are not waited for."""
         self.inflight.clear()
         self.inflight_bytes = 0

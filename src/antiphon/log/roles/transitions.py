@@ -15,6 +15,8 @@ from enum import Enum
 
 
 class Role(Enum):
+    """What a replica is in its cluster at the moment."""
+
     NEWCOMER = "newcomer"  # belongs to no cluster yet, or not any more under this incarnation
     FOLLOWER = "follower"
     PRE_CANDIDATE = "pre-candidate"  # asks whether an election would have a chance
