@@ -9,10 +9,10 @@ from antiphon.checkers import groups
 from antiphon.cli.sim import check_seed
 from antiphon.formats.trace import decode
 from antiphon.sim.cluster.messaging_world import MessagingWorld
-from antiphon.sim.judges.log_oracle import ViolationError
 from antiphon.sim.plan import Plan, draw_plan
 from antiphon.sim.programs.member_state import Replica
 from antiphon.sim.run import make_world, run_world
+from antiphon.sim.violations import ViolationError
 
 
 def plans(count: int) -> list[Plan]:

@@ -15,9 +15,9 @@ from antiphon.sim.cluster.messaging_world import MessagingWorld
 from antiphon.sim.cluster.server import RETRY_FULL_US, SimServer
 from antiphon.sim.cluster.topology import SHAPES, draw_cuts
 from antiphon.sim.cluster.world import FOREVER_US, LIVENESS_US, World, memberships_ahead
-from antiphon.sim.judges.log_oracle import ViolationError
 from antiphon.sim.plan import LEADER, Fault, Plan, draw_plan
 from antiphon.sim.seeds import stream
+from antiphon.sim.violations import ViolationError
 
 PATIENT_MS = 400
 """From this `election_ms` on, a message that is lost by chance causes no election."""

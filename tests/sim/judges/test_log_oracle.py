@@ -8,7 +8,8 @@ import pytest
 from antiphon.formats.entry import ClusterMember, Entry, Kind, Membership, ReplicaId, SnapshotMeta
 from antiphon.log.effects import Accepted, Applied
 from antiphon.log.membership import MembershipHistory
-from antiphon.sim.judges.log_oracle import Held, Oracle, ViolationError
+from antiphon.sim.judges.log_oracle import Held, Oracle
+from antiphon.sim.violations import ViolationError
 
 MEMBERS = Membership(1, tuple(ClusterMember(n, n * 10, True) for n in (1, 2, 3)))
 

@@ -9,8 +9,8 @@ from antiphon.formats import columns, pack
 from antiphon.formats.columns import Extra, Outgoing, encode_extra
 from antiphon.formats.protocol import AckRow, NotPublished
 from antiphon.log.effects import Accepted
-from antiphon.sim.judges.log_oracle import ViolationError
 from antiphon.sim.judges.message_ledger import Ledger, Reading, Window
+from antiphon.sim.violations import ViolationError
 
 SENDER = 7
 ONE, OTHER = (1, 1), (2, 1)  # consumers

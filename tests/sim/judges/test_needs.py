@@ -3,9 +3,9 @@
 import pytest
 
 from antiphon.formats import protocol as cw
-from antiphon.sim.judges.log_oracle import ViolationError
 from antiphon.sim.judges.message_ledger import Ledger
 from antiphon.sim.judges.needs import GivenUp, is_needed
+from antiphon.sim.violations import ViolationError
 from tests.broker.support.rig import Rig
 
 A, B = 0xA, 0xB

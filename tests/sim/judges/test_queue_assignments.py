@@ -4,9 +4,9 @@ import pytest
 
 from antiphon.broker.machine import events as ev
 from antiphon.model.destinations import DEAD_LETTERS
-from antiphon.sim.judges.log_oracle import ViolationError
 from antiphon.sim.judges.queue_assignments import Division, Reader
 from antiphon.sim.programs.message_traits import PLAIN, Traits
+from antiphon.sim.violations import ViolationError
 
 ONE, OTHER = (1, 1), (2, 1)
 QUEUE = "queue:q"

@@ -6,8 +6,8 @@ import pytest
 from antiphon.broker.machine import events as ev
 from antiphon.errors import ConnectionLostError, TransactionRolledBackError
 from antiphon.formats.protocol import Result
-from antiphon.sim.judges.log_oracle import ViolationError
 from antiphon.sim.judges.transactions import Deal, Deals, Input
+from antiphon.sim.violations import ViolationError
 
 SESSION = 7
 

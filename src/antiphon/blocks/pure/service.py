@@ -151,16 +151,10 @@ class ActiveReplica:
     def viewed(self, members: tuple[str, ...]) -> None:
         self.service.viewed(members)
 
-    def submitted(self, data: bytes) -> tuple[Request, bytes]:
-        """A request, at its place in the order; returns its outcome."""
-        request, outcome = self.begin(data)
-        if outcome is None:
-            outcome = self.finish(request, attempt(self.service.apply, request.command))
-        return request, outcome
-
     def begin(self, data: bytes) -> tuple[Request, bytes | None]:
-        """The same in two steps, for a service whose `apply` is a coroutine. Without an outcome,
-        its command is to be applied, and to be `finish`ed before the next one begins."""
+        """Take a request at its place in the order, and return it, with its outcome if it was
+        carried out before. If not, its command must be applied (which may wait), and `finish`ed
+        before the next one begins. Raise `FormatError` if that is no request."""
         request = decode_request(data)
         return request, self._results.find(request)
 

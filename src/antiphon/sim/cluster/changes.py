@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from antiphon.formats.entry import ClusterMember, ReplicaId
 from antiphon.log.effects import Decided
 from antiphon.log.quorum import majority
-from antiphon.sim.judges.log_oracle import ViolationError
+from antiphon.sim.violations import ViolationError
 
 if TYPE_CHECKING:
     from antiphon.sim.cluster.server import SimServer

@@ -30,12 +30,12 @@ from antiphon.sim.cluster.disk import SimDisk
 from antiphon.sim.cluster.server import SimServer
 from antiphon.sim.cluster.server_with_clients import SimHome
 from antiphon.sim.cluster.world import CALM_US, World
-from antiphon.sim.judges.log_oracle import ViolationError
 from antiphon.sim.judges.message_ledger import Ledger, Reader
 from antiphon.sim.judges.needs import GivenUp, is_needed
 from antiphon.sim.plan import Fault, Plan
 from antiphon.sim.programs.program import SimProgram
 from antiphon.sim.seeds import stream
+from antiphon.sim.violations import ViolationError
 
 REMOVE_US = 200_000
 

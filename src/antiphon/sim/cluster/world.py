@@ -31,9 +31,10 @@ from antiphon.sim.cluster.observer import Observer
 from antiphon.sim.cluster.server import SimServer
 from antiphon.sim.cluster.thin_links import ThinLinks
 from antiphon.sim.cluster.topology import are_connected
-from antiphon.sim.judges.log_oracle import Held, Oracle, ViolationError
+from antiphon.sim.judges.log_oracle import Held, Oracle
 from antiphon.sim.plan import Plan
 from antiphon.sim.seeds import stream
+from antiphon.sim.violations import ViolationError
 
 LIVENESS_US = 60_000_000
 FOREVER_US = 1 << 60

@@ -16,13 +16,10 @@ from antiphon.formats import journal as f
 from antiphon.formats.entry import Entry, ReplicaId, SnapshotMeta
 from antiphon.log.effects import Accepted, Applied
 from antiphon.log.quorum import majority
+from antiphon.sim.violations import ViolationError
 
 if TYPE_CHECKING:
     from antiphon.sim.cluster.server import SimServer
-
-
-class ViolationError(Exception):
-    """A promise was broken."""
 
 
 class Committed(NamedTuple):

@@ -29,11 +29,11 @@ from antiphon.formats.pack import DELAYED, EXTRAS, NON_PERSISTENT, STAGED
 from antiphon.formats.protocol import AckRow
 from antiphon.log.effects import Accepted
 from antiphon.model.destinations import DEAD_LETTERS, is_temporary, matcher
-from antiphon.sim.judges.log_oracle import ViolationError
 from antiphon.sim.judges.queue_assignments import Division
 from antiphon.sim.judges.queue_failures import Failures
 from antiphon.sim.judges.transactions import Deals
 from antiphon.sim.programs.message_traits import PLAIN, Traits, traits_of
+from antiphon.sim.violations import ViolationError
 
 Reader = tuple[int, int]
 """A consumer: its session, and its number there."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 from antiphon.broker.machine.machine import Broker
 from antiphon.broker.machine.ranges import Spans
 from antiphon.broker.machine.topics import Subscription
-from antiphon.sim.judges.log_oracle import ViolationError
 from antiphon.sim.judges.message_ledger import Ledger
+from antiphon.sim.violations import ViolationError
 
 
 def is_needed(broker: Broker, position: int, destination: str) -> bool:

@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 from antiphon.broker.machine import events as ev
 from antiphon.model.destinations import DEAD_LETTERS
-from antiphon.sim.judges.log_oracle import ViolationError
 from antiphon.sim.programs.message_traits import Traits
+from antiphon.sim.violations import ViolationError
 
 Reader = tuple[int, int]  # session and consumer
 

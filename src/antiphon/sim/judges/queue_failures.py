@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from antiphon.broker.machine import events as ev
 from antiphon.formats import protocol as cw
-from antiphon.sim.judges.log_oracle import ViolationError
+from antiphon.sim.violations import ViolationError
 
 Reader = tuple[int, int]  # session and consumer
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from antiphon.broker.machine import events as ev
 from antiphon.errors import JMSError
 from antiphon.formats.protocol import Result
-from antiphon.sim.judges.log_oracle import ViolationError
+from antiphon.sim.violations import ViolationError
 
 
 class Input(NamedTuple):

@@ -15,7 +15,7 @@ from antiphon.api.protocol.conversation import Conversation
 from antiphon.api.protocol.driver import ClientDriver
 from antiphon.errors import JMSError
 from antiphon.sim.cluster.client_links import SimLink
-from antiphon.sim.judges.log_oracle import ViolationError
+from antiphon.sim.violations import ViolationError
 
 if TYPE_CHECKING:
     from antiphon.sim.programs.program import SimProgram

@@ -21,8 +21,8 @@ from antiphon.errors import JMSError
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns
 from antiphon.model.destinations import DEAD_LETTERS, is_queue, is_temporary
-from antiphon.sim.judges.log_oracle import ViolationError
 from antiphon.sim.judges.message_ledger import SELECTOR, Ledger, Reading, Window
+from antiphon.sim.violations import ViolationError
 
 if TYPE_CHECKING:
     from antiphon.sim.programs.program import SimProgram

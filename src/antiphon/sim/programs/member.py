@@ -24,9 +24,9 @@ from antiphon.formats.columns import TEXT, Extra, Outgoing, decode_extra, encode
 from antiphon.formats.pack import CONTROL
 from antiphon.formats.trace import Kind
 from antiphon.model.conflicts import ConflictRelation
-from antiphon.sim.judges.log_oracle import ViolationError
 from antiphon.sim.judges.message_ledger import Window
 from antiphon.sim.programs.member_state import Giver, Replica, Taker
+from antiphon.sim.violations import ViolationError
 
 if TYPE_CHECKING:
     from antiphon.sim.programs.program import SimProgram

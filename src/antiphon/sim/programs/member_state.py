@@ -13,7 +13,7 @@ import msgspec
 
 from antiphon.api.protocol.conversation import Conversation
 from antiphon.api.protocol.state_transfer import Began, Handout, Missing, Piece, Ready, StateEvent
-from antiphon.sim.judges.log_oracle import ViolationError
+from antiphon.sim.violations import ViolationError
 
 PIECE_BYTES = 30
 

@@ -23,7 +23,6 @@ from antiphon.formats.pack import DELAYED, NON_PERSISTENT
 from antiphon.model.destinations import is_temporary
 from antiphon.sim.cluster.client_links import SimLink
 from antiphon.sim.cluster.observer import Message
-from antiphon.sim.judges.log_oracle import ViolationError
 from antiphon.sim.programs.connection import SimConnection
 from antiphon.sim.programs.consumer import SimConsumer
 from antiphon.sim.programs.member import Membership, SimMember, tagged
@@ -31,6 +30,7 @@ from antiphon.sim.programs.member_state import Replica
 from antiphon.sim.programs.message_traits import Flavour, draw_extra, flags_of
 from antiphon.sim.programs.transactor import Transacting, Transactor
 from antiphon.sim.seeds import stream
+from antiphon.sim.violations import ViolationError
 
 if TYPE_CHECKING:
     from antiphon.sim.cluster.messaging_world import MessagingWorld

@@ -13,16 +13,16 @@ from antiphon.blocks.pure.service import ActiveReplica, Outcome, attempt
 from antiphon.sim.event_loop.loop import SimulatedLoop
 from antiphon.sim.services.group_world import (
     BETWEEN_S,
+    GroupMessage,
     GroupWorld,
     MakeService,
     Plan,
-    Replica,
-    Said,
+    ServiceProcess,
     View,
-    Violation,
     differ,
     shown,
 )
+from antiphon.sim.violations import ViolationError
 
 
 class Came(NamedTuple):
@@ -39,14 +39,14 @@ class World(GroupWorld):
         self.outcomes: dict[int, Came] = {}  # by entry
         self._loops: dict[str, SimulatedLoop] = {}
 
-    def _new_core(self, replica: Replica) -> ActiveReplica:
+    def _new_core(self, replica: ServiceProcess) -> ActiveReplica:
         with self._users_code(replica, "is made"):
             return ActiveReplica(self._make())
 
-    def _handle_view(self, replica: Replica, core: Any, view: View) -> None:
+    def _handle_view(self, replica: ServiceProcess, core: Any, view: View) -> None:
         core.viewed(view.members)
 
-    def _handle(self, replica: Replica, core: Any, said: Said) -> None:
+    def _handle(self, replica: ServiceProcess, core: Any, said: GroupMessage) -> None:
         with self._users_code(replica, "applies a command"):
             request, known = core.begin(said.data)
             outcome = known or core.finish(request, self._outcome(replica, core, request.command))
@@ -58,7 +58,7 @@ class World(GroupWorld):
             lambda: self._reply(replica, life, said, number, outcome),
         )
 
-    def _outcome(self, replica: Replica, core: ActiveReplica, command: Any) -> Outcome:
+    def _outcome(self, replica: ServiceProcess, core: ActiveReplica, command: Any) -> Outcome:
         def apply(command: Any) -> Any:
             result = core.service.apply(command)
             if inspect.isgenerator(result):
@@ -75,11 +75,11 @@ class World(GroupWorld):
 
         return attempt(apply, command)
 
-    def _compare(self, replica: Replica, at: int, command: Any, outcome: bytes) -> None:
+    def _compare(self, replica: ServiceProcess, at: int, command: Any, outcome: bytes) -> None:
         first = self.outcomes.setdefault(at, Came(command, outcome, replica.place))
         self._tell(replica.place, f"{command!r} -> {shown(outcome)}")
         if differ(first.outcome, outcome):
-            raise Violation(
+            raise ViolationError(
                 f"replicas differ: {command!r} came to {shown(first.outcome)} at {first.place}, "
                 f"and to {shown(outcome)} at {replica.place}"
             )
@@ -88,17 +88,17 @@ class World(GroupWorld):
         first, *others = self.states()
         for other in others:
             if told := self.state_difference(first.state, other.state):
-                raise Violation(
+                raise ViolationError(
                     f"states differ: {told}, in the state of {first.place} and in that of "
                     f"{other.place}"
                 )
 
-    def _loop_of(self, replica: Replica) -> SimulatedLoop:
+    def _loop_of(self, replica: ServiceProcess) -> SimulatedLoop:
         if replica.name not in self._loops:
             self._loops[replica.name] = SimulatedLoop(self._draw(f"loop {replica.name}"))
         return self._loops[replica.name]
 
-    def _forget(self, replica: Replica) -> None:
+    def _forget(self, replica: ServiceProcess) -> None:
         if replica.name in self._loops:
             self._loops[replica.name].abandon()
 

@@ -24,6 +24,7 @@ from antiphon.blocks.pure.service import ReplicatedService, Requests, decode_out
 from antiphon.checkers.histories import Operation, Raised
 from antiphon.sim.seeds import stream
 from antiphon.sim.services.states import difference, restored_difference
+from antiphon.sim.violations import ViolationError
 
 RESUBMIT_S = 0.5
 SUSPECT_S = (0.2, 0.6)
@@ -66,10 +67,6 @@ class State(NamedTuple):
     state: bytes
 
 
-class Violation(Exception):  # noqa: N818  (no error of the program)
-    """Something that was promised does not hold."""
-
-
 class Line(NamedTuple):
     """Of the story."""
 
@@ -84,14 +81,14 @@ class View(NamedTuple):
     joined: str
 
 
-class Wish(NamedTuple):
+class StateRequest(NamedTuple):
     """At this place of the order one replica hands out its state to another."""
 
     whose: str
     to: str
 
 
-class Said(NamedTuple):
+class GroupMessage(NamedTuple):
     """A message to the group."""
 
     data: bytes
@@ -99,7 +96,9 @@ class Said(NamedTuple):
     life: int
 
 
-class Replica:
+class ServiceProcess:
+    """A simulated process with a replica of the service, through all its lives."""
+
     def __init__(self, number: int) -> None:
         self.number = number
         self.life = 0
@@ -149,17 +148,17 @@ class GroupWorld:
         self.now = 0.0
         self.story: list[Line] = []
         self.history: list[Operation] = []
-        self._entries: list[View | Wish | Said] = []
+        self._entries: list[View | StateRequest | GroupMessage] = []
         self._asked: dict[str, str] = {}  # who has no state yet: whose it is to get
         self._members: tuple[str, ...] = ()
         self._views = 0
-        self._replicas = [Replica(n + 1) for n in range(plan.replicas)]
+        self._replicas = [ServiceProcess(n + 1) for n in range(plan.replicas)]
         self._clients = [Client(n + 1) for n in range(plan.clients + 1)]  # the last one probes
 
     # -- The run --------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Raises `Violation`."""
+        """Raises `ViolationError`."""
         first = self._replicas[0]
         first.up, first.life = True, 1
         first.core = self._new_core(first)
@@ -195,7 +194,7 @@ class GroupWorld:
         for client in self._clients:
             if client.up and client.waiting is not None:
                 _, op, since = client.waiting
-                raise Violation(
+                raise ViolationError(
                     f"no answer: {client.name} waits for that of {op.command!r} since {since:.3f}"
                 )
 
@@ -235,14 +234,14 @@ class GroupWorld:
         """One of those who have the state, for a new replica."""
         whose = [r.name for r in self._replicas if r.core is not None and r.name in self._members]
         self._asked[name] = self._draw(f"whose state for {name}").choice(whose)
-        self._append(Wish(self._asked[name], name))
+        self._append(StateRequest(self._asked[name], name))
 
-    def _append(self, entry: View | Wish | Said) -> None:
+    def _append(self, entry: View | StateRequest | GroupMessage) -> None:
         self._entries.append(entry)
         for replica in self._replicas:
             self._wake(replica)
 
-    def _join(self, replica: Replica, life: int) -> None:
+    def _join(self, replica: ServiceProcess, life: int) -> None:
         if replica.life != life or not replica.up:
             return
         if self._is_held(replica):
@@ -264,22 +263,22 @@ class GroupWorld:
 
     # -- What subclasses say ---------------------------------------------------------------------
 
-    def _new_core(self, replica: Replica) -> Any:
+    def _new_core(self, replica: ServiceProcess) -> Any:
         raise NotImplementedError
 
-    def _handle_view(self, replica: Replica, core: Any, view: View) -> None:
+    def _handle_view(self, replica: ServiceProcess, core: Any, view: View) -> None:
         raise NotImplementedError
 
-    def _handle(self, replica: Replica, core: Any, said: Said) -> None:
+    def _handle(self, replica: ServiceProcess, core: Any, said: GroupMessage) -> None:
         raise NotImplementedError
 
     def _check_states(self) -> None:
-        """All is over, everybody is there and has everything: raises `Violation`."""
+        """All is over, everybody is there and has everything: raises `ViolationError`."""
         raise NotImplementedError
 
     # -- Replicas -------------------------------------------------------------------------------
 
-    def _start(self, replica: Replica) -> None:
+    def _start(self, replica: ServiceProcess) -> None:
         """A new life, which knows nothing."""
         replica.up, replica.core, replica.busy = True, None, False
         replica.busy_until = 0.0
@@ -288,19 +287,19 @@ class GroupWorld:
         life = replica.life
         self._after(ON_THE_WAY_S, replica.place, lambda: self._join(replica, life))
 
-    def _forget(self, replica: Replica) -> None:
+    def _forget(self, replica: ServiceProcess) -> None:
         """What it did in its life before ends."""
 
-    def _is_held(self, one: Replica | Client) -> bool:
+    def _is_held(self, one: ServiceProcess | Client) -> bool:
         return self.now < one.held_until
 
-    def _wake(self, replica: Replica) -> None:
+    def _wake(self, replica: ServiceProcess) -> None:
         if not replica.busy and replica.core is not None and replica.at < len(self._entries):
             replica.busy = True
             life = replica.life
             self._after(BETWEEN_S, replica.place, lambda: self._deliver(replica, life))
 
-    def _deliver(self, replica: Replica, life: int) -> None:
+    def _deliver(self, replica: ServiceProcess, life: int) -> None:
         if replica.life != life or not replica.up or replica.core is None:
             return
         if (until := max(replica.held_until, replica.busy_until)) > self.now:
@@ -311,14 +310,14 @@ class GroupWorld:
         replica.at += 1
         if isinstance(entry, View):
             self._view(replica, replica.core, entry)
-        elif isinstance(entry, Wish):
+        elif isinstance(entry, StateRequest):
             if entry.whose == replica.name:
                 self._provide(replica, replica.core, entry.to)
         else:
             self._handle(replica, replica.core, entry)
         self._wake(replica)
 
-    def _view(self, replica: Replica, core: Any, view: View) -> None:
+    def _view(self, replica: ServiceProcess, core: Any, view: View) -> None:
         if replica.name not in view.members:
             self._tell(replica.place, "finds itself removed, and begins anew")
             self._start(replica)
@@ -326,7 +325,7 @@ class GroupWorld:
         with self._users_code(replica, "is told of a view"):
             self._handle_view(replica, core, view)
 
-    def _provide(self, replica: Replica, core: Any, name: str) -> None:
+    def _provide(self, replica: ServiceProcess, core: Any, name: str) -> None:
         """With all that came before; the new replica goes on behind that."""
         with self._users_code(replica, "gives its state"):
             state = core.snapshot()
@@ -346,7 +345,9 @@ class GroupWorld:
                 replica.core, replica.at, replica.busy = core, at, False
                 self._wake(replica)
 
-    def _reply(self, replica: Replica, life: int, entry: Said, number: int, outcome: bytes) -> None:
+    def _reply(
+        self, replica: ServiceProcess, life: int, entry: GroupMessage, number: int, outcome: bytes
+    ) -> None:
         if replica.life != life or not replica.up:
             return  # it crashed before it could
         client = self._clients[entry.client]
@@ -376,7 +377,7 @@ class GroupWorld:
             return
         place = f"from {client.place}"
         client_number = self._clients.index(client)
-        entry = Said(data, client_number, life)
+        entry = GroupMessage(data, client_number, life)
         self._after(ON_THE_WAY_S, place, lambda: self._accept(client, life, entry))
         self._at(self.now + RESUBMIT_S, lambda: self._submit_again(client, life, number, data))
 
@@ -385,7 +386,7 @@ class GroupWorld:
             self._tell(client.place, f"submits {client.waiting[1].command!r} again")
             self._submit(client, life, number, data)
 
-    def _accept(self, client: Client, life: int, entry: Said) -> None:
+    def _accept(self, client: Client, life: int, entry: GroupMessage) -> None:
         """What was sent arrives: at once, when it can be, or, if its client is gone, perhaps."""
         if self._is_held(client):
             self._at(client.held_until, lambda: self._accept(client, life, entry))
@@ -417,7 +418,7 @@ class GroupWorld:
         self._at(fault.at, partial(self._strike, fault))
 
     def _strike(self, fault: Fault) -> None:
-        everybody: list[Replica | Client] = [*self._replicas, *self._clients]
+        everybody: list[ServiceProcess | Client] = [*self._replicas, *self._clients]
         whom = next(one for one in everybody if one.place == fault.whom)
         if not whom.up or self._is_held(whom):
             return
@@ -430,16 +431,16 @@ class GroupWorld:
             replica, name = whom, whom.name
             self._after(SUSPECT_S, f"suspect {name}", lambda: self._doubt(replica, name))
 
-    def _hold(self, whom: Replica | Client, fault: Fault) -> None:
+    def _hold(self, whom: ServiceProcess | Client, fault: Fault) -> None:
         self._tell(whom.place, "stands still" if fault.kind == "pause" else "is cut off")
         whom.held_until = self.now + fault.lasts
         self._at(whom.held_until, lambda: self._tell(whom.place, "is back"))
 
-    def _doubt(self, replica: Replica, name: str) -> None:
+    def _doubt(self, replica: ServiceProcess, name: str) -> None:
         if replica.name == name and self._is_held(replica):
             self._suspect(name)
 
-    def _crash(self, replica: Replica, fault: Fault) -> None:
+    def _crash(self, replica: ServiceProcess, fault: Fault) -> None:
         if not self._others_with_state(replica.name):
             return  # with the last one the state would be gone: nothing to promise then
         self._tell(replica.place, "crashes")
@@ -453,7 +454,7 @@ class GroupWorld:
             self._tell(name, "is taken for dead and removed")
             self._change_view(tuple(m for m in self._members if m != name))
 
-    def _restart(self, replica: Replica, life: int) -> None:
+    def _restart(self, replica: ServiceProcess, life: int) -> None:
         if replica.life == life and not replica.up:
             self._tell(replica.place, "starts again")
             self._start(replica)
@@ -491,17 +492,19 @@ class GroupWorld:
             return restored_difference(self._make, one, other)
 
     @contextmanager
-    def _users_code(self, replica: Replica, what: str) -> Iterator[None]:
+    def _users_code(self, replica: ServiceProcess, what: str) -> Iterator[None]:
         try:
             yield
-        except Violation:
+        except ViolationError:
             raise
         except Exception as error:
             where = "".join(traceback.format_exception(error)[-3:])
-            raise Violation(f"{replica.place} fails as it {what}: {error!r}\n{where}") from error
+            raise ViolationError(
+                f"{replica.place} fails as it {what}: {error!r}\n{where}"
+            ) from error
         finally:
             if self.refused:  # also if the service took the error for its own
-                raise Violation(f"refused as {replica.place} {what}: {self.refused[0]}")
+                raise ViolationError(f"refused as {replica.place} {what}: {self.refused[0]}")
 
 
 def differ(one: bytes, other: bytes) -> bool:

@@ -30,13 +30,13 @@ from antiphon.formats import values
 from antiphon.sim.services.group_world import (
     ON_THE_WAY_S,
     Fault,
+    GroupMessage,
     Plan,
-    Replica,
-    Said,
+    ServiceProcess,
     View,
-    Violation,
 )
 from antiphon.sim.services.passive_world import STEP, PassiveWorld
+from antiphon.sim.violations import ViolationError
 
 LOST = 0.2
 """How many acknowledgements of targets do not arrive."""
@@ -77,10 +77,10 @@ class Flights:
             if id in self.prepared:
                 self.committed[id] = self.prepared.pop(id)
             elif id not in self.committed:
-                raise Violation(f"a call is to be committed that was not prepared: {id}")
+                raise ViolationError(f"a call is to be committed that was not prepared: {id}")
         else:
             if id in self.committed:
-                raise Violation(f"a call is to be aborted that was committed: {id}")
+                raise ViolationError(f"a call is to be aborted that was committed: {id}")
             self.prepared.pop(id, None)
             self.aborted.add(id)
         waiting, self._waiting = self._waiting, []
@@ -182,7 +182,7 @@ class InvocationWorld(PassiveWorld):
         for entry in self._entries:
             if isinstance(entry, View):
                 view = entry.number
-            elif isinstance(entry, Said) and entry.client < 0:
+            elif isinstance(entry, GroupMessage) and entry.client < 0:
                 yield view, values.decode(entry.data)
 
     def cores(self) -> list[tuple[str, PassiveReplica]]:
@@ -190,7 +190,7 @@ class InvocationWorld(PassiveWorld):
 
     # -- Targets --------------------------------------------------------------------------------
 
-    def _at_target(self, replica: Replica, effect: Call | End) -> None:
+    def _at_target(self, replica: ServiceProcess, effect: Call | End) -> None:
         if isinstance(effect, Call):
             self._tell(replica.place, f"calls {effect.target} ({effect.id})")
             self._leave(replica, partial(self._call, replica, replica.life, effect))
@@ -198,7 +198,7 @@ class InvocationWorld(PassiveWorld):
             self._tell(replica.place, f"ends {effect.id}: {effect.fate.value}")
             self._leave(replica, partial(self._end, replica, replica.life, effect))
 
-    def _call(self, replica: Replica, life: int, call: Call) -> None:
+    def _call(self, replica: ServiceProcess, life: int, call: Call) -> None:
         def answer(reply: Any, error: Exception | None) -> None:
             self._after(
                 ON_THE_WAY_S,
@@ -210,7 +210,7 @@ class InvocationWorld(PassiveWorld):
         self.targets[call.target].call(call.id, call.request, answer)
 
     def _called(
-        self, replica: Replica, life: int, call: Call, reply: Any, error: Exception | None
+        self, replica: ServiceProcess, life: int, call: Call, reply: Any, error: Exception | None
     ) -> None:
         if replica.life != life or not replica.up or replica.core is None:
             return
@@ -220,7 +220,7 @@ class InvocationWorld(PassiveWorld):
             return
         self._carry_out(replica, replica.core.called(call.id, reply, error))
 
-    def _end(self, replica: Replica, life: int, end: End) -> None:
+    def _end(self, replica: ServiceProcess, life: int, end: End) -> None:
         self._tell(end.target, f"is told: {end.fate.value} {end.id}")
         self.targets[end.target].end(end.id, end.fate, end.compensation)
         if self._draw(f"acknowledged by {end.target}").random() < LOST:
@@ -228,11 +228,11 @@ class InvocationWorld(PassiveWorld):
         else:
             self._after(ON_THE_WAY_S, f"from {end.target}", lambda: self._ended(replica, life, end))
 
-    def _end_again(self, replica: Replica, life: int, end: End) -> None:
+    def _end_again(self, replica: ServiceProcess, life: int, end: End) -> None:
         if replica.life == life and replica.up:
             self._leave(replica, lambda: self._end(replica, life, end))
 
-    def _ended(self, replica: Replica, life: int, end: End) -> None:
+    def _ended(self, replica: ServiceProcess, life: int, end: End) -> None:
         if replica.life == life and replica.up and replica.core is not None:
             if self._is_held(replica):
                 self._at(replica.held_until, lambda: self._ended(replica, life, end))
@@ -244,7 +244,7 @@ class InvocationWorld(PassiveWorld):
 
 
 def check(world: InvocationWorld) -> None:
-    """Raises `Violation`. All is over: nothing is on its way, everybody is there."""
+    """Raises `ViolationError`. All is over: nothing is on its way, everybody is there."""
     updates: dict[tuple[str, int], Update] = {}
     undos: list[Undo] = []
     for view, said in world.log():
@@ -252,7 +252,7 @@ def check(world: InvocationWorld) -> None:
             case ("undo", *fields):
                 undos.append(Undo(*fields))
                 if undos[-1].parent in updates and undos[-1].view == view:
-                    raise Violation(f"3, sequence: a call after the update: {undos[-1]}")
+                    raise ViolationError(f"3, sequence: a call after the update: {undos[-1]}")
             case ("update", *fields):
                 update = Update(*fields)
                 if update.view == view:
@@ -265,25 +265,33 @@ def check(world: InvocationWorld) -> None:
 def _check_call(world: InvocationWorld, undo: Undo, update: Update | None) -> None:
     target = world.targets[undo.target]
     if target.is_open(undo.id):
-        raise Violation(f"6 and 7, termination: {undo.id} is still open at {undo.target}")
+        raise ViolationError(f"6 and 7, termination: {undo.id} is still open at {undo.target}")
     lasts = update is not None and undo.id in update.lasting
     if lasts and not target.has_effect(undo.id):
-        raise Violation(f"7, remote commit atomicity: {undo.id} has no effect at {undo.target}")
+        raise ViolationError(
+            f"7, remote commit atomicity: {undo.id} has no effect at {undo.target}"
+        )
     if not lasts and target.has_effect(undo.id):
-        raise Violation(f"1, 2 and 6, abort atomicity: {undo.id} has an effect at {undo.target}")
+        raise ViolationError(
+            f"1, 2 and 6, abort atomicity: {undo.id} has an effect at {undo.target}"
+        )
 
 
 def _check_replicas(world: InvocationWorld, updates: dict[tuple[str, int], Update]) -> None:
     cores = world.cores()
     states = {place: core.service.snapshot() for place, core in cores}
     if len(set(states.values())) > 1:
-        raise Violation(f"4, termination: replicas have different states: {states}")
+        raise ViolationError(f"4, termination: replicas have different states: {states}")
     committed = sum(update.commits for update in updates.values())
     for place, core in cores:
         if core.unended:
-            raise Violation(f"6 and 7, termination: {place} still has {core.unended}")
+            raise ViolationError(f"6 and 7, termination: {place} still has {core.unended}")
         trips, begun = values.decode(core.service.snapshot())
         if len(trips) != committed:
-            raise Violation(f"5, non-triviality: {committed} committed, {place} has {len(trips)}")
+            raise ViolationError(
+                f"5, non-triviality: {committed} committed, {place} has {len(trips)}"
+            )
         if begun != committed:
-            raise Violation(f"1, abort atomicity: {place} has traces of {begun - committed} others")
+            raise ViolationError(
+                f"1, abort atomicity: {place} has traces of {begun - committed} others"
+            )

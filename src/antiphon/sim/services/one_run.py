@@ -10,8 +10,9 @@ from antiphon.checkers.histories import Operation
 from antiphon.sim.event_loop.guard import guarded
 from antiphon.sim.seeds import stream
 from antiphon.sim.services.active_world import Came, World
-from antiphon.sim.services.group_world import Line, MakeService, Plan, Violation
+from antiphon.sim.services.group_world import Line, MakeService, Plan
 from antiphon.sim.services.passive_world import PassiveWorld
+from antiphon.sim.violations import ViolationError
 
 
 class Ran(NamedTuple):
@@ -38,7 +39,7 @@ def run(
                 return Ran("", world.story, world.history, [], b"")
             outcomes = [world.outcomes[at] for at in sorted(world.outcomes)]
             return Ran("", world.story, world.history, outcomes, world.states()[0].state)
-    except Violation as violation:
+    except ViolationError as violation:
         return Ran(str(violation), world.story, world.history, [], b"")
     finally:
         world.close()

@@ -20,15 +20,15 @@ from antiphon.blocks.pure.passive import Answer, Call, Cast, Effect, End, Kind, 
 from antiphon.sim.services.group_world import (
     ON_THE_WAY_S,
     Fault,
+    GroupMessage,
     GroupWorld,
     MakeService,
     Plan,
-    Replica,
-    Said,
+    ServiceProcess,
     View,
-    Violation,
     shown,
 )
+from antiphon.sim.violations import ViolationError
 
 STEP = "step "
 """Of the run: what a fault strikes that has no time, but a moment."""
@@ -55,7 +55,7 @@ class PassiveWorld(GroupWorld):
         cores = [r.core for r in self._replicas if r.up and r.core is not None]
         for found, core in zip(self.states(), cores, strict=True):
             if told := self.state_difference(core.agreed, found.state):
-                raise Violation(
+                raise ViolationError(
                     f"states differ: {told}, in the state that all agreed on and in that of "
                     f"{found.place}: restore() has to leave nothing of what was there before, and "
                     "snapshot() has to change nothing"
@@ -63,7 +63,7 @@ class PassiveWorld(GroupWorld):
 
     # -- Replicas -------------------------------------------------------------------------------
 
-    def _new_core(self, replica: Replica) -> PassiveReplica:
+    def _new_core(self, replica: ServiceProcess) -> PassiveReplica:
         with self._users_code(replica, "is made"):
             service = self._make()
             if self._kinds is None and inspect.isgeneratorfunction(service.apply):
@@ -72,15 +72,15 @@ class PassiveWorld(GroupWorld):
                 self.refused.append("apply is a coroutine: a primary cannot wait for it")
             return PassiveReplica(service, replica.name, self._kinds)
 
-    def _handle_view(self, replica: Replica, core: Any, view: View) -> None:
+    def _handle_view(self, replica: ServiceProcess, core: Any, view: View) -> None:
         self._carry_out(replica, core.viewed(view.number, view.members))
 
-    def _handle(self, replica: Replica, core: Any, said: Said) -> None:
+    def _handle(self, replica: ServiceProcess, core: Any, said: GroupMessage) -> None:
         with self._users_code(replica, "handles a message"):
             effects = core.heard(said.data)
         self._carry_out(replica, effects)
 
-    def _carry_out(self, replica: Replica, effects: Iterable[Effect]) -> None:
+    def _carry_out(self, replica: ServiceProcess, effects: Iterable[Effect]) -> None:
         for effect in effects:
             self._count_step(replica)
             if not replica.up or replica.core is None:
@@ -92,15 +92,15 @@ class PassiveWorld(GroupWorld):
             else:
                 self._at_target(replica, effect)
 
-    def _at_target(self, replica: Replica, effect: Call | End) -> None:
+    def _at_target(self, replica: ServiceProcess, effect: Call | End) -> None:
         raise NotImplementedError
 
-    def _count_step(self, replica: Replica) -> None:
+    def _count_step(self, replica: ServiceProcess) -> None:
         self.steps += 1
         if strike := self._strikes.get(self.steps):
             self._strike(strike._replace(whom=replica.place))
 
-    def _leave(self, replica: Replica, call: Any) -> None:
+    def _leave(self, replica: ServiceProcess, call: Any) -> None:
         """A message leaves: when its sender is not held, and if it has not crashed by then."""
         life = replica.life
 
@@ -114,19 +114,19 @@ class PassiveWorld(GroupWorld):
 
         self._after(ON_THE_WAY_S, f"leaves {replica.place}", leave)
 
-    def _cast(self, replica: Replica, cast: Cast) -> None:
+    def _cast(self, replica: ServiceProcess, cast: Cast) -> None:
         """A replica's messages keep their order, as a session's do."""
         queue = self._casts.setdefault(replica.name, [])
         queue.append(cast.data)
         life = replica.life
-        self._leave(replica, lambda: self._append(Said(queue.pop(0), -1, life)))
+        self._leave(replica, lambda: self._append(GroupMessage(queue.pop(0), -1, life)))
 
-    def _answer(self, replica: Replica, answer: Answer) -> None:
+    def _answer(self, replica: ServiceProcess, answer: Answer) -> None:
         name, number = answer.key
         if not answer.is_primary:
             return
         for index, client in enumerate(self._clients):
             if client.name == name:
                 self._tell(replica.place, f"answers {client.place}: {shown(answer.outcome)}")
-                said = Said(b"", index, client.life)
+                said = GroupMessage(b"", index, client.life)
                 self._reply(replica, replica.life, said, number, answer.outcome)
