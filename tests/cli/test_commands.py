@@ -97,7 +97,7 @@ def test_help_loads_none_of_the_extras() -> None:
         ("sim --seeds 3 --seed 4", "not allowed with"),
         ("sim --audit", "--audit needs --trace"),
         ("bench peers --sizes 100 0", "not a number above 0"),
-        ("bench latency --policy loose", "'loose' is no packing policy"),
+        ("bench latency --policy loose", "'loose' is not a packing policy"),
         ("serve --listen 7470", "not HOST:PORT"),
         ("serve --listen localhost:99999", "not HOST:PORT"),
         ("serve --node 1", "--node and --cluster go together"),

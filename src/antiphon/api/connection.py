@@ -174,16 +174,19 @@ class ConnectionPort:
         self._timer: asyncio.TimerHandle | None = None
 
     def wake(self) -> None:
+        """Have the driver pumped in a later turn of the loop."""
         self._call(self._pump)
 
     def _pump(self) -> None:
         self._connection.driver.pump(now_ms())
 
     def set_timer(self, due_ms: int, now_ms: int) -> None:
+        """Have the driver called at that time, and at no other."""
         self.cancel_timer()
         self._timer = self._loop.call_later(max(0, due_ms - now_ms) / 1000, self._on_timer)
 
     def cancel_timer(self) -> None:
+        """Have the driver called at no time."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -193,6 +196,7 @@ class ConnectionPort:
         self._connection.driver.timer_fired(now_ms())
 
     def dial(self, attempt: int, address: str) -> str:
+        """Begin to connect, in a task of its own; return where to."""
         address = address or self._route.next()
         self._dialling = self._loop.create_task(self._dial(attempt, address))
         return address
@@ -208,6 +212,7 @@ class ConnectionPort:
             driver.connected(attempt, link, now_ms())
 
     def stop_dialling(self) -> None:
+        """Give up the attempt that was begun last."""
         if self._dialling is not None:
             self._dialling.cancel()
 
@@ -218,10 +223,12 @@ class ConnectionPort:
         self._connection.driver.link_ended(attempt, error, now_ms())
 
     def note(self, text: str) -> None:
+        """Log this."""
         logger.info("%s", text)
 
 
 def now_ms() -> int:
+    """Return the time, by the clock that the driver is timed by."""
     return time.monotonic_ns() // 1_000_000
 
 

@@ -1,9 +1,9 @@
 """The event loop of the process's background thread: for embedded servers, and for the sockets of
 blocking clients.
 
-One thread for all of them, started when it is first asked for. It is a daemon: a program that ends
-without closing its connections ends all the same; but not before the loop stands still, for a loop
-that runs while the interpreter is taken apart can crash the process. After a fork the child has
+One thread for all of them, started with the first call. It is a daemon: a program that ends without
+closing its connections ends all the same, but only after the loop has stopped, since a loop that
+runs while the interpreter is taken apart can crash the process. After a fork the child has
 none of its parent's threads, so it gets a loop of its own.
 """
 
@@ -15,7 +15,7 @@ import os
 import threading
 
 STOP_S = 2.0
-"""How long a program that ends waits for the loop to stand still."""
+"""How long a program that ends waits for the loop to stop."""
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -23,7 +23,7 @@ _pid = 0
 
 
 def background_loop() -> asyncio.AbstractEventLoop:
-    """The loop, which runs; to be called from any thread."""
+    """Return the loop, which runs. Any thread may call this."""
     global _loop, _pid
     with _lock:
         if _loop is None or _pid != os.getpid():
@@ -32,6 +32,7 @@ def background_loop() -> asyncio.AbstractEventLoop:
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return a new loop: the fast one, where it exists."""
     try:
         import uvloop
     except ImportError:  # there is none for this system; the built-in loop does, more slowly

@@ -22,7 +22,7 @@ from antiphon.io.malloc import keep_freed_memory
 from antiphon.io.transport import Address, format_address, parse_address, write_parts
 
 OnBodies = Callable[[Sequence[frames.Body]], None]
-"""With what is whole; with nothing, if that was a part of something large."""
+"""Called with whole bodies; with none, if a part of a large one has come."""
 
 OnLost = Callable[[Exception | None], None]
 
@@ -31,14 +31,14 @@ class ClientLink(Protocol):
     """A connection to a server, over a socket or within the process."""
 
     def send(self, requests: list[cw.Request]) -> None:
-        """After the end of the connection, nothing happens."""
+        """Send these requests; nothing happens after the end of the connection."""
 
     def close(self) -> None:
-        """Nothing more is said or heard, and `on_lost` is not called."""
+        """End the connection: nothing more is sent or handed on, and `on_lost` is not called."""
 
     @property
     def waiting_bytes(self) -> int:
-        """What was sent and has not left."""
+        """Return how many bytes were sent and have not left."""
 
 
 class Route(Protocol):
@@ -85,7 +85,8 @@ def _why(error: OSError | FormatError) -> str:
 
 
 async def dial(address: Address, on_bodies: OnBodies, on_lost: OnLost) -> ClientLink:
-    """Raises `OSError` or `FormatError`. How long it may take is the caller's affair."""
+    """Return a connection to this address. Raise `OSError` or `FormatError`. The caller limits the
+    time."""
     keep_freed_memory()
     loop = asyncio.get_running_loop()
     _, link = await loop.create_connection(lambda: TcpLink(on_bodies, on_lost), *address)
@@ -98,6 +99,8 @@ async def dial(address: Address, on_bodies: OnBodies, on_lost: OnLost) -> Client
 
 
 class TcpLink(asyncio.BufferedProtocol):
+    """A connection over TCP. `dial` makes it, and waits until hands are shaken."""
+
     def __init__(self, on_bodies: OnBodies, on_lost: OnLost) -> None:
         self._on_bodies = on_bodies
         self._on_lost = on_lost

@@ -73,7 +73,7 @@ class Conversation:
         terms: Terms,
         packing: Packing | None = None,
     ) -> None:
-        """`session` and `token` are random and nobody else's."""
+        """`session` and `token` are random, and no other client has them."""
         self.session = session
         self.ready = Ticket()
         """Settled when a server has taken the session, or none will."""
@@ -98,7 +98,7 @@ class Conversation:
         self._named: dict[str, Request] = {}  # openings of named producers
         self._receipts: dict[int, Receipts] = {}  # by consumer
         self._states = States(
-            self._send_piece,
+            lambda piece: self._out.append(piece),
             self.request,
             lambda event: self._events.append(event),
             lambda ticket: self._events.append(Settled(ticket)),
@@ -128,12 +128,12 @@ class Conversation:
 
     @property
     def idle(self) -> bool:
-        """Nobody waits for an answer."""
+        """Return whether everything is answered."""
         waits = self._unanswered.requests or self._unanswered.acks
         return not (waits or self._outbox.unsettled())
 
     def room(self) -> Ticket:
-        """Settled when there is room for more messages."""
+        """Return a ticket that is settled when there is room for more messages."""
         if self._way.phase is Phase.OVER:
             raise self.problem()
         return self._outbox.room()
@@ -142,7 +142,7 @@ class Conversation:
         return self._outbox.unsettled()
 
     def problem(self, happened: Happened = "no") -> JMSError:
-        """Why nothing can be asked for any more, as an error of one's own."""
+        """Return a new error that says why nothing can be asked for any more."""
         assert self._way.phase is Phase.OVER
         if self._error is None:
             return IllegalStateError("the connection is closed", happened=happened)
@@ -153,7 +153,7 @@ class Conversation:
         return bool(self._outbox.neglected)
 
     def take_neglected(self) -> list[JMSError]:
-        """Errors of sends that nobody has looked at, and nobody can any more."""
+        """Return the errors of sends that the application never looked at, and no longer can."""
         found = list(self._outbox.neglected)
         for _ in found:
             self._outbox.neglected.popleft()
@@ -163,13 +163,13 @@ class Conversation:
 
     @property
     def stream(self) -> Stream:
-        """The session's own."""
+        """Return the session's own stream."""
         return self._outbox.streams[0]
 
     def send(
         self, stream: Stream, destination: str, flags: int, message: Outgoing, key: Any = None
     ) -> Batch:
-        """To be called only while there is room."""
+        """Send one message. Call it only while there is room."""
         if self._way.phase is Phase.OVER:
             raise self.problem()
         batch = self._outbox.put(stream, destination, flags, message, key)
@@ -183,15 +183,16 @@ class Conversation:
         token: str = "",
         staged: Iterable[str] = (),
     ) -> Request:
-        """Make all of it visible, and acknowledge these."""
+        """Make the transaction visible, and acknowledge these rows."""
         body = cw.Commit(tuple(rows), transaction.sent(), token, tuple(staged))
         return self._after(transaction, self.request(body))
 
     def stage(self, transaction: Transaction) -> Request:
-        """Keep it at the servers; the answer's data is its handle."""
+        """Keep the transaction at the servers; the answer's data is its handle."""
         return self._after(transaction, self.request(cw.Stage(transaction.sent())))
 
     def discard(self, transaction: Transaction) -> Request:
+        """Drop the transaction: none of it becomes visible."""
         return self._after(transaction, self.request(cw.Discard(transaction.sent())))
 
     def _after(self, transaction: Transaction, request: Request) -> Request:
@@ -200,7 +201,7 @@ class Conversation:
         return request
 
     def open_producer(self, name: str) -> Request:
-        """When it is done, `opened` gives its stream. Who asks again gets the same."""
+        """Ask for a named producer, once. When that is done, `opened` returns its stream."""
         known = self._named.get(name)
         if known is None or known.error is not None:
             self._producers += 1
@@ -212,7 +213,7 @@ class Conversation:
         return self._outbox.streams[request.body.producer]
 
     def next_consumer(self) -> int:
-        """A number for it."""
+        """Return a number for a new consumer."""
         self._consumers += 1
         return self._consumers
 
@@ -224,7 +225,7 @@ class Conversation:
         return request
 
     def join(self, asked: cw.Join) -> Request:
-        """A consumer that is a member of a group."""
+        """Open a consumer that is a member of a group."""
         request = self.request(asked)
         self._receipts[asked.consumer] = TopicReceipts(asked.consumer)
         # If it has no name, this is the one that the servers make for it.
@@ -238,13 +239,13 @@ class Conversation:
         back: Sequence[cw.Kept] = (),
         failed: bool = False,
     ) -> Request:
-        """Of what the application saw, `kept` may yet be acknowledged, and `back` is for whoever
-        comes next. `failed`: it is a member that cannot go on; its group is to suspect it."""
+        """Close a consumer. Of the messages that it saw, `kept` may yet be acknowledged, and `back`
+        go to the next one. `failed`: it is a member that cannot go on; its group suspects it."""
         self._forget(consumer)
         return self.request(cw.CloseConsumer(consumer, tuple(kept), failed, tuple(back)))
 
     def leave(self, consumer: int) -> Request:
-        """A member leaves its group."""
+        """Have a member leave its group."""
         self._forget(consumer)
         return self.request(cw.Leave(consumer))
 
@@ -253,7 +254,7 @@ class Conversation:
         return self._receipts.pop(consumer, None) is not None
 
     def state_taken(self, consumer: int, serial: int, seq: int) -> None:
-        """This piece of a state (`state_transfer.py: Piece`) and all before it are stored."""
+        """Take note that this `Piece` of a state, and all before it, are stored."""
         if self._way.phase is not Phase.OVER:
             self._states.taken(consumer, serial, seq)
 
@@ -262,19 +263,20 @@ class Conversation:
         return self._states.hand_out(consumer, serial)
 
     def hand(self, handout: Handout, data: bytes, last: bool) -> None:
-        """To be called only while it has room and is not over."""
+        """Send the next piece. Call it only while the handout has room and is not over."""
         self._states.hand(handout, data, last)
 
     def cannot_hand_out(self, handout: Handout, reason: str) -> None:
         self._states.give_up(handout, reason)
 
     def next_temporary(self) -> str:
-        """A name that nobody else can have."""
+        """Return a name for a temporary destination that no other client can have."""
         self._temporaries += 1
         return f"{self.session:x}.{self._temporaries}"
 
     def request(self, body: cw.Body) -> Request:
-        """Requests are granted one after the other, and after what was acknowledged before."""
+        """Ask the servers for something. Requests are granted one after the other, and after all
+        acknowledgements that were made before."""
         if self._way.phase is Phase.OVER:
             raise self.problem()
         request = self._unanswered.request(body)
@@ -283,7 +285,7 @@ class Conversation:
         return request
 
     def acknowledge(self, rows: Iterable[cw.AckRow], patient: bool = False) -> Acknowledgement:
-        """`patient`: nobody will wait for it."""
+        """Acknowledge these rows. `patient`: nobody will wait for it."""
         if self._way.phase is Phase.OVER:
             raise self.problem("unknown")
         ack = self._unanswered.acknowledge(rows, patient)
@@ -297,7 +299,7 @@ class Conversation:
         self._acks_wait = True
 
     def abandon(self) -> None:
-        """The application is done and does not care to wait."""
+        """End the session without waiting for an answer."""
         if self._way.phase is not Phase.OVER:
             self._hang_up("closed")
             self._end(Cause.CLOSED, None)
@@ -371,7 +373,7 @@ class Conversation:
             self._events.append(AcksDue())
 
     def flush(self, now_ms: int) -> list[cw.Request]:
-        """What is to be sent now, in this order."""
+        """Return what has to be sent now, in this order."""
         if self._acks_wait:
             self._acks_wait = False
             if self._acks_due_ms is None:
@@ -390,10 +392,12 @@ class Conversation:
         return out
 
     def take_events(self) -> list[Event]:
+        """Return what the driver has to do now, in this order."""
         events, self._events = self._events, []
         return events
 
     def next_deadline_ms(self) -> int | None:
+        """Return when `tick` is due; None: never again."""
         if self._way.phase is Phase.OVER:
             return None
         due = self._way.next_deadline_ms()
@@ -465,7 +469,7 @@ class Conversation:
         self._events.append(Settled(request))
 
     def _requested(self, request: Request) -> None:
-        """What a granted or refused request changes here."""
+        """Change what a granted or refused request changes here."""
         if isinstance(request.body, OPENING) and request.error is not None:
             self._forget(request.body.consumer)
         elif isinstance(request.body, cw.StateDone):
@@ -527,9 +531,6 @@ class Conversation:
 
     def _on_state(self, m: StateMessage, now_ms: int) -> None:
         self._states.received(m, now_ms)
-
-    def _send_piece(self, piece: cw.Relayed) -> None:
-        self._out.append(piece)
 
     def _on_pong(self, _: cw.Pong, __: int) -> None:
         pass  # it was heard, which is all

@@ -1,4 +1,4 @@
-"""What a conversation (`conversation.py`) has its driver do."""
+"""The effects that a conversation (`conversation.py`) asks its driver for (`driver.py`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Dial(msgspec.Struct, frozen=True):
 
 
 class HangUp(msgspec.Struct, frozen=True):
-    """End the connection, or the attempt at one. `lost` is not to be called for it."""
+    """End the connection, or the attempt at one. Do not call `lost` for it."""
 
     reason: str
 
@@ -31,6 +31,8 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 class Arrived(msgspec.Struct, frozen=True):
+    """Messages for a consumer."""
+
     consumer: int
     slice: Slice
 
@@ -49,14 +51,14 @@ class Complete(msgspec.Struct, frozen=True):
 
 
 class Dropped(msgspec.Struct, frozen=True):
-    """Nothing more comes for this consumer, which nobody here has closed."""
+    """Nothing more comes for this consumer, which the application has not closed."""
 
     consumer: int
     error: JMSError
 
 
 class AcksDue(msgspec.Struct, frozen=True):
-    """What consumers have gathered (`Inbox.take_rows`) should be acknowledged now."""
+    """Have the consumers hand over the acknowledgements that they gathered (`Inbox.take_rows`)."""
 
 
 class Over(msgspec.Struct, frozen=True):

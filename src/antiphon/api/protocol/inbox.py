@@ -1,5 +1,5 @@
-"""One consumer's messages here: those that wait for the application, and those that it has and has
-not acknowledged.
+"""The inbox of one consumer: messages that wait for the application, and messages that it has and
+has not acknowledged.
 
 Promises: messages are handed out in the order in which they came, of a queue those of greater
 priority first; `recover` puts what is not acknowledged back in front, in that order, with a higher
@@ -9,9 +9,9 @@ it is open; for a queue, exact ranges.
 
 A group's events wait among its messages, each as a slice of its own (`inbox_items.py`).
 They are acknowledged by their serial numbers: up to the first one that is still open, and a message
-that is acknowledged takes the events before it with it. Those that the application is not told of
-are done when all before them was handed out; a request for this member's state stops everything
-until `pass_request`.
+that is acknowledged takes the events before it with it. Events that the application does not see
+are done when everything before them was handed out; a request for this member's state stops
+everything until `pass_request`.
 
 A member that joins waits for the state of the others, if they have one (`wait_for_state`): until
 that is known, nothing is handed out. The state is acknowledged with what is acknowledged after it
@@ -86,8 +86,8 @@ class Slice:
 
 
 class Loan:
-    """Messages lent to a loop, which takes them from `indexes`. Whoever calls the rest in empties
-    it: of two threads that take from one iterator, each gets what the other does not."""
+    """Messages lent to a loop, which takes them from `indexes`. The thread that calls the rest in
+    empties it: of two threads that take from one iterator, each gets what the other does not."""
 
     __slots__ = ("end", "first", "indexes", "slice")
 
@@ -98,11 +98,14 @@ class Loan:
         self.indexes = iter(range(first, end))
 
     def call_in(self) -> int:
-        """Where what the loop has taken ends; it gets no more."""
+        """Return where the messages that the loop took end. It gets no more."""
         return next(iter(list(self.indexes)), self.end)
 
 
 class Inbox:
+    """One consumer's messages between their arrival and their acknowledgement. It has at most
+    `prefetch` messages that are not acknowledged, since servers send no more."""
+
     def __init__(
         self, consumer: int, divided: bool, prefetch: int, clock: Callable[[], int] = lambda: 0
     ) -> None:
@@ -165,7 +168,7 @@ class Inbox:
     # -- Handing out ----------------------------------------------------------------------------
 
     def take(self) -> tuple[Slice, int] | None:
-        """The next message, by its slice and index; it is open until it is acknowledged."""
+        """Return the next message, as slice and index; it is open until it is acknowledged."""
         if not self._may_hand_out():
             return None
         slice_ = self.ready[0]
@@ -177,7 +180,7 @@ class Inbox:
         return slice_, index
 
     def take_for_good(self) -> tuple[Slice, int] | None:
-        """The next message, acknowledged with this."""
+        """Return the next message, and acknowledge it."""
         if not self._may_hand_out():
             return None
         slice_ = self.ready[0]
@@ -190,8 +193,8 @@ class Inbox:
         return slice_, index
 
     def lend(self) -> Loan | None:
-        """The next messages, for a loop that acknowledges each when it takes another. Nothing else
-        may be called before `call_in`."""
+        """Return the next messages, for a loop that acknowledges each when it takes another. Call
+        nothing else before `call_in`."""
         if not self._may_hand_out():
             return None
         slice_ = self.ready[0]
@@ -204,7 +207,7 @@ class Inbox:
         return loan
 
     def call_in(self, loan: Loan) -> int | None:
-        """What the loop has not taken waits again. The last one that it took is open, and is
+        """Take back what the loop has not taken. The last message that it took is open, and is
         returned; those before it are acknowledged. A loop that had time for all of them is lent
         more the next time, so that one that takes its time is never far ahead of its need."""
         slice_, end = loan.slice, loan.call_in()
@@ -219,7 +222,7 @@ class Inbox:
         return slice_.start + end - 1
 
     def _may_hand_out(self) -> bool:
-        """Whether the first of those that wait is next. To be asked when it is wanted."""
+        """Return whether the first waiting message is next; only for a caller that wants one."""
         if self._lacks_state or self.pauses:
             return False
         if self._state:
@@ -231,7 +234,7 @@ class Inbox:
         return bool(self.ready) and self.request is None
 
     def _pass_internal(self) -> None:
-        """Events that are next, and that the application is not told of, are done with this."""
+        """Finish the events that are next and that the application does not see."""
         while self.ready and self.request is None:
             columns = self.ready[0].columns
             if not isinstance(columns, Notice) or not columns.is_internal:
@@ -258,16 +261,16 @@ class Inbox:
             self.expired = True
 
     def wait_for_state(self) -> None:
-        """A member that has joined has no state yet."""
+        """Hold everything: a member that has joined has no state yet."""
         self._lacks_state = True
 
     def state_is_known(self, serial: int = 0) -> None:
-        """It is here, asked for with this event; or there is none."""
+        """Go on: the state is here, and was asked for with this event; or there is none."""
         self._lacks_state = False
         self._state = serial
 
     def pass_request(self, serial: int) -> None:
-        """This request for the member's state is done, and messages go on."""
+        """Go on behind this request for the member's state, which is done."""
         self.request = None
         for slice_ in [s for s in self.ready if s.first == -serial]:
             self.ready.remove(slice_)
@@ -289,14 +292,14 @@ class Inbox:
     # -- Acknowledging --------------------------------------------------------------------------
 
     def acknowledge_all(self) -> None:
-        """Everything that the application has."""
+        """Acknowledge everything that the application has."""
         slices, self._open = self._open, []
         for slice_ in slices:
             self._settled(slice_.first, slice_.last)
         self._state_done = self._state > 0
 
     def acknowledge(self, position: int) -> bool:
-        """One message; False: it is not open."""
+        """Acknowledge one message; return False if it is not open."""
         if self._remove(position) is None:
             return False
         self._settled(position, position)
@@ -327,7 +330,7 @@ class Inbox:
         return first < position
 
     def _settle_events(self, before: int) -> None:
-        """Who has handled a message has handled what happened before it."""
+        """An application that handled a message has handled the events before it."""
         while self._open and isinstance(notice := self._open[0].columns, Notice):
             if notice.event.position >= before:
                 break
@@ -345,11 +348,12 @@ class Inbox:
 
     @property
     def enough(self) -> bool:
-        """So much is acknowledged that the server should know: its window may be closing."""
+        """Return whether the server should soon hear of what is acknowledged, since its window may
+        be closing."""
         return self._count >= self._enough
 
     def take_rows(self) -> list[AckRow]:
-        """What was acknowledged since this was last asked."""
+        """Return what was acknowledged since the last call."""
         event, state = self._events_done(), self._take_state()
         rows, self._dead = self._dead, []
         if self._floor or event or state:
@@ -377,7 +381,7 @@ class Inbox:
         return upto
 
     def remember(self) -> tuple[Any, ...]:
-        """What is acknowledged, and what is not: to be as it was, if that comes to nothing."""
+        """Return what is acknowledged and what is not, for `restore`."""
         settled = (self._floor, self._beyond, self._count, self._event, self._told)
         state = (self._state, self._state_seen, self._state_done)
         return list(self._open), list(self._ranges), list(self._dead), settled, state
@@ -392,8 +396,8 @@ class Inbox:
     # -- Again ----------------------------------------------------------------------------------
 
     def recover(self) -> int:
-        """Whatever is open is handed out again, before all others. Returns how often that was
-        delivered, at most; 0: there is nothing."""
+        """Hand out everything that is open again, before all others. Return how often the most
+        delivered of it was; 0: nothing is open."""
         slices, self._open = self._open, []
         self.request = None  # it is no longer the next
         most = 0
@@ -406,15 +410,15 @@ class Inbox:
         return most
 
     def redeliver(self, position: int) -> None:
-        """This one message is handed out again, next."""
+        """Hand out this one message again, next."""
         slice_ = self._remove(position)
         if slice_ is not None:
             self.request = None
             self.ready.appendleft(_again(slice_))
 
     def fail(self, position: int, wait_ms: int) -> None:
-        """This one message of a queue could not be handled. It goes back, and comes again after
-        the wait, to whomever."""
+        """Give back this one message of a queue, which could not be handled. It comes again after
+        the wait, here or at another consumer."""
         slice_ = self._remove(position)
         if slice_ is None:
             return
@@ -432,11 +436,11 @@ class Inbox:
         self._dead.append(row)
 
     def deliveries(self, position: int) -> int:
-        """Of what is open; 0: it is not."""
+        """Return how often this open message was delivered; 0: it is not open."""
         return next((s.deliveries for s in self._open if s.first <= position <= s.last), 0)
 
     def is_letter(self, position: int) -> bool:
-        """Of what is open: it is a dead letter, which stays one."""
+        """Return whether this open message is a dead letter, which stays one."""
         return any(
             _is_letter(slice_)
             for slice_ in self._open
@@ -451,7 +455,7 @@ class Inbox:
         return 0 < self.deliveries_max <= deliveries
 
     def bury(self, position: int, reason: str) -> None:
-        """This one message cannot be handled: it goes to the dead letters."""
+        """Give up this one message: it goes to the dead letters."""
         slice_ = self._remove(position)
         if slice_ is not None:
             self._give_up(slice_, reason)
@@ -463,7 +467,7 @@ class Inbox:
 
     @property
     def is_full(self) -> bool:
-        """The application has the whole window, and nothing more will come."""
+        """Return whether the application has the whole window, so that nothing more will come."""
         return sum(s.end - s.at for s in self._open if s.first > 0) >= self.prefetch
 
     @property
@@ -471,7 +475,7 @@ class Inbox:
         return bool(self._dead)
 
     def put_back(self, position: int) -> None:
-        """This one was taken, but nobody has seen it."""
+        """Put back a message that was taken and that nobody has seen."""
         self._remove(position)
 
     def _remove(self, position: int) -> Slice | None:
@@ -490,8 +494,8 @@ class Inbox:
     # -- The end --------------------------------------------------------------------------------
 
     def close(self) -> list[Kept]:
-        """Nothing more is handed out. What the application has stays open (`kept`); what it was to
-        have again is returned: it goes back, and a later acknowledgement is none of it."""
+        """Hand out nothing more. What the application has stays open (`kept`). Return what it was
+        to get again: that goes back, and no later acknowledgement covers it."""
         again = [slice_ for slice_ in self.ready if slice_.again]
         self.ready.clear()
         self._open += [slice_ for slice_ in again if slice_.first < 0]  # events do not go back
@@ -509,7 +513,7 @@ class Inbox:
         return kept
 
     def give_up(self, but: Container[int] = ()) -> list[Kept]:
-        """What is open goes back, but for messages that are still being handled."""
+        """Give back what is open, except for messages that are still being handled."""
         handled = [s for s in self._open if any(p in but for p in range(s.first, s.last + 1))]
         kept = [k for k in self.kept() if not any(p in but for p in range(k.first, k.last + 1))]
         self._open = handled

@@ -1,5 +1,5 @@
-"""What waits in an inbox besides plain packs: messages that may expire, those of a group, and what
-its members are told besides messages.
+"""What waits in an inbox in addition to plain packs: messages that may expire, messages of a group,
+and the events that its members get.
 
 A group event stands between two messages, so it waits among them in the inbox: as a slice whose
 columns are a `Notice`. Messages are known by their positions, events by their serial numbers; as
@@ -58,12 +58,12 @@ class Notice:
 
     @property
     def is_internal(self) -> bool:
-        """The application is not told of it."""
+        """Return whether the application gets no word of this event."""
         return self.event.kind in (RELATION, STATE)
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """What the servers say to who joins (`protocol.Join`)."""
+    """The answer of the servers to a member that joins (`protocol.Join`)."""
 
     view: int
     name: str

@@ -1,6 +1,6 @@
 """Messages on their way to the servers: gathered into packs, and kept until they are answered.
 
-When a pack leaves, and with how many messages, is for a policy to say (`api/protocol/packing.py`).
+A policy says when a pack leaves, and with how many messages (`api/protocol/packing.py`).
 
 A pack holds consecutive messages of one producer, for one destination, in one delivery mode, of one
 transaction or of none. Once it has left it never changes: it is sent again as it was. Every message
@@ -52,7 +52,7 @@ class Stream:
 
     @property
     def sequence(self) -> int:
-        """Of the last message put in."""
+        """Return the number of the last message put in."""
         return self.sealed if self.open is None else self.open.last
 
 
@@ -124,17 +124,17 @@ class Batch(Ticket):
         self.size += size
 
     def begin_run(self, kind: int, timestamp: int) -> None:
-        """What follows is of this kind, and was sent in this millisecond."""
+        """Begin a run of messages of this kind, sent in this millisecond."""
         self.runs.append(Run(len(self.bodies), kind, timestamp))
         self.kind = kind
         self.until_s = (timestamp + 1) / 1000
 
     def seal(self, count: int) -> None:
-        """It takes no more messages."""
+        """Take no more messages."""
         self._count = count
 
     def close(self, session: int) -> None:
-        """From now on it is a pack."""
+        """Make it a pack, which never changes."""
         body, flags = (self.body, 0) if self.body else self._encoded()
         self._forget_messages()
         self.left = True
@@ -163,6 +163,9 @@ class Batch(Ticket):
 
 
 class Outbox:
+    """All messages of one session that are not answered. It holds a bounded number of bytes
+    (`ROOM_BYTES`) and does not touch the network: `leaving` says what leaves now."""
+
     def __init__(self, session: int, packing: Packing) -> None:
         self._session = session
         self._packing = packing
@@ -192,8 +195,9 @@ class Outbox:
     def put(
         self, stream: Stream, destination: str, flags: int, message: Outgoing, key: Any = None
     ) -> Batch | None:
-        """The batch that it is in, with others of the same `key` only; None: there is no room.
-        Raises `ResourceAllocationError`, before anything else, on a message that is too big."""
+        """Return the batch that the message is in, with others of the same `key` only; None: there
+        is no room. Raise `ResourceAllocationError`, before anything else, if the message is too
+        big."""
         _, body, extra, _ = message
         size = len(body) + len(extra) + MESSAGE_BYTES
         batch = self._open
@@ -240,7 +244,7 @@ class Outbox:
         return batch
 
     def seal(self) -> None:
-        """The open batch takes no more; now it is counted."""
+        """Close the open batch for more messages, and count it."""
         batch = self._open
         if batch is None:
             return
@@ -279,7 +283,7 @@ class Outbox:
             )
 
     def room(self) -> Ticket:
-        """Settled when there is room again."""
+        """Return a ticket that is settled when there is room again."""
         room = self._room or Ticket()
         if self.has_room:
             room.settle()
@@ -290,7 +294,7 @@ class Outbox:
     # -- Out ------------------------------------------------------------------------------------
 
     def leaving(self, now_ms: int) -> Iterator[bytes]:
-        """The packs that may leave now."""
+        """Return the packs that may leave now."""
         self._packing.observe(self._answered_count, now_ms)
         self._messages_max = self._packing.messages_max
         while self._gathering and self._may_leave(self._gathering[0], now_ms):
@@ -320,17 +324,17 @@ class Outbox:
         self.may_leave = self._packing.may_leave(self._in_flight, self._flying_bytes, grows=True)
 
     def unanswered(self) -> list[bytes]:
-        """Everything that has left and must be sent again on a new connection."""
+        """Return everything that has left and must be sent again on a new connection."""
         return [b.pack for stream in self.streams.values() for b in stream.unanswered]
 
     def sequences(self) -> tuple[tuple[int, int], ...]:
-        """With which message each stream goes on, on a new connection."""
+        """Return the message with which each stream goes on, on a new connection."""
         return tuple((p, stream.settled + 1) for p, stream in self.streams.items())
 
     # -- Answers --------------------------------------------------------------------------------
 
     def published(self, producer: int, sequence: int) -> list[Ticket]:
-        """All up to here are settled; returns whom that concerns."""
+        """Settle all messages up to this one; return the tickets that were settled."""
         stream = self._stream(producer, sequence)
         settled: list[Ticket] = []
         while stream.unanswered and stream.unanswered[0].last <= sequence:
@@ -346,7 +350,7 @@ class Outbox:
         return self._with_room(settled)
 
     def fail(self, sent: JMSError, unsent: JMSError) -> list[Ticket]:
-        """Nothing more will be answered, nor taken in."""
+        """Settle everything with an error, and take in nothing more."""
         self.seal()
         settled: list[Ticket] = []
         for stream in self.streams.values():

@@ -29,22 +29,27 @@ STEP_S = 10.0
 
 
 class Packing(Protocol):
+    """Says when a pack leaves. One policy serves one connection."""
+
     bytes_max: int
     messages_max: int
     """May change whenever `observe` was called."""
 
     wait_ms: int
-    """So long a pack that could take more messages waits for them."""
+    """How long a pack that could take more messages waits for them."""
 
     def may_leave(self, in_flight: int, size: int, grows: bool) -> bool:
-        """`in_flight`: packs that were sent and not answered, of that `size` together; `grows`:
-        this one could take more messages."""
+        """Return whether the next pack may leave. `in_flight`: packs that were sent and not
+        answered, of `size` bytes together; `grows`: the next one could take more messages."""
 
     def observe(self, answered: int, now_ms: int) -> None:
-        """So many messages were answered until now, in all. Called whenever packs could leave."""
+        """Take note that `answered` messages were answered until now, in all. Called whenever packs
+        could leave."""
 
 
 class SelfClocking:
+    """`adaptive`: packs leave at once while few are unanswered, and grow while many are."""
+
     bytes_max = FULL_BYTES
     messages_max = FULL_MESSAGES
     wait_ms = 0
@@ -58,6 +63,8 @@ class SelfClocking:
 
 
 class Fixed:
+    """`fixed=N`: a pack leaves when it has N messages, or after `WAIT_MS`."""
+
     bytes_max = FULL_BYTES
     wait_ms = WAIT_MS
 
@@ -72,8 +79,9 @@ class Fixed:
 
 
 class HillClimbing(Fixed):
-    """Goes on in its direction while the rate rises, and turns when it falls, so that a short
-    disturbance does not lead all the way down (the refined rule of JBora 5.3)."""
+    """`hill-climbing`: as `fixed=N`, with an N that changes. It goes on in its direction while the
+    rate rises, and turns when it falls, so that a short disturbance does not lead all the way down
+    (the refined rule of JBora 5.3)."""
 
     def __init__(self, step_s: float) -> None:
         super().__init__(1)
@@ -96,7 +104,7 @@ class HillClimbing(Fixed):
     def _climb(self, rate: float) -> None:
         before, self._rate = self._rate, rate
         if rate == before:
-            self._direction = 1  # who stands still has not gone down
+            self._direction = 1  # standing still is not going down
             return
         if rate < before:
             self._direction = -self._direction
@@ -107,7 +115,7 @@ class HillClimbing(Fixed):
 
 
 def policy_of(name: str) -> Packing:
-    """The policy of this name. Raises `ValueError` on what is none."""
+    """Return the policy of this name; raise `ValueError` if there is none."""
     kind, _, value = str(name).partition("=")
     if name == "adaptive":
         return SelfClocking()
@@ -120,7 +128,7 @@ def policy_of(name: str) -> Packing:
     if kind == "hill-climbing" and _is_positive(value):
         return HillClimbing(float(value))
     raise ValueError(
-        f"{name!r} is no packing policy: 'adaptive', 'off', 'fixed=N' with N from 1 to "
+        f"{name!r} is not a packing policy: 'adaptive', 'off', 'fixed=N' with N from 1 to "
         f"{FULL_MESSAGES}, 'hill-climbing' or 'hill-climbing=SECONDS'"
     )
 

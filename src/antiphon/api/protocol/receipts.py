@@ -1,5 +1,5 @@
-"""What has arrived for one consumer: so that nothing is taken twice, and so that after a lost
-connection a server can be told where to go on (`protocol.Seen`).
+"""Receipts: a record of what has arrived for one consumer, so that nothing is taken twice, and a
+server learns after a lost connection where to go on (`protocol.Seen`).
 
 A topic's messages arrive in the order of their positions, and one number says what is here; so do
 the events of a group. Those of a queue come in any order; what is held is what arrived and is not
@@ -27,7 +27,7 @@ class Ranges:
         return tuple(self._ranges)
 
     def add(self, first: int, last: int) -> None:
-        """What is partly here already becomes one range with it."""
+        """Add this range; ranges that it touches become one with it."""
         ranges = self._ranges
         begin = self._at(first - 1)
         end = begin
@@ -50,7 +50,7 @@ class Ranges:
         ranges[begin:end] = rest
 
     def missing(self, first: int, last: int) -> list[Range]:
-        """The parts of this range that are not here."""
+        """Return the parts of this range that are not here."""
         found: list[Range] = []
         for at in range(self._at(first), len(self._ranges)):
             one, two = self._ranges[at]
@@ -64,24 +64,26 @@ class Ranges:
         return found
 
     def _at(self, position: int) -> int:
-        """The first range that ends at or after this position."""
+        """Return the index of the first range that ends at or after this position."""
         return bisect_left(self._ranges, position, key=lambda r: r[1])
 
 
 class TopicReceipts:
+    """Receipts of a consumer that gets messages, and events, in the order of their positions."""
+
     def __init__(self, consumer: int) -> None:
         self._consumer = consumer
         self._position = 0
         self._event = 0  # of a group: its events up to here have arrived
 
     def new_event(self, serial: int) -> bool:
-        """Whether this event was not here; from now on it is."""
+        """Return whether this event is new, and record it."""
         is_new = serial > self._event
         self._event = max(self._event, serial)
         return is_new
 
     def new(self, first: int, last: int, deliveries: int) -> list[Range]:
-        """What of these messages was not here; from now on it is."""
+        """Return which of these messages are new, and record them."""
         first = max(first, self._position + 1)
         self._position = max(self._position, last)
         return [(first, last)] if first <= last else []
@@ -97,6 +99,9 @@ class TopicReceipts:
 
 
 class QueueReceipts:
+    """Receipts of a consumer that shares its messages with others, and gets its part in any
+    order."""
+
     def __init__(self, consumer: int) -> None:
         self._consumer = consumer
         self._held = Ranges()
@@ -112,7 +117,7 @@ class QueueReceipts:
         return found
 
     def failed(self, first: int, last: int, deliveries: int) -> None:
-        """The servers are told so."""
+        """Record that these messages failed: they may come again."""
         self._failed.update((position, deliveries) for position in range(first, last + 1))
 
     def acknowledged(self, row: AckRow) -> None:

@@ -37,14 +37,14 @@ TELL_EVERY = cw.STATE_WINDOW // 4
 
 
 class Began(msgspec.Struct, frozen=True):
-    """A state will come; what came of an earlier one counts no more."""
+    """A state will come; pieces of an earlier one are void."""
 
     consumer: int
     serial: int
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """To be written down; then `taken` is to be called."""
+    """A piece of the state: write it down, then call `taken`."""
 
     consumer: int
     serial: int
@@ -89,7 +89,7 @@ class Handout:
         return self.sent < self.taken + cw.STATE_WINDOW
 
     def room(self) -> Ticket:
-        """Settled when there is room, or it is over."""
+        """Return a ticket that is settled when there is room, or the handout is over."""
         if self._bell is None or self._bell.done:
             self._bell = Ticket()
             if self.has_room or self.over:
@@ -97,7 +97,7 @@ class Handout:
         return self._bell
 
     def ring(self) -> Ticket | None:
-        """Who waits for room, if it need not wait any more."""
+        """Return the ticket of whoever waits for room, if the wait is over."""
         bell, self._bell = self._bell, None
         if bell is None or bell.done:
             return None
@@ -131,7 +131,7 @@ class Taking:
 
     @property
     def silent_ms(self) -> int | None:
-        """When the provider has been silent for too long; None: nobody waits for it."""
+        """Return when the provider has been silent for too long; None: nobody waits for it."""
         if not self.waits or self.asked == self.serial or self.last:
             return None
         return self.heard_ms + (SILENCE_MS << min(self.silences, DOUBLINGS_MAX))
@@ -171,7 +171,7 @@ class States:
             taking.heard_ms = now_ms
 
     def lost(self) -> None:
-        """What was on its way is lost with the connection; servers begin anew by themselves."""
+        """Drop what was on its way over the lost connection; servers begin again by themselves."""
         self._connected = False
         for handout in list(self._handouts.values()):
             self._end(handout)
@@ -194,7 +194,7 @@ class States:
             self._stopped(m)
 
     def _comes(self, m: cw.StateComes, now_ms: int) -> None:
-        """Somebody was asked for the state that this member waits for, or nobody has it."""
+        """Another member was asked for the state that this one waits for, or no member has it."""
         taking = self._taking.get(m.consumer)
         if taking is None or taking.known:
             return
@@ -231,7 +231,7 @@ class States:
             self._tell(Piece(m.consumer, m.serial, piece.seq, piece.data, piece.last))
 
     def taken(self, consumer: int, serial: int, seq: int) -> None:
-        """The application's side has this piece and all before it."""
+        """Take note that the application has this piece and all before it."""
         taking = self._taking.get(consumer)
         if taking is None or taking.serial != serial or not taking.waits:
             return
@@ -250,13 +250,14 @@ class States:
             self._again(m.consumer, taking, raised=True)
 
     def _again(self, consumer: int, taking: Taking, raised: bool = False) -> None:
-        """Another provider is to be asked, or this one once more."""
+        """Ask for another provider, or for this one once more."""
         if taking.asked != taking.serial:
             taking.asked = taking.serial
             self._ask(cw.AskState(consumer, taking.serial, raised))
 
     def granted(self, done: cw.StateDone, value: int) -> None:
-        """Whether the state counts. If not, there is or will be another request."""
+        """Take the servers' word on whether the state is valid. If not, there will be another
+        request."""
         taking = self._taking.get(done.consumer)
         if value and taking is not None and taking.serial == done.serial and not taking.known:
             taking.known, taking.waits = True, False
@@ -275,7 +276,7 @@ class States:
         return handout
 
     def hand(self, handout: Handout, data: bytes, last: bool) -> None:
-        """To be called only while there is room, and it is not over."""
+        """Send the next piece. Call it only while there is room and the handout is not over."""
         assert len(data) <= cw.STATE_CHUNK_MAX
         assert handout.has_room, "wait for room first"
         assert not handout.over, "nobody wants it"
@@ -285,7 +286,7 @@ class States:
             self._end(handout)
 
     def give_up(self, handout: Handout, reason: str) -> None:
-        """There is no state to hand out."""
+        """Say that there is no state to hand out."""
         if not handout.over:
             self._send(cw.StateFailed(handout.consumer, handout.serial, reason))
             self._end(handout)

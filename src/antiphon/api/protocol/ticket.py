@@ -1,4 +1,4 @@
-"""A ticket: something that is settled once, later; who waits for it is called then.
+"""A ticket: something that is settled once, later; whoever waits for it is called then.
 
 Promise: each watcher is called exactly once, in whatever order `watch` and `tell` come, from
 whatever threads. To settle and to tell are two steps, since watchers run code that must not be
@@ -14,6 +14,9 @@ from antiphon.errors import JMSError
 
 
 class Ticket:
+    """The outcome of a request, to come: `done`, and then either `error` or `value`. The
+    conversation settles it under its lock; its driver calls `tell` without."""
+
     __slots__ = ("_watchers", "done", "error", "looked_at", "value")
 
     def __init__(self) -> None:
@@ -24,18 +27,19 @@ class Ticket:
         self._watchers: deque[Callable[[], object]] = deque()
 
     def watch(self, call: Callable[[], object]) -> None:
-        """Have this called when all is settled; at once, if it is."""
+        """Have `call` called when the ticket is settled; at once, if it is."""
         self._watchers.append(call)
         if self.done:
             self.tell()
 
     def settle(self, error: JMSError | None = None, value: int = 0) -> None:
+        """Set the outcome. Nobody is called yet."""
         self.error = error
         self.value = value
         self.done = True
 
     def tell(self) -> None:
-        """Call those who watch. To be called after `settle`, by who holds no lock."""
+        """Call the watchers. Call this after `settle`, without holding a lock."""
         while True:
             try:
                 call = self._watchers.popleft()
@@ -44,7 +48,7 @@ class Ticket:
             call()
 
     def outcome(self) -> int:
-        """The value, or the error raised."""
+        """Return the value, or raise the error."""
         self.looked_at = True
         if self.error is not None:
             raise self.error

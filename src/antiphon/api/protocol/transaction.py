@@ -13,6 +13,9 @@ from antiphon.formats.protocol import Sent
 
 
 class Transaction:
+    """The batches of one transaction, in the order in which they were sent. It is false while
+    there are none."""
+
     def __init__(self) -> None:
         self.batches: list[Batch] = []  # nobody else's messages are in them
         self.committed = Ticket()
@@ -22,12 +25,13 @@ class Transaction:
         return bool(self.batches)
 
     def add(self, batch: Batch) -> None:
+        """Make this batch a part of the transaction, if it is not yet."""
         if not self.batches or self.batches[-1] is not batch:
             batch.looked_at = True  # whatever is wrong with it, the commit says so
             self.batches.append(batch)
 
     def sent(self) -> tuple[Sent, ...]:
-        """As ranges, in the order in which it was sent."""
+        """Return the ranges of messages, in the order in which they were sent."""
         found: list[Sent] = []
         for batch in self.batches:
             producer = batch.stream.producer

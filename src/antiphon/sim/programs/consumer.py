@@ -32,6 +32,9 @@ MS = 1000
 
 
 class SimConsumer:
+    """One consumer of a program: it handles what arrives, in its own time, and acknowledges it, or
+    fails, or closes."""
+
     def __init__(
         self,
         program: SimProgram,

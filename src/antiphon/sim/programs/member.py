@@ -62,6 +62,9 @@ def _may_yet(refusal: str) -> bool:
 
 
 class SimMember:
+    """A program's membership in one group: it joins, handles messages and events, takes over and
+    hands out states, and comes back after it was removed."""
+
     def __init__(self, program: SimProgram, conversation: Conversation, group: str) -> None:
         assert program.role.member is not None
         self.group = group

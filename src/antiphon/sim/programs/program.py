@@ -1,4 +1,4 @@
-"""Simulated programs: what users write, on the client's side of the protocol (`api/conversation`).
+"""Simulated programs: what users write, on the client's side of the protocol (`api/protocol`).
 
 A program publishes, or it consumes and acknowledges, or does both in transactions; it closes
 things and opens them again, is killed, paused, cut off, and comes back. The ledger knows what it
@@ -74,6 +74,9 @@ class Role(msgspec.Struct, frozen=True):
 
 
 class SimProgram:
+    """One program through all its lives. The world starts, kills and cuts it; it works by itself,
+    and tells the ledger what it was promised and what it got."""
+
     def __init__(self, world: MessagingWorld, number: int, role: Role) -> None:
         self.world = world
         self.number = number
