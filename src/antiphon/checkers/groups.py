@@ -47,6 +47,8 @@ class Violation(NamedTuple):
 
 
 class Delivery(NamedTuple):
+    """A message that a process delivered, and in which view."""
+
     message: str
     position: int
     view: int  # of the message
@@ -57,6 +59,8 @@ class Delivery(NamedTuple):
 
 
 class View(NamedTuple):
+    """A view that a process installed, and when."""
+
     id: int
     members: tuple[str, ...]
     position: int

@@ -25,6 +25,8 @@ AnyEvent = TypeVar("AnyEvent")
 
 
 class Subscriber(NamedTuple):
+    """A function of the program that gets events of one kind, one after the other."""
+
     call: Callable[[Any], Any]
     after: int  # it gets the events after this one
     turn: Lock  # held while it has an event

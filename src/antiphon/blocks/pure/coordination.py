@@ -30,6 +30,8 @@ REMOVED = "this member was removed from the group, and has joined it again"
 
 
 class CounterService(ReplicatedService):
+    """A number: `("add", n)` and `("set", n)` return the new value."""
+
     def __init__(self) -> None:
         self.value = 0
 
@@ -189,6 +191,10 @@ class ElectionService(ReplicatedService):
 
 
 class BarrierService(ReplicatedService):
+    """Counts the members that have come, and opens when there are `parties` of them. `("arrive",
+    member)` returns the number of the opening that the member waits for, `("leave", member)` how
+    often it has opened. A member that is not in the view is not counted."""
+
     def __init__(self, parties: int) -> None:
         if parties < 1:
             raise ValueError(f"a barrier for {parties}: at least one must come")

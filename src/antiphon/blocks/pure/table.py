@@ -10,6 +10,9 @@ from antiphon.formats import values
 
 
 class TableService(ReplicatedService):
+    """Rows by key. The commands `put`, `remove` and `get` return what was there, `replace` returns
+    whether it replaced it."""
+
     def __init__(self) -> None:
         self.rows: dict[Any, Any] = {}
 

@@ -111,6 +111,12 @@ class StatementError(JMSError):
 
 
 class PostgresTarget:
+    """Requests to a PostgreSQL database, prepared first, then committed or aborted by anybody.
+
+    The promises are those of the module. Need: `max_prepared_transactions` above 0, and `set_up`
+    before the first request. Threads may share one; each call has a connection of its own.
+    """
+
     def __init__(
         self,
         conninfo: str,

@@ -77,6 +77,9 @@ class _Future(asyncio.Future[Any]):
 
 
 class SimulatedLoop(RefusingLoop):
+    """An event loop in simulated time: it runs what is due, and what asyncio leaves open is decided
+    by a seed. What needs threads, processes or the network is refused."""
+
     def __init__(self, random: Random, start: float = 0.0) -> None:
         """`random` decides what asyncio leaves open; `start`: the simulated time, in seconds."""
         self._random = random

@@ -16,6 +16,8 @@ def _refused(name: str, why: str) -> Any:
 
 
 class RefusingLoop(asyncio.AbstractEventLoop):
+    """An event loop that refuses every call that a simulation cannot carry out, with the reason."""
+
     run_in_executor = _refused("run_in_executor (or asyncio.to_thread)", THREADS)
     set_default_executor = _refused("set_default_executor", THREADS)
 

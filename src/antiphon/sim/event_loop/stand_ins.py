@@ -42,6 +42,8 @@ from antiphon.sim.event_loop.refusal import (
 
 
 class Call(NamedTuple):
+    """A call of a function that has a stand-in: which, and what the original is."""
+
     guard: Guard
     called: str
     original: Callable[..., Any]

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 
 class Committed(NamedTuple):
+    """An entry as the first server that delivered it has it."""
+
     epoch: int
     stamp: int
     kind: int
@@ -71,6 +73,9 @@ class Held:
 
 
 class Oracle:
+    """Judges what servers deliver and answer against everything that was seen before, on all of
+    them. Raise `ViolationError` at the step that breaks a promise."""
+
     def __init__(self) -> None:
         self.committed: list[Committed] = []
         self.leaders: dict[int, ReplicaId] = {}

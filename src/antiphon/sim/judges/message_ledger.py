@@ -200,6 +200,9 @@ class DeadLetters(Reading):
 
 
 class Ledger:
+    """All that programs sent, received and acknowledged, beside what the state machines said. Raise
+    `ViolationError` at the step that breaks a promise."""
+
     def __init__(self, clock_us: Callable[[], int] = lambda: 0) -> None:
         self.given_up: dict[str, set[int]] = defaultdict(set)  # by servers; by reading
         self.buried: dict[str, set[int]] = defaultdict(set)  # dead letters, by reading

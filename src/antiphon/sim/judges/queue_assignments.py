@@ -20,6 +20,8 @@ Reader = tuple[int, int]  # session and consumer
 
 
 class Division:
+    """Judges to which consumer each message of a queue is assigned."""
+
     def __init__(
         self, traits: Callable[[int], Traits], has_let_go: Callable[[Reader], bool]
     ) -> None:

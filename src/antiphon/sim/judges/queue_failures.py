@@ -17,11 +17,15 @@ Reader = tuple[int, int]  # session and consumer
 
 
 class Failure(NamedTuple):
+    """A delivery that failed, and when the next one is due."""
+
     due: int  # a stamp
     deliveries: int
 
 
 class Failures:
+    """Judges when messages come again that could not be handled."""
+
     def __init__(
         self, name_of: Callable[[Reader], str], has_let_go: Callable[[Reader], bool]
     ) -> None:

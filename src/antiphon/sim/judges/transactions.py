@@ -57,6 +57,8 @@ class Deal:
 
 
 class Deals:
+    """Judges the transactions (deals) of all simulated programs."""
+
     def __init__(self) -> None:
         self._asked: dict[tuple[int, int], Deal] = {}  # by session and request
         self._by_body: dict[bytes, Deal] = {}

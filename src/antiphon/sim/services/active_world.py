@@ -34,6 +34,8 @@ class Came(NamedTuple):
 
 
 class World(GroupWorld):
+    """A group whose replicas all apply every command."""
+
     def __init__(self, make: MakeService, plan: Plan) -> None:
         super().__init__(make, plan)
         self.outcomes: dict[int, Came] = {}  # by entry

@@ -39,12 +39,16 @@ MakeService = Callable[[], ReplicatedService]
 
 
 class Op(NamedTuple):
+    """A command, and when a client submits it."""
+
     at: float
     client: int
     command: Any
 
 
 class Fault(NamedTuple):
+    """What happens to a process or client, when, and for how long."""
+
     at: float
     kind: str  # crash, pause, cut
     whom: str  # "replica 1", "client 2"
@@ -52,6 +56,8 @@ class Fault(NamedTuple):
 
 
 class Plan(NamedTuple):
+    """All of a run that is decided before it begins: the same plan gives the same run."""
+
     seed: int
     replicas: int
     clients: int
@@ -76,6 +82,8 @@ class Line(NamedTuple):
 
 
 class View(NamedTuple):
+    """An entry of the order: the members from here on, and who of them is new."""
+
     number: int
     members: tuple[str, ...]
     joined: str
@@ -119,6 +127,8 @@ class ServiceProcess:
 
 
 class Client:
+    """A simulated client, through all its lives: it submits one command after the other."""
+
     def __init__(self, number: int) -> None:
         self.number = number
         self.life = 1
@@ -138,6 +148,9 @@ class Client:
 
 
 class GroupWorld:
+    """A group, its replicas and clients, from a plan. Subclasses say what a replica does with a
+    view or message; `run` raises `ViolationError` if a promise is broken."""
+
     def __init__(self, make: MakeService, plan: Plan) -> None:
         self._make = make
         self.refused: list[str] = []  # what the guard has refused the service

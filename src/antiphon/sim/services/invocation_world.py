@@ -159,6 +159,9 @@ class Strike(NamedTuple):
 
 
 class InvocationWorld(PassiveWorld):
+    """Passive replicas that book trips at simulated targets; all promises of replicated invocation
+    are judged in the end."""
+
     def __init__(self, plan: Plan, strike: Strike | None = None) -> None:
         if strike is not None:
             fault = Fault(0.0, strike.kind, f"{STEP}{strike.step}", strike.lasts)

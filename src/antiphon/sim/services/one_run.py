@@ -16,6 +16,8 @@ from antiphon.sim.violations import ViolationError
 
 
 class Ran(NamedTuple):
+    """What came of a run."""
+
     violation: str  # empty: none
     story: list[Line]
     history: list[Operation]

@@ -35,6 +35,8 @@ STEP = "step "
 
 
 class PassiveWorld(GroupWorld):
+    """A group whose primary applies commands, while the others take over the states."""
+
     def __init__(
         self, make: MakeService, plan: Plan, kinds: Mapping[str, Kind] | None = None
     ) -> None:
