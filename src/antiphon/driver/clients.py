@@ -74,7 +74,7 @@ class Pipe(Protocol):
 
 
 class Log(Protocol):
-    """What clients need of the log below them."""
+    """What clients need of the log below them; in a server `log.py: LogDriver`."""
 
     @property
     def reign(self) -> tuple[int, int] | None:
@@ -120,7 +120,8 @@ class Trace(Protocol):
 
 
 class Client:
-    """One connection."""
+    """One connection: takes its requests (`take`, `begun`, `writable` and `closed` are called by
+    its pipe), and reads the log for it."""
 
     def __init__(self, clients: Clients, number: int, pipe: Pipe) -> None:
         self.number = number
@@ -303,7 +304,8 @@ class Client:
 
 
 class Clients:
-    """All of them."""
+    """All connections of one server: carry out what the home asks for, and stand on the log
+    (`log.py: Above`)."""
 
     def __init__(
         self,

@@ -59,6 +59,9 @@ CLOCK_S = 1.0
 
 
 class Server:
+    """One server on this thread's event loop: `start`, then `ended` tells when and why it is over,
+    `serves` when it has first heard of a leader; `close` in the end."""
+
     def __init__(
         self,
         node: int,

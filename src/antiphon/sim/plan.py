@@ -130,13 +130,20 @@ PROGRAM_KINDS = {
 
 def draw_plan(seed: int) -> Plan:
     plan = _with_partial_partitions(stream(seed, "partial"), _draw_plan(seed))
-    return _with_starts_without_room(stream(seed, "full-at-start"), plan)
+    plan = _with_starts_without_room(stream(seed, "full-at-start"), plan)
+    return _with_little_room(stream(seed, "little-room"), plan)
 
 
 def _with_starts_without_room(random: Random, plan: Plan) -> Plan:
     if plan.volatile or not plan.faults or random.random() < 0.8:
         return plan
     return _with_more_faults(random, plan, "full-at-start", (100_000, 700_000, 2_000_000))
+
+
+def _with_little_room(random: Random, plan: Plan) -> Plan:
+    if plan.volatile or not plan.faults or random.random() < 0.5:
+        return plan
+    return _with_more_faults(random, plan, "little-room", (0,))
 
 
 def _with_partial_partitions(random: Random, plan: Plan) -> Plan:

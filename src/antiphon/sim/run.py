@@ -9,6 +9,8 @@ from random import Random
 import msgspec
 
 from antiphon.formats.entry import ClusterMember
+from antiphon.journal.journal import OWN_SNAPSHOT
+from antiphon.journal.transfer import INCOMING
 from antiphon.log.quorum import majority
 from antiphon.sim.cluster.lost_end import lose_end, tear_end
 from antiphon.sim.cluster.messaging_world import MessagingWorld
@@ -309,6 +311,17 @@ def _full_at_start(world: World, server: SimServer, fault: Fault) -> bool:
     return _die(world, server, soon, power=fault.detail % 2 == 0) and _full(world, server, fault)
 
 
+def _little_room(world: World, server: SimServer, fault: Fault) -> bool:
+    """Small writes find room, and the next few of some files do not: of a snapshot that comes in,
+    which may be to any server, of one that is taken here, or of the rows below it."""
+    if world.plan.volatile:
+        return False
+    file = (INCOMING, OWN_SNAPSHOT, ".idx")[fault.detail % 3]
+    for disk in [s.disk for s in world.servers.values()] if file == INCOMING else [server.disk]:
+        disk.refuse(file, 1 + fault.detail % 4)
+    return True
+
+
 def _room_again(world: World, server: SimServer) -> None:
     server.disk.full = False
     world.at(2 * RETRY_FULL_US, _expect_start, server, server.lives)
@@ -397,6 +410,7 @@ _FAULTS = {
     "sync-failure": _sync_failure,
     "full": _full,
     "full-at-start": _full_at_start,
+    "little-room": _little_room,
     "slow-disk": _slow_disk,
     "clock-jump": _clock_jump,
     "transfer": _transfer,

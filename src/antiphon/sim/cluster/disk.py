@@ -58,6 +58,8 @@ class SimDisk:
         self._directory_changes: list[dict[str, _File]] = []  # the directory after each change
         self._changes_synced = 0
         self.full = False
+        self._refused = ""  # is in the names of files for which there is no room,
+        self._refusals = 0  # for so many writes
         self.fail_next_sync = False
         self.on_durable: Callable[[str, bytearray], None] = lambda name, data: None
         self.copies: dict[str, bytes] = {}  # somebody made them at some time
@@ -74,6 +76,9 @@ class SimDisk:
         return bytes(self._file(name).data[offset : offset + size])
 
     def write(self, name: str, offset: int, *parts: bytes) -> None:
+        if self._refusals and self._refused in name:
+            self._refusals -= 1
+            raise DiskFullError("too little space left on the simulated disk")
         if self.full:
             raise DiskFullError("no space left on the simulated disk")
         data = b"".join(parts)
@@ -104,6 +109,10 @@ class SimDisk:
         self.finish_sync(self.begin_sync((name,)))
 
     # -- For the simulator's driver ------------------------------------------------------------
+
+    def refuse(self, part_of_name: str, times: int) -> None:
+        """Have no room for the next few writes to such files."""
+        self._refused, self._refusals = part_of_name, times
 
     def begin_sync(self, names: tuple[str, ...]) -> SyncToken:
         files = [
