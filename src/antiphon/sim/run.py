@@ -9,7 +9,7 @@ from random import Random
 import msgspec
 
 from antiphon.formats.entry import ClusterMember
-from antiphon.journal.journal import OWN_SNAPSHOT
+from antiphon.journal.snapshots import OWN_SNAPSHOT
 from antiphon.journal.transfer import INCOMING
 from antiphon.log.quorum import majority
 from antiphon.sim.cluster.lost_end import lose_end, tear_end
