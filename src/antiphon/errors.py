@@ -36,7 +36,7 @@ Happened = Literal["no", "unknown"]
 
 
 class JMSError(Exception):
-    """What antiphon reports to its user; all errors of this family pickle.
+    """An error that antiphon reports to its user; all errors of this family pickle.
 
     `happened`: `"no"` if the request had no effect and never will, `"unknown"` if it may have one.
     """

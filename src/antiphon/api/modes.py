@@ -42,6 +42,6 @@ DUPS_OK_ACKNOWLEDGE = SessionMode.DUPS_OK_ACKNOWLEDGE
 INDIVIDUAL_ACKNOWLEDGE = SessionMode.INDIVIDUAL_ACKNOWLEDGE
 
 SlowPolicy: TypeAlias = Literal["spill", "disconnect", "drop"]
-"""What becomes of a topic's consumer that does not keep up: "spill" (the default): what it has not
-read yet waits in the servers' journal; "disconnect": it is closed, and its calls raise; "drop": it
+"""The fate of a topic's consumer that does not keep up. "spill" (the default): what it has not read
+yet waits in the servers' journal; "disconnect": it is closed, and its calls raise; "drop": it
 misses messages."""

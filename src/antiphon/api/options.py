@@ -12,7 +12,7 @@ from antiphon.api.protocol.attaching import Terms
 
 
 class FactoryOptions(TypedDict, total=False):
-    """What may be said of a connection, all by keyword.
+    """The options of a connection, all by keyword.
 
     `client_id`: the name under which durable subscriptions are known; one live connection has it
     at a time. `user`, `password`: refused, since servers of this version let everybody in.
@@ -39,7 +39,7 @@ class FactoryOptions(TypedDict, total=False):
 
 
 class ConnectOptions(FactoryOptions, total=False):
-    """What `connect` may be told, all by keyword: the options of `FactoryOptions`, and
+    """The options of `connect`, all by keyword: those of `FactoryOptions`, and
     `session_mode` (`AUTO_ACKNOWLEDGE`), when what the context receives counts as handled."""
 
     session_mode: SessionMode

@@ -146,7 +146,7 @@ class Consumer(ConsumerFace):
         return chain.from_iterable(self._runs())
 
     def _runs(self) -> Iterator[Iterable[Message]]:
-        """Messages as they can be had: many at once, if there are and may be."""
+        """Yield messages in runs: many at once, if there are many and nobody has to see each."""
         core = self._core
         loop = Loop(core.caller())
         try:

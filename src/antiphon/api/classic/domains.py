@@ -30,7 +30,7 @@ class TopicConnection(Connection):
 
 
 class TopicConnectionFactory(ConnectionFactory):
-    """What is needed to connect, for programs that use topics alone."""
+    """A connection factory for programs that use topics alone."""
 
     def create_topic_connection(
         self, user: str | None = None, password: str | None = None
@@ -58,7 +58,7 @@ class QueueConnection(Connection):
 
 
 class QueueConnectionFactory(ConnectionFactory):
-    """What is needed to connect, for programs that use queues alone."""
+    """A connection factory for programs that use queues alone."""
 
     def create_queue_connection(
         self, user: str | None = None, password: str | None = None

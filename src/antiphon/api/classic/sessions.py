@@ -52,7 +52,7 @@ SessionKind = TypeVar("SessionKind", bound="Session")
 
 
 class ConnectionFactory:
-    """What is needed to connect: the arguments of `connect`, to be used any number of times.
+    """The arguments of `connect`, to be used any number of times.
 
     `url` as for `connect`; `FactoryOptions` lists the options. Raise `SecurityError` for a user or
     a password, and `TypeError` for an unknown option; other mistakes raise when it connects.
@@ -98,7 +98,7 @@ class ConnectionFactory:
 
 
 class ConnectionMetaData(NamedTuple):
-    """What this is an implementation of, JMS 2.0, and which one; and the `JMSX` properties that it
+    """The version of JMS that this implements, its own version, and the `JMSX` properties that it
     knows."""
 
     jms_version: str

@@ -12,7 +12,7 @@ from antiphon.api.operations.front import MessageListener
 
 
 class ConsumerFace(NotPickled, ABC):
-    """What receives the messages of one destination (`create_consumer` and its siblings).
+    """A receiver of the messages of one destination (`create_consumer` and its siblings).
 
     Take messages with `receive`, with a `for` loop (asyncio: `async for`), or with a listener. A
     context that acknowledges automatically does so when `receive` returns the message, when the
@@ -71,7 +71,7 @@ class ConsumerFace(NotPickled, ABC):
 
 
 class BrowserFace(NotPickled, ABC):
-    """What looks at the messages of a queue, and leaves them there (`create_browser`).
+    """A look at the messages of a queue that leaves them there (`create_browser`).
 
     Each iteration shows the messages that are in the queue when it begins, also those that
     consumers have and have not acknowledged.

@@ -188,9 +188,9 @@ class ContextFace(NotPickled, ABC):
         """Open the consumer of a subscription that lasts until `unsubscribe(name)`, and keeps the
         messages that come while nobody has it open.
 
-        It belongs to the client id of the connection, if there is one. The other arguments, and the
-        errors, are those of `create_consumer`; if the subscription is open elsewhere, raise
-        `IllegalStateError`."""
+        It belongs to the client id of the connection. The other arguments, and the errors, are
+        those of `create_consumer`; also raise `IllegalStateError` if the connection has no client
+        id, or if the subscription has a consumer that is open."""
 
     @abstractmethod
     def create_shared_consumer(
@@ -216,8 +216,8 @@ class ContextFace(NotPickled, ABC):
         slow: SlowPolicy | None = None,
     ) -> Any:
         """Open one of the consumers of a shared subscription that lasts until `unsubscribe(name)`,
-        and keeps the messages that come while none of them is open. For the rest see
-        `create_shared_consumer`."""
+        and keeps the messages that come while none of them is open. With a client id its name is
+        that client's, without one everybody's. For the rest see `create_shared_consumer`."""
 
     @abstractmethod
     def create_browser(self, queue: Queue, selector: str | None = None) -> Any:

@@ -18,7 +18,7 @@ from antiphon.formats.columns import Packed
 
 
 class ProducerFace(NotPickled, ABC):
-    """What sends messages, to any destination (`create_producer`).
+    """A sender of messages to any destination (`create_producer`).
 
     Messages of one producer keep their order. A message that was sent is stored at most once,
     however often the connection was lost meanwhile; a call that returns without an error promises

@@ -29,7 +29,7 @@ SECONDS_MAX = 1e11
 
 
 class Headers(TypedDict, total=False):
-    """What may be said of a message when it is sent. None is as good as not given."""
+    """Headers and properties that become part of a message. None is as good as not given."""
 
     properties: Mapping[str, PropertyValue] | None
     priority: int | None  # 0 to 9

@@ -15,8 +15,8 @@ from antiphon.model.jms_types import Kind, convert, state
 
 
 class StreamAccess:
-    """What `StreamMessage` has of this; it says itself where it is. A read that fails leaves the
-    place as it was, and can be tried as another type."""
+    """Typed reads and writes of a `StreamMessage`, which says itself where it is. A read that fails
+    leaves the place as it was, and can be tried as another type."""
 
     __slots__ = ()
 
@@ -146,7 +146,8 @@ class StreamAccess:
 
 
 class MapAccess:
-    """What `MapMessage` has of this. It can be read at any time; what is not there is None."""
+    """Typed reads and writes of a `MapMessage`. It can be read at any time; a name without a value
+    is None."""
 
     __slots__ = ()
 

@@ -41,7 +41,7 @@ class Owner(Protocol):
 
 
 class Sent(NamedTuple):
-    """What a message gets by being sent."""
+    """The headers that a message gets by being sent."""
 
     id: str | None
     timestamp: int  # ms
@@ -55,7 +55,7 @@ _NOT_SENT = Sent(None, 0, None, DeliveryMode.PERSISTENT)
 
 
 class Arrival:
-    """What received messages of one pack have in common."""
+    """The common part of received messages of one pack."""
 
     __slots__ = ("columns", "deliveries", "owner", "pickle_allowed", "start")
 
@@ -241,7 +241,7 @@ class Message(PropertyAccess):
 
     @property
     def body(self) -> Any:
-        """What is in the message. Raise `MessageFormatError` if it cannot be decoded, or set to
+        """The content of the message. Raise `MessageFormatError` if it cannot be decoded, or set to
         this, and `MessageNotWriteableError` when that of a received message is set."""
         if self._body is UNREAD:
             columns, i = self._arrival.columns, self._index

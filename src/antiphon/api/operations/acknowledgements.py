@@ -1,4 +1,4 @@
-"""What becomes of the messages that a consumer handed out: acknowledged, failed, or given back.
+"""The messages that a consumer handed out, until they are acknowledged, failed or given back.
 
 When a message counts as acknowledged, in the automatic modes: by `receive`, when it is handed over;
 with a listener, when that returns; in a loop, when the next one is asked for, or when the `with`

@@ -1,4 +1,4 @@
-"""What both fronts do with a consumer, but for waiting: messages arrive, and are handed out.
+"""Consumers, but for waiting: messages arrive, and are handed out, in the same way by both fronts.
 
 Whoever waits for a message hangs up a bell, which rings when something arrives or ends. What
 becomes of messages that were handed out is in `acknowledgements.py`.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from antiphon.api.operations.context import ContextCore
 
 PREFETCH_MAX = 1 << 20
-"""What a server gives at most."""
+"""The most messages that a server hands out before one is acknowledged."""
 
 
 class ConsumerCore(Acknowledgements):

@@ -1,4 +1,4 @@
-"""What both fronts do with a context, but for waiting: one session of a program on a connection.
+"""Contexts, but for waiting: a session of a program on a connection, the same in both fronts.
 
 A context has one lock, and one worker on which its listeners run, one message at a time. The
 context that `connect` returned owns the connection: closing it closes those that were made from it.

@@ -1,4 +1,4 @@
-"""What a front gives to the operations of a context: how to wait, and where listeners run.
+"""A front, as the operations of a context see it: how to wait, and where listeners run.
 
 `api/waiting` has the two of them: one blocks threads, the other awaits in tasks.
 """

@@ -10,7 +10,7 @@ from antiphon.model.views import View
 
 
 class Standing:
-    """Who a consumer is in its group, and which view it has."""
+    """The name of a consumer in its group, and the views that it knows."""
 
     def __init__(self) -> None:
         self.name = ""  # in its group; empty: not known to be a member of one

@@ -1,4 +1,4 @@
-"""What both fronts do with a member of a group, but for waiting, in addition to a consumer.
+"""Members of groups, but for waiting: what both fronts share, in addition to consumers.
 
 A member's requests to its group (`remove`, `invite`, `set_conflict`) are messages with properties,
 as in plain JMS (thesis, tables 4.2 and 6.5); `producer.py` knows them by these.

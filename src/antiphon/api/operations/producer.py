@@ -1,4 +1,4 @@
-"""What both fronts do with a producer, but for waiting: messages become bytes, and leave.
+"""Producers, but for waiting: messages become bytes, and leave, in the same way by both fronts.
 
 A producer costs nothing: its messages are numbered in the connection's own sequence. One with a
 name has a sequence of its own, which outlives the connection.
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 class SendHeaders(MessageHeaders, total=False):
-    """What may be said with each message that is sent. None is as good as not given.
+    """Headers and properties that may be given with each `send`. None is as good as not given.
 
     `properties`: names and values that selectors see. `priority`: 0 to 9, 4 if not given.
     `time_to_live`: seconds after which the message is of no use, 0: it never expires.

@@ -19,7 +19,7 @@ Outcome = TypeVar("Outcome")
 
 
 class Pause(NamedTuple):
-    """What a script waits for, and how long at most."""
+    """The ticket that a script waits for, and how long at most."""
 
     ticket: Ticket
     timeout: float | None = None  # seconds; None: as long as it takes
