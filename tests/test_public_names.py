@@ -110,6 +110,8 @@ def member_lines(cls: type) -> list[str]:
 def members(cls: type) -> dict[str, Any]:
     """What a program may use of this class, by name."""
     theirs = {name for base in INHERITED if issubclass(cls, base) for name in dir(base)}
+    if issubclass(cls, enum.Enum):
+        theirs |= PROTOCOLS  # of its metaclass, and another one with each Python
     names = {name for name in dir(cls) if name[0] != "_" or name in PROTOCOLS} - theirs
     found = {name: inspect.getattr_static(cls, name) for name in names}
     constructor = inspect.getattr_static(cls, "__init__")
