@@ -131,5 +131,6 @@ def _shim(release: str, program: Path) -> Path:
 
 
 def cache_folder() -> Path:
+    """Return the folder in which a Java that was made usable is kept, also from run to run."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "antiphon"

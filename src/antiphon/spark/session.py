@@ -43,8 +43,14 @@ _LOCAL_SETTINGS = {
 def start(
     what: str, master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session for `what`, the command or program that needs it. `settings` are Spark's own, and
-    go before ours."""
+    """Return a Spark session with the settings that our sources, state stores and reports need.
+
+    `what` is the name of the command or program that needs it, for Spark and for error texts.
+    `master` is a master as Spark names it, all cores of this machine by default. `settings` are
+    Spark's own; they take precedence over ours. Raise `ResourceAllocationError`, with what to
+    install, if Spark or a Java that it can use is missing. As Spark has one session a process, a
+    second call returns the one that is there.
+    """
     require(what)
     from pyspark.sql import SparkSession
 
@@ -63,8 +69,11 @@ def start(
 
 
 def parquet(spark: SparkSession, path: str | Path) -> DataFrame:
-    """A file, or all files of a folder, whatever characters their names have: Spark would take
-    some for patterns. Raises `ConfigurationError`."""
+    """Return the rows of a Parquet file, or of all files of a folder.
+
+    Names may have any characters: those that Spark would take for patterns are taken as they are.
+    Raise `ConfigurationError` if the name is one that Spark cannot open.
+    """
     check_readable(Path(path))
     return spark.read.option(_PATTERNS, "false").parquet(str(Path(path).absolute()))
 
@@ -75,7 +84,7 @@ pattern, Hadoop fails at a colon."""
 
 
 def check_readable(path: Path) -> None:
-    """Raises `ConfigurationError`. Folders may have colons in their names."""
+    """Raise `ConfigurationError` about a file with a colon in its name; folders may have them."""
     if ":" in path.name and path.is_file():
         raise ConfigurationError(
             f"Spark opens no file with a colon in its name: rename {str(path)!r}, or link to it"
@@ -89,7 +98,7 @@ def check(what: str) -> None:
 
 
 def require(what: str) -> None:
-    """Raises an error that says how to get Spark, if it is not installed."""
+    """Raise `ResourceAllocationError`, which says how to get Spark, if it is not installed."""
     try:
         import pyarrow  # noqa: F401
         import pyspark  # noqa: F401

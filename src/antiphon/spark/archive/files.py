@@ -40,6 +40,8 @@ class Group(msgspec.Struct, frozen=True, array_like=True):
 
 
 class File(msgspec.Struct, frozen=True):
+    """A Parquet file with messages of one topic, as a manifest lists it."""
+
     path: str  # from the archive's folder
     topic: str
     first: int  # positions
@@ -62,6 +64,12 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 class ArchiveFiles:
+    """The folder of an archive: its manifests, the files that they name, and what dead runs left.
+
+    Any number of readers and runs may use it at once, on one file system that has links and locks
+    (`flock`). A manifest is published once or not at all, and never changed after that.
+    """
+
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder).absolute()
         self._manifests = self.folder / "manifests"

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 
 class ArchiveLog:
+    """A `Log` over an archive: it has the messages of its manifests, and nothing after them.
+
+    Every call reads the manifests anew, so what a run has archived meanwhile is seen.
+    """
+
     def __init__(self, folder: str | Path) -> None:
         self.folder = str(Path(folder).absolute())
 

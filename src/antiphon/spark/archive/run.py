@@ -54,6 +54,12 @@ class Report(NamedTuple):
 
 
 def archive(journal: JournalLog, folder: Path, work: Work) -> Report:
+    """Archive what the journal has and no manifest names yet, a manifest at a time.
+
+    `work` writes the files. Raise, before anything is made, if there is no journal or if one of the
+    folders is inside the other. A run that is killed at any moment leaves whole manifests alone:
+    the next run removes the files that none of them names.
+    """
     journal.bounds()  # raises, before anything is made, if there is no journal
     _check_apart(Path(journal.folder), folder)
     store = ArchiveFiles(folder)
@@ -124,6 +130,8 @@ def _report(done: list[Manifest], manifests: list[Manifest], swept: int) -> Repo
 
 
 def on_spark(spark: SparkSession) -> Work:
+    """Return the work of a run as tasks of Spark, each with about as many messages."""
+
     def work(journal: JournalLog, slices: Sequence[LogSlice], folder: Path, run: str) -> list[File]:
         if not slices:
             return []
@@ -149,6 +157,7 @@ def on_spark(spark: SparkSession) -> Work:
 def write_all(
     journal: JournalLog, slices: Sequence[LogSlice], folder: Path, run: str
 ) -> list[File]:
+    """Write these slices one after the other, and return the files that were made of them."""
     from antiphon.spark.archive.parquet import write
 
     return [file for piece in slices for file in write(journal, piece, folder, run)]
@@ -169,6 +178,7 @@ def _shares(slices: Sequence[LogSlice], tasks: int) -> list[list[LogSlice]]:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Carry out `antiphon archive`, and return its exit code: 1 if messages are missing."""
     if not Path(args.journal).is_dir():
         say(f"there is no folder {args.journal}", error=True)
         return 2

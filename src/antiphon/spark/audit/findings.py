@@ -22,6 +22,8 @@ PROPERTIES = (
 
 
 class Finding(NamedTuple):
+    """A violation: of which property, in which group, in a sentence, and what proves it."""
+
     property: str
     world: World
     text: str

@@ -46,6 +46,8 @@ class Print(NamedTuple):
 
 
 class Agreement(NamedTuple):
+    """What the fingerprints leave to be looked at, and with whom the others are compared."""
+
     doubtful: set[tuple[int, int]]  # (world, range)
     references: dict[tuple[int, int], int]  # (world, view) -> member
     prints: list[Print]
@@ -92,6 +94,10 @@ def _bits(column: str, shift: int) -> Column:
 
 
 def compare(cast: Cast, prints: list[Print]) -> Agreement:
+    """Compare the members of each view, range by range, with a member that must have everything.
+
+    A range in which two that should agree do not, or that has anything odd, is doubtful.
+    """
     by_world: dict[int, list[Print]] = defaultdict(list)
     for one in prints:
         by_world[one.world].append(one)

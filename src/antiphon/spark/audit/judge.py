@@ -42,6 +42,8 @@ from antiphon.spark.audit.sentences import Found, Teller
 
 
 class Verdict(NamedTuple):
+    """What an audit read, on how many things it checked each property, and what it found."""
+
     rows: int
     seconds: float
     checked: dict[str, int]

@@ -86,6 +86,8 @@ class Life(NamedTuple):
 
 
 class View(NamedTuple):
+    """A view as one member was told of it."""
+
     id: int
     members: tuple[str, ...]
     position: int
@@ -96,6 +98,12 @@ class View(NamedTuple):
 
 @dataclass(eq=False)
 class Member:
+    """A member over all lives of its process, as the trace shows it.
+
+    A durable member has as many lives as its process; one that is not durable has one, and the next
+    that has its name is another member.
+    """
+
     number: int  # among all members of all worlds
     world: int
     name: str
@@ -183,6 +191,8 @@ class Epoch(NamedTuple):
 
 @dataclass(eq=False)
 class World:
+    """A group in one run: its members, views and conflict relations. Worlds are judged apart."""
+
     number: int
     run: str
     group: str

@@ -40,6 +40,7 @@ _SHOWN = ("process", "incarnation", "seq", "kind", "message", "position", "view_
 
 
 def run(args: argparse.Namespace) -> int:
+    """Carry out `antiphon audit`, and return its exit code: 1 if there are violations."""
     report = audit_trace(Path(args.trace), args.master)
     if args.json:
         say_json(report)

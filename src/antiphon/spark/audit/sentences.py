@@ -30,6 +30,8 @@ class Found(NamedTuple):
 
 
 class Teller:
+    """Turns rows that broke a rule into findings for people, each violation once."""
+
     def __init__(self, cast: Cast, prints: Iterable[Print]) -> None:
         self._cast = cast
         self._begins: dict[int, int] = {}  # the first position that each member got after its state

@@ -15,6 +15,7 @@ from antiphon.spark.audit.members import Member, View, World
 
 
 def judge(world: World) -> Iterator[Finding]:
+    """Yield what is wrong with the views of a group, from the views alone."""
     yield from _differing(world)
     for member in world.members:
         yield from _sequence(world, member)

@@ -128,6 +128,7 @@ def milliseconds(what: str, text: str) -> int:
 
 
 def positive_milliseconds(what: str, text: str) -> int:
+    """Return `milliseconds`. Raise `ValueError` if it is 0."""
     if not (found := milliseconds(what, text)):
         raise ValueError(f"{what} is longer than nothing")
     return found

@@ -76,6 +76,7 @@ def is_message(pack: bytes) -> bool:
 
 
 def schema(columns: Sequence[str]) -> pa.Schema:
+    """Return the schema of batches with these columns."""
     return pa.schema([SCHEMA.field(name) for name in columns])
 
 

@@ -9,6 +9,12 @@ from antiphon.spark.source import reading, writing
 
 
 class AntiphonSource(DataSource):
+    """The format `antiphon`, for `read`, `readStream`, `write` and `writeStream`.
+
+    Spark makes one for each use, and asks it for the reader or the writer of that use; options are
+    checked there, before a job starts.
+    """
+
     @classmethod
     def name(cls) -> str:
         return "antiphon"

@@ -23,6 +23,12 @@ ALL_TOPICS = (">",)
 
 
 class JournalLog:
+    """A `Log` over a server's journal, read from its folder while the server may go on writing.
+
+    It has what is on the disk and accepted at the moment of each call. It needs no server, and
+    changes nothing in the folder.
+    """
+
     def __init__(self, folder: str | Path) -> None:
         self.folder = str(Path(folder).absolute())
 

@@ -82,6 +82,7 @@ def _end(log: Log, place: Place, bounds: LogBounds) -> int:
 
 
 def check_kept(first: int, bounds: LogBounds) -> None:
+    """Raise `MessagesGoneError` if messages from `first` on are not kept any more."""
     if first < bounds.first and first <= bounds.last:
         raise MessagesGoneError(
             f"messages {first} to {bounds.first - 1} are gone. What is kept begins with "

@@ -62,6 +62,11 @@ class Piece(InputPartition):
 
 
 class BatchReader(DataSourceReader):
+    """Reads a range of the log once, in as many tasks as it has slices.
+
+    The range is fixed when the query is planned: what is sent later is not in it.
+    """
+
     def __init__(self, options: ReadingOptions, wanted_schema: StructType) -> None:
         self._options = options
         self._log = log_of(options)
@@ -90,6 +95,7 @@ class FilteringReader(BatchReader):
 
 
 def batch_reader(options: Mapping[str, str], wanted_schema: StructType) -> BatchReader:
+    """Return the reader for these options. Raise `ValueError` if one of them is wrong."""
     given = parse(options, stream=False)
     return (FilteringReader if given.push_filters else BatchReader)(given, wanted_schema)
 

@@ -37,6 +37,8 @@ Place = int | datetime | str
 
 
 class ReadingOptions(NamedTuple):
+    """The options of a read, parsed and checked."""
+
     url: str
     journal: str
     archive: str

@@ -59,6 +59,8 @@ class Stage(WriterCommitMessage):
 
 
 class BatchWriter(DataSourceArrowWriter):
+    """Publishes the rows of `df.write` in one commit, with the token of the write."""
+
     def __init__(self, target: Target, token: str) -> None:
         self._target = target
         self._token = token
@@ -75,6 +77,8 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
+    """Publishes each batch of `df.writeStream` in one commit; query and batch are its token."""
+
     def __init__(self, target: Target) -> None:
         self._target = target
 
@@ -96,12 +100,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
+    """Return the writer of a single write. Raise what is wrong with its options or columns."""
     values = options.known(given, ("url", "topic", "token"))
     target = _target(values, schema, overwrite)
     return BatchWriter(target, values.get("token") or f"spark/{uuid.uuid4()}")
 
 
 def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
+    """Return the writer of a stream. Raise what is wrong with its options or columns."""
     if any(name.lower() == "token" for name in given):
         raise ValueError("option token is for single writes: a stream has one for each batch")
     values = options.known(given, ("url", "topic", *options.SPARKS_OWN))
@@ -109,7 +115,7 @@ def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool)
 
 
 def _target(values: Mapping[str, str], schema: StructType, overwrite: bool) -> Target:
-    """Everything that can be known to be wrong before the job starts raises here."""
+    """Return where the rows go. Raise everything that can be known to be wrong before the job."""
     if overwrite:
         raise IllegalStateError(
             "messages that were published cannot be replaced: write in mode 'append'"
@@ -138,7 +144,7 @@ def _check_reachable(url: str) -> None:
 
 
 def stage(target: Target, batches: Iterator[pa.RecordBatch]) -> str:
-    """The handle of what was sent; empty: there was nothing to send."""
+    """Send these rows in a transaction, stage it, and return its handle; empty without any rows."""
     packs = (found for batch in batches for found in rows.packs(batch, target.topic))
     first = next(packs, None)
     if first is None:
@@ -151,7 +157,7 @@ def stage(target: Target, batches: Iterator[pa.RecordBatch]) -> str:
 
 
 def handles(messages: Sequence[WriterCommitMessage | None]) -> list[str]:
-    """Of what is to be committed, in this order."""
+    """Return the handles to commit, in the order of the partitions. Raise if one is missing."""
     stages = [message for message in messages if isinstance(message, Stage)]
     if len(stages) < len(messages):
         raise IllegalStateError("Spark commits a write of which it has lost a part")
@@ -159,7 +165,7 @@ def handles(messages: Sequence[WriterCommitMessage | None]) -> list[str]:
 
 
 def commit(url: str, token: str, staged: Sequence[str]) -> None:
-    """Once, however often it is asked for."""
+    """Commit these stages. With the same token they are published once, however often this runs."""
     if not staged:
         return
     unknown: JMSError | None = None

@@ -59,6 +59,7 @@ FILES_A_TASK = 64
 
 
 def run(args: argparse.Namespace) -> int:
+    """Carry out `antiphon trace to-parquet`, and return its exit code."""
     files = trace_files(Path(args.dir))
     check_place(files, Path(args.out))
     rows = write(track(files, "reading traces", disable=not sys.stderr.isatty()), Path(args.out))
@@ -70,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def trace_files(folder: Path) -> list[Path]:
+    """Return the traces of a folder, in order. Raise `ConfigurationError` if there are none."""
     found = sorted(folder.glob("*.trace"))
     if not found:
         raise ConfigurationError(f"{folder} has no files that end in .trace")
@@ -120,6 +122,7 @@ def write_all(files: Sequence[Path], folder: Path, spark: SparkSession) -> None:
 
 
 def events(files: Iterable[Path]) -> Iterator[TraceEvent]:
+    """Yield the events of all files. Raise `FormatError` that names a damaged one."""
     for path in files:
         if path.stat().st_size == 0:
             continue  # killed before it could write anything; and nothing cannot be mapped
@@ -131,6 +134,7 @@ def events(files: Iterable[Path]) -> Iterator[TraceEvent]:
 
 
 def batches(events: Iterator[TraceEvent]) -> Iterator[pa.RecordBatch]:
+    """Yield the events as batches with the columns of `SCHEMA`."""
     while chunk := list(islice(events, CHUNK_ROWS)):
         columns = [_column(chunk, field) for field in SCHEMA]
         yield pa.record_batch(columns, schema=SCHEMA)
