@@ -17,6 +17,7 @@ from antiphon.model.read_only import ReadOnlyDict, ReadOnlyList
 
 
 def write_text(body: str) -> tuple[int, bytes]:
+    """Return kind and bytes of a text."""
     try:
         return TEXT, body.encode()
     except UnicodeEncodeError as error:
@@ -24,12 +25,14 @@ def write_text(body: str) -> tuple[int, bytes]:
 
 
 def write_map(body: dict[str, Any]) -> tuple[int, bytes]:
+    """Return kind and bytes of a map."""
     for name in body:
         check_map_name(name)
     return MAP, values.encode(body)
 
 
 def check_map_name(name: Any) -> None:
+    """Raise `MessageFormatError` unless this is a name that a map message may have."""
     if type(name) is not str or not name:
         raise MessageFormatError(
             f"a map message has names that are not empty, not {name!r}: "
@@ -38,11 +41,13 @@ def check_map_name(name: Any) -> None:
 
 
 def write_stream(body: list[Any]) -> tuple[int, bytes]:
+    """Return kind and bytes of a stream."""
     return STREAM, values.encode(body)
 
 
 def write_object(body: Any, allow_pickle: bool) -> tuple[int, bytes]:
-    """Pickled only if there is no safe encoding for it."""
+    """Return kind and bytes of an object, which is pickled only if there is no safe encoding for
+    it."""
     try:
         return OBJECT, values.encode(body)
     except MessageFormatError:
@@ -55,6 +60,7 @@ def write_object(body: Any, allow_pickle: bool) -> tuple[int, bytes]:
 
 
 def read(kind: int, data: bytes, pickle_allowed: bool) -> Any:
+    """Return the body of this kind."""
     if kind == TEXT:
         try:
             return data.decode()

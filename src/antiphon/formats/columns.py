@@ -50,7 +50,7 @@ class Outgoing(NamedTuple):
 
 
 def encode(messages: Sequence[Outgoing]) -> tuple[bytes, int]:
-    """The body of a pack, and the flags that go with it."""
+    """Return the body of a pack, and the flags that go with it."""
     kinds, bodies, extras, times = zip(*messages, strict=True)
     return encode_columns(bytes(kinds), bodies, times, extras if any(extras) else ())
 
@@ -58,7 +58,8 @@ def encode(messages: Sequence[Outgoing]) -> tuple[bytes, int]:
 def encode_columns(
     kinds: bytes, bodies: Sequence[bytes], times: Sequence[int], extras: Sequence[bytes] = ()
 ) -> tuple[bytes, int]:
-    """The same for who has gathered messages by columns; `extras` is empty if none has one."""
+    """Return body and flags, for a caller that gathered messages by columns; `extras` is empty if
+    no message has any."""
     return _joined(_times(times) + kinds, bodies, extras)
 
 
@@ -80,7 +81,7 @@ class Run(NamedTuple):
 def encode_runs(
     runs: Sequence[Run], bodies: Sequence[bytes], extras: Sequence[bytes] = ()
 ) -> tuple[bytes, int]:
-    """As `encode_columns`, for who sends many messages in a millisecond."""
+    """Return body and flags, for a caller that sends many messages in a millisecond."""
     times = [run.timestamp for run in runs]
     base = _base(min(times), max(times))
     counts = [end - first for first, end in pairwise((*(run.first for run in runs), len(bodies)))]
@@ -107,7 +108,7 @@ class Packed(NamedTuple):
 
 
 def join(packed: Packed, timestamp: int) -> tuple[bytes, int]:
-    """As `encode`. Raises `FormatError` if the columns do not fit together."""
+    """Return body and flags of columns. Raises `FormatError` if they do not fit together."""
     n = len(packed.kinds)
     flags = packed.flags | (EXTRAS if packed.extra_ends else 0)
     _check_column(packed.body_ends, packed.bodies, n)
@@ -197,7 +198,8 @@ class Columns:
 
 
 def check(pack: bytes) -> PackHeader:
-    """The header of a pack that came from outside: everything but the values in it is verified."""
+    """Return the header of a pack that came from outside, after everything but the values in it was
+    verified."""
     header = packs.check(pack)
     Columns(pack, header)
     return header
@@ -247,7 +249,8 @@ class Layout(NamedTuple):
 
 
 def layout(pack: bytes, header: PackHeader) -> Layout:
-    """Of a pack with this header; raises `FormatError` if its columns do not fill it."""
+    """Return where the columns of a pack with this header are. Raises `FormatError` if they do not
+    fill it."""
     n = header.count
     times = packs.body_start(pack)
     kinds = times + 8 + 4 * n
@@ -300,10 +303,12 @@ _decoder = msgspec.msgpack.Decoder(Extra)
 
 
 def encode_extra(extra: Extra) -> bytes:
+    """Return headers and properties as bytes."""
     return b"" if extra == PLAIN else _encoder.encode(extra)
 
 
 def decode_extra(data: bytes) -> Extra:
+    """Return the headers and properties in these bytes. Raises `FormatError`."""
     if not data:
         return PLAIN
     try:
@@ -319,7 +324,8 @@ def expires(extra: Extra, stamp: int) -> int:
 
 
 def message_id(header: PackHeader, i: int) -> str:
-    """The same for every receiver, and for the sender when its message is accepted."""
+    """Return the id of a message: the same for every receiver, and for the sender once its message
+    is accepted."""
     producer = f"-{header.producer:x}" if header.producer else ""
     return f"ID:{header.session:x}{producer}.{header.sequence + i}"
 

@@ -90,16 +90,19 @@ _decoder: msgspec.msgpack.Decoder[list[Command]] = msgspec.msgpack.Decoder(list[
 
 
 def encode(commands: list[Command]) -> bytes:
+    """Return the payload of an entry with these commands."""
     rest = bytes((MARK,)) + _encoder.encode(commands)
     crc: int = crc32c(rest)
     return crc.to_bytes(4, "little") + rest
 
 
 def is_command(payload: bytes) -> bool:
+    """Return whether a payload is commands, and no pack."""
     return len(payload) > 4 and payload[4] == MARK
 
 
 def decode(payload: bytes) -> list[Command]:
+    """Return the commands of a payload. Raises `FormatError`."""
     if crc32c(memoryview(payload)[4:]) != int.from_bytes(payload[:4], "little"):
         raise FormatError("a command does not match its checksum")
     try:
@@ -114,10 +117,12 @@ _rows_decoder: msgspec.msgpack.Decoder[Rows] = msgspec.msgpack.Decoder(Rows)
 
 
 def encode_rows(rows: Rows) -> bytes:
+    """Return acknowledgements as a local record."""
     return _encoder.encode(rows)
 
 
 def decode_rows(data: bytes) -> Rows:
+    """Return the acknowledgements of a local record. Raises `FormatError`."""
     try:
         return _rows_decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

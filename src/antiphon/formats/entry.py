@@ -30,6 +30,8 @@ class Kind(IntEnum):
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One decision of the log; the module tells what its fields mean."""
+
     index: int
     epoch: int
     stamp: int
@@ -48,6 +50,8 @@ class ReplicaId(NamedTuple):
 
 
 class ClusterMember(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One server of a cluster: which incarnation counts, and where it is reached."""
+
     node: int
     incarnation: int  # ANY: expected, but not yet seen
     voter: bool  # False: a learner, which catches up and does not count
@@ -55,6 +59,7 @@ class ClusterMember(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def id(self) -> ReplicaId:
+        """The incarnation that is the member."""
         return ReplicaId(self.node, self.incarnation)
 
 
@@ -65,17 +70,21 @@ class Membership(msgspec.Struct, frozen=True, array_like=True, dict=True):
     members: tuple[ClusterMember, ...]
 
     def member(self, node: int) -> ClusterMember | None:
+        """Return the member with this node number, or None."""
         return next((m for m in self.members if m.node == node), None)
 
     @cached_property  # who counts is asked for with every entry
     def voters(self) -> tuple[ReplicaId, ...]:
+        """The members that count."""
         return tuple(m.id for m in self.members if m.voter)
 
     def with_member(self, member: ClusterMember) -> Membership:
+        """Return the membership with this member, instead of an earlier one of its node."""
         others = [m for m in self.members if m.node != member.node]
         return Membership(self.cluster, tuple(sorted([*others, member], key=lambda m: m.node)))
 
     def without(self, node: int) -> Membership:
+        """Return the membership without this node."""
         return Membership(self.cluster, tuple(m for m in self.members if m.node != node))
 
 
@@ -94,10 +103,12 @@ _meta_decoder = msgspec.msgpack.Decoder(SnapshotMeta)
 
 
 def encode_membership(membership: Membership) -> bytes:
+    """Return the payload of a `Kind.MEMBERSHIP` entry."""
     return _encoder.encode(membership)
 
 
 def decode_membership(payload: bytes) -> Membership:
+    """Return the membership in such a payload. Raises `FormatError`."""
     try:
         return _membership_decoder.decode(payload)
     except msgspec.MsgspecError as error:
@@ -105,10 +116,12 @@ def decode_membership(payload: bytes) -> Membership:
 
 
 def encode_meta(meta: SnapshotMeta) -> bytes:
+    """Return the header of a snapshot."""
     return _encoder.encode(meta)
 
 
 def decode_meta(data: bytes) -> SnapshotMeta:
+    """Return what such a header tells. Raises `FormatError`."""
     try:
         return _meta_decoder.decode(data)
     except msgspec.MsgspecError as error:

@@ -82,6 +82,8 @@ PREFIX_SIZE = PREFIX.size
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):
+    """The first frame of each side: the wire versions that it speaks, and its role."""
+
     magic: str
     oldest: int
     newest: int
@@ -139,12 +141,14 @@ _hello = msgspec.msgpack.Decoder(Hello)
 
 
 def frame(body: bytes) -> bytes:
+    """Return the frame of a body."""
     return frame_head(body) + body
 
 
 def frame_head(*body: bytes, envelope: bytes = b"") -> bytes:
-    """What goes before the envelope, if there is one, and the body. That may be in parts, so that
-    large ones need not be copied, of which every second is a pack, or another entry's payload."""
+    """Return the bytes of a frame before the envelope, if there is one, and the body. The body may
+    be in parts, so that large ones are not copied: then every second part is a pack, or another
+    entry's payload."""
     length = len(envelope) + sum(map(len, body))
     if length > FRAME_MAX:
         raise FormatError(f"a frame has at most {FRAME_MAX} bytes, not {length}")
@@ -155,16 +159,19 @@ def frame_head(*body: bytes, envelope: bytes = b"") -> bytes:
 
 
 def unframe(body: AnyBody, crc: int) -> AnyBody:
+    """Return the body of a frame, after its checksum was verified. Raises `FormatError`."""
     if crc32c(body) != crc:
         raise FormatError(f"a frame of {len(body)} bytes does not match its checksum")
     return body
 
 
 def encode_hello(hello: Hello) -> bytes:
+    """Return the body of a handshake."""
     return _encoder.encode(hello)
 
 
 def decode_hello(body: Body) -> Hello:
+    """Return the handshake in this body. Raises `FormatError`."""
     try:
         hello = _hello.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -175,7 +182,7 @@ def decode_hello(body: Body) -> Hello:
 
 
 def agree(mine: Hello, theirs: Hello) -> int:
-    """The newest version that both sides speak."""
+    """Return the newest version that both sides speak. Raises `FormatError` if there is none."""
     version = min(mine.newest, theirs.newest)
     if version < max(mine.oldest, theirs.oldest):
         raise FormatError(
@@ -186,23 +193,25 @@ def agree(mine: Hello, theirs: Hello) -> int:
 
 
 def is_known(message: Message, version: int) -> bool:
-    """Whether who speaks this version would know what to do with it."""
+    """Return whether a server that speaks this version knows this message."""
     return version >= NEWEST or version >= _SINCE.get(type(message), OLDEST)
 
 
 def encode_envelope(envelope: Envelope, version: int) -> bytes:
+    """Return an envelope as a server of this version reads it."""
     head = envelope_head(envelope.sender, envelope.to)
     return head + encode_message(envelope.message, version)
 
 
 @lru_cache
 def envelope_head(sender: ReplicaId, to: ReplicaId) -> bytes:
-    """An envelope is this and its message, so that one message can be sent to many."""
+    """Return the bytes of an envelope before its message, so that one encoded message can be sent
+    to many servers."""
     return _ARRAY_OF_3 + _encoder.encode(sender) + _encoder.encode(to)
 
 
 def message_parts(message: Message, version: int) -> tuple[bytes, ...]:
-    """As `encode_message`, in parts, of which large packs are each one: so they are not copied."""
+    """Return an encoded message in parts, of which each large pack is one: they are not copied."""
     if isinstance(message, Forward):
         return _forward_parts(message)
     if not isinstance(message, Append) or version < 2:
@@ -231,7 +240,8 @@ def _of_views(e: _EnvelopeView) -> Envelope:
 
 
 def kept(view: memoryview) -> bytes:
-    """A large one as it is; a small one copied: who keeps it would keep the whole frame."""
+    """Return the bytes of a view: a large one as it is, a small one copied, since it would keep the
+    whole frame in memory."""
     return cast(bytes, view) if len(view) > LARGE_FRAME else bytes(view)
 
 
@@ -247,11 +257,13 @@ def _forward_parts(message: Forward) -> tuple[bytes, ...]:
 
 
 def before_bytes(bare: bytes, data: bytes, tail: bytes = b"") -> bytes:
-    """What goes before `data` in msgpack; `bare` has no bytes in that place, and then the tail."""
+    """Return what is before `data` in msgpack; `bare` has no bytes in that place, and then the
+    tail."""
     return bare.removesuffix(_NO_BYTES + tail) + _WITH_SIZE.pack(_BYTES_32, len(data))
 
 
 def encode_message(message: Message, version: int) -> bytes:
+    """Return a message as a server of this version reads it."""
     if version < 2 and isinstance(message, Append):
         old = _AppendV1(*(getattr(message, name) for name in _AppendV1.__struct_fields__))
         return _encoder.encode(old)
@@ -259,6 +271,7 @@ def encode_message(message: Message, version: int) -> bytes:
 
 
 def decode_envelope(body: Body) -> Envelope:
+    """Return the envelope in this body. Raises `FormatError`."""
     if len(body) > LARGE_FRAME:
         with suppress(msgspec.MsgspecError):  # otherwise it is another kind of message
             return _of_views(_envelope_view.decode(body))
@@ -266,7 +279,7 @@ def decode_envelope(body: Body) -> Envelope:
 
 
 def decode_message(body: Body) -> Message:
-    """What is passed on, without its envelope."""
+    """Return a message that was passed on, without its envelope. Raises `FormatError`."""
     return _decode(_message, body)
 
 

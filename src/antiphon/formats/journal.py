@@ -102,24 +102,27 @@ Buffer: TypeAlias = "bytes | mmap"
 
 
 def segment_name(number: int) -> str:
+    """Return the file name of a segment."""
     return f"seg-{number:08d}.log"
 
 
 def index_name(number: int) -> str:
+    """Return the file name of a segment's index."""
     return f"seg-{number:08d}.idx"
 
 
 def snapshot_name(index: int) -> str:
+    """Return the file name of the snapshot at this index."""
     return f"snap-{index:020d}.snap"
 
 
 def segment_numbers(names: Iterable[str]) -> list[int]:
-    """Of the segments among the files of a folder."""
+    """Return the numbers of the segments among the files of a folder, in order."""
     return _numbers(names, ".log")
 
 
 def index_numbers(names: Iterable[str]) -> list[int]:
-    """Of the segments whose indexes are among them."""
+    """Return the numbers of the segments whose indexes are among these files, in order."""
     return _numbers(names, ".idx")
 
 
@@ -132,6 +135,9 @@ def _numbers(names: Iterable[str], end: str) -> list[int]:
 
 
 class SegmentHeader(NamedTuple):
+    """The beginning of a segment: its number, its offset in the whole journal, and the opening that
+    wrote it."""
+
     number: int
     base: int
     opening: int
@@ -170,6 +176,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Batch(NamedTuple):
+    """Records that were written at once, all their checksums verified."""
+
     offset: int
     synced: int
     size: int  # header and records
@@ -201,11 +209,13 @@ class Reached(NamedTuple):
 
 
 def encode_segment_header(number: int, base: int, opening: int) -> bytes:
+    """Return the first bytes of a segment."""
     head = _SEGMENT.pack(SEGMENT_MAGIC, VERSION, number, base, opening)
     return head + _U32.pack(crc32c(head))
 
 
 def decode_segment_header(data: bytes) -> SegmentHeader:
+    """Return the header of a segment. Raises `FormatError`."""
     if len(data) < SEGMENT_SIZE:
         raise FormatError(f"a segment header has {SEGMENT_SIZE} bytes, not {len(data)}")
     magic, version, number, base, opening = _SEGMENT.unpack_from(data)
@@ -239,16 +249,18 @@ def current_segments(
 
 
 def encode_record(kind: int, payload: bytes) -> bytes:
+    """Return a record of this kind."""
     rest = _RECORD_TAIL.pack(kind, len(payload)) + payload
     return _U32.pack(crc32c(rest)) + rest
 
 
 def encode_entry(entry: Entry, kind: int = ENTRY) -> bytes:
+    """Return the record of an entry."""
     return b"".join(entry_parts(entry, kind))
 
 
 def entry_parts(entry: Entry, kind: int = ENTRY) -> tuple[bytes, bytes]:
-    """The record in two parts, of which the payload is one: so it need not be copied."""
+    """Return the record of an entry in two parts, of which the payload is one: it is not copied."""
     head = _ENTRY_RECORD.pack(
         kind,
         _ENTRY.size + len(entry.payload),
@@ -262,42 +274,47 @@ def entry_parts(entry: Entry, kind: int = ENTRY) -> tuple[bytes, bytes]:
 
 
 def decode_entry(payload: bytes) -> Entry:
-    """The payload of an ENTRY or LIVE record whose crc was right."""
+    """Return the entry of an ENTRY or LIVE record whose checksum was right."""
     index, epoch, stamp, kind = _ENTRY.unpack_from(payload)
     return Entry(index, epoch, stamp, kind, payload[_ENTRY.size :])
 
 
 def encode_promise(promise: Promise) -> bytes:
+    """Return the record of a promise."""
     vote = promise.vote or (0, 0)
     return encode_record(PROMISE, _PROMISE.pack(promise.epoch, *vote))
 
 
 def decode_promise(payload: bytes) -> Promise:
+    """Return the promise of such a record."""
     epoch, node, incarnation = _PROMISE.unpack(payload)
     return Promise(epoch, ReplicaId(node, incarnation) if node else None)
 
 
 def encode_local(local: Local) -> bytes:
+    """Return the record of what only this server knows."""
     return encode_record(LOCAL, bytes((local.whole,)) + local.data)
 
 
 def decode_local(payload: bytes) -> Local:
+    """Return what such a record has."""
     return Local(payload[:1] != b"\0", payload[1:])
 
 
 def encode_batch(records: list[bytes], offset: int, synced: int) -> bytes:
+    """Return records with the header of their batch."""
     head = encode_batch_head(sum(map(len, records)), len(records), offset, synced)
     return b"".join((head, *records))
 
 
 def encode_batch_head(length: int, count: int, offset: int, synced: int) -> bytes:
-    """What goes before `count` records with so many bytes together."""
+    """Return the header of a batch of `count` records of `length` bytes together."""
     tail = _BATCH_TAIL.pack(length, count, offset, synced)
     return b"".join((BATCH_MAGIC, _U32.pack(crc32c(tail)), tail))
 
 
 def record_length(head: bytes) -> int:
-    """Of the whole record, from its first bytes."""
+    """Return the length of a whole record, from its first bytes."""
     if len(head) < RECORD_SIZE:
         raise FormatError("a record is cut off in its header")
     length: int = _RECORD.unpack_from(head)[2]
@@ -307,7 +324,8 @@ def record_length(head: bytes) -> int:
 
 
 def decode_record(data: bytes, at: int) -> tuple[int, bytes, int]:
-    """Type, payload and end of the record at `at`; raises `FormatError` if it is not whole."""
+    """Return type, payload and end of the record at `at`. Raises `FormatError` if it is not
+    whole."""
     if at + RECORD_SIZE > len(data):
         raise FormatError("a record is cut off in its header")
     crc, kind, length = _RECORD.unpack_from(data, at)
@@ -320,12 +338,13 @@ def decode_record(data: bytes, at: int) -> tuple[int, bytes, int]:
 
 
 def check_record(record: bytes) -> None:
+    """Raise `FormatError` unless this is a record whose checksum is right."""
     if crc32c(record[4:]) != _U32.unpack_from(record)[0]:
         raise FormatError("a record does not match its checksum")
 
 
 def decode_batch(data: bytes, at: int) -> Batch:
-    """The batch at `at`, with every checksum verified."""
+    """Return the batch at `at`, after every checksum was verified."""
     if data[at : at + 4] != BATCH_MAGIC or at + BATCH_SIZE > len(data):
         raise FormatError("no batch here")
     tail = data[at + 8 : at + BATCH_SIZE]
@@ -354,7 +373,7 @@ class EntryPlace(NamedTuple):
 
 
 def entry_at(data: Buffer, at: int) -> EntryPlace | None:
-    """The record of an entry that stands here; None: there is none."""
+    """Return the place of the entry whose record begins here; None: no entry does."""
     if at + ENTRY_SIZE > len(data):
         return None
     _, kind, length = _RECORD.unpack_from(data, at)
@@ -366,7 +385,7 @@ def entry_at(data: Buffer, at: int) -> EntryPlace | None:
 
 
 def entries_in(data: Buffer, base: int, stop: int) -> Iterator[EntryPlace]:
-    """The entries of a segment, up to `stop` or to the first batch that is not whole."""
+    """Yield the entries of a segment, up to `stop` or to the first batch that is not whole."""
     at = SEGMENT_SIZE
     while at + BATCH_SIZE <= stop and data[at : at + 4] == BATCH_MAGIC:
         length, count, offset, _ = _BATCH_TAIL.unpack_from(data, at + 8)
@@ -380,8 +399,8 @@ def entries_in(data: Buffer, base: int, stop: int) -> Iterator[EntryPlace]:
 
 
 def find_batches(data: bytes, start: int) -> Iterator[tuple[int, Batch]]:
-    """Every whole batch at or after `start` and where it begins: what is there beyond a bad one.
-    A message may contain what looks like a batch; only its offset tells."""
+    """Yield every whole batch at or after `start`, and where it begins: it shows what is there
+    beyond a bad one. A message may contain what looks like a batch; only its offset tells."""
     at = data.find(BATCH_MAGIC, start)
     while at >= 0:
         try:
@@ -394,6 +413,7 @@ def find_batches(data: bytes, start: int) -> Iterator[tuple[int, Batch]]:
 
 
 def encode_row(row: Row) -> bytes:
+    """Return a row of an index."""
     count, source = row.count, b""
     if row.source:
         count, source = count | _LATE, _SOURCE.pack(row.source)
@@ -404,7 +424,7 @@ def encode_row(row: Row) -> bytes:
 
 
 def decode_rows(data: bytes) -> tuple[list[tuple[Row, int]], int]:
-    """Rows with the offset behind each, and how far the data was good."""
+    """Return rows with the offset behind each, and how far the data was good."""
     rows = []
     at = 0
     while at + _ROW_HEAD.size <= len(data):
@@ -425,7 +445,7 @@ def decode_rows(data: bytes) -> tuple[list[tuple[Row, int]], int]:
 
 
 def is_cut_off(data: bytes, at: int) -> bool:
-    """Of a row that does not read: whether it is only not there to its end."""
+    """Return whether a row that cannot be read is only not there to its end."""
     if at + _ROW_HEAD.size > len(data):
         return True
     length: int = _ROW_HEAD.unpack_from(data, at)[1]
@@ -433,8 +453,8 @@ def is_cut_off(data: bytes, at: int) -> bool:
 
 
 def checkpointed(rows: list[tuple[Row, int]], snapshot: int) -> int:
-    """How many of the rows are proven: up to the last checkpoint that the snapshot stands for.
-    Later ones may never have reached the disk."""
+    """Return how many of the rows are proven: up to the last checkpoint that the snapshot stands
+    for. Later ones may never have reached the disk."""
     return max(
         (
             n + 1
@@ -446,11 +466,13 @@ def checkpointed(rows: list[tuple[Row, int]], snapshot: int) -> int:
 
 
 def file_header(magic: bytes) -> bytes:
+    """Return the first bytes of a file of this kind."""
     head = _FILE.pack(magic, VERSION)
     return head + _U32.pack(crc32c(head))
 
 
 def check_file_header(data: bytes, magic: bytes) -> None:
+    """Raise `FormatError` unless a file begins as one of this kind."""
     if len(data) < FILE_SIZE or _FILE.unpack_from(data)[0] != magic:
         raise FormatError(f"not a {magic.decode()} file")
     if _U32.unpack_from(data, _FILE.size)[0] != crc32c(data[: _FILE.size]):
@@ -459,7 +481,8 @@ def check_file_header(data: bytes, magic: bytes) -> None:
 
 
 def _check_version(magic: bytes, version: int) -> None:
-    """Of a header whose checksum was right: so this is not damage, but another program's file."""
+    """Check the version in a header whose checksum was right: another one is not damage, but
+    another program's file."""
     if version != VERSION:
         raise UnknownVersionError(
             f"a {magic.decode()} file of version {version}; this program reads version {VERSION}. "
@@ -468,11 +491,13 @@ def _check_version(magic: bytes, version: int) -> None:
 
 
 def encode_chunk(data: bytes) -> bytes:
+    """Return a chunk of a file, with length and checksum."""
     length = _U32.pack(len(data))
     return _U32.pack(crc32c(length + data)) + length + data
 
 
 def chunk_length(head: bytes) -> int:
+    """Return the length of a chunk, from its first bytes. Raises `FormatError`."""
     if len(head) < CHUNK_SIZE:
         raise FormatError("a chunk is cut off in its header")
     length: int = _CHUNK.unpack_from(head)[1]
@@ -482,6 +507,7 @@ def chunk_length(head: bytes) -> int:
 
 
 def decode_chunk(head: bytes, data: bytes) -> bytes:
+    """Return the data of a chunk after its checksum was verified. Raises `FormatError`."""
     if crc32c(head[4:8] + data) != _U32.unpack_from(head)[0]:
         raise FormatError("a chunk does not match its checksum")
     return data
@@ -491,10 +517,12 @@ _manifest = msgspec.msgpack.Decoder(Manifest)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
+    """Return the file `MANIFEST`."""
     return file_header(MANIFEST_MAGIC) + encode_chunk(msgspec.msgpack.encode(manifest))
 
 
 def decode_manifest(data: bytes) -> Manifest:
+    """Return the manifest in this file. Raises `FormatError`."""
     check_file_header(data, MANIFEST_MAGIC)
     head = data[FILE_SIZE : FILE_SIZE + CHUNK_SIZE]
     length = chunk_length(head)
@@ -513,7 +541,7 @@ PART_LIVE = b"L"
 
 
 def encode_live(pairs: list[tuple[Row, Entry]]) -> bytes:
-    """Accepted packs with the rows they have in the sender's index."""
+    """Return accepted packs with the rows that they have in the sender's index."""
     return PART_LIVE + msgspec.msgpack.encode(pairs)
 
 
@@ -521,6 +549,7 @@ _live = msgspec.msgpack.Decoder(list[tuple[Row, Entry]])
 
 
 def decode_live(part: bytes) -> list[tuple[Row, Entry]]:
+    """Return the packs and rows of such a part. Raises `FormatError`."""
     try:
         return _live.decode(part[1:])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -528,17 +557,18 @@ def decode_live(part: bytes) -> list[tuple[Row, Entry]]:
 
 
 def note_at(number: int) -> int:
-    """Where the note of this number has its place."""
+    """Return where the note of this number is in the file."""
     return number % 2 * NOTE_APART
 
 
 def encode_reached(note: Reached) -> bytes:
+    """Return a note."""
     head = _NOTE.pack(REACHED_MAGIC, VERSION, *note)
     return head + _U32.pack(crc32c(head))
 
 
 def decode_reached(data: bytes) -> list[Reached]:
-    """Those of the two notes that are whole."""
+    """Return those of the two notes that are whole."""
     notes = []
     for at in (note_at(0), note_at(1)):
         head = data[at : at + _NOTE.size]
@@ -552,7 +582,7 @@ def decode_reached(data: bytes) -> list[Reached]:
 
 
 def newest_note(notes: list[Reached], manifest: Manifest) -> Reached | None:
-    """What this incarnation noted last; None: its journal is of a version that noted nothing.
+    """Return the last note of this incarnation; None: its journal is of a version that made none.
     Raises `FormatError`."""
     mine = [note for note in notes if note.incarnation == manifest.incarnation]
     if manifest.reached and not mine:

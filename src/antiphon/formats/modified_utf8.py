@@ -12,6 +12,7 @@ _ZERO = b"\xc0\x80"  # no byte 0xc0 stands anywhere else in UTF-8
 
 
 def encode(text: str) -> bytes:
+    """Return a text in Java's modified UTF-8."""
     if not text.isascii():
         units = text.encode("utf-16-be", "surrogatepass")
         text = "".join(chr(int.from_bytes(units[at : at + 2])) for at in range(0, len(units), 2))
@@ -19,6 +20,7 @@ def encode(text: str) -> bytes:
 
 
 def decode(data: bytes) -> str:
+    """Return the text of such bytes. Raises `FormatError`."""
     try:
         text = data.replace(_ZERO, b"\0").decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:

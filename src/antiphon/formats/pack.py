@@ -54,6 +54,8 @@ _HEADER = struct.Struct("<IBBHQQII")
 
 
 class PackHeader(msgspec.Struct, frozen=True, gc=False):
+    """The fixed beginning of a pack: where its messages go, and which they are of their session."""
+
     destination: str
     count: int
     session: int
@@ -85,6 +87,7 @@ def encode(
     producer: int = 0,
     flags: int = 0,
 ) -> bytes:
+    """Return a pack with this body."""
     name = destination.encode()
     if not 0 < count <= COUNT_MAX:
         raise FormatError(f"a pack holds 1 to {COUNT_MAX} messages, not {count}")
@@ -96,7 +99,8 @@ def encode(
 
 
 def read_header(pack: bytes) -> PackHeader:
-    """The header alone; raises `FormatError` on what cannot be one. Does not check the CRC."""
+    """Return the header of a pack, its checksum not verified. Raises `FormatError` on bytes that
+    cannot be one."""
     if len(pack) < _HEADER.size:
         raise FormatError(f"a pack has at least {_HEADER.size} bytes, not {len(pack)}")
     _, version, flags, length, session, sequence, count, producer = _HEADER.unpack_from(pack)
@@ -117,7 +121,8 @@ def flags_of(pack: bytes) -> int:
 
 
 def check(pack: bytes) -> PackHeader:
-    """The header of a pack that came from outside: everything about it is verified."""
+    """Return the header of a pack that came from outside, after everything about it was
+    verified."""
     header = read_header(pack)
     if crc32c(memoryview(pack)[4:]) != int.from_bytes(pack[:4], "little"):
         raise FormatError(f"a pack for {header.destination!r} does not match its checksum")
@@ -125,8 +130,10 @@ def check(pack: bytes) -> PackHeader:
 
 
 def body_start(pack: bytes) -> int:
+    """Return where the body of a pack begins."""
     return _HEADER.size + int.from_bytes(pack[6:8], "little")
 
 
 def body(pack: bytes) -> bytes:
+    """Return the body of a pack."""
     return pack[body_start(pack) :]

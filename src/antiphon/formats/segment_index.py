@@ -41,6 +41,9 @@ class Found:
 
 
 class SegmentIndex:
+    """The rows of one segment's accepted packs, in columns. Promise: rows ascend by position and by
+    stamp, and are found without reading the segment. What is not in the file yet is `unwritten`."""
+
     def __init__(self) -> None:
         self._positions = array("Q")
         self._counts = array("I")
@@ -67,11 +70,12 @@ class SegmentIndex:
 
     @property
     def last_position(self) -> int:
+        """The last position of its last row."""
         return self._positions[-1] + self._counts[-1] - 1 if self._positions else 0
 
     def whole_from(self, manifest: Manifest, parked: Container[int]) -> int:
-        """The first position from which on no row is missing, up to the last, and no pack. Of an
-        index that has rows. `parked`: the entries before the log's base that are still there."""
+        """Return the first position from which on no row and no pack is missing, up to the last.
+        The index has rows. `parked`: the entries before the log's base that are still there."""
         if self._looked_at is not manifest:  # what is there changes with the manifest only
             self._looked_at, self._lost_to = manifest, 0
             if self._oldest_source <= manifest.base_index:
@@ -84,16 +88,16 @@ class SegmentIndex:
         return self._positions[at] + self._counts[at] - 1 if at is not None else 0
 
     def add(self, row: Row) -> None:
-        """A row that is new: in memory now, in the file with the next write."""
+        """Add a new row: to memory now, to the file with the next write."""
         self.load(row)
         self.unwritten.append(encode_row(row))
 
     def park(self, row: Row) -> None:
-        """A row without messages, for the file alone."""
+        """Add a row without messages, for the file alone."""
         self.unwritten.append(encode_row(row))
 
     def load(self, row: Row) -> None:
-        """A row that the file has."""
+        """Add a row that the file has."""
         number = self._numbers.setdefault(row.destination, len(self._names))
         if number == len(self._names):
             self._names.append(row.destination)
@@ -113,6 +117,7 @@ class SegmentIndex:
         self._destinations.append(number)
 
     def row(self, at: int) -> Row:
+        """Return the row at this place."""
         return Row(
             self._indexes[at],
             self._positions[at],
@@ -125,38 +130,40 @@ class SegmentIndex:
         )
 
     def late_rows(self) -> Iterator[Row]:
-        """Those whose packs are in earlier entries."""
+        """Yield the rows whose packs are in earlier entries."""
         return map(self.row, self._sources)
 
     @property
     def first_position(self) -> int:
-        """0: there are no rows."""
+        """The position of its first row; 0: it has none."""
         return self._positions[0] if self._positions else 0
 
     @property
     def destinations(self) -> list[str]:
+        """Return the destinations of its rows."""
         return self._names
 
     def since(self, stamp: int) -> int | None:
-        """The first position that was accepted at this time or later: stamps ascend, too."""
+        """Return the first position that was accepted at this time or later: stamps ascend, too."""
         at = bisect_left(self._stamps, stamp)
         return self._positions[at] if at < len(self) else None
 
     def find(self, position: int) -> Row | None:
-        """The row of the pack that holds this position."""
+        """Return the row of the pack that holds this position, or None."""
         at = bisect_right(self._positions, position) - 1
         if at < 0 or position >= self._positions[at] + self._counts[at]:
             return None
         return self.row(at)
 
     def rows_from(self, position: int) -> Iterator[Row]:
+        """Yield the rows from this position on."""
         start = max(0, bisect_right(self._positions, position) - 1)
         for at in range(start, len(self)):
             if self._positions[at] + self._counts[at] > position:
                 yield self.row(at)
 
     def rows_for(self, pattern: str, position: int) -> Iterator[Row]:
-        """Rows of the destinations that match, from this position on."""
+        """Yield the rows of the destinations that match, from this position on."""
         return map(self.row, _from(self._places_of(pattern), self._place(position)))
 
     def _places_of(self, pattern: str) -> array[int]:
@@ -170,7 +177,7 @@ class SegmentIndex:
         return self._found[pattern].look(self._names, self._destinations)
 
     def _place(self, position: int) -> int:
-        """Of the first row with messages at or after this position."""
+        """Return the place of the first row with messages at or after this position."""
         at = bisect_right(self._positions, position) - 1
         if at < 0 or self._positions[at] + self._counts[at] <= position:
             at += 1
@@ -193,7 +200,8 @@ class SegmentIndex:
         return found, max(done, first)
 
     def _sliced(self, places: array[int], first: int, last: int, most: int) -> Iterator[LogSlice]:
-        """The rows at these places, which are of one destination, cut to two positions."""
+        """Yield slices of the rows at these places, which are of one destination, cut to two
+        positions."""
         name = self._names[self._destinations[places[0]]]
         begin = end = messages = 0
         for at in places:
@@ -209,7 +217,7 @@ class SegmentIndex:
         yield LogSlice(name, begin, end, messages)
 
     def touches(self, first: int, last: int) -> bool:
-        """Whether a pack of this segment holds one of these positions."""
+        """Return whether a pack of this segment holds one of these positions."""
         if not self._positions or self.last_position < first:
             return False
         at = bisect_left(self._positions, first)

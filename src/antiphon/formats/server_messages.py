@@ -12,6 +12,8 @@ from antiphon.formats.entry import Entry, Membership, ReplicaId, SnapshotMeta
 
 
 class RequestVote(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
+    """A candidate asks for a vote, or a pre-candidate whether it would get one."""
+
     epoch: int
     last_index: int
     last_epoch: int
@@ -20,12 +22,17 @@ class RequestVote(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False)
 
 
 class Vote(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
+    """The answer: granted, or refused with the epoch of the server that refuses."""
+
     epoch: int
     granted: bool
     pre: bool
 
 
 class Append(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
+    """The leader's entries behind `prev_index`, and how far the log is committed. Without entries
+    it is a sign of life."""
+
     epoch: int
     prev_index: int
     prev_epoch: int
@@ -36,12 +43,17 @@ class Append(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
 
 
 class Appended(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
+    """An acknowledgement: it counts for commits, and shows that the sender was in this epoch in
+    this round."""
+
     epoch: int
     match: int  # the sender holds the leader's log up to here
     round: int
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
+    """An append that does not fit the sender's log, or whose leader's time is over."""
+
     epoch: int
     prev_index: int  # of the append that did not fit
     hint_index: int  # try no later than here
@@ -50,6 +62,9 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
 
 
 class SnapshotPart(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False):
+    """A part of the leader's snapshot, for a server that lacks entries which the leader's log no
+    longer has."""
+
     epoch: int
     attempt: int  # a transfer that begins again has a new number
     meta: SnapshotMeta
@@ -59,52 +74,75 @@ class SnapshotPart(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False
 
 
 class PartTaken(msgspec.Struct, frozen=True, array_like=True, tag=7, gc=False):
+    """The answer to a part."""
+
     epoch: int
     attempt: int
     seq: int  # parts up to here are stored; -1: none, begin again
 
 
 class TimeoutNow(msgspec.Struct, frozen=True, array_like=True, tag=8, gc=False):
+    """The leader asks its successor to campaign at once."""
+
     epoch: int
 
 
 class Forward(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
+    """Packs that a follower's home proposes, for the leader to append."""
+
     packs: tuple[bytes, ...]
 
 
 class ReadRequest(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
+    """A follower asks for an index up to which all that is committed now is."""
+
     request: int
 
 
 class ReadAnswer(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
+    """The answer, once a majority has shown that it still follows the leader."""
+
     request: int
     index: int  # -1: not answered here; ask again
 
 
 class Knock(msgspec.Struct, frozen=True, array_like=True, tag=12, gc=False):
+    """A server without a place asks for one."""
+
     who: ReplicaId  # a follower passes a knock on to its leader
     echo: int  # the challenge of the welcome that this answers; 0: none yet
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=13, gc=False):
+    """There is a cluster; if it comes from the leader, the server that knocked must echo the
+    challenge."""
+
     challenge: int  # 0: from a member that does not lead
 
 
 class Unwelcome(msgspec.Struct, frozen=True, array_like=True, tag=14, gc=False):
+    """This node is not a member of the cluster."""
+
     reason: str
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True, tag=15, gc=False):
+    """The founder asks a fresh server to be founded by it alone."""
+
     nonce: int
     listed: tuple[int, ...]
 
 
 class Promise(msgspec.Struct, frozen=True, array_like=True, tag=16, gc=False):
+    """The answer: the server will be founded by nobody else."""
+
     nonce: int
     listed: tuple[int, ...]
 
 
 class Found(msgspec.Struct, frozen=True, array_like=True, tag=17, gc=False):
+    """The cluster is founded, with these members."""
+
     nonce: int
     membership: Membership
 
@@ -203,6 +241,8 @@ Message = (
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A message with the incarnations of its sender and its receiver."""
+
     sender: ReplicaId
     to: ReplicaId
     message: Message

@@ -95,17 +95,20 @@ _decoder = msgspec.msgpack.Decoder(TraceEvent)
 
 
 def encode_header() -> bytes:
+    """Return the first bytes of a trace file."""
     head = _HEADER.pack(MAGIC, VERSION)
     return head + _U32.pack(crc32c(head))
 
 
 def encode_event(event: TraceEvent) -> bytes:
+    """Return the record of an event."""
     row = _encoder.encode(event)
     return _RECORD.pack(MARKER, crc32c(_U32.pack(len(row)) + row), len(row)) + row
 
 
 def decode(data: bytes) -> tuple[list[TraceEvent], int]:
-    """The events of a trace file, and how many bytes of a torn tail were left out."""
+    """Return the events of a trace file, and the number of bytes of a torn tail that were left
+    out."""
     reading = Reading(data)
     return list(reading), reading.torn_bytes
 

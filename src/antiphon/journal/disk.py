@@ -25,26 +25,34 @@ class Disk(Protocol):
     volatile: bool
     """Nothing outlives the process here, and a sync has nothing to do."""
 
-    def names(self) -> list[str]: ...
+    def names(self) -> list[str]:
+        """Return the names of all files."""
 
-    def size(self, name: str) -> int: ...
+    def size(self, name: str) -> int:
+        """Return the size of a file."""
 
-    def read(self, name: str, offset: int, size: int) -> bytes: ...
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        """Return bytes of a file, fewer if it ends before."""
 
     def write(self, name: str, offset: int, *data: bytes) -> None:
-        """One after the other. Raises `DiskFullError`, and may then have written a part."""
+        """Write these bytes one after the other. Raises `DiskFullError`, and may then have written
+        a part."""
 
-    def truncate(self, name: str, size: int) -> None: ...
+    def truncate(self, name: str, size: int) -> None:
+        """Cut a file off."""
 
-    def rename(self, old: str, new: str) -> None: ...
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name, in one step, instead of a file that has that name."""
 
-    def remove(self, name: str) -> None: ...
+    def remove(self, name: str) -> None:
+        """Remove a file."""
 
     def evict(self, name: str) -> None:
-        """It will hardly be read: the system need not keep it in memory."""
+        """Let the system forget a file that will hardly be read."""
 
     def sync(self, name: str) -> None:
-        """Raises `SyncFailedError`; after that nothing unsynced may be relied upon."""
+        """Return when what was written to a file is on disk. Raises `SyncFailedError`; after that
+        nothing unsynced may be relied upon."""
 
 
 class RamDisk:

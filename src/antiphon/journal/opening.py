@@ -76,7 +76,7 @@ def open_journal(
 
 
 def _set_aside(disk: Disk) -> list[int]:
-    """The numbers of earlier damages whose files are here."""
+    """Return the numbers of earlier damages whose files are here."""
     return [int(name.split("-")[1]) for name in disk.names() if name.startswith("damaged-")]
 
 
@@ -127,6 +127,7 @@ class _Opening:
         self._damage = ""
 
     def run(self) -> tuple[Journal, Recovered]:
+        """Return the journal, and what a replica is to know of it."""
         self._check_snapshot()
         note = newest_note(self._disk, self.manifest)
         scan = recovery.scan(self._disk, self.manifest.first_segment, note)
@@ -163,8 +164,8 @@ class _Opening:
         )
 
     def _loses_packs(self, bad: recovery.Bad) -> bool:
-        """Whether the damage took packs that the snapshot stands for: the log can be had again
-        from the others entry by entry, these only with a whole snapshot."""
+        """Return whether the damage took packs that the snapshot stands for: the others send the
+        log again entry by entry, but these only with a whole snapshot."""
         names = self._disk.names()
         gone = bad.at == 0 and index_name(bad.segment) not in names
         if gone and self.manifest.snapshot:
@@ -265,8 +266,8 @@ class _Opening:
                     self._journal.parked[row.source] = (segment.number, row.offset)
 
     def _set_identity(self) -> None:
-        """Who cannot vouch for what it promised becomes somebody new, before anything else: an
-        empty journal (a promise to found may be forgotten), and a damaged one."""
+        """Become a new incarnation, before anything else, if this one cannot vouch for what it
+        promised: an empty journal (a promise to found may be forgotten), or a damaged one."""
         empty = self._journal.last == 0 and self._journal.promise.epoch == 0
         if empty or self._damage:
             self._journal.found_local.clear()  # some of it may be among what is lost
@@ -328,7 +329,7 @@ class _Opening:
                 journal.remove_segment(later)
 
     def _note_all(self) -> None:
-        """From here on this journal has a note, also one of a version that made none."""
+        """Make a note, also for a journal of a version that made none."""
         journal = self._journal
         journal.note_all()
         _sync_all(self._disk, iter([journal.begin_note_sync()]))

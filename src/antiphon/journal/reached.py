@@ -23,13 +23,15 @@ NOTE_SYNC_S = 1.0
 
 
 def notes_on(disk: Disk) -> list[f.Reached]:
+    """Return the notes that can be read."""
     if REACHED not in disk.names():
         return []
     return f.decode_reached(disk.read(REACHED, 0, f.REACHED_SIZE))
 
 
 def newest_note(disk: Disk, manifest: f.Manifest) -> f.Reached | None:
-    """`formats/journal.py: newest_note`, of these files. Raises `JournalDamagedError`."""
+    """Return the last note of this incarnation (`formats/journal.py: newest_note`). Raises
+    `JournalDamagedError`."""
     try:
         return f.newest_note(notes_on(disk), manifest)
     except FormatError as error:
@@ -37,7 +39,7 @@ def newest_note(disk: Disk, manifest: f.Manifest) -> f.Reached | None:
 
 
 class ReachedFile:
-    """The writing side."""
+    """The file of notes, for writing; promises are the module's."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -68,7 +70,7 @@ class ReachedFile:
         yield self.begin_sync()
 
     def note(self, opening: int, segment: int, base: int, offset: int, last: int) -> None:
-        """Everything before this offset is on disk. Raises `DiskFullError`."""
+        """Note that everything before this offset is on disk. Raises `DiskFullError`."""
         if self._disk.volatile:
             return
         number = self._number + 1
@@ -77,7 +79,7 @@ class ReachedFile:
         self._number = number
 
     def begin_sync(self) -> tuple[str, ...]:
-        """The names to sync if there is a newer note than the last one that was synced."""
+        """Return the names to sync if there is a newer note than the last one that was synced."""
         if self._synced == self._number:
             return ()
         self._synced = self._number

@@ -20,6 +20,7 @@ from antiphon.journal.reached import notes_on
 
 
 def segment_numbers(disk: Disk) -> list[int]:
+    """Return the numbers of the segments on this disk, in order."""
     return f.segment_numbers(disk.names())
 
 
@@ -43,6 +44,8 @@ class Bad(NamedTuple):
 
 
 class Scan(NamedTuple):
+    """The result of reading a journal through once."""
+
     batches: list[Place]  # the whole ones, in order, up to the first bad place
     start: int  # offset of the first segment
     opening: int  # the newest opening that left a segment
@@ -51,10 +54,12 @@ class Scan(NamedTuple):
 
     @property
     def damaged(self) -> bool:
+        """Whether something is missing that was synced."""
         return self.bad is not None and self.bad.offset < self.synced
 
     def trouble(self) -> JournalDamagedError | None:
-        """The bad place, if there is one; if it is damage, with how much is in doubt."""
+        """Return the bad place as an error, if there is one; if it is damage, with how much is in
+        doubt."""
         if self.bad is None:
             return None
         reason = self.bad.reason
@@ -111,7 +116,7 @@ def _bad_start(
     headers: dict[int, f.SegmentHeader],
     note: f.Reached | None,
 ) -> Bad | None:
-    """Whether this segment is not the one that follows."""
+    """Return why this segment is not the one that follows, if it is not."""
     header, before = headers.get(number), headers.get(number - 1)
     if note is not None and before is not None and note.segment == number - 1 == expected - 1:
         behind = end < note.offset
@@ -129,7 +134,7 @@ def _bad_start(
 
 
 def _missing_end(end: int, last: int, bases: dict[int, int], note: f.Reached) -> Bad:
-    """Where the journal ends before it should: in its last file, or in one that is gone."""
+    """Return where the journal ends too early: in its last file, or in one that is gone."""
     until = f"the log went on to entry {note.last}"
     if note.segment > last:
         return Bad(
@@ -139,7 +144,7 @@ def _missing_end(end: int, last: int, bases: dict[int, int], note: f.Reached) ->
 
 
 def _base_by_first_batch(data: bytes, otherwise: int) -> int:
-    """Where a segment with a damaged header begins."""
+    """Return where a segment with a damaged header begins."""
     try:
         return f.decode_batch(data, f.SEGMENT_SIZE).offset - f.SEGMENT_SIZE
     except FormatError:
@@ -183,6 +188,8 @@ def _survey(
 
 
 class Record(NamedTuple):
+    """A record as it was read back, and its place."""
+
     segment: int
     at: int
     kind: int
@@ -190,7 +197,7 @@ class Record(NamedTuple):
 
 
 def replay(disk: Disk, places: list[Place]) -> Iterator[Record]:
-    """The records of these batches, in order."""
+    """Yield the records of these batches, in order."""
     for place in places:
         data = disk.read(segment_name(place.segment), place.at, place.size)
         for kind, at, payload in f.decode_batch(data, 0).records:
@@ -198,7 +205,7 @@ def replay(disk: Disk, places: list[Place]) -> Iterator[Record]:
 
 
 def read_snapshot(disk: Disk, index: int) -> tuple[SnapshotMeta, Iterator[bytes]]:
-    """The snapshot's header and its chunks, every checksum verified as they come."""
+    """Return a snapshot's header and its chunks, whose checksums are verified as they come."""
     chunks = _chunks(disk, snapshot_name(index))
     meta = decode_meta(next(chunks))
     return meta, chunks

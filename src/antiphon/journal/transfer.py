@@ -41,10 +41,11 @@ class PartReader:
         self._data = b""
 
     def repeats(self, snapshot: int) -> bool:
-        """Whether part 0 of this snapshot has been read, and nothing after it."""
+        """Return whether part 0 of this snapshot was read, and nothing after it."""
         return self._seq <= 0 and self.meta.index == snapshot
 
     def part(self, seq: int) -> tuple[SnapshotMeta, bytes, bool] | None:
+        """Return a part: header, data, whether it is the last; None: it cannot be had any more."""
         if seq == self._seq + 1 and self._ahead is not None:
             self._seq, self._data = seq, self._ahead
             self._ahead = next(self._parts, None)
@@ -78,6 +79,7 @@ class Incoming:
         self._live_size = 0
 
     def take(self, part: bytes) -> None:
+        """Keep the next part."""
         if part[:1] == f.PART_STATE:
             data = f.encode_chunk(part[1:])
             self._disk.write(INCOMING, self._size, data)
@@ -88,20 +90,24 @@ class Incoming:
             self._live_size += len(part)
 
     def finish(self) -> None:
+        """End the snapshot file: all parts are here."""
         self._disk.write(INCOMING, self._size, f.encode_chunk(b""))
 
     def live(self) -> Iterator[list[tuple[f.Row, Entry]]]:
+        """Yield the live packs that came, with their rows."""
         for at, size in self._live:
             yield f.decode_live(self._disk.read(INCOMING_LIVE, at, size))
 
 
 def drop_incoming(disk: Disk) -> None:
+    """Remove the temporary files."""
     for name in (INCOMING, INCOMING_LIVE):
         if name in disk.names():
             disk.remove(name)
 
 
 def write_snapshot_start(disk: Disk, name: str, meta: SnapshotMeta) -> int:
+    """Write the beginning of a snapshot file; return its size."""
     start = f.file_header(f.SNAPSHOT_MAGIC) + f.encode_chunk(encode_meta(meta))
     disk.write(name, 0, start)
     return len(start)
@@ -125,5 +131,6 @@ def write_snapshot(
 
 
 def is_live(row: f.Row, live: Spans) -> bool:
+    """Return whether one of the row's positions may still be read."""
     last = row.position + row.count - 1
     return any(row.position <= end and last >= start for start, end in live)

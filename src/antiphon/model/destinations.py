@@ -33,6 +33,7 @@ def parse(text: str) -> tuple[str, str]:
 
 
 def check_name(name: str) -> None:
+    """Raise `InvalidDestinationError` unless this is the name of a destination, or a pattern."""
     parts = name.split(".")
     wrong = ""
     if not name or len(name) > NAME_MAX:
@@ -48,19 +49,22 @@ def check_name(name: str) -> None:
 
 
 def is_pattern(name: str) -> bool:
+    """Return whether a name stands for many destinations."""
     return any(part in ("*", ">") for part in name.split("."))
 
 
 def is_queue(destination: str) -> bool:
+    """Return whether a destination is a queue."""
     return destination.startswith(("queue:", "temp-queue:"))
 
 
 def is_temporary(destination: str) -> bool:
+    """Return whether a destination lives only as long as its session."""
     return destination.startswith("temp-")
 
 
 def owner(destination: str) -> int:
-    """The session that a temporary destination belongs to."""
+    """Return the session that a temporary destination belongs to."""
     session = destination.partition(":")[2].partition(".")[0]
     try:
         return int(session, 16)

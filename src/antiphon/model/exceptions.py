@@ -20,7 +20,7 @@ class RemoteError(JMSError):
 
 
 def describe(error: Exception) -> tuple[str, str]:
-    """The name of its type, and its text, to travel."""
+    """Return the name of an exception's type, and its text, to be sent."""
     if isinstance(error, RemoteError):
         return error.type_name, str(error)
     # A `KeyError` shows its key quoted; as an argument it would be quoted twice.
@@ -30,7 +30,7 @@ def describe(error: Exception) -> tuple[str, str]:
 
 
 def restored(type_name: str, text: str) -> Exception:
-    """An exception of Python's own as itself; others as `RemoteError`."""
+    """Return an exception of Python's own as itself, another one as `RemoteError`."""
     kind = getattr(builtins, type_name, None)
     if isinstance(kind, type) and issubclass(kind, Exception):
         try:

@@ -13,12 +13,15 @@ _INSIDE = _BEGINNING | {"Nd", "Mn", "Mc"}
 
 
 def begins(character: str) -> bool:
+    """Return whether an identifier can begin with this character."""
     return category(character) in _BEGINNING
 
 
 def continues(character: str) -> bool:
+    """Return whether an identifier can have this character inside."""
     return category(character) in _INSIDE
 
 
 def is_identifier(name: str) -> bool:
+    """Return whether a text is an identifier."""
     return name != "" and begins(name[0]) and all(map(continues, name))

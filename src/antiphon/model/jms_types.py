@@ -76,7 +76,8 @@ def kind_of(value: Any) -> Kind | None:
 
 
 def state(what: str, value: Any, kind: Kind) -> Any:
-    """The value as one of this type; refused if it is none. `what` says what it is for."""
+    """Return the value as one of this type. Raises `MessageFormatError` if it does not fit; `what`
+    names it in the text."""
     plain = _plain(value, kind)
     if plain is None and not (value is None and kind in ("string", "bytes")):
         raise MessageFormatError(f"{what}: {reprlib.repr(value)} is no {kind}")
@@ -86,7 +87,7 @@ def state(what: str, value: Any, kind: Kind) -> Any:
 
 
 def _plain(value: Any, kind: Kind) -> Any:
-    """As a value of Python's own types; None: it does not fit."""
+    """Return the value as one of Python's own types; None: it does not fit."""
     match kind:
         case "boolean":
             return value if isinstance(value, bool) else None
@@ -121,7 +122,8 @@ def _floating(value: Any, kind: Kind) -> float | None:
 
 
 def single(value: float) -> float:
-    """The nearest number that a float of 32 bits can hold; what is too large becomes infinite."""
+    """Return the nearest number that a float of 32 bits can hold; one that is too large becomes
+    infinite."""
     try:
         (nearest,) = _SINGLE.unpack(_SINGLE.pack(value))
     except OverflowError:
@@ -133,7 +135,7 @@ def single(value: float) -> float:
 
 
 def convert(what: str, value: Any, kind: Kind) -> Any:
-    """The value, read as this type."""
+    """Return the value, read as this type."""
     own = kind_of(value)
     if value is None:
         if kind in ("boolean", "string", "bytes"):
@@ -159,6 +161,7 @@ def _parsed(text: str, kind: Kind) -> bool | int | float | None:
 
 
 def text_of(value: bool | int | float | str) -> str:
+    """Return a value as text, as Java writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, float) or math.isfinite(value):

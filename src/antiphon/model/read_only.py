@@ -16,6 +16,8 @@ def _refuse(self: object, *args: Any, **kwargs: Any) -> NoReturn:
 
 
 class ReadOnlyDict(dict[str, Any]):
+    """A dict that refuses every change; its copies and pickles are plain dicts."""
+
     __slots__ = ()
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse
@@ -25,6 +27,8 @@ class ReadOnlyDict(dict[str, Any]):
 
 
 class ReadOnlyList(list[Any]):
+    """A list that refuses every change; its copies and pickles are plain lists."""
+
     __slots__ = ()
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
     append = clear = extend = insert = pop = _refuse

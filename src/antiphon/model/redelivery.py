@@ -37,7 +37,8 @@ class Redelivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return Redelivery(*(theirs if mine is None else mine for mine, theirs in own))
 
     def wait_ms(self, deliveries: int) -> int:
-        """Of a complete one: from the failure of this delivery to the next one."""
+        """Return the time from the failure of this delivery to the next one. All fields are
+        given."""
         delay, factor, most = self.delay_ms, self.factor, self.most_ms
         assert delay is not None
         assert factor is not None
@@ -51,6 +52,7 @@ class Redelivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def in_ms(seconds: float | None) -> int | None:
+    """Return seconds as milliseconds; None stays None."""
     return None if seconds is None else round(seconds * 1000)
 
 

@@ -75,6 +75,8 @@ class AckRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
+    """Acknowledge messages; answered by `Acked` when that is certain."""
+
     number: int  # 1, 2, 3... on this session
     rows: tuple[AckRow, ...]
     patient: bool = False  # nobody waits for the answer: it may gather with others

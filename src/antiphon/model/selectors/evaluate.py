@@ -128,6 +128,8 @@ def _names(node: Node) -> Iterator[str]:
 
 
 def compile_condition(node: Node) -> Evaluate:
+    """Return a function that tells of a message's fields whether this condition is true, false or
+    unknown."""
     evaluate = _compile(node)
     if not isinstance(node, Name):
         return evaluate
@@ -224,6 +226,7 @@ _MIRRORED: dict[Operator, Operator] = {
 
 
 def compare(symbol: Operator, left: object, right: object) -> bool | None:
+    """Return how two values compare; None: unknown."""
     if left is None or right is None:
         return None
     if _is_number(left) and _is_number(right):

@@ -81,7 +81,7 @@ HEADERS = (
 
 
 def parse_tree(text: str) -> tuple[Node, str] | None:
-    """The tree and the canonical text; None if the text is blank."""
+    """Return the tree and the canonical text; None if the text is blank."""
     if len(text) > LENGTH_MAX:
         wrong(LENGTH_MAX, f"expected at most {LENGTH_MAX} characters, found {len(text)}")
     found = tokens(text)

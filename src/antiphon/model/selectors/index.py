@@ -69,6 +69,7 @@ class SelectorIndex(Generic[Key]):
         return len(self._selectors)
 
     def add(self, key: Key, selector: Selector | None) -> None:
+        """Add a key with its selector; None: it wants every message."""
         assert key not in self._selectors, f"{key!r} has a selector already"
         entry = self._entries.get(selector)
         if entry is None:
@@ -79,6 +80,7 @@ class SelectorIndex(Generic[Key]):
         self._selectors[key] = selector
 
     def remove(self, key: Key) -> None:
+        """Remove a key."""
         selector = self._selectors.pop(key)
         entry = self._entries[selector]
         del entry.keys[key]
@@ -112,7 +114,7 @@ class SelectorIndex(Generic[Key]):
         return _Entry(probes[best], compile_condition(All(rest)) if rest else None)
 
     def _crowd(self, probe: Probe) -> int:
-        """How many selectors are already found by one of the probe's values, at most."""
+        """Return how many selectors, at most, one of the probe's values finds already."""
         by_value = self._probed.get(probe.field, {})
         return max(len(by_value.get(value, ())) for value in probe.values)
 
@@ -147,6 +149,8 @@ def _terms(node: Node) -> Iterator[Node]:
 
 
 def probe_of(node: Node) -> Probe | None:
+    """Return a field and the values of which it must have one for this condition to be true; None:
+    there is no such field."""
     match node:
         case Compare("=", Name(name), Literal(value)) | Compare("=", Literal(value), Name(name)):
             # Beyond, one double stands for several exact numbers.

@@ -31,6 +31,8 @@ KEYWORDS = frozenset(
 
 
 class Token(NamedTuple):
+    """A word of a selector, and where it is."""
+
     kind: OneOf["keyword", "name", "number", "string", "symbol", "end"]
     text: str  # as in `canonical`
     at: int  # from 0
@@ -59,6 +61,7 @@ _HEX_FLOAT = re.compile(rf"(0x(?:{_HEX}\.?(?:{_HEX})?|\.{_HEX})p[+-]?{_DIGITS})(
 
 
 def tokens(text: str) -> list[Token]:
+    """Return the words of a selector. Raises `InvalidSelectorError`."""
     found = []
     at = _skip_blanks(text, 0)
     while at < len(text):
@@ -139,7 +142,8 @@ def _floating(convert: Callable[[str], float], literal: re.Match[str], at: int) 
 
 
 def canonical(parsed: list[Token]) -> str:
-    """The tokens with a blank only where two would run into one, so never longer than the text."""
+    """Return the tokens with a blank only where two would run into one, so never longer than the
+    text."""
     pieces: list[str] = []
     before = " "
     for token in parsed[:-1]:
@@ -151,8 +155,10 @@ def canonical(parsed: list[Token]) -> str:
 
 
 def wrong(at: int, complaint: str) -> NoReturn:
+    """Raise `InvalidSelectorError` for this position."""
     raise InvalidSelectorError(f"the selector is wrong at position {at + 1}: {complaint}")
 
 
 def shortened(text: str) -> str:
+    """Return a text that is short enough to be quoted."""
     return text if len(text) <= 40 else text[:37] + "..."

@@ -10,11 +10,15 @@ Operator = OneOf["=", "<>", "<", "<=", ">", ">="]
 
 @dataclass(frozen=True, slots=True)
 class Literal:
+    """A value that stands in the selector."""
+
     value: bool | int | float | str
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
+    """A header or a property of the message."""
+
     name: str
 
 
@@ -36,6 +40,8 @@ class Arithmetic:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
+    """Two values and how they must compare."""
+
     operator: Operator
     left: Node
     right: Node
@@ -43,6 +49,8 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Between:
+    """A value and its bounds, both included."""
+
     negated: bool
     value: Node
     low: Node
@@ -51,6 +59,8 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class In:
+    """A name and the texts of which it must be one."""
+
     negated: bool
     name: str
     values: tuple[str, ...]
@@ -70,22 +80,30 @@ ANY_ONE, ANY_MANY = "any one", "any many"  # longer than a character, so they ar
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
+    """A name that must have no value."""
+
     negated: bool
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Not:
+    """The opposite of a condition."""
+
     operand: Node
 
 
 @dataclass(frozen=True, slots=True)
 class All:
+    """Conditions that must all be true."""
+
     terms: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Either:
+    """Conditions of which one must be true."""
+
     terms: tuple[Node, ...]
 
 
@@ -95,7 +113,8 @@ Node = (
 
 
 def type_of(node: Node) -> OneOf["a number", "a string", "a condition", "a name"]:
-    """As far as it can be seen without a message; a name may turn out to be anything."""
+    """Return what kind of value this gives, as far as that shows without a message; a name may turn
+    out to be anything."""
     match node:
         case Name():
             return "a name"
