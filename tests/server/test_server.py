@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from antiphon.broker.home.settings import HomeSettings
+from antiphon.broker.machine import keys
 from antiphon.errors import DiskFullError, JournalDamagedError, SyncFailedError
 from antiphon.formats import columns, frames, pack
 from antiphon.formats import protocol as cw
@@ -270,7 +271,7 @@ def test_a_message_goes_from_one_client_to_another() -> None:
             assert (await client.delivered()).position == 3
             other.send(cw.Ack(1, (cw.AckRow(1, 0, 2),)))
             assert await other.receive() == cw.Acked(1)
-            assert server.broker.topics.subscriptions[f"{SESSION + 1:x}", "1"].floor == 2
+            assert server.broker.topics.subscriptions[keys.of_consumer(SESSION + 1, 1)].floor == 2
             other.writer.close()
 
     run(main())
