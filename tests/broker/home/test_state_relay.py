@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from antiphon.broker.machine.groups import membership as rules
+from antiphon.broker.machine.groups.suspicion import SUSPECT_MS
 from antiphon.formats import columns
 from antiphon.formats import protocol as cw
 from tests.broker.machine.groups.test_state_requests import A, B, C, G, control
@@ -321,7 +321,7 @@ def test_a_provider_is_told_when_nobody_waits_any_more() -> None:
     serial = asked(a)[0].serial
     a.say(chunk(serial, 1))
     b.lose()
-    h.wait(2 * rules.SUSPECT_MS)
+    h.wait(2 * SUSPECT_MS)
     assert a.told(cw.StateStopped) == [cw.StateStopped(7, serial)]
 
 
@@ -345,7 +345,7 @@ def test_a_provider_may_die_at_every_step(chunks: int) -> None:
     a.say(*(chunk(serial, seq, last=seq == 3) for seq in range(1, chunks + 1)))
     a.lose()
     c.say(publish(C, 1, 4, G))
-    h.wait(2 * rules.SUSPECT_MS)
+    h.wait(2 * SUSPECT_MS)
     again = expects(b)[-1]
     assert (again.provider, again.position) == ("c", 7)
     c.say(chunk(again.serial, 1, b"new", last=True))

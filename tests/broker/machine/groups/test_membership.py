@@ -5,6 +5,7 @@ import pytest
 
 from antiphon.broker.machine.groups import membership as rules
 from antiphon.broker.machine.groups import registry
+from antiphon.broker.machine.groups.suspicion import SUSPECT_MS
 from antiphon.formats import columns, commands, pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.entry import Kind
@@ -137,7 +138,7 @@ def test_a_suspected_non_durable_member_is_replaced_in_one_view() -> None:
     r = rig(A, B)
     join(r, A, "a")
     r.detach(A)
-    r.wait(rules.SUSPECT_MS)
+    r.wait(SUSPECT_MS)
     join(r, B, "a")
     assert (last(r).members, last(r).came, last(r).went) == (("a",), ("a",), ("a",))
     r.publish(B, G)
@@ -175,9 +176,9 @@ def test_a_short_loss_of_connection_is_not_noticed() -> None:
     join(r, A, "a")
     join(r, B, "b")
     r.detach(B)
-    r.wait(rules.SUSPECT_MS - 10)
+    r.wait(SUSPECT_MS - 10)
     r.attach(B, resume=True, attempt=2)
-    r.wait(rules.SUSPECT_MS)
+    r.wait(SUSPECT_MS)
     assert [kind for kind, *_ in told(r)] == [cw.VIEW, cw.VIEW]
 
 
@@ -186,7 +187,7 @@ def test_suspicion_and_its_withdrawal_exclude_nobody() -> None:
     join(r, A, "a")
     join(r, B, "b")
     r.detach(B)
-    r.wait(rules.SUSPECT_MS)
+    r.wait(SUSPECT_MS)
     assert (last(r).kind, last(r).came, last(r).members) == (cw.SUSPICION, ("b",), ("a", "b"))
     r.attach(B, resume=True, attempt=2)
     assert (last(r).kind, last(r).went, last(r).view) == (cw.SUSPICION, ("b",), 2)
@@ -543,7 +544,7 @@ def test_a_time_that_is_given_later_counts_for_suspects() -> None:
     join(r, A, "a")
     join(r, B, "b")
     r.detach(B)
-    r.wait(rules.SUSPECT_MS)
+    r.wait(SUSPECT_MS)
     assert r.broker.groups[G].members["b"].suspected
     r.ask(A, cw.CreateGroup(G, "", 5_000))
     r.wait(5_000)
@@ -568,7 +569,7 @@ def test_a_group_survives_a_snapshot() -> None:
     join(r, A, "a")
     join(r, B, "b", durable=True)
     r.detach(B)
-    r.wait(rules.SUSPECT_MS)
+    r.wait(SUSPECT_MS)
     control(r, A, JMS_join_process="c", JMS_subscription="durable")
     other = type(r.broker)()
     other.restore(iter(r.snapshot()))
@@ -629,7 +630,7 @@ def test_who_takes_over_a_durable_member_is_told_what_may_have_been_seen() -> No
     join(r, A, "a", durable=True)
     r.publish(B, G, 2)
     r.detach(A)
-    r.wait(rules.SUSPECT_MS)
+    r.wait(SUSPECT_MS)
     assert A in r.broker.sessions
     join(r, B, "a", durable=True)
     r.publish(B, G)

@@ -7,8 +7,8 @@ import pytest
 
 from antiphon.broker.machine.groups import group as groups
 from antiphon.broker.machine.groups.group import REMOVE_AFTER_MS
-from antiphon.broker.machine.groups.membership import SUSPECT_MS
 from antiphon.broker.machine.groups.presence import TRANSITIONS, Cause, Presence, next_presence
+from antiphon.broker.machine.groups.suspicion import SUSPECT_MS
 from antiphon.formats import columns, commands, pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.entry import ClusterMember, Kind, Membership, encode_membership

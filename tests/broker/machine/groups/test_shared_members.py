@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.broker.machine.groups.membership import SUSPECT_MS
+from antiphon.broker.machine.groups.suspicion import SUSPECT_MS
 from antiphon.broker.machine.machine import Broker
 from antiphon.formats import commands
 from antiphon.formats import protocol as cw

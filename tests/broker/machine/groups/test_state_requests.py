@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from antiphon.broker.machine import keys
-from antiphon.broker.machine.groups import membership as rules
 from antiphon.broker.machine.groups.group import Member
+from antiphon.broker.machine.groups.suspicion import SUSPECT_MS
 from antiphon.broker.machine.topics import RESERVE
 from antiphon.formats import columns, commands, pack
 from antiphon.formats import protocol as cw
@@ -179,7 +179,7 @@ def is_unsubscribed(r: Rig) -> None:
 def is_suspected(r: Rig) -> None:
     r.detach(A)
     assert member(r, "c").provider == "a"  # it may be back at once
-    r.wait(rules.SUSPECT_MS)
+    r.wait(SUSPECT_MS)
 
 
 def comes_back(r: Rig) -> None:
@@ -356,7 +356,7 @@ def test_a_taker_that_dies_ends_the_request() -> None:
     join(r, A, "a")
     join(r, B, "b")
     r.detach(B)
-    r.wait(rules.SUSPECT_MS)
+    r.wait(SUSPECT_MS)
     assert member(r, "b").request == 0
 
 
@@ -366,7 +366,7 @@ def test_a_taker_that_comes_back_begins_again() -> None:
     join(r, B, "b")
     r.publish(A, G, 4)
     r.detach(B)
-    r.wait(rules.SUSPECT_MS)
+    r.wait(SUSPECT_MS)
     r.attach(B, client_id="cb", resume=True, attempt=2)
     assert requests(r)[-1] == (("a",), ("b",), 4)
 
@@ -446,7 +446,7 @@ def its_session_is_lost(r: Rig) -> None:
 
 def it_is_suspected(r: Rig) -> None:
     r.detach(B)
-    r.wait(rules.SUSPECT_MS)
+    r.wait(SUSPECT_MS)
     assert B in r.broker.sessions  # whoever joins under its name takes its place
 
 
@@ -706,7 +706,7 @@ def seen_and_not_acknowledged() -> Rig:
 def test_what_was_perhaps_seen_stays_flagged_though_a_second_state_is_lost_too() -> None:
     r = seen_and_not_acknowledged()
     r.detach(B)
-    r.wait(rules.SUSPECT_MS)
+    r.wait(SUSPECT_MS)
     r.attach(C)
     join(r, C, "b", durable=True)
     assert r.subscription(C, 1).runs(1, 3, 0) == [(1, 3, 2)]

@@ -15,8 +15,8 @@ from __future__ import annotations
 import msgspec
 
 from antiphon.broker.machine import keys
-from antiphon.broker.machine.deadlines import GROUP, GroupKey
-from antiphon.broker.machine.groups import state_requests
+from antiphon.broker.machine.deadlines import GroupKey
+from antiphon.broker.machine.groups import state_requests, suspicion, views
 from antiphon.broker.machine.groups.group import (
     REMOVE_AFTER_MS,
     Departed,
@@ -40,10 +40,6 @@ from antiphon.formats.columns import Columns, decode_extra
 from antiphon.model import destinations as names
 from antiphon.model.conflicts import ConflictRelation
 
-SUSPECT_MS = 1000
-"""A member that has been without a connection for this long is suspected."""
-
-NEVER = 0
 AS_IT_IS = -1
 MEMBERS_MAX = 1000
 
@@ -74,7 +70,7 @@ def create(b: State, m: cw.CreateGroup) -> tuple[int, bytes]:
     _give(b, group, m.relation, m.remove_after_ms)
     if not group.members:
         group.kept_until = b.stamp + KEPT_MS
-        _set_deadline(b, group, "", group.kept_until)
+        suspicion.set_deadline(b, group, "", group.kept_until)
     return group.view, group.relation.encode()
 
 
@@ -101,10 +97,10 @@ def _give(b: State, group: Group, relation: str, remove_after_ms: int) -> None:
     if relation and not group.relation_given:
         _relate(b, group, relation)
     if remove_after_ms != AS_IT_IS and not group.remove_after_given:
-        group.remove_after_ms = max(NEVER, remove_after_ms)
+        group.remove_after_ms = max(suspicion.NEVER, remove_after_ms)
         for member in group.members.values():
             if member.suspected:
-                _remove_later(b, group, member)
+                suspicion.remove_later(b, group, member)
     group.relation_given = group.remove_after_given = True
 
 
@@ -113,7 +109,7 @@ def _relate(b: State, group: Group, relation: str) -> None:
     if relation != group.relation:
         group.relation = relation
         if group.members:
-            _announce(b, group, cw.RELATION)
+            views.announce(b, group, cw.RELATION)
 
 
 def check_relation(relation: str) -> None:
@@ -187,7 +183,7 @@ def _resume(b: State, group: Group, old: Member, session: Session, m: cw.Join) -
     old.provides = m.provides
     subscription.consumer = (session.number, m.consumer)
     _add_consumer(session, m, keys.member(group.destination, old.name))
-    _change(b, group, old, Cause.COMES, session=session.number, consumer=m.consumer)
+    suspicion.change(b, group, old, Cause.COMES, session=session.number, consumer=m.consumer)
     state_requests.comes_back(group, old, m.takes_state)
     state_requests.review(b, group)
 
@@ -209,7 +205,7 @@ def _enter(
         name, m.durable, group.view + 1, session.number, m.consumer, m.provides, group.serial
     )
     state_requests.comes(group, group.members[name], m.takes_state)
-    _new_view(b, group, came=(name,), went=(name,) if old is not None else ())
+    views.new_view(b, group, came=(name,), went=(name,) if old is not None else ())
 
 
 def enter_shared(b: State, group: Group, name: str, queue: str, durable: bool) -> None:
@@ -223,7 +219,7 @@ def enter_shared(b: State, group: Group, name: str, queue: str, durable: bool) -
     group.members[name] = Member(
         name, durable, group.view + 1, 0, 0, False, group.serial, shared=queue
     )
-    _new_view(b, group, came=(name,), went=(name,) if old is not None else ())
+    views.new_view(b, group, came=(name,), went=(name,) if old is not None else ())
 
 
 def _add_consumer(session: Session, m: cw.Join, key: SubscriptionKey) -> None:
@@ -245,7 +241,7 @@ def leave(b: State, session: Session, consumer: Consumer) -> None:
 def part(b: State, group: Group, member: Member) -> None:
     """A member leaves, with a view."""
     _drop(b, group, member)
-    _new_view(b, group, went=(member.name,))
+    views.new_view(b, group, went=(member.name,))
 
 
 # -- What happens to members -----------------------------------------------------------------------
@@ -261,7 +257,7 @@ def closed(b: State, session: Session, consumer: Consumer, kept: list[Span]) -> 
         subscription.consumer = None
         state_requests.gone(b, group, member)
         subscription.give_back(kept)
-        _change(b, group, member, Cause.CLOSED)
+        suspicion.change(b, group, member, Cause.CLOSED)
         del session.consumers[consumer.number]
         state_requests.review(b, group)
     elif member is not None:
@@ -295,88 +291,9 @@ def lost(b: State, session: Session, consumer: Consumer) -> None:
         state_requests.gone(b, group, member)
     else:
         b.topics.remove(subscription.key)
-    _change(b, group, member, Cause.SESSION_LOST)
+    suspicion.change(b, group, member, Cause.SESSION_LOST)
     state_requests.review(b, group)
     group.trim()
-
-
-def detached(b: State, session: Session) -> None:
-    """Its connection is lost: it is suspected if it does not come back."""
-    for group, member in _members_of(b, session):
-        cut_off(b, group, member)
-
-
-def cut_off(b: State, group: Group, member: Member) -> None:
-    """A member is without a connection; it is suspected if it does not come back."""
-    suspect_at = member.suspect_at or b.stamp + SUSPECT_MS
-    _change(b, group, member, Cause.DISCONNECTED, suspect_at=suspect_at)
-
-
-def attached(b: State, session: Session) -> None:
-    """The session has a connection again."""
-    for group, member in _members_of(b, session):
-        back(b, group, member)
-        state_requests.review(b, group)
-
-
-def _members_of(b: State, session: Session) -> list[tuple[Group, Member]]:
-    found = []
-    for consumer in session.consumers.values():
-        group = b.groups.get(consumer.destination)
-        member = group.member_of(session.number, consumer.number) if group else None
-        if group is not None and member is not None:
-            found.append((group, member))
-    return found
-
-
-def back(b: State, group: Group, member: Member) -> None:
-    """A member has a connection; a suspicion is withdrawn."""
-    _change(b, group, member, Cause.CONNECTED)
-
-
-def lost_shared(b: State, group: Group, member: Member) -> None:
-    """The sessions of all who divided its messages are lost."""
-    _change(b, group, member, Cause.SESSION_LOST)
-
-
-def closed_shared(b: State, group: Group, member: Member) -> None:
-    """All who divided its messages have closed. It is durable: it is inactive, and stays."""
-    _change(b, group, member, Cause.CLOSED)
-
-
-def _change(
-    b: State,
-    group: Group,
-    member: Member,
-    cause: Cause,
-    *,
-    session: int = 0,
-    consumer: int = 0,
-    suspect_at: int = 0,
-) -> None:
-    """Change the presence of a member, and do what follows from it: set its deadline, and announce
-    a suspicion that begins or is withdrawn."""
-    before, was_suspected = member.suspect_at, member.suspected
-    member.change(cause, session=session, consumer=consumer, suspect_at=suspect_at)
-    if member.suspect_at not in (0, before):
-        _set_deadline(b, group, member.name, member.suspect_at)
-    if was_suspected and not member.suspected:
-        _announce(b, group, cw.SUSPICION, went=(member.name,))
-    elif member.suspected and not was_suspected:
-        _remove_later(b, group, member)
-        _announce(b, group, cw.SUSPICION, came=(member.name,))
-        state_requests.review(b, group)
-
-
-def _remove_later(b: State, group: Group, member: Member) -> None:
-    member.remove_at = 0
-    if not member.durable and group.remove_after_ms != NEVER:
-        member.remove_at = b.stamp + group.remove_after_ms
-        _set_deadline(b, group, member.name, member.remove_at)
-
-
-def _set_deadline(b: State, group: Group, name: str, stamp: int) -> None:
-    b.deadlines.add(stamp, GROUP, GroupKey(group.destination, name))
 
 
 def due(b: State, key: GroupKey) -> None:
@@ -388,20 +305,9 @@ def due(b: State, key: GroupKey) -> None:
         return
     member = group.members[key.member]
     if member.presence is Presence.CUT_OFF:
-        _change(b, group, member, Cause.TIME_OVER)
+        suspicion.change(b, group, member, Cause.TIME_OVER)
     else:
         _remove(b, group, [member])
-
-
-def renew(b: State) -> None:
-    """A new leader: while there was none, nobody could come back."""
-    for group in b.groups.values():
-        for member in group.members.values():
-            if member.presence is Presence.CUT_OFF:
-                _change(b, group, member, Cause.NEW_LEADER, suspect_at=b.stamp + SUSPECT_MS)
-            elif member.remove_at:
-                member.remove_at = b.stamp + group.remove_after_ms
-                _set_deadline(b, group, member.name, member.remove_at)
 
 
 # -- What members tell the group -------------------------------------------------------------------
@@ -448,7 +354,7 @@ def _remove(b: State, group: Group, members: list[Member]) -> None:
             state_requests.left(group, member)
         else:
             _drop(b, group, member)
-    _new_view(b, group, went=tuple(m.name for m in members))
+    views.new_view(b, group, went=tuple(m.name for m in members))
 
 
 def _set_apart(b: State, group: Group, member: Member, consumer: Consumer) -> None:
@@ -473,9 +379,9 @@ def _invite(b: State, group: Group, invited: list[str], durable: bool) -> None:
             name, durable, group.view + 1, 0, 0, False, group.serial, needs_state=durable
         )
     if came:
-        _new_view(b, group, came)
+        views.new_view(b, group, came)
     for name in came if not durable else ():
-        _change(b, group, group.members[name], Cause.NOTHING_KEPT)
+        suspicion.change(b, group, group.members[name], Cause.NOTHING_KEPT)
 
 
 def _set_relation(b: State, group: Group, body: bytes) -> None:
@@ -496,24 +402,6 @@ def unsubscribe(b: State, destination: str, name: str) -> None:
 
 
 # -- Events ----------------------------------------------------------------------------------------
-
-
-def _new_view(
-    b: State, group: Group, came: tuple[str, ...] = (), went: tuple[str, ...] = ()
-) -> None:
-    group.view += 1
-    if came:
-        group.kept_until = 0
-    _announce(b, group, cw.VIEW, came, went)
-    b.groups.unsettled[group.destination] = None
-    state_requests.review(b, group)
-
-
-def _announce(
-    b: State, group: Group, kind: int, came: tuple[str, ...] = (), went: tuple[str, ...] = ()
-) -> None:
-    group.announce(b.position, kind, came, went)
-    b.groups.tell(group.destination)
 
 
 def acknowledge(b: State, session: Session, consumer: Consumer, row: cw.AckRow) -> None:

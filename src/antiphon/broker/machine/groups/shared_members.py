@@ -8,7 +8,7 @@ one is inactive, and stays.
 
 from __future__ import annotations
 
-from antiphon.broker.machine.groups import membership
+from antiphon.broker.machine.groups import membership, suspicion
 from antiphon.broker.machine.groups.group import Group, Member
 from antiphon.broker.machine.queues.queue import Queue
 from antiphon.broker.machine.sessions.session import Session
@@ -39,15 +39,15 @@ def review(b: State, queue: Queue, *, lost: bool = False) -> None:
         return
     sessions = [b.sessions[s] for (s, _), c in queue.takers.items() if not c.closed]
     if any(not session.detached for session in sessions):
-        membership.back(b, group, member)
+        suspicion.back(b, group, member)
     elif sessions:
-        membership.cut_off(b, group, member)
+        suspicion.cut_off(b, group, member)
     elif lost:
-        membership.lost_shared(b, group, member)
+        suspicion.lost_shared(b, group, member)
     elif not member.durable:
         membership.part(b, group, member)
     else:
-        membership.closed_shared(b, group, member)
+        suspicion.closed_shared(b, group, member)
 
 
 def _member(group: Group, queue: Queue) -> Member | None:

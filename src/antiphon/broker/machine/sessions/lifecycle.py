@@ -24,7 +24,7 @@ from antiphon.broker.machine.deadlines import (
     SESSION,
     STAGED,
 )
-from antiphon.broker.machine.groups import membership, shared_members
+from antiphon.broker.machine.groups import membership, shared_members, suspicion
 from antiphon.broker.machine.queues import redelivery
 from antiphon.broker.machine.sessions import local_contexts
 from antiphon.broker.machine.sessions.attachment import Cause
@@ -77,7 +77,7 @@ def attach(b: State, m: commands.Attach) -> None:
     session.attachment += 1
     session.attempt, session.node, session.life, session.link = m.attempt, m.node, m.life, m.link
     session.change(Cause.ATTACH)
-    membership.attached(b, session)
+    suspicion.attached(b, session)
     shared_members.review_all(b, session)
     for producer, sequence in m.sequences:
         if producer in session.streams:
@@ -131,14 +131,14 @@ def _begin_lease(b: State, session: Session, cause: Cause) -> None:
     expires = b.stamp + session.lease_ms
     session.change(cause, expires)
     b.deadlines.add(expires, SESSION, session.number)
-    membership.detached(b, session)
+    suspicion.detached(b, session)
     shared_members.review_all(b, session)
 
 
 def _hold(b: State, session: Session) -> None:
     """Let it wait for its server, which alone knows what it acknowledged."""
     session.change(Cause.SILENCE_BOUND)
-    membership.detached(b, session)
+    suspicion.detached(b, session)
     shared_members.review_all(b, session)
 
 
@@ -207,7 +207,7 @@ def renew_all(b: State) -> None:
             _begin_lease(b, session, Cause.NEW_LEADER)
     for serving in list(b.servers.serving.values()):
         _heard(b, serving.node, serving.life)
-    membership.renew(b)
+    suspicion.renew(b)
 
 
 def expire(b: State) -> None:
