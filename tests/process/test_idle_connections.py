@@ -15,7 +15,7 @@ from antiphon.server.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.process
 
-CLIENTS = 5_000
+CLIENTS = 3_000
 
 
 def possible_clients() -> int:

@@ -98,6 +98,7 @@ def test_it_needs_nothing_of_the_extra() -> None:
 
 
 @pytest.mark.process
+@pytest.mark.timeout(180)  # dozens of short runs, each with processes of its own
 def test_a_few_points(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "QUICK", PLAN)
     assert cli.main(["bench", "packing", "--quick", "--json"]) == 0
