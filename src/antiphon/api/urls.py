@@ -22,7 +22,7 @@ ENVIRONMENT = "ANTIPHON_URL"
 
 
 def route_to(url: str) -> Route:
-    """Raises `ConfigurationError` on what is no URL of ours."""
+    """Return the way to the servers of this URL; raise `ConfigurationError` if it names none."""
     if arguments.text("a URL", url).startswith(EMBEDDED):
         return _Embedded(url)
     if not url.startswith(SCHEME):
@@ -34,6 +34,8 @@ def route_to(url: str) -> Route:
 
 
 def default_url() -> str:
+    """Return the URL that the environment or `antiphon.toml` names; raise `ConfigurationError` if
+    neither does."""
     url = os.environ.get(ENVIRONMENT) or client_config().url
     if not url:
         raise ConfigurationError(
@@ -44,7 +46,8 @@ def default_url() -> str:
 
 
 def look_up(name: str) -> Destination:
-    """A destination by its name in `antiphon.toml`."""
+    """Return the destination that has this name in `antiphon.toml`; raise
+    `InvalidDestinationError` if there is none."""
     config = client_config()
     if arguments.text("a name", name) in config.destinations:
         return Destination.parse(config.destinations[name])
@@ -59,6 +62,7 @@ def look_up(name: str) -> Destination:
 
 
 def listed(names: Iterable[str]) -> str:
+    """Return the names in order, for an error text."""
     return ", ".join(sorted(names)) or "none"
 
 
