@@ -67,6 +67,22 @@ def test_each_command_can_tell_programs_what_it_found(command: str) -> None:
     assert "--json" in leaves()[command]._option_string_actions
 
 
+def test_an_option_says_what_it_is_in_every_command() -> None:
+    for command, parser in PARSERS.items():
+        for action in parser._actions:
+            text = (action.help or "").partition("(default")[0].strip()
+            assert text or isinstance(action, argparse._SubParsersAction), (command, action.dest)
+
+
+def test_all_commands_on_spark_name_its_master_in_the_same_words() -> None:
+    masters = {
+        parser._option_string_actions["--master"].help
+        for parser in leaves().values()
+        if "--master" in parser._option_string_actions
+    }
+    assert len(masters) == 1
+
+
 def test_help_loads_none_of_the_extras() -> None:
     program = (
         "import sys\n"
@@ -95,6 +111,7 @@ def test_help_loads_none_of_the_extras() -> None:
         ("cluster status -", "needs ANTIPHON_URL"),
         ("sim --seeds many", "not a number above 0"),
         ("sim --seeds 3 --seed 4", "not allowed with"),
+        ("sim --seed 3 --first-seed 4", "--first-seed: not allowed with argument --seed"),
         ("sim --audit", "--audit needs --trace"),
         ("bench peers --sizes 100 0", "not a number above 0"),
         ("bench latency --policy loose", "'loose' is not a packing policy"),

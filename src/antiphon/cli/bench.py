@@ -14,6 +14,7 @@ from antiphon.cli.parsers import (
     add_contexts,
     add_group,
     add_json,
+    add_master,
     add_storage,
     add_traces,
     flag,
@@ -56,7 +57,7 @@ POLICY = option(
     metavar="POLICY",
 )
 SECONDS = option("--seconds", "how long", 20.0, type=duration, metavar="S")
-ROUNDS = option("--rounds", "", 5, type=positive, metavar="N")
+ROUNDS = option("--rounds", "how often each thing is measured", 5, type=positive, metavar="N")
 QUICK = flag("--quick", "a few points, to see that it works")
 SIDE_BY_SIDE = (
     SERVERS,
@@ -176,7 +177,7 @@ COMMANDS = (
     ),
     (
         "packing",
-        "measure packing policies, sizes and sources: JBora's tables 1 to 3, figures 3, 5 and 6",
+        "measure packing policies, sizes and sources as `experiment packing` does, without Spark",
         "antiphon bench packing --quick",
         implementation("antiphon.lab.experiments.packing.bench", "run"),
         (QUICK, add_json),
@@ -189,7 +190,7 @@ COMMANDS = (
         (
             option("--messages", "of 100 bytes", 2_000_000, type=positive, metavar="N"),
             ROUNDS,
-            option("--master", "of Spark (default: local[*])", metavar="URL"),
+            add_master,
             add_json,
         ),
     ),

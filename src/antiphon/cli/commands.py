@@ -22,13 +22,13 @@ from antiphon.cli.bench import QUICK, add_bench
 from antiphon.cli.parsers import (
     Commands,
     Handler,
-    Option,
     Parser,
     add_command,
     add_contexts,
     add_group,
     add_json,
     add_json_lines,
+    add_master,
     add_options,
     add_parser,
     add_storage,
@@ -364,7 +364,6 @@ def _add_sim(commands: Commands) -> None:
         "antiphon sim --seeds 200 --json",
         implementation("antiphon.cli.sim", "run"),
         _which_seeds,
-        option("--first-seed", "count from here (default: fresh seeds)", type=int, metavar="S"),
         add_traces,
         option(
             "--processes",
@@ -384,6 +383,20 @@ def _which_seeds(parser: argparse.ArgumentParser) -> None:
         "--seeds", type=positive, default=100, metavar="N", help="how many (default: %(default)s)"
     )
     which.add_argument("--seed", type=int, metavar="S", help="replay this one seed")
+    parser.add_argument(
+        "--first-seed",
+        type=int,
+        metavar="S",
+        help="with --seeds: count from here (default: fresh seeds)",
+    )
+    command: Handler = parser.get_default("handler")
+
+    def not_both(args: argparse.Namespace) -> int:
+        if args.seed is not None and args.first_seed is not None:
+            parser.error("argument --first-seed: not allowed with argument --seed")
+        return command(args)
+
+    parser.set_defaults(handler=not_both)
 
 
 def _shrink(parser: argparse.ArgumentParser) -> None:
@@ -431,7 +444,7 @@ def _add_experiment(commands: Commands) -> None:
                 f"experiment-{name}",
                 metavar="DIR",
             ),
-            _master("Spark's (default: this machine)"),
+            add_master,
             add_json,
         )
 
@@ -499,7 +512,7 @@ def _add_archive(commands: Commands) -> None:
         on_spark("antiphon archive", "antiphon.spark.archive.run"),
         option("journal", "a server's data folder; the server may run", metavar="JOURNAL"),
         option("archive", "the folder to write to, or to continue", metavar="ARCHIVE"),
-        _master("of Spark (default: this machine)"),
+        add_master,
         add_json,
     )
 
@@ -514,10 +527,6 @@ def _add_audit(commands: Commands) -> None:
         option(
             "trace", "a folder with files ending in .trace, or a Parquet table", metavar="TRACE"
         ),
-        _master("where Spark runs (default: on all cores of this machine)"),
+        add_master,
         add_json,
     )
-
-
-def _master(text: str) -> Option:
-    return option("--master", text, metavar="URL")

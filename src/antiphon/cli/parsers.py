@@ -145,6 +145,15 @@ def add_traces(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(handler=then_audit)
 
 
+def add_master(parser: argparse.ArgumentParser) -> None:
+    """Add `--master`, for commands that start Spark."""
+    parser.add_argument(
+        "--master",
+        metavar="URL",
+        help="Spark's master, as Spark names it (default: local[*], all cores of this machine)",
+    )
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add `--json`, which every command has."""
     flag("--json", "end with one JSON object on a line")(parser)
