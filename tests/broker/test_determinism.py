@@ -22,8 +22,8 @@ def anything(rig: Rig, draw: random.Random) -> None:
     session = draw.choice(SESSIONS)
     known = rig.broker.sessions.get(session)
     if known is None or draw.random() < 0.05:
-        rig._numbers.pop(session, None) if known is None else None
-        rig._sequences = {k: v for k, v in rig._sequences.items() if k[0] != session or known}
+        rig.numbers.pop(session, None) if known is None else None
+        rig.sequences = {k: v for k, v in rig.sequences.items() if k[0] != session or known}
         rig.attach(
             session,
             node=draw.randrange(1, 4),

@@ -76,8 +76,7 @@ class Store:
         self.finish(self.journal.install(meta))
 
     def read(self, position: int) -> bytes | None:
-        self.journal._cache.clear()
-        self.journal._cache_bytes = 0
+        self.journal.forget_packs()
         found = self.journal.pack(position)
         return pack.body(found[1]) if found is not None else None
 

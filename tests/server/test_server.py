@@ -516,7 +516,7 @@ def test_a_damaged_record_ends_the_server() -> None:
             await eventually(lambda: b"precious" in disk.read(name, 0, disk.size(name)))
             at = disk.read(name, 0, disk.size(name)).index(b"precious")
             disk.write(name, at, b"q")
-            server.journal._cache.clear()
+            server.journal.forget_packs()
             client.send(cw.Tail(1, 100))
             with pytest.raises(JournalDamagedError):
                 await asyncio.wait_for(server.ended, 10)

@@ -219,8 +219,7 @@ class Journal(Snapshots):
         self._pending = [r for r in self._pending if not isinstance(r, Entry)]
         self._unplaced = []
         self.dirty = {}
-        self._cache.clear()
-        self._cache_bytes = 0
+        self.forget_packs()
         self._readers.clear()
         self._remove_old_snapshots()
         drop_incoming(self._disk)

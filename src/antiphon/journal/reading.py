@@ -116,6 +116,11 @@ class Reading(Segments):
             self._cache_bytes += len(payload)
             self._bound_cache()
 
+    def forget_packs(self) -> None:
+        """Keep no pack in memory: the next readers read from the disk."""
+        self._cache.clear()
+        self._cache_bytes = 0
+
     def fresh(self, position: int) -> bytes | None:
         """Return the pack that begins at this position, if it is remembered."""
         return self._cache.get(position)

@@ -242,14 +242,15 @@ def test_what_comes_again_comes_before_any_priority_and_in_its_order() -> None:
 
 def test_what_a_loop_did_not_take_is_next_whatever_came_meanwhile() -> None:
     inbox = filled(True)
-    inbox.insert(ranked(1, 4, 4, 4))
-    inbox._lend = 2
-    loan = inbox.lend()
-    assert loan is not None
-    next(loan.indexes)
-    inbox.insert(ranked(4, 9))
-    inbox.call_in(loan)
-    assert taken(inbox) == [2, 4, 3]
+    inbox.insert(ranked(1, 4, 4, 4, 4))
+    for quick in (True, False):  # who had time for all of a loan is lent two
+        loan = inbox.lend()
+        assert loan is not None
+        next(loan.indexes)
+        if not quick:
+            inbox.insert(ranked(5, 9))
+        inbox.call_in(loan)
+    assert taken(inbox) == [3, 5, 4]
 
 
 @pytest.mark.parametrize("seed", range(30))

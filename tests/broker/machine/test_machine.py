@@ -498,7 +498,7 @@ def test_a_named_producer_goes_on_in_another_session() -> None:
     r.close(C)
     r.wait(limits.PRODUCER_RETENTION_MS)
     r.attach(C)
-    r._numbers.clear()
+    r.numbers.clear()
     assert r.ask(C, cw.OpenProducer(1, "p")).value == 0
 
 

@@ -326,8 +326,8 @@ def test_a_session_of_the_same_number_does_not_stage_under_the_same_handle() -> 
     first = handle_of(rig, rig.stage(A, "queue:q"))
     rig.close(A)
     rig.attach(A, attempt=2)
-    rig._numbers.clear()
-    rig._sequences.clear()
+    rig.numbers.clear()
+    rig.sequences.clear()
     assert handle_of(rig, rig.stage(A, "queue:q")) != first
     assert rig.broker.pending.count == len(rig.broker.parked()) == 2
 

@@ -19,8 +19,8 @@ class Rig:
         self.stamp = 1000
         self.events: tuple[ev.Event, ...] = ()  # of the last entry
         self.accepted: list[Accepted] = []
-        self._numbers: dict[int, int] = {}  # session -> last request
-        self._sequences: dict[tuple[int, int], int] = {}
+        self.numbers: dict[int, int] = {}  # session -> last request
+        self.sequences: dict[tuple[int, int], int] = {}
         self._links = 0
 
     # -- Entries -------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ class Rig:
         self.command(command.Detach(session, self.broker.sessions[session].attachment))
 
     def ask(self, session: int, body: Any) -> cw.Result:
-        number = self._numbers[session] = self._numbers.get(session, 0) + 1
+        number = self.numbers[session] = self.numbers.get(session, 0) + 1
         told = self.command(command.Request(session, number, body))
         answers = [e.result for e in told if isinstance(e, ev.Answered)]
         assert len(answers) == 1
@@ -128,7 +128,7 @@ class Rig:
     def stage(self, session: int, destination: str, *extras: Extra, flags: int = 0) -> cw.Sent:
         """Part of a transaction: what its commit lists."""
         self.publish_each(session, destination, *(extras or (PLAIN,)), flags=pack.STAGED | flags)
-        last = self._sequences[session, 0]
+        last = self.sequences[session, 0]
         return 0, last - max(len(extras), 1) + 1, last
 
     def commit(self, session: int, *sent: cw.Sent, **more: Any) -> cw.Result:
@@ -144,8 +144,8 @@ class Rig:
         flags: int = 0,
     ) -> int:
         key = (session, producer)
-        sequence = self._sequences.get(key, 0) + 1
-        self._sequences[key] = sequence + count - 1
+        sequence = self.sequences.get(key, 0) + 1
+        self.sequences[key] = sequence + count - 1
         data = pack.encode(destination, count, body, session, sequence, producer, flags)
         self.entry(Kind.PACK, data)
         return self.accepted[-1].position + count - 1 if self.accepted else 0

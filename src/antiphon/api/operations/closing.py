@@ -6,16 +6,12 @@ acknowledged is reported; what the application saw and did not acknowledge comes
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from antiphon.api.operations.context import ContextCore
 from antiphon.api.operations.scripts import Deadline, Pause, Script
 from antiphon.api.protocol.conversation import Conversation
 from antiphon.api.protocol.requests import Request
 from antiphon.errors import IllegalStateError, OutcomeUnknownError
 from antiphon.formats import protocol as cw
-
-if TYPE_CHECKING:
-    from antiphon.api.operations.context import ContextCore
 
 
 def stopping(context: ContextCore) -> Script[None]:

@@ -4,13 +4,14 @@ fails. A wrong argument raises before anything is sent."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from antiphon.api.connection import now_ms
 from antiphon.api.messages.destinations import Destination, Queue, Topic
 from antiphon.api.modes import SessionMode
 from antiphon.api.operations import arguments
 from antiphon.api.operations.consumer import PREFETCH_MAX, ConsumerCore
+from antiphon.api.operations.context import ContextCore
 from antiphon.api.operations.initial_state import StateProvider
 from antiphon.api.operations.member import NAME_RETRY_S, NAME_WAIT_S, MemberCore, check_joinable
 from antiphon.api.operations.scripts import Deadline, Pause, Script
@@ -29,9 +30,6 @@ from antiphon.errors import (
 from antiphon.formats import protocol as cw
 from antiphon.model.destinations import DEAD_LETTERS
 from antiphon.model.redelivery import Redelivery
-
-if TYPE_CHECKING:
-    from antiphon.api.operations.context import ContextCore
 
 PREFETCH_TOPIC, PREFETCH_QUEUE = 65_536, 1000
 """Messages that a consumer has here and has not acknowledged: enough to keep it busy while the next

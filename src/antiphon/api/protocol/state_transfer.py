@@ -14,16 +14,13 @@ more. At most `STATE_WINDOW` pieces are on their way, so nobody holds more, howe
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from antiphon.api.protocol.requests import Request
 from antiphon.api.protocol.ticket import Ticket
 from antiphon.errors import FormatError
 from antiphon.formats import protocol as cw
-
-if TYPE_CHECKING:
-    from antiphon.api.protocol.requests import Request
 
 SILENCE_MS = 10_000
 """A provider that sends nothing for so long is passed over. Doubled with each time: the only one

@@ -7,17 +7,15 @@ import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from antiphon.api.connection import logger
+from antiphon.api.operations.consumer import ConsumerCore
+from antiphon.api.operations.context import ContextCore
 from antiphon.api.operations.front import LISTENER_TURN, Job
 from antiphon.api.operations.scripts import Outcome, Script
 from antiphon.api.protocol.ticket import Ticket
 from antiphon.errors import JMSError
-
-if TYPE_CHECKING:
-    from antiphon.api.operations.consumer import ConsumerCore
-    from antiphon.api.operations.context import ContextCore
 
 
 async def wait(ticket: Ticket, timeout: float | None) -> bool:  # noqa: ASYNC109

@@ -7,16 +7,14 @@ from _thread import allocate_lock
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from antiphon.api.connection import logger
+from antiphon.api.operations.consumer import ConsumerCore
+from antiphon.api.operations.context import ContextCore
 from antiphon.api.operations.front import LISTENER_TURN, Job
 from antiphon.api.operations.scripts import Outcome, Script
 from antiphon.api.protocol.ticket import Ticket
-
-if TYPE_CHECKING:
-    from antiphon.api.operations.consumer import ConsumerCore
-    from antiphon.api.operations.context import ContextCore
 
 
 def wait(ticket: Ticket, timeout: float | None) -> bool:

@@ -7,20 +7,16 @@ keeps nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from antiphon.broker.home.ack_batches import Acking
+from antiphon.broker.home.connections import ServedSession
 from antiphon.broker.home.unlogged_acks import Unlogged
 from antiphon.broker.machine.machine import Broker
 from antiphon.broker.machine.sessions import local_contexts
 from antiphon.formats import commands
 from antiphon.formats import protocol as cw
 from antiphon.formats.journal import Local
-
-if TYPE_CHECKING:
-    from antiphon.broker.home.connections import ServedSession
 
 
 class OwnJournal(msgspec.Struct, frozen=True):

@@ -31,7 +31,7 @@ def control(r: Rig, session: int, body: bytes = b"", **properties: str | int) ->
     extra = columns.encode_extra(columns.Extra(properties=dict(properties)))
     data, flags = columns.encode([columns.Outgoing(columns.TEXT, body, extra, 0)])
     sequence = r.broker.last_sequence(session) + 1
-    r._sequences[session, 0] = sequence
+    r.sequences[session, 0] = sequence
     payload = pack.encode(G, 1, data, session, sequence, 0, flags | pack.CONTROL)
     r.entry(Kind.PACK, payload)
 

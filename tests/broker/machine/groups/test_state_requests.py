@@ -46,7 +46,7 @@ def control(session: int, sequence: int, **properties: Any) -> bytes:
 
 def tell_group(r: Rig, session: int, **properties: Any) -> None:
     sequence = r.broker.last_sequence(session) + 1
-    r._sequences[session, 0] = sequence
+    r.sequences[session, 0] = sequence
     r.entry(Kind.PACK, control(session, sequence, **properties))
 
 

@@ -96,7 +96,7 @@ def test_what_a_lost_session_gives_back_counts_once_however_many_consumers_it_ha
     rig.detach(A)
     rig.wait(2000)
     rig.attach(C, client_id="c3", attempt=2)
-    rig._numbers[C] = 0
+    rig.numbers[C] = 0
     rig.open(C, 1, "queue:q", prefetch=100)
     assert rig.holds(C, 1) == [(1, 10, 2)]
 

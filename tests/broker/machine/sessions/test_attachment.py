@@ -31,17 +31,17 @@ class Scene(Rig):
     def __init__(self, *, local: bool, bound: bool) -> None:
         super().__init__()
         self.local = local
-        self._members(1, 2)
+        self.members(1, 2)
         for node in (1, 2) if local else ():
-            self._begin(node, 10 + node)
+            self.begin(node, 10 + node)
         self.come(1, life=11)
         self.open(S, 1, "topic:t" if bound else "queue:q")
 
-    def _members(self, *nodes: int) -> None:
+    def members(self, *nodes: int) -> None:
         members = Membership(1, tuple(ClusterMember(node, 1, True, "") for node in nodes))
         self.entry(Kind.MEMBERSHIP, encode_membership(members))
 
-    def _begin(self, node: int, life: int) -> None:
+    def begin(self, node: int, life: int) -> None:
         self.command(commands.Begin(node, 1, life, life))
 
     def come(self, node: int, life: int, *, session: int = S, attempt: int = 1) -> None:
@@ -87,9 +87,9 @@ INPUTS: dict[str, Callable[[Scene], object]] = {
     "its server is alive": lambda scene: scene.command(commands.Renew(1, 11)),
     "its server is silent": server_stays_away,
     "its server begins another life": lambda scene: (
-        scene._begin(1, 99) if scene.local else scene.command(commands.Renew(1, 99))
+        scene.begin(1, 99) if scene.local else scene.command(commands.Renew(1, 99))
     ),
-    "its server is removed": lambda scene: scene._members(2),
+    "its server is removed": lambda scene: scene.members(2),
     "a new leader": lambda scene: scene.new_leader(),
     "its lease passes": lambda scene: scene.wait(LEASE_MS + 1),
     "another session with its client id": lambda scene: scene.come(2, 12, session=OTHER),
@@ -151,7 +151,7 @@ def test_a_session_may_be_bound_no_more_while_it_is_held() -> None:
     """Its last request was ordered behind the loss of its server."""
     scene = scene_of("local, bound", HELD)
     scene.close_consumer(S, 1)
-    scene._members(2)
+    scene.members(2)
     assert scene.is_at is LEASED
 
 
