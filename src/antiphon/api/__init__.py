@@ -1,4 +1,4 @@
-"""What programs import: contexts, producers and consumers, blocking and with asyncio.
+"""The API that programs import: contexts, producers and consumers, blocking and with asyncio.
 
 `face` says what each public call promises, `operations` has what both fronts do but for waiting,
 `waiting` has how each of them waits; `sync.py` and `aio.py` are the fronts. `protocol` is the

@@ -39,7 +39,7 @@ logger = logging.getLogger("antiphon.api")
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What the application asked for when it connected, besides the `Terms`."""
+    """The options of a connection that are not `Terms` of its session."""
 
     send_timeout: float | None = None
     close_timeout: float | None = 10.0

@@ -1,4 +1,4 @@
-"""What goes wrong in calls to others."""
+"""The errors of calls to other members and to other servers."""
 
 from __future__ import annotations
 

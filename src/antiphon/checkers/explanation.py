@@ -1,4 +1,4 @@
-"""What a violation of linearizability looks like, in words: the operations that rule out every
+"""Explanations of violations of linearizability, in words: the operations that rule out every
 order, as a table."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ VALUES_MAX = 5
 """Results that the model allows, in an explanation."""
 
 WIDTH_MAX = 80
-"""Of a value, in an explanation."""
+"""Characters of a value in an explanation."""
 
 
 def explanation(relevant: Sequence[Operation], total: int, allowed: list[Any], of_key: str) -> str:

@@ -180,7 +180,7 @@ def read(events: Iterable[TraceEvent]) -> dict[str, Group]:
 
 
 def _read_of_all(group: Group, event: TraceEvent) -> None:
-    """What concerns the group as a whole, whoever tells it."""
+    """Read an event that concerns the group as a whole, whichever member reports it."""
     if event.kind in ("group", "conflict"):
         # Of several at one position the last one holds; who is slow tells of it later.
         known = group.told_relations.get(event.position)
@@ -200,7 +200,7 @@ def _read_of_all(group: Group, event: TraceEvent) -> None:
 
 
 class _Reader:
-    """What one program did, life after life, in all its groups."""
+    """Reads the history of one program, life after life, in all its groups."""
 
     def __init__(self, groups: dict[str, Group]) -> None:
         self._groups = groups
@@ -409,7 +409,7 @@ def agreement(group: Group) -> Iterator[Violation]:
 
 
 def _lacking(group: Group) -> Iterator[tuple[Process, Delivery, Process]]:
-    """Who lacks what, and who has it."""
+    """Yield which process lacks which delivery, and a process that has it."""
     first: dict[str, tuple[Delivery, Process]] = {}
     for process in group.processes:
         for delivery in process.deliveries:

@@ -9,7 +9,8 @@ from math import inf
 from typing import Any, NamedTuple
 
 PARTS_MAX = 100
-"""Of a value, that are looked at for a hint: the last ones, which are the new ones of a list."""
+"""The parts of a value that are looked at for a hint: the last ones, which are the new ones of a
+list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def _frozen_content(value: Any) -> Hashable:
 
 
 def values_in(value: Any) -> Iterator[Hashable]:
-    """What a value is made of, as far as it is easily seen."""
+    """Yield the values that this value is made of, as far as that is easily seen."""
     if isinstance(value, list | tuple | set | frozenset | deque):
         parts = list(value)
     elif isinstance(value, dict):

@@ -40,7 +40,8 @@ from antiphon.checkers.search import Model, Search, Steps
 from antiphon.errors import ResourceAllocationError
 
 STEPS_MAX = 2_000_000
-"""Of the model, for the operations of one key: some seconds, and 600 MB if states are large."""
+"""Steps of the model, for the operations of one key: some seconds, and 600 MB if states are
+large."""
 
 SHRINKING_STEPS = 1_000_000
 """To find out which operations matter, if there is a violation."""

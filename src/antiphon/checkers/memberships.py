@@ -117,7 +117,7 @@ class Membership(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What a trace says of one group."""
+    """The facts of one group in a trace."""
 
     name: str
     rows: list[TraceEvent]  # of all programs, also of those that never joined

@@ -105,11 +105,11 @@ class Node(NamedTuple):
     first: int
     """The first answered operation that is not in it."""
     ahead: int
-    """Which answered ones after that are in it, as bits."""
+    """The later answered operations that are in it, as bits."""
     used: int
-    """Which unanswered ones are in it, as bits."""
+    """The unanswered operations that are in it, as bits."""
     state: int
-    """That it leads to."""
+    """The number of the state that it leads to."""
     before: int = -1
     doubted: int = -1
     """If the last one was never answered: which it was, and the state before. What comes next must
@@ -279,7 +279,7 @@ class Search:
                 yield Node(node.first, node.ahead, used, after, node.state, place)
 
     def _next_of(self, alike: int, node: Node, latest: float) -> int | None:
-        """Of unanswered operations that are alike, the first that can come next."""
+        """Return the first of several unanswered operations, all alike, that can come next."""
         left = alike & ~node.used
         while left:
             number = (left & -left).bit_length() - 1
@@ -315,7 +315,8 @@ def _advanced(first: int, ahead: int) -> tuple[int, int]:
 
 
 def _awaited(ordered: Sequence[Operation]) -> list[int]:
-    """Of each operation, the one before it of the same client, or -1 where time says as much.
+    """Return for each operation the one before it of the same client, or -1 where time says as
+    much.
 
     Equal times do not say which came first: one clock may be too coarse to tell. But a client
     does one thing after the other."""
@@ -327,8 +328,8 @@ def _awaited(ordered: Sequence[Operation]) -> list[int]:
 
 
 def _candidates(answered: Sequence[Operation]) -> list[list[int]]:
-    """Of each operation: itself and those after it that were called before it returned, the most
-    promising first."""
+    """Return for each operation itself and those after it that were called before it returned, the
+    most promising first."""
     seen_at = _seen_at(answered)
     by_call = deque(sorted(range(len(answered)), key=lambda place: answered[place].called))
     called: set[int] = set()

@@ -58,7 +58,7 @@ BARRIER_AGAIN_MS = 1000
 
 
 class Pipe(Protocol):
-    """What carries a client's messages: a TCP connection, or the end of an embedded one. It hands
+    """The carrier of a client's messages: a TCP connection, or the end of an embedded one. It hands
     each of them to `Client.take`, and ends when that raises."""
 
     name: str
@@ -74,7 +74,7 @@ class Pipe(Protocol):
 
 
 class Log(Protocol):
-    """What clients need of the log below them; in a server `log.py: LogDriver`."""
+    """The log below the clients, as they need it; in a server `log.py: LogDriver`."""
 
     @property
     def reign(self) -> tuple[int, int] | None:
@@ -98,7 +98,7 @@ class Log(Protocol):
 
 
 class Desk(Protocol):
-    """What clients need of the process around them."""
+    """The process around the clients, as they need it."""
 
     def now_ms(self) -> int: ...
     def status(self) -> cw.Status: ...
@@ -110,7 +110,7 @@ class Desk(Protocol):
 
 
 class Trace(Protocol):
-    """Who writes down what clients say and hear."""
+    """A recorder of what clients send and receive."""
 
     def asked(self, link: int, request: cw.Request) -> None: ...
     def told(self, link: int, answer: cw.Answer) -> None: ...
@@ -158,7 +158,7 @@ class Client:
         self._clients.carry_out()
 
     def writable(self) -> None:
-        """What was sent has left, or most of it."""
+        """Go on: all or most of what was sent has left."""
         if self._home.drained(self.number, self.pipe.waiting_bytes):
             self._clients.log.settle_soon()
         if self._next:

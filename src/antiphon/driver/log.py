@@ -60,8 +60,8 @@ Done = Callable[[Exception | None], None]
 
 
 class Port(Protocol):
-    """What the driver needs of the process around it. No method may call the driver back before it
-    returns."""
+    """The process around the driver, as the driver needs it. No method may call the driver back
+    before it returns."""
 
     def now_ms(self) -> int:
         """Return the monotonic clock's time."""
@@ -104,7 +104,7 @@ class Port(Protocol):
 
 
 class Above(Protocol):
-    """Who stands on the log: the clients of this server."""
+    """The layer above the log: the clients of this server."""
 
     @property
     def waiting(self) -> bool:
@@ -122,7 +122,7 @@ class Above(Protocol):
     def decided(self, effect: Decided) -> None: ...
     def relayed(self, message: Relay) -> None: ...
     def stored(self, batch: int) -> None:
-        """What this server keeps to itself (`LogDriver.store`) is on its disk."""
+        """Take the news that a record of this server alone (`LogDriver.store`) is on its disk."""
 
     def restored(self) -> None:
         """The state machine has jumped ahead."""
@@ -450,7 +450,8 @@ class LogDriver:
         self._start_sync()
 
     def _release(self, tails: list[Tail]) -> None:
-        """What these waited for is on disk: they were written when the last sync began."""
+        """Release these tails: the records that they waited for were written when the last sync
+        began."""
         for tail in tails:
             self._released += 1
             assert self._released <= self._durable, f"{tail} leaves before its sync"
@@ -464,7 +465,7 @@ class LogDriver:
         self.settle_soon()  # more may have gathered meanwhile
 
     def _sync_note(self) -> None:
-        """Of how far the journal is synced; then again, after a while."""
+        """Sync the note of how far the journal is synced; then again, after a while."""
         if self.closed:
             return
         if names := self.journal.begin_note_sync():

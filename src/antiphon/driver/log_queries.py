@@ -1,4 +1,4 @@
-"""What a server does for those who read a part of the log: bounds, slices, packs of a range.
+"""Queries of readers of the log, as tasks of a server: bounds, slices, packs of a range.
 
 Promises: only accepted messages are told, and all of them: a server that has not got as far as the
 end that is wanted waits until it has, and one that no longer has the beginning says so
@@ -19,7 +19,7 @@ from antiphon.journal.journal import Journal
 from antiphon.model import destinations as names
 
 ROWS_A_TURN = 10_000
-"""Of the index, that are counted in one turn: a few milliseconds."""
+"""Rows of the index that are counted in one turn: a few milliseconds."""
 
 PACKS_A_TURN = 100
 TOPICS_MAX = 10_000
@@ -32,7 +32,7 @@ class Progress(enum.Enum):
 
 
 class Reader(Protocol):
-    """Who has asked."""
+    """The client that has asked."""
 
     @property
     def room(self) -> int: ...

@@ -15,7 +15,7 @@ from functools import cache
 from crc32c import crc32c
 
 Tables = tuple[list[int], ...]
-"""Of a linear map: what becomes of each byte of a checksum, the lowest one first."""
+"""Tables of a linear map: for each byte of a checksum, the lowest one first, its image."""
 
 SUM_BYTES = 4
 READ_BYTES = 128 << 10
@@ -47,7 +47,7 @@ def joined(first: int, second: int, length: int) -> int:
 
 @cache
 def _zeros(power: int) -> Tables:
-    """What 2**power zero bytes make of a checksum."""
+    """Return the map that 2**power zero bytes are to a checksum."""
     if power == 0:
         return _tables(lambda crc: crc32c(b"\0", crc ^ _ONES) ^ _ONES)
     half = _zeros(power - 1)

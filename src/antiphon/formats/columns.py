@@ -35,7 +35,7 @@ MESSAGE, TEXT, BYTES, MAP, STREAM, OBJECT, PICKLE = range(7)
 """Kinds: no body; UTF-8; bytes; as in `values.py` the next three; pickled, by consent only."""
 
 PRIORITY = 4
-"""Of a message whose sender gave it none."""
+"""The priority of a message whose sender gave it none."""
 
 _U32_MAX = 0xFFFF_FFFF
 

@@ -49,7 +49,7 @@ class Detach(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
-    """What a client asked for (`protocol.Control`)."""
+    """A request of a client (`protocol.Control`)."""
 
     session: int
     number: int

@@ -1,4 +1,4 @@
-"""What the log is made of: entries, and the membership that some of them carry.
+"""Entries, of which the log is made, and the membership that some of them carry.
 
 An entry is one decision of the replicated log. Its `index` is its place, `epoch` the leadership
 that appended it, `stamp` the log's own time in milliseconds, `payload` bytes that the log itself
@@ -21,7 +21,7 @@ ANY = 0
 
 
 class Kind(IntEnum):
-    """What an entry's payload is."""
+    """The kind of an entry's payload."""
 
     PACK = 1  # a pack of messages, opaque here
     MEMBERSHIP = 2  # the servers from here on
@@ -89,7 +89,8 @@ class Membership(msgspec.Struct, frozen=True, array_like=True, dict=True):
 
 
 class SnapshotMeta(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a snapshot stands for: the state after `index`, and the servers at that point."""
+    """The entry that a snapshot stands for: it has the state after `index`, and the servers at that
+    point."""
 
     index: int
     epoch: int

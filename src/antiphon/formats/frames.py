@@ -56,7 +56,7 @@ _SINCE |= dict.fromkeys((Hears, Via, Piece, PieceTaken, AppendNamed, ForwardName
 """Messages that older versions do not know."""
 
 Body = bytes | bytearray | memoryview
-"""Of a frame: what is received may be any of these, large ones are the last."""
+"""The body of a frame: a received one may be any of these, a large one is a memoryview."""
 
 MAGIC = "antiphon"
 FRAME_MAX = 80 << 20
@@ -76,7 +76,7 @@ _NO_BYTES = b"\xc4\x00"
 _ARRAY_32, _BYTES_32 = 0xDD, 0xC6
 _WITH_SIZE = struct.Struct(">BI")
 PREFIX = struct.Struct("<II")
-"""Of a frame: the length of its body, and that one's checksum."""
+"""The prefix of a frame: the length of its body, and the body's checksum."""
 
 PREFIX_SIZE = PREFIX.size
 

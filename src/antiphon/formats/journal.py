@@ -98,7 +98,7 @@ NOTE_APART = 4096
 REACHED_SIZE = 2 * NOTE_APART
 
 Buffer: TypeAlias = "bytes | mmap"
-"""What a segment is read from."""
+"""The bytes of a segment that is read."""
 
 
 def segment_name(number: int) -> str:
@@ -144,14 +144,16 @@ class SegmentHeader(NamedTuple):
 
 
 class Promise(NamedTuple):
-    """What a replica must not forget: the newest epoch it knows, and whom it voted for in it."""
+    """The promise of a replica, which it must not forget: the newest epoch that it knows, and the
+    replica that it voted for in it."""
 
     epoch: int
     vote: ReplicaId | None
 
 
 class Local(NamedTuple):
-    """What this server alone knows, and the log does not. The journal does not look into it."""
+    """A record that this server alone has, and the log has not. The journal does not look into
+    it."""
 
     whole: bool  # it takes the place of all such records before it
     data: bytes
@@ -185,7 +187,8 @@ class Batch(NamedTuple):
 
 
 class Manifest(msgspec.Struct, frozen=True, array_like=True):
-    """Which files count. Replaced as a whole, so that installing a snapshot is one step."""
+    """The list of the files that count. It is replaced as a whole, so that installing a snapshot is
+    one step."""
 
     incarnation: int
     first_segment: int
@@ -593,9 +596,9 @@ def newest_note(notes: list[Reached], manifest: Manifest) -> Reached | None:
 
 
 def still_true(note: Reached, headers: Iterable[SegmentHeader]) -> Reached:
-    """What a note says of these segments. If the journal was opened since, the new opening has cut
-    off what it did not know to be synced, and a version that makes no notes has written that anew,
-    and shorter: then the note counts up to there."""
+    """Return what a note still states of these segments. If the journal was opened after the note,
+    that opening has cut off what it did not know to be synced, and a version that makes no notes
+    has written that part again, and shorter: then the note counts up to there."""
     later = [header.base for header in headers if header.opening > note.opening]
     if not later:
         return note

@@ -116,7 +116,7 @@ def read_header(pack: bytes) -> PackHeader:
 
 
 def flags_of(pack: bytes) -> int:
-    """Of a pack whose header is good."""
+    """Return the flags of a pack whose header is good."""
     return pack[5]
 
 

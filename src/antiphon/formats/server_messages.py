@@ -1,4 +1,4 @@
-"""What servers say to each other. Values only; `formats/frames.py` turns them into bytes.
+"""The messages between servers. Values only; `formats/frames.py` turns them into bytes.
 
 A message travels in an `Envelope` that names one life of its sender and one of its receiver
 (`ReplicaId`): what was meant for an earlier incarnation is not taken by a later one.
@@ -157,7 +157,7 @@ class Relay(msgspec.Struct, frozen=True, array_like=True, tag=18, gc=False):
 
 
 class View(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What one server said of itself."""
+    """A report of one server about itself."""
 
     node: int
     age_ms: int  # since it said so
@@ -166,8 +166,8 @@ class View(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Hears(msgspec.Struct, frozen=True, array_like=True, tag=19, gc=False):
-    """Whom the sender hears, and what it was told of others (`log/routes.py`). Since wire
-    version 4."""
+    """A report of the servers that the sender hears, with what others reported to it
+    (`log/routes.py`). Since wire version 4."""
 
     views: tuple[View, ...]
 
@@ -183,8 +183,8 @@ class Via(msgspec.Struct, frozen=True, array_like=True, tag=20, gc=False):
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True, tag=21, gc=False):
-    """Of a large pack, before it is forwarded or appended under its name (`log/pieces.py`). Since
-    wire version 4."""
+    """A piece of a large pack, before that is forwarded or appended under its name
+    (`log/pieces.py`). Since wire version 4."""
 
     name: bytes
     at: int  # where in the pack it begins

@@ -160,7 +160,7 @@ class _ClientFile(msgspec.Struct, frozen=True):
 
 
 class ClientConfig(msgspec.Struct, frozen=True):
-    """What `antiphon.toml` says."""
+    """The content of `antiphon.toml`."""
 
     url: str = ""
     destinations: dict[str, str] = {}
@@ -181,7 +181,7 @@ def serve_options(given: Mapping[str, Any], file: str | None = None) -> ServeOpt
 
 
 def _check_together(chosen: Mapping[str, Any]) -> None:
-    """What no single option can be blamed for."""
+    """Raise `ConfigurationError` if options that are good by themselves do not go together."""
     if ("node" in chosen) != ("cluster" in chosen):
         raise ConfigurationError(
             "--node and --cluster go together, on the command line or in the file"
@@ -235,8 +235,8 @@ def _address(path: str, key: str, text: str) -> Address:
 
 
 def client_config(folder: str | os.PathLike[str] = "") -> ClientConfig:
-    """What `antiphon.toml` in the folder says, by default in the current one; nothing, if there
-    is no such file."""
+    """Return the content of `antiphon.toml` in a folder, by default the current one; an empty
+    configuration if there is no such file."""
     path = os.path.join(folder, CLIENT_FILE)
     return client_file(path) if os.path.exists(path) else ClientConfig()
 

@@ -34,10 +34,10 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """EFBIG is a limit on the size of one file: like a quota, it may be raised while we run."""
 
 PARTS_MAX = 1024
-"""To be written at once: the system's limit."""
+"""Parts to be written at once: the system's limit."""
 
 LATE_BYTES = 1 << 20
-"""Of a write: above that it waits for the sync."""
+"""A write of more bytes than this waits for the sync."""
 
 OPEN_MAX = 64
 """Files kept open. Those with unsynced bytes stay open beyond that: a failed write-back is told to
@@ -198,7 +198,7 @@ class FileDisk:
             os.close(descriptor)
 
     def _write_late(self, name: str) -> None:
-        """What waits to be written to a file, in order; by whoever needs it first."""
+        """Make the writes to a file that wait, in order; whoever needs them first calls this."""
         if name not in self._late:
             return
         with self._writing:

@@ -1,4 +1,4 @@
-"""What a process does with memory that is free again.
+"""The treatment of free memory by the process: whether it goes back to the system.
 
 Packs come and go by the hundred kilobytes. As it begins, the C library gives such blocks back to
 the system at once, and the next one is new memory, page by page: that costs several times what is

@@ -53,20 +53,21 @@ SERVERS_MAX = 64
 """Beyond that the oldest that is not listed is closed."""
 
 QUEUE_BYTES = 96 << 20
-"""What waits to be sent to one other process: above the largest frame, and above a full window of
-appends, so that replication drops nothing as long as a peer keeps up at all. At the limit the
-newest message to a peer is dropped; a client, which must read what it asked for, is disconnected.
-"""
+"""The bytes that may wait to be sent to one other process: more than the largest frame, and more
+than a full window of appends, so that replication drops nothing as long as a peer keeps up at all.
+At the limit the newest message to a peer is dropped; a client, which must read what it asked for,
+is disconnected."""
 
 WRITE_BUFFER_BYTES = 256 << 10
-"""What the event loop may hold ahead of the socket; the rest waits here, where it is counted."""
+"""The bytes that the event loop may hold ahead of the socket; the rest waits here, where it is
+counted."""
 
 JOIN_BYTES = 64 << 10
 """Up to here, joining frames costs less than handing them over one by one."""
 
 REDIAL_MIN_S, REDIAL_MAX_S = 0.05, 1.0
 LINGER_S = 1.0
-"""What is queued when a connection ends has this time to leave."""
+"""The time that queued messages have to leave when their connection ends."""
 
 UNACKNOWLEDGED_MS = 5000
 """A link whose bytes the peer does not take for so long is given up, rather than waiting for TCP's
@@ -74,7 +75,7 @@ own patience of many minutes. Not so with clients: those may be slow."""
 
 
 class ClientHandler(Protocol):
-    """What a server does with one client."""
+    """The server's part of one client's connection."""
 
     def take(self, body: wire.Body) -> None:
         """A message; raises `FormatError` on one that no honest client sends."""
@@ -168,7 +169,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def waiting_bytes(self) -> int:
-        """What was sent and has not left for the event loop yet."""
+        """Return how many bytes were sent and have not left for the event loop yet."""
         return self._queued_bytes
 
     def send(self, *frame: bytes) -> bool:
@@ -406,7 +407,7 @@ class Transport:
         await asyncio.gather(*(connection.lost for connection in open_))
 
     def set_peers(self, addresses: dict[int, Address]) -> None:
-        """Who there is to dial, this server not counted."""
+        """Set the servers to dial; this server is not counted."""
         for node in [n for n, link in self._links.items() if addresses.get(n) != link.address]:
             self._links.pop(node).close()
         for node, address in addresses.items():

@@ -1,4 +1,4 @@
-"""What the journal needs of a disk, and the one that is only memory.
+"""The disk as the journal needs it, and one that is only memory.
 
 The journal is written against this interface, so that the same code, recovery included, runs on
 files (`io/file_disk.py`), in memory, and on the simulator's faulty disk.

@@ -60,7 +60,8 @@ class Segment:
 
 
 class Segments:
-    """What is on the disk, and where: the ground of a `Journal`, which opening it builds again.
+    """The files on the disk, and where things are in them: the ground of a `Journal`, which opening
+    it builds again.
 
     Promises and needs are the module's. It does not know who waits for what, nor how packs are
     read.

@@ -1,4 +1,4 @@
-"""Which servers seem to have failed: an opinion, never a verdict.
+"""The servers that seem to have failed: an opinion, never a verdict.
 
 The detector only listens. It learns the usual gap between signs of life of each peer (as TCP learns
 a round trip: a smoothed mean and mean deviation) and suspects a peer whose silence is far outside

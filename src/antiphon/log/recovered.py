@@ -9,8 +9,8 @@ from antiphon.formats.journal import Promise
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """What is on the disk. `incarnation` is a new one if the server cannot vouch for all that it
-    promised: nothing was stored, or something is lost."""
+    """The content of the disk at the start. `incarnation` is a new one if the server cannot vouch
+    for all that it promised: nothing was stored, or something is lost."""
 
     incarnation: int
     promise: Promise = Promise(0, None)

@@ -26,7 +26,7 @@ class Settings(msgspec.Struct, frozen=True):
     """The payload of one append: bounds what one message can hold a link up."""
 
     uncommitted_max_bytes: int = 64 << 20
-    """What a leader takes before a majority has it; at the limit proposals are refused."""
+    """Bytes that a leader takes before a majority has them; at the limit proposals are refused."""
 
     cache_max_bytes: int = 64 << 20
     """Recent entries kept in memory for servers that lag a little; the others are read back."""
@@ -46,8 +46,8 @@ class Settings(msgspec.Struct, frozen=True):
     (`broker/home/incoming_packs.py`): what comes behind a large one must not overtake it."""
 
     piece_bytes: int = 256 << 10
-    """Of a large pack that travels before it is ordered (`pieces.py`): with `pieces.WINDOW` it
-    bounds what a heartbeat waits for on its link."""
+    """The size of a piece of a large pack that travels before it is ordered (`pieces.py`): with
+    `pieces.WINDOW` it bounds what a heartbeat waits for on its link."""
 
     volatile: bool = False
     """Memory mode: what is in memory is held. Otherwise only what the journal has synced."""

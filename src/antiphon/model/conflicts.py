@@ -1,4 +1,4 @@
-"""Which messages of a group must be delivered in one order: generic broadcast's conflict relation.
+"""The relation of messages that conflict, and must be delivered in one order: generic broadcast.
 
 Messages carry a *tag*, and perhaps a *key*. Two messages conflict if their tags do; with `keyed`,
 only if their keys are equal too. Who says nothing about itself must be taken to conflict with
@@ -19,7 +19,8 @@ TAGS_MAX = 256
 
 
 class ConflictRelation:
-    """Which messages of a group conflict, and are delivered in one order to all members.
+    """A relation of the messages of a group that conflict: these are delivered in one order to all
+    members.
 
     `ConflictRelation(("read", "write"), [("write", "write"), ("read", "write")])` has two tags, of
     which only two reads do not conflict. `keyed`: messages whose tags conflict do so only if their

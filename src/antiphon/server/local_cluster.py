@@ -108,7 +108,7 @@ class LocalServer:
             )
 
     def said(self) -> str:
-        """What it wrote since it was started last."""
+        """Return what it wrote since it was started last."""
         return self.log.read_bytes()[self._log_start :].decode(errors="replace")
 
     def wait_ready(self, timeout: float = READY_S) -> None:

@@ -1,4 +1,4 @@
-"""What the driver of a server's log runs on: an asyncio loop, a thread for syncs, the clock.
+"""The port on which a server's log runs: an asyncio loop, a thread for syncs, the clock.
 
 Promises: calls are made one at a time, on the loop, and an error in one of them goes to
 `LoopPort.failed` and nowhere else. What is decided, and in which order, is decided in

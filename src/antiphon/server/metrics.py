@@ -33,7 +33,7 @@ logger = logging.getLogger("antiphon.server.metrics")
 
 
 class Source(Protocol):
-    """What is asked of a server (`server.py`)."""
+    """A server, as far as metrics need it (`server.py`)."""
 
     serves: asyncio.Future[None]
 

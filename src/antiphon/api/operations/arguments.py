@@ -1,4 +1,5 @@
-"""What a program may give as an argument: refused at once, with a word that helps, or as it is.
+"""Checks of the arguments that programs give: a wrong one is refused at once, in a sentence that
+helps.
 
 What slips through is refused by the conversation: nothing leaves that a server could not read, for
 a server ends the connection of whoever sends it such a thing.

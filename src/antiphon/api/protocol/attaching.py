@@ -50,7 +50,7 @@ HEARTBEATS = 3
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """What the application asked for when it connected."""
+    """The options that decide how a session is opened."""
 
     client_id: str = ""
     connect_ms: int = 10_000
@@ -58,7 +58,7 @@ class Terms(msgspec.Struct, frozen=True):
 
 
 class Due(Enum):
-    """What has to be done now."""
+    """The step that has to be taken now."""
 
     DIAL = auto()
     PING = auto()

@@ -596,4 +596,4 @@ class Conversation:
 
 
 _FIRST = (cw.Attached, cw.Ended, cw.Redirect, cw.Refused)
-"""What a server may say to `Attach`."""
+"""The answers that a server may give to `Attach`."""

@@ -83,8 +83,8 @@ class Link(Protocol):
 
 
 class Port(Protocol):
-    """What a driver needs of the process in which it runs. `wake` is called on any thread that may
-    use the driver, everything else on the loop's."""
+    """The process in which a driver runs, as the driver needs it. `wake` is called on any thread
+    that may use the driver, everything else on the loop's."""
 
     def wake(self) -> None:
         """Call `ClientDriver.pump` soon, on the loop's thread."""

@@ -338,8 +338,9 @@ class Inbox:
             del self._open[0]
 
     def _pass_over(self) -> None:
-        """What was acknowledged out of order, up to what is still open, is below the floor now.
-        The servers cannot find that themselves: they do not know whose the messages between are."""
+        """Move the floor past all messages below the first open one that were acknowledged out of
+        order. The servers cannot find that themselves: they do not know whose the messages between
+        are."""
         again = [slice_ for slice_ in list(self.ready) if slice_.again and slice_.first > 0][:1]
         held = [slice_ for slice_ in self._open if slice_.first > 0][:1]
         waiting = [slice_.first - 1 for slice_ in (*held, *again)]

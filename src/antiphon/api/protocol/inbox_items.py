@@ -1,4 +1,4 @@
-"""What waits in an inbox in addition to plain packs: messages that may expire, messages of a group,
+"""The items of an inbox that are not plain packs: messages that may expire, messages of a group,
 and the events that its members get.
 
 A group event stands between two messages, so it waits among them in the inbox: as a slice whose

@@ -29,13 +29,14 @@ from antiphon.formats.pack import SPECIAL
 from antiphon.formats.protocol import PACK_MAX
 
 MESSAGE_BYTES = 64
-"""What a message costs here besides its content: counted, so that many empty ones are bounded."""
+"""The memory that a message takes here in addition to its content: it is counted, so that many
+empty ones are bounded."""
 
 PACK_OVERHEAD = 4096
 """A pack's own header, its destination, and a message's place in the columns: at most."""
 
 ROOM_BYTES = 8 << 20
-"""What is gathered or unanswered when senders begin to wait; at half of it they go on."""
+"""With this many bytes gathered or unanswered, senders begin to wait; at half of it they go on."""
 
 
 class Stream:

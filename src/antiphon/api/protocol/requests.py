@@ -1,4 +1,4 @@
-"""What a conversation asks its servers for: requests and acknowledgements, until they are answered.
+"""The requests and acknowledgements of a conversation, kept until its servers answer them.
 
 Promises: requests leave one at a time and in order, each only after the acknowledgements before it
 are certain and all packs of its transaction have left; after a lost connection all that has no

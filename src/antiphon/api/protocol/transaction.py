@@ -1,4 +1,4 @@
-"""What a transacted session has sent since its last commit.
+"""The messages that a transacted session has sent since its last commit.
 
 Its messages leave like all others, but the servers keep them invisible until they are committed; so
 a transaction may be larger than this process, and a commit has little left to do. A request about

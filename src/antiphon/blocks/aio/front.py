@@ -120,8 +120,8 @@ FRONT: Front = cast(Front, _Tasks())
 
 
 class Awaited(Opened):
-    """What is opened by being awaited or entered, and closed at the end of an `async with` block.
-    It is opened once; who awaits it again gets it as it is."""
+    """A block that is opened when it is awaited or entered, and closed at the end of an `async
+    with` block. It is opened once: awaiting it again returns it as it is."""
 
     _front = FRONT
     _begun = False

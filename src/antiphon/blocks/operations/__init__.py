@@ -1,1 +1,2 @@
-"""What the blocks do, written once for both fronts: scripts over ports. Nothing here waits."""
+"""The operations of the blocks, written once for both fronts: scripts over ports. Nothing here
+waits."""

@@ -178,8 +178,8 @@ class Semaphore(Entered[SemaphoreService]):
 
     @property
     def fence(self) -> int:
-        """That with which this thread (asyncio: task), or another one here, was granted it last and
-        has not released it; 0 if there is none."""
+        """The fence of the newest grant that this thread (asyncio: task) has not released; if it
+        has none, that of another one here; 0 if there is none."""
         grant = last_of(list(self._grants), self._front.owner())
         return grant.fence if grant is not None else 0
 
@@ -229,7 +229,8 @@ class Semaphore(Entered[SemaphoreService]):
         raise lost(self, why) from None
 
     def _releasing_after(self, error: object) -> Script[None]:
-        """That it was lost is what a block raises, unless that has an error of its own."""
+        """Release it at the end of a `with` block. If it was lost, raise that; but if the block
+        raised an error of its own, only log it."""
         try:
             yield from self._releasing()
         except (JMSError, RuntimeError) as problem:

@@ -1,4 +1,5 @@
-"""What a front offers to operations: waiting, locks, tasks, and ports. There are two fronts.
+"""The services that a front offers to operations: waiting, locks, tasks, and ports. There are two
+fronts.
 
 Methods that wait do so when they are called (threads), or return an awaitable (asyncio); scripts
 yield them as steps.
@@ -18,8 +19,8 @@ from antiphon.model import durations
 
 
 class Deadline:
-    """What is left of a time limit; None, or infinity: there is no limit. Raises `TypeError` or
-    `ValueError` if a program gave none."""
+    """The time that is left of a limit; with None or infinity there is no limit. Raises `TypeError`
+    or `ValueError` for any other wrong limit."""
 
     def __init__(self, seconds: float | None) -> None:
         limit = durations.timeout("a timeout", seconds)

@@ -205,8 +205,8 @@ class Host(Generic[AnyBlock]):
                 yield partial(self._port.remove, *effect.members)
 
     def _replying(self, reply: Reply) -> Script[None]:
-        """What cannot be sent is an error of the handler, and its caller's to know; never one of
-        the member, which would be given the message again."""
+        """Send a reply. If it cannot be sent, its caller gets that as the handler's error; it is
+        never an error of the member, which would get the message again."""
         try:
             try:
                 yield partial(self._port.reply, reply)

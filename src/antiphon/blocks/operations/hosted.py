@@ -1,4 +1,4 @@
-"""What all blocks that are members of a group have in common."""
+"""The part that all blocks have in common which are members of a group."""
 
 from __future__ import annotations
 

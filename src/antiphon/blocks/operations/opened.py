@@ -1,4 +1,4 @@
-"""What is opened once, used, and closed."""
+"""Blocks that are opened once, used, and closed."""
 
 from __future__ import annotations
 

@@ -168,7 +168,8 @@ class Replica(Hosted, Generic[AnyService]):
             raise Leaving
 
     def _at_target(self, effect: Call | End) -> None:
-        """What a passive replica has to say to a target, which may take long."""
+        """Make or end a call at a target for a passive replica. It may take long, so a worker does
+        it."""
         if self._workers.stopped:
             return
         if isinstance(effect, Call):

@@ -1,4 +1,4 @@
-"""What a building block is: a pure class over what a member of a group gets.
+"""Building blocks: a block is a pure class over the events that a member of a group gets.
 
 In: views, suspicions, messages and the time. Out: effects, which a host carries out
 (`blocks/operations/host.py`), or a simulation (`antiphon.sim`). A block never sends, waits or reads
@@ -70,7 +70,7 @@ class Block:
 
     @property
     def title(self) -> str:
-        """What it is, to people."""
+        """The block's kind and name, for people to read."""
         return type(self).__name__
 
     def viewed(self, view: View, now: float) -> Effects:

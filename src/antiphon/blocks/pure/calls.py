@@ -74,7 +74,8 @@ class Call:
         return asked // 2 + 1 if self._wanted == MAJORITY else int(self._wanted)
 
     def outcome(self, why: str = "") -> dict[str, Any]:
-        """Of a call that is done, or is waited for no longer: `why`, if not for the time."""
+        """Return the replies of a call that is done. Raise `TooFewRepliesError` for one that is
+        given up: because of `why`, or because its time is over."""
         if self._enough or (self._wanted == ALL and self.done):
             return self.replies
         raise TooFewRepliesError(self._complaint(why), self.replies)
@@ -103,7 +104,7 @@ UNHEARD = (
 
 
 class Notice(NamedTuple):
-    """To be told to a caller: of those who were asked, these have left."""
+    """Report to a caller that these members, which it had asked, have left."""
 
     reply_to: Any
     call: str

@@ -1,4 +1,5 @@
-"""What counters, semaphores, elections and barriers agree on: each a small replicated service.
+"""The services behind counters, semaphores, elections and barriers: each is a small replicated
+service.
 
 Promise: what belongs to a member ends with it. A member that leaves the group or is removed from it
 holds no permit, does not lead, and is not counted at a barrier. A process that was only suspected
@@ -57,8 +58,8 @@ class CounterService(ReplicatedService):
 
 
 class SemaphoreService(ReplicatedService):
-    """Who waits stands in a line; the first ones in it hold a permit each. Of a lock there is one
-    permit."""
+    """Permits, and a line of those who want one: the first ones in the line hold a permit each. A
+    lock has one permit."""
 
     def __init__(self, permits: int) -> None:
         if type(permits) is not int or permits < 1:
@@ -130,7 +131,7 @@ class Grant(NamedTuple):
 
 
 def last_of(grants: list[Grant], owner: Any) -> Grant | None:
-    """That of a thread or task; if it has none, that of another one."""
+    """Return the newest grant of this thread or task; if it has none, that of another one."""
     own = [one for one in grants if one.owner == owner]
     return (own or grants)[-1] if grants else None
 

@@ -52,7 +52,7 @@ class Target(Protocol):
         faster, and raised."""
 
     def commit(self, id: str) -> None:
-        """Of a pessimistic one: it lasts."""
+        """Make the effect of a call at a pessimistic target last."""
 
     def undo(self, id: str, compensation: Any) -> None:
         """As if the call had not been: after this it will never take effect."""
@@ -157,7 +157,7 @@ class ActiveCalls:
     def _through(
         self, steps: Generator[Any, Any, Any], prefix: str, made: dict[str, Invocation]
     ) -> Any:
-        """What `apply` returns after all its calls, which are gathered in `made`."""
+        """Run `apply` to its end, and return its result; its calls are gathered in `made`."""
         reply: Any = None
         error: Exception | None = None
         for number in itertools.count(1):

@@ -51,7 +51,8 @@ Key = tuple[str, int]
 
 
 class Kind(Enum):
-    """Of a target: it keeps locks until it is told how a call ends, or is done at once."""
+    """How calls at a target can be undone: it keeps locks until it learns how a call ends
+    (pessimistic), or it is done at once, and a second call compensates it (optimistic)."""
 
     PESSIMISTIC = "pessimistic"
     OPTIMISTIC = "optimistic"
@@ -65,7 +66,7 @@ class Fate(Enum):
 
 
 class Invocation(NamedTuple):
-    """What `apply` yields: a call to a target. It gets the target's reply, or its error."""
+    """A call to a target, which `apply` yields. `apply` gets the target's reply, or its error."""
 
     target: str
     request: Any
@@ -73,7 +74,7 @@ class Invocation(NamedTuple):
 
 
 class Undo(NamedTuple):
-    """What is needed to end a call, also by others than who makes it."""
+    """A call that may have to be ended by others than its sender, with all that this takes."""
 
     id: str
     view: int  # in which its sender was primary
@@ -88,7 +89,7 @@ class Undo(NamedTuple):
 
 
 class Update(NamedTuple):
-    """What a request came to."""
+    """The outcome of a request, and the state after it."""
 
     view: int
     client: str
@@ -194,7 +195,7 @@ class PassiveReplica:
         return [*self._end_all(), *self._go_on()]
 
     def heard(self, data: bytes) -> Effects:
-        """What came through the group; raises `FormatError` if it is nothing of ours."""
+        """Take a message of the group. Raises `FormatError` if no replica can have sent it."""
         match values.decode(data):
             case ("undo", *fields):
                 return self._on_undo(Undo(*fields))

@@ -33,7 +33,7 @@ FOR_EVER = 3600.0
 
 
 class Answer(NamedTuple):
-    """What a handler has come to: a value, or an exception."""
+    """The result of a handler: a value, or an exception."""
 
     value: Any = None
     error: Exception | None = None

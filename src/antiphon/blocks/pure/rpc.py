@@ -14,8 +14,8 @@ def check_public(method: str) -> None:
 
 
 def invoke(target: object, message: Heard) -> Any:
-    """What a method returns; raises what it raises, and `TypeError` or `AttributeError` if there is
-    no such call."""
+    """Call a method, and return its result. Raises what the method raises, and `TypeError` or
+    `AttributeError` if there is no such call."""
     match message.body:
         case (str(method), tuple(args), dict(named)):
             pass

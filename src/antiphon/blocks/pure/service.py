@@ -21,12 +21,13 @@ from antiphon.formats import values
 from antiphon.model.exceptions import describe, restored
 
 CLIENTS_MAX = 10_000
-"""Of so many clients the results are remembered, those that were last heard of."""
+"""The results of this many clients are remembered: of those that were heard last."""
 
 
 class ReplicatedService:
-    """To be subclassed. All three must be deterministic: what they do follows from the commands
-    alone, never from a clock, a random number, the network, or the order of a set."""
+    """A service that replicas keep: subclass it. All three methods must be deterministic: what they
+    do follows from the commands alone, never from a clock, a random number, the network, or the
+    order of a set."""
 
     def apply(self, command: Any) -> Any:
         """Carry out a command, and return its result. An exception is a result, too: it is raised
@@ -60,7 +61,7 @@ class Request(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a command came to: a result, or an exception."""
+    """The outcome of a command: a result, or an exception."""
 
     value: Any
     error: tuple[str, str] | None = None  # the name of its type, its text
@@ -91,7 +92,7 @@ def decode_outcome(data: bytes) -> Outcome:
 
 
 def attempt(apply: Callable[[Any], Any], command: Any) -> Outcome:
-    """What a command comes to; one whose result cannot travel comes to that error."""
+    """Apply a command, and return its outcome. A result that cannot travel becomes that error."""
     try:
         result = apply(command)
     except Exception as error:
@@ -138,7 +139,7 @@ class Results:
 
 
 _LATE = Outcome(None, ("RuntimeError", "the client has had the result of this request")).encode()
-"""Of a request that was on its way while its client got the result from elsewhere."""
+"""The outcome of a request that was on its way while its client got the result from elsewhere."""
 
 
 class ActiveReplica:

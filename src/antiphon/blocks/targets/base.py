@@ -1,4 +1,5 @@
-"""What the servers have in common that a replicated service calls: how they say no, and the ids.
+"""The part that all targets, the servers that a replicated service calls, have in common: refusals
+and ids.
 
 A *target* is such a server. It is *pessimistic* if it keeps its locks until somebody commits or
 aborts the request (`postgres.py`), and *optimistic* if it is done at once, and undone by a

@@ -40,7 +40,7 @@ class HttpTarget:
         self._timeout = timeout
 
     def call(self, request_id: str, path: str, fields: Mapping[str, object]) -> dict[str, Any]:
-        """What the service answers; `fields` go there with the id."""
+        """Call the service, and return its answer; `fields` go there with the id."""
         return self._ask("POST", path, {**fields, "id": check_id(request_id)})
 
     def compensate(

@@ -49,7 +49,7 @@ except ImportError as missing:
     ) from missing
 
 PREFIX = "antiphon:"
-"""Of the names of our prepared transactions, which share a list with everybody else's."""
+"""The names of our prepared transactions begin so: they share a list with everybody else's."""
 
 COMMITTED, ABORTED = "committed", "aborted"
 
@@ -97,7 +97,7 @@ Statement = tuple[str, Sequence[object]]
 
 
 class Result(NamedTuple):
-    """What a statement gave."""
+    """The rows that a statement returned, and how many it changed."""
 
     rows: list[tuple[Any, ...]]
     row_count: int  # how many it read or changed

@@ -15,7 +15,8 @@ from antiphon.blocks.pure.scripts import Script
 from antiphon.blocks.threads.ports import MemberPort, ReplyPort
 
 LOOK_S = 1.0
-"""Who waits checks this often whether its connection is still there: nobody reports it."""
+"""A caller that waits checks this often whether its connection is still there: nobody reports
+it."""
 
 Self = TypeVar("Self", bound="Blocking")
 
@@ -120,7 +121,7 @@ FRONT: Front = _Threads()
 
 
 class Blocking(Opened):
-    """What is open as soon as it is made, and closed at the end of a `with` block."""
+    """A block that is open as soon as it is made, and closed at the end of a `with` block."""
 
     _front = FRONT
 

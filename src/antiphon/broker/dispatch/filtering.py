@@ -1,4 +1,4 @@
-"""Which messages of a pack somebody is to have: those that a selector wants, and none that is over.
+"""Filters of the messages in a pack: those that a selector wants, and none that has expired.
 
 Servers pass packs on unread. Only a consumer with a selector, or a message that may expire, makes
 one look inside; it does so once for a pack (`Contents`), however many consumers there are. Messages
@@ -50,7 +50,7 @@ class Contents:
         return {**extra.properties, **self._given, **found}
 
     def fresh(self, first: int, last: int, now: int) -> list[Range]:
-        """Of these messages, those that have not expired by this stamp."""
+        """Return which of these messages have not expired by this stamp."""
         if not 0 < self._first_deadline <= now:
             return [(first, last)]
         deadlines = self._deadlines
@@ -58,8 +58,8 @@ class Contents:
 
 
 class Sieve:
-    """Which messages of a pack are for a consumer. The last pack is remembered: it is asked about
-    for one consumer after the other."""
+    """Finds the messages of a pack that a consumer is to have. It remembers the last pack, since
+    each is looked up for one consumer after the other."""
 
     def __init__(self, time: Callable[[], int]) -> None:
         """`time`: the servers' time, or a little less; never more."""
@@ -74,8 +74,9 @@ class Sieve:
     def wanted(
         self, row: Row, pack: bytes, first: int, matched: list[Range] | None = None
     ) -> list[Range]:
-        """What is wanted and is not over, from this position on, by positions. `matched`: what the
-        selector wants, by the index in the pack; None: there is none."""
+        """Return the messages of a pack from position `first` on that have not expired, as
+        positions. `matched`: the messages that the selector wants, by their index in the pack;
+        None: there is no selector."""
         end, perishes = row.count - 1, _perishes(row, pack)
         if matched is None and not perishes:
             return [(first, row.position + end)]
@@ -116,7 +117,7 @@ def headers_in(selector: Selector) -> frozenset[str]:
 
 
 def matching(selector: Selector, contents: Contents, first: int, last: int) -> list[Range]:
-    """Of these messages, those that the selector wants."""
+    """Return which of these messages the selector wants."""
     headers = headers_in(selector)
     fields, matches = contents.fields, selector.matches
     return _ranges(i for i in range(first, last + 1) if matches(fields(i, headers)))

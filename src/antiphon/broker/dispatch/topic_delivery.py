@@ -385,7 +385,8 @@ class TopicDelivery:
     # -- Sending -------------------------------------------------------------------------------
 
     def _send_events(self, cursor: TopicCursor, before: int) -> None:
-        """Of a group: what happened before the message at this position, and was not sent."""
+        """Send a member of a group the events before the message at this position that it was not
+        sent."""
         consumer = cursor.consumer
         group = self._broker.groups.get(consumer.destination)
         if group is None or cursor.event >= group.serial:
@@ -438,8 +439,8 @@ class TopicDelivery:
         return True
 
     def _bury(self, cursor: TopicCursor, position: int, deliveries: int) -> bool:
-        """Of a durable subscription: give up a message that was delivered too often, one at a time
-        (`queue_cursors.py`). A member of a group skips nothing. Who acknowledges a later message
+        """Give up a message of a durable subscription that was delivered too often, one at a time
+        (`queue_cursors.py`). A member of a group skips nothing. To acknowledge a later message
         acknowledges this one, too: so none is sent before the log knows of this."""
         consumer = cursor.consumer
         if cursor.buried or not cursor.subscription.durable:

@@ -42,7 +42,7 @@ class Hold(msgspec.Struct, frozen=True):
 
 
 class RelayTo(msgspec.Struct, frozen=True):
-    """To be given to `relayed` of the home at another server; it may be lost on the way."""
+    """Give this message to the home at another server (`relayed`); it may be lost on the way."""
 
     node: int
     session: int

@@ -8,7 +8,7 @@ from antiphon.model.redelivery import Redelivery
 
 
 class HomeSettings(msgspec.Struct, frozen=True):
-    """What an operator may choose for the clients of a server."""
+    """The choices that an operator has for the clients of a server."""
 
     heartbeat_ms: int = 3000
     """A client that says nothing for three of these is cut off, and takes a server that says

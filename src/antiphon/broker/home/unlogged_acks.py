@@ -59,7 +59,7 @@ class Unlogged:
             self.add(some)
 
     def __len__(self) -> int:
-        """Of sessions, more or less."""
+        """Return about how many sessions have acknowledgements that are not in the log."""
         return len(self._gathering) + len(self._leaving)
 
     @property

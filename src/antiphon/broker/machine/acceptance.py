@@ -91,8 +91,8 @@ def look_into(b: State, session: Session, header: PackHeader, payload: bytes) ->
 
 
 def _specials(payload: bytes) -> tuple[Special, ...]:
-    """Of each message. `expires` is the time to live beyond the delivery delay. Raises
-    `ResourceAllocationError`."""
+    """Return for each message of a pack its special headers. `expires` is the time to live beyond
+    the delivery delay. Raises `ResourceAllocationError`."""
     return tuple(_special(extra) for extra in _extras(payload))
 
 

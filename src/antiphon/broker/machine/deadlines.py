@@ -15,7 +15,7 @@ SESSION, SERVING, PRODUCER, GROUP, EXPIRY, DELAYED, STAGED, HELD = range(8)
 
 
 class GroupKey(NamedTuple):
-    """What a deadline of a group is about: one of its members, or, without a name, itself."""
+    """The subject of a group's deadline: one of its members, or, without a name, the group."""
 
     destination: str
     member: str = ""

@@ -20,7 +20,7 @@ from antiphon.model import destinations as names
 
 TOPICS_MAX = 1_000
 KEYS_MAX = 100_000
-"""Of one topic."""
+"""Keys of one topic."""
 
 KEY_MAX = 1024
 """Characters."""
@@ -29,7 +29,7 @@ Keys = dict[str, int]  # -> its last message: the position, or the index in a pa
 
 
 class LastValues:
-    """Which topics keep last values, and the position of the last message of each key."""
+    """The topics that keep last values, and the position of the last message of each key."""
 
     def __init__(self) -> None:
         self._topics: dict[str, Keys] = {}  # by destination
@@ -66,7 +66,7 @@ class LastValues:
                 known[key] = first + i
 
     def positions(self, matches: Callable[[str], bool]) -> list[int]:
-        """Of all last messages in topics that match, in their order."""
+        """Return the positions of all last messages in topics that match, in ascending order."""
         found = (keys.values() for topic, keys in self._topics.items() if matches(topic))
         return sorted(position for positions in found for position in positions)
 

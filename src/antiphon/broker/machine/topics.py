@@ -81,7 +81,8 @@ class Subscription:
         self.acknowledge(max(after, self.floor) + 1, last)
 
     def begin_with(self, positions: list[int], upto: int) -> None:
-        """Of all messages up to here, these and no others are to be delivered. They ascend."""
+        """Deliver of all messages up to `upto` those at these ascending positions, and no
+        others."""
         if not positions:
             return
         self.floor = positions[0] - 1
@@ -97,7 +98,8 @@ class Subscription:
         self.base, self.lost, self.returned = base, lost, returned
 
     def put_back(self) -> bool:
-        """That state is lost, if it was not acknowledged: all is as it was before."""
+        """Undo `take_over`, if the state that was taken over is lost and was not acknowledged;
+        return whether there was one."""
         if self.base is None:
             return False
         self.floor, self.base = self.base, None

@@ -1,4 +1,5 @@
-"""What operators and readers of the log ask, and what they get: neither needs a session."""
+"""The questions of operators and of readers of the log, and the answers: neither needs a
+session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a server answers to its clients, and sends them unasked: messages first of all.
+"""The messages of a server to its clients: answers, and what it sends unasked, messages first of
+all.
 
 The machine and its snapshots store `Result` and `NotPublished`, to give the same answer again: a
 change of them is a change of the snapshot's format.

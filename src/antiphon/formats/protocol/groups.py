@@ -1,4 +1,4 @@
-"""What clients and servers tell each other of groups: joining, events, and states on their way.
+"""The messages about groups between clients and servers: joining, events, and states on their way.
 
 A `GroupEvent` stands at one place between the group's messages, the same for every member. A state
 goes from member to member through their servers, beside the log; only that it was asked for, and
@@ -71,8 +71,8 @@ VIEW, SUSPICION, RELATION, STATE = 1, 2, 3, 4
 
 
 class GroupEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What happens to a group besides messages; it stands after the message at `position` and
-    before the next one, for every member."""
+    """An event of a group; it stands after the message at `position` and before the next one, for
+    every member."""
 
     serial: int  # 1, 2, 3... in the group
     position: int

@@ -1,4 +1,4 @@
-"""What a client asks of its server: sessions, messages, acknowledgements, control requests.
+"""The requests of a client to its server: sessions, messages, acknowledgements, control requests.
 
 `Body` names every control request, with those of groups. Commands of the log carry some of these
 bodies as they came (`formats/commands.py`), so a change of them is a change of the log's format.
@@ -20,7 +20,7 @@ from antiphon.model.redelivery import Redelivery
 
 
 class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a resuming client already has of one consumer's messages."""
+    """The part of one consumer's messages that a resuming client already has."""
 
     consumer: int
     position: int  # of a topic's: everything up to here has arrived; 0: nothing yet
@@ -52,11 +52,11 @@ class Publish(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
 
 
 ACK, DEAD, CLAIM, SKIP, FAILED = range(5)
-"""What an `AckRow` states of its messages. `ACK`: they are done with. `DEAD`: they cannot be
-handled, and go to the dead letters. `CLAIM`: this consumer of a queue, which has a selector, wants
-them. `SKIP`: no consumer of this shared subscription wants them. `FAILED`: they could not be
-handled this time, and come again after a wait. Only servers use `CLAIM` and `SKIP`; `FAILED` is for
-messages of queues, and only if `Attached.redelivery` is there."""
+"""The meanings of an `AckRow`. `ACK`: the messages are done with. `DEAD`: they cannot be handled,
+and go to the dead letters. `CLAIM`: this consumer of a queue, which has a selector, wants them.
+`SKIP`: no consumer of this shared subscription wants them. `FAILED`: they could not be handled this
+time, and come again after a wait. Only servers use `CLAIM` and `SKIP`; `FAILED` is for messages of
+queues, and only if `Attached.redelivery` is there."""
 
 
 class AckRow(msgspec.Struct, frozen=True, array_like=True, gc=False):

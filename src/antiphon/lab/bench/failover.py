@@ -49,7 +49,7 @@ GROUP = "bench"
 SERVERS = 3
 PERIOD_S = 0.01
 WARM_MESSAGES = 30
-"""That everybody has got before something breaks."""
+"""Messages that everybody has got before something breaks."""
 
 CHANCE_S = 0.1
 """The fault comes anywhere in this time, so that it does not keep step with the servers."""

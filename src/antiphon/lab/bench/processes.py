@@ -87,8 +87,8 @@ class Part(NamedTuple):
     ended: int
     cpu_s: float
     times: list[int]
-    """Of each message, or in a flood of the last one of each block; one publisher's after the
-    other's. (Whose the blocks of a flood are is known only if there is one publisher.)"""
+    """The times of each message, or in a flood of the last one of each block; one publisher's after
+    the other's. (Whose the blocks of a flood are is known only if there is one publisher.)"""
 
 
 class Slice(NamedTuple):
@@ -121,7 +121,7 @@ class Slice(NamedTuple):
 
     @property
     def cpu_s(self) -> float:
-        """Of all processes."""
+        """The processor time of all processes."""
         return self.clients_cpu_s + self.leader_cpu_s + self.followers_cpu_s
 
     @property

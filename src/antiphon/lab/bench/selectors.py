@@ -34,7 +34,7 @@ from antiphon.terminal.screen import Screen, Table
 
 TOPIC = "bench"
 COUNTS = (0, 1, 10, 100, 1000)
-"""Of consumers, one after the other."""
+"""Numbers of consumers, one after the other."""
 
 Properties = dict[str, bool | int | float | str | None]
 ROOMS = 1000

@@ -78,7 +78,7 @@ class Done(NamedTuple):
 
     @property
     def cpu_s(self) -> float:
-        """Of all processes."""
+        """The processor time of all processes."""
         servers = self.leader_cpu_s + self.followers_cpu_s
         return self.sent.cpu_s + servers + sum(one.cpu_s for one in self.delivered)
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class Replication:
-    """What one leader sends to the others, in one epoch, and how far each of them is.
+    """Sends the log of one leader to the others, in one epoch; `progress` is how far each of them
+    is.
 
     It decides nothing: what the answers mean for commits and reads is `Leadership`'s.
     """

@@ -15,7 +15,7 @@ from enum import Enum
 
 
 class Role(Enum):
-    """What a replica is in its cluster at the moment."""
+    """The part that a replica plays in its cluster at the moment."""
 
     NEWCOMER = "newcomer"  # belongs to no cluster yet, or not any more under this incarnation
     FOLLOWER = "follower"

@@ -1,4 +1,4 @@
-"""What fits a pattern of LIKE, in time that grows with the text and never explodes."""
+"""Patterns of LIKE, matched in time that grows with the text and never explodes."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """Of the pattern each item is a character, `ANY_ONE` or `ANY_MANY`."""
+    """A pattern of LIKE: each item is a character, `ANY_ONE` or `ANY_MANY`."""
 
     negated: bool
     name: str

@@ -279,8 +279,9 @@ class MessagingWorld(World):
         self._groups = set(broker.groups)
 
     def _look_for_dead(self, broker: Broker, payload: bytes, ended: set[int]) -> None:
-        """Which dead letters were made, if they are there. One that was there may have been
-        acknowledged, and made again, by one entry. `ended`: sessions, by this entry."""
+        """Look for the dead letters that an entry has made. One that was there may have been
+        acknowledged, and made again, by one entry. `ended`: the sessions that ended with this
+        entry."""
         known = {p for first, last in self._letters for p in range(first, last + 1)}
         for one in commands.decode(payload):
             for session, rows in one.rows if isinstance(one, commands.Acks) else ():

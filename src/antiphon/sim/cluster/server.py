@@ -171,7 +171,7 @@ class SimServer:
         self.log.receive(envelope)
 
     def part(self, sender: ReplicaId) -> None:
-        """Of something large, which has not arrived whole."""
+        """Take a part of something large, which has not arrived whole."""
         self.log.alive(sender)
 
     def told_gone(self, node: int) -> None:

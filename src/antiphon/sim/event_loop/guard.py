@@ -108,7 +108,7 @@ class _Patches:
 
     @contextmanager
     def in_modules(self, modules: Iterable[ModuleType]) -> Iterator[None]:
-        """What these modules have imported by name is replaced too."""
+        """Replace in these modules, too, the functions that they have imported by name."""
         before: list[tuple[ModuleType, str, Any]] = []
         try:
             for module in modules:

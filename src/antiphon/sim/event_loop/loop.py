@@ -224,7 +224,7 @@ class SimulatedLoop(RefusingLoop):
         self.advance(max(when, self._now))
 
     def _run_batch(self) -> None:
-        """What is ready now, but not what it makes ready: as every asyncio loop does it."""
+        """Run what is ready now, but not what it makes ready: as every asyncio loop does it."""
         self._ready.extend(self._due())
         for _ in range(len(self._ready)):
             if not self._ready:

@@ -1,4 +1,5 @@
-"""What a simulation cannot control is refused: with which words, and what is in force where.
+"""Refusals of calls that a simulation cannot control: their words, and the guard in force in each
+thread.
 
 The sentence of an error says what was called, why that is refused, and what to do instead.
 """
@@ -10,7 +11,8 @@ from collections.abc import Callable
 from random import Random
 
 EPOCH_S = 1_000_000_000
-"""What `time.time()` says when a simulation begins: in September 2001, but a round number."""
+"""The time that `time.time()` returns when a simulation begins: in September 2001, but a round
+number."""
 
 SLEEP = "it stops the whole simulation, in which no time passes meanwhile: await asyncio.sleep()"
 THREADS = (
@@ -59,7 +61,7 @@ class NotSimulated(RuntimeError):  # noqa: N818  (its sentence goes on: "... is 
 
 
 class Guard:
-    """What is in force in one thread."""
+    """The guard that is in force in one thread."""
 
     def __init__(
         self,

@@ -1,4 +1,5 @@
-"""What an event loop can do and a simulated one cannot: every call is refused, with the reason."""
+"""Calls that an event loop can serve and a simulated one cannot: each is refused, with the
+reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the functions that leave a simulation do while a guard is in force: refuse, or simulate.
+"""Stand-ins for the functions that leave a simulation: while a guard is in force they refuse, or
+simulate.
 
 `acts` lists the functions, and that of `surroundings.py` lists others; `guard.py` puts the
 stand-ins in their places.
@@ -95,7 +96,7 @@ _STAND_INS = (__name__, "antiphon.sim.event_loop.surroundings")
 
 
 def caller() -> FrameType | None:
-    """Who called the stand-in."""
+    """Return the frame of the code that called the stand-in."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__") in _STAND_INS:
         frame = frame.f_back

@@ -1,5 +1,5 @@
-"""What the functions that look at the machine around a replica, or change it, do while a guard is
-in force: the environment, the process, files, and hashes of text, which differ between processes.
+"""Stand-ins for the functions that look at the machine around a replica, or change it: the
+environment, the process, files, and hashes of text, which differ between processes.
 
 `acts` lists the functions, as in `stand_ins.py`. Imports and the logging package may go on: what
 they read or write is nothing that a service decides by.
@@ -89,7 +89,8 @@ _CHANGES = (
     "write",
     "writev",
 )
-"""Of the module `os`: `pathlib`, `shutil` and `tempfile` go through these, and through `open`."""
+"""Functions of the module `os`: `pathlib`, `shutil` and `tempfile` go through these, and through
+`open`."""
 
 
 def _always(called: str, why: str) -> Act:

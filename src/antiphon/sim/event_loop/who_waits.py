@@ -1,4 +1,4 @@
-"""What suspended tasks wait for, in words: one line for each."""
+"""Reports of suspended tasks: a line for each, with what it waits for."""
 
 from __future__ import annotations
 

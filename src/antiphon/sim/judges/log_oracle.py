@@ -1,4 +1,4 @@
-"""What must hold at every step, whatever breaks: the oracle of a simulated cluster.
+"""The oracle of a simulated cluster: the rules that hold at every step, whatever breaks.
 
 It sees everything at once, which no server does: all deliveries of all servers, dead ones too, and
 what is really on the simulated disks. Each check explains what it found.

@@ -1,4 +1,4 @@
-"""What must hold for the programs that use a simulated cluster, whatever breaks.
+"""The rules that hold for the programs that use a simulated cluster, whatever breaks.
 
 The ledger sees what the state machines accept, refuse and end, and every message that reaches an
 application. A message is known by its body, which is unique. Checked, and each check has a history
@@ -43,7 +43,7 @@ FAST = 1.25
 
 
 SELECTOR = "JMSTimestamp - JMSTimestamp / 3 * 3 <> 0"
-"""Of consumers of topics that do not want everything."""
+"""The selector of consumers of topics that do not want everything."""
 
 
 def selected(timestamp: int) -> bool:
@@ -98,12 +98,12 @@ class Reading:
         return not self._selects or selected(self._ledger.times[position])
 
     def missing(self, after: int = 0) -> list[int]:
-        """What nobody has seen, or nobody acknowledged."""
+        """Return the messages that nobody has seen, or nobody acknowledged."""
         over = self._done | self._buried
         return [p for p in self.expected(after, 1 << 62) if p not in over]
 
     def awaits(self, reader: Reader) -> bool:
-        """Of a topic: there is more that this consumer must get."""
+        """Return whether there is more of a topic that this consumer must get."""
         left = self.missing(self._handed.get((reader, PRIORITY), 0))
         return not self.queue and any(p not in self._given_up for p in left)
 
@@ -172,8 +172,8 @@ class Reading:
 
 
 class DeadLetters(Reading):
-    """What consumers have given up, or their servers. One that several subscriptions have may come
-    here more than once, and they come in no order."""
+    """The messages that consumers, or their servers, have given up. One that several subscriptions
+    have may come here more than once, and they come in no order."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(ledger, DEAD_LETTERS, DEAD_LETTERS, 0, queue=True)
@@ -422,7 +422,7 @@ class Ledger:
 
 
 class Window:
-    """What one consumer has and has not acknowledged: never more than it asked for."""
+    """The messages that one consumer has and has not acknowledged: never more than it asked for."""
 
     def __init__(self, prefetch: int) -> None:
         self._prefetch = prefetch

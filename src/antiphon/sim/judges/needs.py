@@ -1,4 +1,4 @@
-"""What somebody may still get, message by message; and that none of it was given up before.
+"""The messages that somebody may still get, one by one; and that none of them was given up before.
 
 A journal is told ranges (`State.live`), which may hold messages for nobody. A subscription's range
 leads from its place to the last message for it. There is none while no message for it waits, and

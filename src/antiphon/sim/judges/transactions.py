@@ -85,7 +85,7 @@ class Deals:
         self._asked[session, request] = deal
 
     def told(self, deal: Deal, error: JMSError | None, value: int) -> None:
-        """What the program was told of its end."""
+        """Compare the end of a transaction, as its program learnt it, with what happened."""
         result = deal.result
         if error is None and (result is None or result.code or result.value != value):
             raise ViolationError(f"{deal.name} was told {value}, and what happened is {result}")
@@ -184,5 +184,5 @@ class Deals:
 
     @property
     def handles(self) -> set[str]:
-        """Of what is staged, and was not committed."""
+        """Return the handles of the messages that are staged and were not committed."""
         return set(self._staged)

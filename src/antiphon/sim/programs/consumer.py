@@ -110,7 +110,7 @@ class SimConsumer:
 
     @property
     def _lasting(self) -> bool:
-        """What is not consumed here will be later, or by others."""
+        """Whether messages that are not consumed here are consumed later, or by others."""
         return " " in self._name or self._name == self.destination
 
     def _opened(self, request: Request) -> None:
@@ -142,7 +142,7 @@ class SimConsumer:
         self._after = self.reading.begun or ledger.last
 
     def missing(self) -> list[int]:
-        """What it must still get, or somebody acknowledge."""
+        """Return the messages that it must still get, or somebody acknowledge."""
         return self.reading.missing(self._after) if self.reading is not None else []
 
     def _now_ms(self) -> int:
@@ -233,7 +233,8 @@ class SimConsumer:
             self.report()
 
     def _keeps_order(self, position: int) -> bool:
-        """What comes later waits, too: here it is just handed out again."""
+        """Return whether later messages wait for one that failed: here they are just handed out
+        again."""
         exclusive = self._role.exclusive and is_queue(self.destination)
         return (
             not self._inbox.divided or exclusive or bool(self._world.ledger.traits(position).group)
@@ -329,7 +330,8 @@ class SimConsumer:
             self.report()
 
     def recover(self) -> None:
-        """What is not acknowledged comes again, in its order, or is given up."""
+        """Have all messages that are not acknowledged come again, in their order, or give them
+        up."""
         self._again.extendleft(reversed(self._open))
         self._open.clear()
         self._inbox.recover()
@@ -353,7 +355,7 @@ class SimConsumer:
         return self._inbox.take_rows()
 
     def not_done(self) -> None:
-        """That came to nothing."""
+        """Undo `all_done`: the acknowledgement came to nothing."""
         assert self._before is not None
         remembered, self._open = self._before
         self._inbox.restore(remembered)
@@ -375,8 +377,8 @@ class SimConsumer:
     # -- The end -------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """What was handled and not acknowledged is acknowledged yet, or given back: with the
-        consumer, or later."""
+        """Acknowledge the messages that were handled and are not acknowledged yet, or give them
+        back: with the consumer, or later."""
         back = self.shut()
         kept = self._inbox.kept()
         later = self._program.transactor is not None or not kept or self._random.random() < 0.5

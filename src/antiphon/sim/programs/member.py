@@ -155,7 +155,7 @@ class SimMember:
         """Nothing: it does not browse."""
 
     def state(self, event: StateEvent) -> None:
-        """Of the state that it takes over."""
+        """Take an event of the state that it takes over."""
         if self._over:
             return
         self._taker.event(event, self._conversation)

@@ -1,5 +1,5 @@
-"""What the simulated members of a group have in common: a replica that knows which messages it has
-handled since its group began, hands that out to others, and takes it over from them.
+"""The state of simulated members of a group: a replica that knows which messages it has handled
+since its group began, hands that out to others, and takes it over from them.
 
 So it can be seen whether a state was taken at the right cut: it must have exactly the messages
 between its origin and the cut.

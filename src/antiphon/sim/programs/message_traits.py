@@ -50,7 +50,7 @@ def _group(random: Random) -> dict[str, bool | int | float | str | None]:
 
 
 def flags_of(extra: Extra) -> int:
-    """Of the pack, as producers set them."""
+    """Return the flags of a pack, as producers set them."""
     special = extra.priority != PRIORITY or extra.time_to_live or extra.properties
     return (SPECIAL if special else 0) | (DELAYED if extra.delivery_delay else 0)
 

@@ -46,7 +46,7 @@ MAILBOX = "mailbox"
 
 
 class Role(msgspec.Struct, frozen=True):
-    """What a program does."""
+    """The tasks of a program."""
 
     publishes: int  # so many messages
     to: tuple[str, ...]  # to these destinations
@@ -153,7 +153,7 @@ class SimProgram:
         self.world.trace(self, "crash", "")
 
     def missing(self) -> list[int]:
-        """What it must still get, or acknowledge."""
+        """Return the messages that it must still get, or acknowledge."""
         return [position for c in self._consumers.values() for position in c.missing()]
 
     def finished(self) -> bool:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from antiphon.sim.programs.program import SimProgram
 
 GIFTS_MAX = 6
-"""What a program sends of its own, in all its lives."""
+"""Messages that a program sends of its own, in all its lives."""
 
 
 class Transacting(msgspec.Struct, frozen=True):
@@ -104,7 +104,8 @@ class Transactor:
         return special
 
     def closed(self, consumer: SimConsumer) -> None:
-        """What it has is still part of the transaction, unless its place is taken by another."""
+        """Note that a consumer is closed: its messages are still part of the transaction, unless
+        its place is taken by another."""
         self._gone.append(consumer)
         self._deal.lends = self._deal.lends or isinstance(consumer.where, tuple)
 
@@ -135,7 +136,7 @@ class Transactor:
             self._commit(token, self._a_handle())
 
     def _a_handle(self) -> tuple[str, ...]:
-        """Of something that a program has staged; others may try the same."""
+        """Return a handle of something that a program has staged; others may try the same."""
         handles = self._world.handles
         if not handles or not self._now_and_then(self._how.stages):
             return ()

@@ -26,7 +26,7 @@ from antiphon.sim.violations import ViolationError
 
 
 class Came(NamedTuple):
-    """What a command came to, at the first replica that carried it out."""
+    """The outcome of a command at the first replica that carried it out."""
 
     command: Any
     outcome: bytes

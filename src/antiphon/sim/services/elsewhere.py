@@ -34,7 +34,7 @@ PROCESSES = 4
 
 MAIN = "__main__"
 IMPORTED_MAIN = "__mp_main__"
-"""What a program is called that is loaded as a module: so `multiprocessing` does it."""
+"""The name of a program that is loaded as a module: so `multiprocessing` does it."""
 
 _ZONES = ("UTC0", "AAA-14", "BBB12", "CCC-5:45")
 _LANGUAGES = ("C", "C.UTF-8", "de_CH.UTF-8", "tr_TR.UTF-8")
@@ -45,7 +45,7 @@ class CannotLoad(Exception):  # noqa: N818
 
 
 class _Wanted(NamedTuple):
-    """What a process is told first."""
+    """The first message to a process: the service, and where its code is."""
 
     pickled: bytes  # the service
     modules: tuple[tuple[str, str], ...]  # with the user's code: name, file
@@ -153,8 +153,8 @@ def _ended(process: subprocess.Popen[bytes]) -> CannotLoad:
 
 
 def difference(service: MakeService, found: Sequence[Ran]) -> str:
-    """What the first process and another one came to, where nothing was found in this one; empty:
-    all came to the same."""
+    """Return how the outcomes of the first process and another one differ, where nothing was found
+    in this one; empty if all agree."""
     first, *others = found
     for number, other in enumerate(others, 2):
         if told := _difference(service, first, other):

@@ -47,7 +47,7 @@ class Op(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What happens to a process or client, when, and for how long."""
+    """A fault of a process or client: its kind, when it begins, and how long it lasts."""
 
     at: float
     kind: str  # crash, pause, cut
@@ -67,14 +67,14 @@ class Plan(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a service said in its snapshot."""
+    """The state that a service gave in its snapshot."""
 
     place: str
     state: bytes
 
 
 class Line(NamedTuple):
-    """Of the story."""
+    """A line of the story."""
 
     at: float
     who: str
@@ -301,7 +301,7 @@ class GroupWorld:
         self._after(ON_THE_WAY_S, replica.place, lambda: self._join(replica, life))
 
     def _forget(self, replica: ServiceProcess) -> None:
-        """What it did in its life before ends."""
+        """End what it did in its life before."""
 
     def _is_held(self, one: ServiceProcess | Client) -> bool:
         return self.now < one.held_until
@@ -400,7 +400,7 @@ class GroupWorld:
             self._submit(client, life, number, data)
 
     def _accept(self, client: Client, life: int, entry: GroupMessage) -> None:
-        """What was sent arrives: at once, when it can be, or, if its client is gone, perhaps."""
+        """Let a message arrive: at once if it can, or, if its client is gone, perhaps."""
         if self._is_held(client):
             self._at(client.held_until, lambda: self._accept(client, life, entry))
         elif client.life == life or self._draw(f"last words {client.place}").random() < 0.5:
@@ -492,7 +492,7 @@ class GroupWorld:
     # -- The user's code ------------------------------------------------------------------------
 
     def states(self) -> list[State]:
-        """Of all services."""
+        """Return the states of all services."""
         states = []
         for replica in self._replicas:
             if replica.up and replica.core is not None:

@@ -180,7 +180,8 @@ class InvocationWorld(PassiveWorld):
         return Trips(self._draw(f"service {self._services}"))
 
     def log(self) -> Iterator[tuple[int, Any]]:
-        """What the replicas said in the group, each with the view that it was delivered in."""
+        """Yield the messages of the replicas in the group, each with the view that it was delivered
+        in."""
         view = 0
         for entry in self._entries:
             if isinstance(entry, View):

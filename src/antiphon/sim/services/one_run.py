@@ -16,7 +16,7 @@ from antiphon.sim.violations import ViolationError
 
 
 class Ran(NamedTuple):
-    """What came of a run."""
+    """The outcome of a run."""
 
     violation: str  # empty: none
     story: list[Line]

@@ -31,7 +31,7 @@ from antiphon.sim.services.group_world import (
 from antiphon.sim.violations import ViolationError
 
 STEP = "step "
-"""Of the run: what a fault strikes that has no time, but a moment."""
+"""The prefix of a fault's place that is a step of the run instead of a time."""
 
 
 class PassiveWorld(GroupWorld):

@@ -28,12 +28,12 @@ from antiphon.sim.services.one_run import Ran, run
 from antiphon.sim.services.passive_world import STEP
 
 SPAN_S = 5.0
-"""Of virtual time, in which clients begin commands and faults strike."""
+"""Seconds of virtual time in which clients begin commands and faults strike."""
 
 FAULTS_MAX = 8
 STRIKES_MAX = 3
 STEPS = 4
-"""Of the primary and the others, for a command, about: strikes fall on any of them."""
+"""Steps that the primary and the others take for a command, about: strikes fall on any of them."""
 
 ELSEWHERE = 10
 """So many of the seeds run in other processes too."""
@@ -162,7 +162,7 @@ def draw_faults(draw: Random, clients: int, replicas: int) -> tuple[Fault, ...]:
 
 
 def draw_strikes(draw: Random, steps: int) -> tuple[Fault, ...]:
-    """What befalls a replica at a step of the run, whatever time it is."""
+    """Draw the faults that happen to a replica at a step of the run, whatever time it is."""
     return tuple(
         Fault(
             0.0,

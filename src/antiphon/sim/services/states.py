@@ -20,8 +20,8 @@ def difference(one: Any, other: Any) -> str:
 
 
 def restored_difference(make: Callable[[], Any], one: bytes, other: bytes) -> str:
-    """Of two snapshots. Their bytes may differ although the states are the same, so it is looked at
-    what comes of them in new services."""
+    """Return how two snapshots differ. Their bytes may differ although the states are the same, so
+    services restored from them are compared."""
     if one == other:
         return ""
     services = [make(), make()]

@@ -25,10 +25,10 @@ from antiphon.errors import FormatError, UnknownVersionError
 
 VERSION = 1
 NAME_BYTES_MAX = 200
-"""Of a topic's folder; file systems take 255."""
+"""Bytes of the name of a topic's folder; file systems take 255."""
 
 _ESCAPED = set("\"#%'*/:=?\\{}[]^\x7f")
-"""What Spark, too, has in another form in the names of such folders."""
+"""Characters that Spark, too, has in another form in the names of such folders."""
 
 
 class Group(msgspec.Struct, frozen=True, array_like=True):
@@ -54,7 +54,7 @@ class File(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What one run has archived: all messages of topics at these positions."""
+    """The record of what one run has archived: all messages of topics at these positions."""
 
     first: int
     last: int

@@ -24,7 +24,7 @@ from antiphon.spark.source.arrow import SCHEMA
 from antiphon.spark.source.log import Log
 
 LEVEL = 3
-"""Of zstd; Spark's own writer has the same."""
+"""The level of zstd; Spark's own writer has the same."""
 
 _REPEATING = ["topic", "session", "kind", "type", "priority", "reply_to", "tag", "view_id"]
 """Columns that are written as numbers into a list of their values."""

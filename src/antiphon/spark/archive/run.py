@@ -38,7 +38,7 @@ Work = Callable[[JournalLog, Sequence[LogSlice], Path, str], list[File]]
 
 
 class Report(NamedTuple):
-    """What a run has done."""
+    """The report of a run."""
 
     first: int  # positions; behind the last: there was nothing new
     last: int

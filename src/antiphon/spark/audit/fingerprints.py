@@ -1,4 +1,4 @@
-"""Which parts of a trace all members agree on, found in one scan, without comparing messages.
+"""The parts of a trace that all members agree on, found in one scan, without comparing messages.
 
 A *part* is what members delivered in one view, of one range of positions (`RANGE` of them). Each
 member's deliveries in a part are reduced to a few numbers: how many, a hash of the set, two hashes
@@ -26,7 +26,7 @@ RANGE = 16384
 
 
 class Print(NamedTuple):
-    """What a member delivered in a part."""
+    """The fingerprint of a part at one member."""
 
     world: int
     range: int
@@ -46,7 +46,8 @@ class Print(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """What the fingerprints leave to be looked at, and with whom the others are compared."""
+    """The parts that the fingerprints leave to be looked at, and with whom the others are
+    compared."""
 
     doubtful: set[tuple[int, int]]  # (world, range)
     references: dict[tuple[int, int], int]  # (world, view) -> member
@@ -156,8 +157,8 @@ def _disagreeing(
 def _may_lack(
     world: World, part: list[Print], reference: Member | None, reach: dict[int, int]
 ) -> set[int]:
-    """Who may have left out some of a part, and owes nothing in the view: what it delivered later
-    may conflict with that."""
+    """Return the members that may have left out some of a part, and owe nothing in the view: what
+    they delivered later may conflict with that."""
     whole = {_numbers(p) for p in part if reference is not None and p.member == reference.number}
     same = {p.member for p in part if _numbers(p) in whole}
     first = min(p.first_position for p in part)

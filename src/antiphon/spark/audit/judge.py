@@ -42,7 +42,8 @@ from antiphon.spark.audit.sentences import Found, Teller
 
 
 class Verdict(NamedTuple):
-    """What an audit read, on how many things it checked each property, and what it found."""
+    """The result of an audit: what it read, on how many things it checked each property, and what
+    it found."""
 
     rows: int
     seconds: float
@@ -93,7 +94,7 @@ def _checked(cast: Cast, agreement: Agreement, counts: dict[str, int]) -> dict[s
 
 
 class _Search:
-    """What needs a look at messages."""
+    """The part of the audit that looks at messages."""
 
     def __init__(
         self,

@@ -1,4 +1,5 @@
-"""Who was a member of which group, when: what the audit has to know before it looks at messages.
+"""Memberships: who was a member of which group, when. The audit has to know it before it looks at
+messages.
 
 It reads the few rows of a trace that are not about messages, and says for every process which
 member it was from which row to which, in which view. The words are those of the specification
@@ -134,17 +135,17 @@ class Member:
 
     @property
     def start(self) -> int:
-        """What is behind this position concerns it."""
+        """The position from which on messages concern it."""
         return max(self.views[0].position, self.cut) if self.views else END
 
     @property
     def life_cut(self) -> int:
-        """Of the states of this life."""
+        """The newest cut of a state in this life."""
         return max((cut for life, cut in self.cuts if life == self.lives), default=NOWHERE)
 
     @property
     def earlier_cut(self) -> int:
-        """Of the states of earlier lives."""
+        """The newest cut of a state in earlier lives."""
         return max((cut for life, cut in self.cuts if life < self.lives), default=NOWHERE)
 
     @property
@@ -438,7 +439,7 @@ def _was_out(world: World, member: Member, view: int) -> bool:
 
 
 def _by_position(views: list[View]) -> Iterator[tuple[int, int, int]]:
-    """Which view stands before a message, as (view, behind this position, up to that one)."""
+    """Yield which view stands before a message, as (view, behind this position, up to that one)."""
     places = sorted({(view.position, view.id) for view in views})
     highest = 0
     before = NOWHERE
@@ -450,7 +451,7 @@ def _by_position(views: list[View]) -> Iterator[tuple[int, int, int]]:
 
 
 def rows_from(table: dict[str, list[Any]]) -> Iterator[Row]:
-    """Of a table's columns, as Arrow gives them."""
+    """Yield the rows of a table whose columns are as Arrow gives them."""
     columns = [table[name] for name in COLUMNS]
     for values in zip(*columns, strict=True):
         row = Row._make(values)

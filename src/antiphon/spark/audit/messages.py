@@ -30,7 +30,7 @@ _MEMBER_BITS = 24
 
 
 def shaped(rows: DataFrame, rule: str, **columns: Column) -> DataFrame:
-    """What is not given is null."""
+    """Return findings of a rule with all columns of `SHAPE`; those that are not given are null."""
     given = {"rule": F.lit(rule), **columns}
     return rows.select(
         *(given.get(name, F.lit(None)).cast(kind).alias(name) for name, kind in SHAPE.items())
@@ -149,7 +149,7 @@ def agreement(spark: SparkSession, cast: Cast, first: DataFrame) -> DataFrame:
 
 
 def _owing(spark: SparkSession, cast: Cast) -> DataFrame:
-    """Who is correct in which view."""
+    """Return the members that are correct in each view."""
     rows = [
         (world.number, view, number, cast.members[number].cut)
         for world in cast.worlds
@@ -173,7 +173,8 @@ def _deliverers(first: DataFrame) -> DataFrame:
 
 
 def gaps(spark: SparkSession, cast: Cast, first: DataFrame, prints: list[Print]) -> DataFrame:
-    """What members left out who owe nothing in that view: an order they may still break (P5)."""
+    """Return the messages left out by members that owe nothing in that view: with them an order may
+    still break (P5)."""
     reach = reach_of(prints)
     spans = [
         (m.world, m.number, m.start, reach[m.number]) for m in cast.members if m.number in reach

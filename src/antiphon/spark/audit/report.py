@@ -22,14 +22,14 @@ from antiphon.terminal.lines import say_json
 from antiphon.terminal.screen import Screen, Table
 
 EXAMPLES_MAX = 5
-"""Of each property; the others are counted."""
+"""Examples of each property that are shown; the others are counted."""
 
 PROOF_MAX = 12
 """Rows, of each example."""
 
 HEAP = "2g"
 BYTES_A_PART = 16 << 20
-"""Of the trace's files: so much is sorted or grouped at a time, by each core."""
+"""The bytes of a trace's files that each core sorts or groups at a time."""
 
 PARTS_MAX = 1000
 ROWS_SORTED = 1 << 18
@@ -50,7 +50,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def at_the_end(args: argparse.Namespace) -> int:
-    """Of commands that have written traces. With `--json` their own object stays the last line."""
+    """Audit the traces that another command has written. With `--json` the object of that command
+    stays the last line."""
     report = audit_trace(Path(args.trace))
     show(report, Screen(stderr=args.json))
     return 1 if broken(report) else 0

@@ -137,7 +137,7 @@ def _where(run: str, process: str, incarnation: str, group: str, piece: Column) 
 
 
 def sends(trace: DataFrame, spark: SparkSession, cast: Cast) -> DataFrame:
-    """What was sent to groups, and what was acknowledged."""
+    """Return the messages that were sent to groups, and whether they were acknowledged."""
     numbers = [(world.run, world.group, world.number) for world in cast.worlds]
     worlds = small(spark, numbers, {"run": pa.string(), "group": pa.string(), "world": pa.int32()})
     rows = trace.where(F.col("kind").isin("send", "sent"))
@@ -153,7 +153,8 @@ def sends(trace: DataFrame, spark: SparkSession, cast: Cast) -> DataFrame:
 
 
 def sift(spark: SparkSession, found: DataFrame, agreement: Agreement, range_size: int) -> DataFrame:
-    """What is to be looked at: everything that is doubtful, and a reference for the rest."""
+    """Return the rows to be looked at: everything that is doubtful, and a reference for the
+    rest."""
     with_range = found.withColumn("range", F.expr(f"position div {range_size}"))
     if not agreement.doubtful:
         return with_range.where("is_reference").withColumn("doubtful", F.lit(False))

@@ -63,7 +63,8 @@ class Teller:
             yield finding._replace(property="durable")
 
     def _after_states(self, lost: list[Found]) -> Iterator[Finding]:
-        """What is missing between a state and the first message after it: one finding a member."""
+        """Yield one finding for each member that lacks messages between a state and its first
+        message after it."""
         by_member: dict[int, list[Found]] = {}
         for row in lost:
             if row.member is not None and row.position is not None:

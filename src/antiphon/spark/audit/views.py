@@ -1,4 +1,4 @@
-"""What the audit finds out about views and state cuts: no message is needed for it.
+"""The audit of views and state cuts: it needs no message.
 
 Views of a group are one sequence (thesis 4.2.1, primary partition): a number stands for the same
 members at the same place, for everybody; who installs one installs the next one next; the first one

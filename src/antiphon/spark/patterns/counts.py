@@ -73,7 +73,7 @@ class AtLeast(Pattern[Places[Any]]):
         return _kept(state), matches
 
     def _passed(self, state: Places[Any], now: int) -> Iterator[tuple[str, Match]]:
-        """What the passing of time makes of the places."""
+        """Let time pass at all places; yield the matches that this makes."""
         for place, inner in list(state.inner.items()):
             if self.where.due(inner) <= now:
                 left, matches = self.where.on_time(inner, now)

@@ -1,4 +1,4 @@
-"""What event patterns are made of: events, what is found in them, and what every pattern can do.
+"""The elements of event patterns: events, matches, and what every pattern can do.
 
 A pattern is a value. It says what to look for in the events of one key, and how: by functions of
 what it remembers and of what happens, which is an event, or that time has passed. It is given the
@@ -23,7 +23,7 @@ State = TypeVar("State")
 
 Value = str | float | None
 Found = Mapping[str, Any]
-"""What a pattern tells of a match, in values that JSON has."""
+"""A match, as values that JSON has."""
 
 _UNITS = {
     "millisecond": 1,
@@ -77,7 +77,7 @@ class Pattern(ABC, Generic[State]):
     @property
     @abstractmethod
     def fields(self) -> tuple[Field, ...]:
-        """What it looks at in a message, besides the key."""
+        """The fields of a message that it looks at, in addition to the key."""
 
     @property
     @abstractmethod

@@ -49,7 +49,7 @@ class Timeline:
         return min(times, default=None)
 
     def advance(self, memory: Memory[Any], watermark: int) -> list[Match]:
-        """What is found up to this time."""
+        """Return the matches up to this time."""
         ready = [event for event in memory.held_back if event.time <= watermark]
         memory.held_back = [event for event in memory.held_back if event.time > watermark]
         matches: list[Match] = []

@@ -112,7 +112,7 @@ def _batch(parts: list[_Part], columns: Sequence[str]) -> pa.RecordBatch:
 
 
 class _Part(NamedTuple):
-    """Of a pack, the messages that are wanted."""
+    """The messages of a pack that are wanted."""
 
     log: LogPack
     header: PackHeader
@@ -197,7 +197,7 @@ class _Rows:
 
     @cached_property
     def extras(self) -> list[tuple[int, Extra]]:
-        """Of the messages that have any, by row."""
+        """The rare headers of the messages that have any, by row."""
         found = []
         for part, start in zip(self.parts, self._starts.tolist(), strict=True):
             if part.header.flags & EXTRAS:
@@ -329,7 +329,8 @@ def _json(body: bytes) -> bytes | None:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has for numbers that keep their JMS type, and for what it has not."""
+    """Return a value in a form that JSON has: plain numbers for those that keep their JMS type,
+    text for anything else."""
     for kind in (int, float):
         if isinstance(value, kind):
             return kind(value)

@@ -30,7 +30,7 @@ POSITION_MAX = (1 << 63) - 1
 
 
 class Wanted(NamedTuple):
-    """What is left of the log."""
+    """The part of the log that filters leave."""
 
     first: int = 1
     last: int = POSITION_MAX
@@ -41,7 +41,8 @@ class Wanted(NamedTuple):
 
 
 def take(filters: Iterable[Filter]) -> tuple[Wanted, list[Filter]]:
-    """What they ask for together, and those that are given back."""
+    """Return the part of the log that the filters ask for together, and the filters that Spark has
+    to apply itself."""
     wanted, rest = Wanted(), []
     for each in filters:
         taken = _take(wanted, each)
@@ -109,7 +110,7 @@ def _timestamp(wanted: Wanted, one: Filter) -> Wanted | None:
 
 
 def _time(one: Filter) -> datetime | None:
-    """What is compared with; None: it is no comparison with a time."""
+    """Return the time that a filter compares with; None if it compares with none."""
     value = one.value if isinstance(one, _COMPARISONS) else None
     return value if isinstance(value, datetime) and value.tzinfo is not None else None
 

@@ -1,5 +1,5 @@
-"""What may be said to Spark's format `antiphon`, for all who read and write: which options there
-are, and how a destination is written in them.
+"""The options of Spark's format `antiphon` that readers and writers share, and how a destination is
+written in them.
 
 Spark takes options in whatever case, and hands them on in small letters. It hands on some of its
 own too: where a stream's checkpoint is, its name, and the path that `load`, `save` or `start` got.
@@ -15,7 +15,7 @@ from antiphon.errors import InvalidDestinationError
 from antiphon.model import destinations as names
 
 SPARKS_OWN = ("checkpointLocation", "queryName")
-"""Of a stream that is written."""
+"""Spark's own options of a stream that is written."""
 
 _PATHS = ("path", "paths")
 

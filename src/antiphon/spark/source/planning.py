@@ -1,4 +1,4 @@
-"""Which positions a query reads, and which task reads which of them.
+"""Plans of a query: the positions that it reads, and the task that reads each of them.
 
 Promises: what is planned is complete. A range that begins with messages that are gone, or ends
 behind the last one, is an error, not a shorter answer. A limit never stops a stream: each batch
@@ -92,7 +92,7 @@ def check_kept(first: int, bounds: LogBounds) -> None:
 
 
 def narrowed(log: Log, wanted: Wanted, first: int, last: int) -> tuple[int, int]:
-    """What a query's filters leave of a range."""
+    """Return the part of a range that a query's filters leave."""
     first, last = max(first, wanted.first), min(last, wanted.last)
     if wanted.stamp_from is not None:
         first = max(first, log.position_at(wanted.stamp_from))
@@ -102,7 +102,7 @@ def narrowed(log: Log, wanted: Wanted, first: int, last: int) -> tuple[int, int]
 
 
 def chosen_topics(topics: Sequence[str], wanted: Wanted) -> list[str]:
-    """What a query's filters leave of the topics, which may be patterns."""
+    """Return the topics, which may be patterns, that a query's filters leave."""
     if wanted.topics is None:
         return list(topics)
     patterns = [names.matcher(f"{names.TOPIC}:{topic}") for topic in topics]

@@ -28,7 +28,7 @@ from antiphon.spark.source.log import Log
 from antiphon.spark.source.reading_options import ReadingOptions, log_of, parse
 
 ROWS_A_BATCH = 8192
-"""What Spark is handed at a time: a tenth faster than larger batches, which fit no cache."""
+"""Rows that Spark gets at a time: a tenth faster than larger batches, which fit no cache."""
 
 Offset = dict[str, Any]
 
@@ -38,7 +38,7 @@ def schema() -> StructType:
 
 
 def chosen_columns(wanted: StructType) -> list[str]:
-    """Of a schema that the user may have given. Raises `ValueError`."""
+    """Return the columns of a schema that the user may have given. Raises `ValueError`."""
     known = {field.name: field.dataType for field in schema().fields}
     for field in wanted.fields:
         if field.name not in known:
@@ -54,7 +54,7 @@ def chosen_columns(wanted: StructType) -> list[str]:
 
 
 class Piece(InputPartition):
-    """What one task reads."""
+    """The part of a query that one task reads."""
 
     def __init__(self, slices: tuple[LogSlice, ...]) -> None:
         super().__init__(slices)

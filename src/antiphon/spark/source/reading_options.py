@@ -1,4 +1,4 @@
-"""What may be said to `spark.read.format("antiphon")`: every option checked, by name.
+"""The options of `spark.read.format("antiphon")`, each checked by name.
 
 A *place* is where reading begins or ends: a position, a time, `earliest` or `latest`. Both ends are
 included: what was accepted at the time that is named belongs to both sides.

@@ -46,7 +46,7 @@ TYPES = {"topic": _TEXT, "body": ("binary",), "text": _TEXT, "kind": _TEXT, **HE
 """The columns that matter, and the types that each may have."""
 
 IGNORED = ("position", "message_id", "timestamp", "stamp", "session", "sequence", "view_id")
-"""What reading gives besides: every message gets its own when it is sent."""
+"""Columns that reading gives and writing ignores: every message gets its own when it is sent."""
 
 _AS_THEY_ARE = {"map": columns.MAP, "stream": columns.STREAM, "object": columns.OBJECT}
 """Kinds whose body a table can only pass on."""
@@ -83,7 +83,7 @@ def destination(text: str) -> Destination:
 
 
 def packs(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[Destination, Packed]]:
-    """What is to be sent for these rows, in this order."""
+    """Yield the messages to be sent for these rows, in this order."""
     if not batch.num_rows:
         return
     batch = _with_numbers(batch)
@@ -113,7 +113,7 @@ class _Blobs(NamedTuple):
 
     @classmethod
     def of(cls, array: pa.Array) -> _Blobs:
-        """Of a large binary array without nulls."""
+        """Return the values of a large binary array without nulls."""
         _, offsets, data = array.buffers()
         every = np.frombuffer(offsets, np.int64)
         found = every[array.offset : array.offset + len(array) + 1]

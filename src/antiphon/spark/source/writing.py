@@ -51,7 +51,7 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True)
 class Stage(WriterCommitMessage):
-    """What a task has done."""
+    """The report of a task: what it has staged."""
 
     partition: int
     handle: str  # empty: it had no rows

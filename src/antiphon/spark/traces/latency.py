@@ -77,7 +77,7 @@ def over_time(messages: DataFrame, every_s: float) -> DataFrame:
 
 
 def rows(frame: DataFrame) -> list[dict[str, Any]]:
-    """What there is, a few rows, with percentiles by name: `early_p50_ms` and so on."""
+    """Return the few rows of a frame, with percentiles by name: `early_p50_ms` and so on."""
     return [_named(row.asDict()) for row in frame.collect()]
 
 

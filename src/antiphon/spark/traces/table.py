@@ -55,7 +55,7 @@ SCHEMA = pa.schema(
 )
 CHUNK_ROWS = 1 << 16
 FILES_A_TASK = 64
-"""Of many files; each task writes one Parquet file."""
+"""Trace files a task, where there are many; each task writes one Parquet file."""
 
 
 def run(args: argparse.Namespace) -> int:

@@ -20,7 +20,7 @@ from antiphon.model import destinations as names
 
 
 def shared_name(session: Session, name: str, durable: bool) -> str:
-    """Of the queue: no destination has such a name."""
+    """Return the name of a shared subscription's queue: no destination has such a name."""
     if not 0 < len(name) <= names.NAME_MAX:
         raise IllegalStateError(f"a subscription's name has 1 to {names.NAME_MAX} characters")
     return f"{'durable' if durable else 'shared'} {session.client_id!r} {name}"

@@ -90,8 +90,8 @@ def _new(b: State, destination: str) -> Group:
 
 
 def _give(b: State, group: Group, relation: str, remove_after_ms: int) -> None:
-    """Who says first how the group is to be fixes all of it, what is left out as it is by default.
-    Who says nothing fixes nothing, and takes it as it is."""
+    """Fix the options of a group. The first to give any fixes all of them, those left out at their
+    defaults; who gives none fixes none, and takes the group as it is."""
     if not relation and remove_after_ms == AS_IT_IS:
         return
     if relation and not group.relation_given:

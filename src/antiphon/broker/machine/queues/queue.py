@@ -95,7 +95,7 @@ class Queue:
 
     @property
     def count(self) -> int:
-        """Of messages that somebody may have, and nobody has."""
+        """Return how many messages wait that somebody may have, and nobody has."""
         return sum(lane.count for lane in self._lanes.values())
 
     def _lane(self, priority: int) -> Lane:
@@ -242,7 +242,8 @@ class Queue:
         return first, last, deliveries + 1
 
     def _is_others(self, taker: Taker, span: Span) -> bool:
-        """Of a group that another consumer has: it is reserved for that one."""
+        """Return whether these messages belong to a message group of another consumer; then reserve
+        them for that one."""
         special = self.special.of(span[0])
         if special is None or not special.group:
             return False
@@ -282,7 +283,7 @@ class Queue:
         return sorted((first, last) for first, last, _ in spans)
 
     def skip(self, first: int, last: int) -> None:
-        """Of a shared subscription: none of its consumers wants these."""
+        """Drop waiting messages of a shared subscription that none of its consumers wants."""
         for lane in self._lanes.values():
             for one, two, _ in lane.remove(first, last):
                 self.forget(one, two)

@@ -29,7 +29,7 @@ from antiphon.terminal.lines import say_json
 from antiphon.terminal.screen import Screen, Table
 
 POINTS_MAX = 12
-"""Of a curve that is printed; a longer one is thinned."""
+"""Points of a curve that are printed; a longer curve is thinned."""
 
 
 def run(args: argparse.Namespace) -> int:
