@@ -19,7 +19,7 @@ STAMP = 1_000_000
 
 
 def packed(*lifetimes: int, destination: str = "topic:a") -> bytes:
-    """Messages that live so long; 0: for ever."""
+    """Messages that live so long; 0: forever."""
     extras = [columns.encode_extra(Extra(time_to_live=ms)) for ms in lifetimes]
     body, flags = columns.encode([Outgoing(TEXT, b"x", extra, 1) for extra in extras])
     if any(lifetimes):

@@ -105,10 +105,10 @@ def test_a_queue_drops_by_itself_what_has_expired(connect: Connect, backend: Bac
     producer = context.create_producer()
     producer.send(queue, "brief", time_to_live=BRIEFLY)
     producer.send(queue, "long", time_to_live=LONG)
-    producer.send(queue, "for ever")
-    until(lambda: listed(context, queue) == ["long", "for ever"])
+    producer.send(queue, "forever")
+    until(lambda: listed(context, queue) == ["long", "forever"])
     messages = [received(consumer) for consumer in [context.create_consumer(queue)] * 2]
-    assert [message.text for message in messages] == ["long", "for ever"]
+    assert [message.text for message in messages] == ["long", "forever"]
     assert messages[0].expiration > messages[0].timestamp
     assert messages[1].expiration == 0
 

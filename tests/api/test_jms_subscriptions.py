@@ -350,7 +350,7 @@ def test_ones_own_messages_are_those_of_the_client_id(connect: Connect, backend:
 
 
 def test_no_local_is_for_topics(connect: Connect, backend: Backend) -> None:
-    """[31]: what one does not want of a queue would wait for ever."""
+    """[31]: what one does not want of a queue would wait forever."""
     context = connect()
     with pytest.raises(IllegalStateError, match="no_local is for topics"):
         context.create_consumer(context.create_queue(backend.name()), no_local=True)

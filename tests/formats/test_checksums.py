@@ -43,7 +43,7 @@ def test_a_record_with_a_large_pack_is_good() -> None:
 
 
 def test_what_was_damaged_on_its_way_through_a_server_is_noticed() -> None:
-    """It would not be if servers summed what they pass on anew."""
+    """It would not be if servers summed what they pass on again."""
     damaged = bytearray(LARGE)
     damaged[1000] ^= 1
     with pytest.raises(FormatError, match="checksum"):

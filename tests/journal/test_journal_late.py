@@ -250,7 +250,7 @@ def test_damage_in_a_pack_that_waits_is_not_passed_over() -> None:
     us.disk.write(first, at, b"M")
     us.disk.sync(first)
     assert us.open() != ""
-    assert us.journal.last == 0  # it begins anew: only a whole snapshot can give it that pack
+    assert us.journal.last == 0  # it begins again: only a whole snapshot can give it that pack
 
 
 def test_a_late_row_waits_for_room_with_its_entry() -> None:

@@ -165,7 +165,7 @@ def one_segment(disk: SimDisk) -> Journal:
 
 def written_anew(acknowledged: int) -> tuple[SimDisk, dict[str, bytes]]:
     """A journal of which so many entries were acknowledged when it was killed, with more that was
-    not: recovery wrote that anew, and shorter, since most of it was replaced. Then one more was
+    not: recovery wrote that again, and shorter, since most of it was replaced. Then one more was
     acknowledged. And the files as recovery found them."""
     disk = SimDisk(Random(0))
     journal = one_segment(disk)
@@ -471,7 +471,7 @@ def test_a_journal_without_notes_opens_and_has_them_from_then_on() -> None:
 
 
 def test_what_version_0_1_did_with_a_noted_journal_is_no_damage() -> None:
-    """It wrote the end anew that it did not know to be synced, shorter, and noted nothing."""
+    """It wrote the end again that it did not know to be synced, shorter, and noted nothing."""
     disk, _, entries = old_journal()
     files = files_of(disk)
     noted = notes_on(disk)

@@ -86,11 +86,11 @@ def test_who_has_forgotten_is_sent_all_of_it_again() -> None:
     leaving, arriving = Leaving(PIECE), Arriving()
     pieces = leaving.add([pack("a")])
     pieces = leaving.taken(PieceTaken(pieces[0].name, 3 * PIECE))
-    anew = Arriving()
-    answer = anew.take(pieces[0])
+    again = Arriving()
+    answer = again.take(pieces[0])
     assert answer == PieceTaken(name_of(pack("a")), 0)
-    carry(leaving, anew, leaving.taken(answer))
-    assert anew.named(name_of(pack("a"))) == pack("a")
+    carry(leaving, again, leaving.taken(answer))
+    assert again.named(name_of(pack("a"))) == pack("a")
     assert arriving.named(name_of(pack("a"))) is None
 
 

@@ -130,7 +130,7 @@ def test_a_stalled_link_passes_nothing_until_it_is_mended(link: Link) -> None:
         with pytest.raises(TimeoutError):
             connection.recv(1024)
         connection.settimeout(20)
-        link.mend()
+        link.repair()
         assert connection.recv(1024) == b"meanwhile"
 
 
@@ -142,7 +142,7 @@ def test_a_cut_link_ends_connections_and_takes_none(link: Link) -> None:
         assert ended(connection)
     with socket.create_connection(link.address, 20) as connection:
         assert ended(connection)
-    link.mend()
+    link.repair()
     with socket.create_connection(link.address, 20) as connection:
         connection.sendall(b"after")
         assert connection.recv(1024) == b"after"

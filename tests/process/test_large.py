@@ -1,4 +1,4 @@
-"""Large messages from several clients at once, at real servers: nobody is elected anew, others go
+"""Large messages from several clients at once, at real servers: nobody is elected again, others go
 on meanwhile, and memory is bounded."""
 
 import threading

@@ -72,8 +72,8 @@ def test_a_follower_is_served_through_the_third(linked: Linked, fault: str) -> N
     log = linked.servers[leader].said()
     assert fault == "the follower is not heard" or f"reaches {follower} through" in log
     assert {linked.status(n).epoch for n in linked.servers} == {epoch}
-    forth.mend()
-    back.mend()
+    forth.repair()
+    back.repair()
     linked.wait_until(lambda: is_level(linked), "all have the same state")
 
 

@@ -1,4 +1,4 @@
-"""Large packs on thin links: whole clusters in which nothing fails, and nobody is elected anew."""
+"""Large packs on thin links: whole clusters in which nothing fails, and nobody is elected again."""
 
 import msgspec
 import pytest

@@ -449,7 +449,7 @@ def test_a_primary_is_struck_between_its_steps() -> None:
         told["new primary"] += len({line.who for line in world.story if "answers" in line.what}) > 1
     for what in ("crashes", "stands still", "is cut off", "new primary"):
         assert told[what] > 0, (what, told)
-    assert told["finds itself removed, and begins anew"] > 0
+    assert told["finds itself removed, and begins again"] > 0
 
 
 class CallsOthers(Names):

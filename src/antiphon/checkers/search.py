@@ -10,7 +10,7 @@ operations that lead to the same state a second time are not tried again. What k
 
 - An operation that changes no state, like a read, is taken as soon as its result is right, and
   nothing is tried instead. Whether it really changes none is looked at when the search has failed,
-  which then may have to start anew.
+  which then may have to start again.
 - Of operations that are alike, the one that returned first comes first.
 - Unanswered operations are tried last, where they change the state, and if what comes next would
   not be the same without them or before them. Whoever came to a state with fewer of them can do all

@@ -318,7 +318,7 @@ class Clients:
         trace: Trace | None = None,
         watch: Callable[[Effect], None] | None = None,
     ) -> None:
-        """`first_barrier`: drawn anew in each life, for a late answer to a question of an earlier
+        """`first_barrier`: drawn again in each life, for a late answer to a question of an earlier
         one must not answer this one's. `watch`: called before each effect of the home; it may
         raise."""
         self.log = log

@@ -159,7 +159,7 @@ class LogDriver:
         self._settle_due = False
         self._write_due = False
         self._syncing = False
-        self._part_lost = False  # of the snapshot that is coming in, for want of room
+        self._part_lost = False  # of the snapshot that is coming in, for lack of room
         self._work: deque[Iterator[tuple[str, ...]]] = deque()  # snapshots, in the background
         self._leader: ReplicaId | None = None  # the one that clients' requests go to
         self._timer_ms: int | None = None
@@ -250,7 +250,7 @@ class LogDriver:
         """Keep in this server's journal only; then `Above.stored` is called."""
         self.journal.append((record,), (LocalStored(batch),))
         self._collected += 1
-        self.node.wrote_besides(len(record.data))
+        self.node.count_extra_bytes(len(record.data))
         self.settle_soon()
 
     def read(self, request: int) -> None:

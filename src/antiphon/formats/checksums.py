@@ -4,7 +4,7 @@ Packs and commands begin with the CRC32C of the rest. So what a large one adds t
 frame or a record that has it inside is known to who has only looked at its first bytes.
 
 Promise: the same checksum as by reading everything, for what is as its maker summed it. What was
-damaged since does not match: to sum it anew, on its way, would hide that from who reads it.
+damaged since does not match: to sum it again on its way would hide that from who reads it.
 """
 
 from __future__ import annotations

@@ -290,7 +290,7 @@ class Extra(msgspec.Struct, array_like=True, frozen=True, gc=False):
     reply_to: str | None = None  # a destination as in `api/messages/destinations.py`
     type: str | None = None
     priority: int = PRIORITY
-    time_to_live: int = 0  # ms from the stamp with which it was accepted; 0: for ever
+    time_to_live: int = 0  # ms from the stamp with which it was accepted; 0: forever
     delivery_delay: int = 0  # ms from when it was sent
     tag: str | None = None
     key: str | None = None

@@ -1,4 +1,5 @@
-"""Commands: what servers tell the state machine besides packs of messages, as log entries.
+"""Commands: what servers propose to the state machine in addition to packs of messages, as log
+entries.
 
 ::
 

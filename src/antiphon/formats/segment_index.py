@@ -27,7 +27,7 @@ class Found:
     def __init__(self, pattern: str) -> None:
         self._matches = matcher(pattern)
         self._wanted = bytearray()  # by destination
-        self._looked = 0  # at so many rows
+        self._looked = 0  # rows that were looked at
         self.places = array("I")
 
     def look(self, names: list[str], destinations: array[int]) -> array[int]:
@@ -187,7 +187,7 @@ class SegmentIndex:
         self, matches: Callable[[str], bool], first: int, last: int, most: int, rows: int
     ) -> tuple[list[LogSlice], int]:
         """Where messages are from `first` to `last` whose destinations match, in slices of about
-        `most`; looks at so many rows, and says which position comes after them."""
+        `most`; looks at that many rows, and returns the position after them, too."""
         start = self._place(first)
         stop = min(start + rows, bisect_right(self._positions, last))
         found: list[LogSlice] = []

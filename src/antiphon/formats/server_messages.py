@@ -195,7 +195,7 @@ class PieceTaken(msgspec.Struct, frozen=True, array_like=True, tag=22, gc=False)
     """Since wire version 4."""
 
     name: bytes
-    held: int  # so many bytes, from the beginning
+    held: int  # bytes, from the beginning
 
 
 class AppendNamed(msgspec.Struct, frozen=True, array_like=True, tag=23, gc=False):

@@ -74,7 +74,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files, and `MEMORY_RETAIN` in memory."""
 
     deliveries: Positive = 10
-    """After so many deliveries in vain a message goes to the dead letters."""
+    """After this many failed deliveries a message goes to the dead letters."""
 
     redelivery_delay: Wait | None = None
     """Seconds from the first of them to the next; None, here and below: as in

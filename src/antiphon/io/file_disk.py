@@ -7,7 +7,7 @@ called from another thread than the rest.
 
 What is large is written by who syncs it, that is in the other thread: a system takes its time to
 take in many megabytes, and a server has others to serve meanwhile. The room for it is reserved at
-once, so that want of room is told of as ever.
+once, so that lack of room is reported at once, too.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from antiphon.formats import frames
 
 SHARED_BYTES = 64 << 10
 AHEAD = 32
-"""For a frame that has not arrived whole there is room for so many times what did arrive: who only
-announces a large one costs little."""
+"""For a frame that has not arrived whole there is room for this many times what did arrive: who
+only announces a large one costs little."""
 
 
 class _Shared(threading.local):

@@ -43,7 +43,7 @@ PART_S = 0.01
 """So often, at most, it is told that parts of a message arrive."""
 
 SILENT_S = 9.0
-"""A server that is not listed and says nothing for so long is closed. (Of those that are listed
+"""A server that is not listed and sends nothing for this long is closed. (Of those that are listed
 each has one connection, on which it may have nothing to say.)"""
 
 CLIENTS_MAX = 20_000
@@ -70,8 +70,8 @@ LINGER_S = 1.0
 """The time that queued messages have to leave when their connection ends."""
 
 UNACKNOWLEDGED_MS = 5000
-"""A link whose bytes the peer does not take for so long is given up, rather than waiting for TCP's
-own patience of many minutes. Not so with clients: those may be slow."""
+"""A link whose bytes the peer does not take for this long is given up, rather than waiting for
+TCP's own patience of many minutes. Not so with clients: those may be slow."""
 
 
 class ClientHandler(Protocol):
@@ -515,7 +515,7 @@ class Transport:
     def _came(self, connection: Connection, node: int) -> None:
         older = self._came_in.get(node)
         if older is not None:
-            older.abort()  # who dials anew has lost it
+            older.abort()  # who dials again has lost it
         elif len(self._came_in) >= SERVERS_MAX:
             self._make_room_for_a_server()
         self._came_in[node] = connection

@@ -52,13 +52,13 @@ def open_journal(
     alone: bool = False,
     segment_bytes: int = SEGMENT_BYTES,
 ) -> tuple[Journal, Recovered]:
-    """Open what is on the disk, or begin anew. On damage this server becomes a new incarnation,
+    """Open what is on the disk, or begin again. On damage this server becomes a new incarnation,
     which counts for nothing until the others have brought it up to date; `alone`, it has nobody
     to ask, and `JournalDamagedError` is raised with everything left as it is."""
     try:
         manifest = recovery.read_manifest(disk)
         if manifest is None:
-            aside = not alone and _set_aside(disk)  # and it ended before it had begun anew
+            aside = not alone and _set_aside(disk)  # and it ended before it had begun again
             earlier = EARLIER if aside else ""
             return _begin(disk, new_incarnation(), segment_bytes, earlier)
         return _Opening(disk, manifest, new_incarnation, alone, segment_bytes).run()

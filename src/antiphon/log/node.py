@@ -138,9 +138,9 @@ class Node:
         if meta.index >= (self.replica.snapshot.index if self.replica.snapshot else 0):
             self.replica.compacted(base_index, meta)
 
-    def wrote_besides(self, size: int) -> None:
-        """Bytes that the journal got besides the log. They too go when a snapshot lets segments
-        go."""
+    def count_extra_bytes(self, size: int) -> None:
+        """Count bytes that the journal got in addition to the log. They too go when a snapshot lets
+        segments go."""
         self._bytes_since_snapshot += size
 
     def snapshot_failed(self) -> None:

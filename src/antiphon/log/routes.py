@@ -128,7 +128,7 @@ class Routes:
         if sender.node not in self._peers():
             return []
         for view in message.views:
-            # A step costs half a heartbeat at least: so nothing goes around for ever.
+            # A step costs half a heartbeat at least: so nothing goes around forever.
             at_ms = now_ms - max(0, view.age_ms) - (view.node != sender.node) * self._step_ms
             known = self._known.get(view.node)
             if view.node != self._r.id.node and (known is None or known.at_ms < at_ms):

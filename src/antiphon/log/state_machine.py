@@ -31,8 +31,8 @@ class Machine(Protocol):
         """Take the next committed entry; never raises, whatever a client put into it."""
 
     def take_events(self) -> tuple[Any, ...]:
-        """Return and forget what came of the entries besides accepted packs, the same at every
-        replica. The machine works on if nobody takes it."""
+        """Return and forget what came of the entries in addition to accepted packs, the same at
+        every replica. The machine works on if nobody takes it."""
 
     def next_deadline(self) -> int | None:
         """Return the stamp at which time itself would change the state; None: never."""

@@ -18,7 +18,7 @@ FACTOR_MAX = 1000.0
 DELIVERIES_MAX = 1 << 31
 
 STEPS_MAX = 64
-"""A wait grows so often at most: with any factor that deserves the name it is the longest by
+"""A wait grows this often at most: with any factor that deserves the name it is the longest by
 then."""
 
 
@@ -28,7 +28,7 @@ class Redelivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
     delay_ms: int | None = None  # before the first redelivery
     factor: float | None = None  # by which each wait is longer than the one before
     most_ms: int | None = None  # that it grows to
-    deliveries: int | None = None  # after so many a message goes to the dead letters
+    deliveries: int | None = None  # after this many a message goes to the dead letters
     dead_letters: str | None = None  # the destination that these are in
 
     def over(self, default: Redelivery) -> Redelivery:

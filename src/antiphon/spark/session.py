@@ -109,7 +109,7 @@ def require(what: str) -> None:
 
 
 def _quoted(option: str) -> str:
-    """One option of several, also if there are blanks in it."""
+    """Return one option of several, even if there are blanks in it."""
     return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 

@@ -253,7 +253,7 @@ def test_a_new_replica_knows_what_is_to_be_undone() -> None:
     (end, *rest) = fresh.viewed(9, ("c",))
     assert isinstance(end, End)
     assert end.fate is Fate.UNDO
-    assert isinstance(rest[0], Cast)  # and it begins the request anew
+    assert isinstance(rest[0], Cast)  # and it begins the request again
 
 
 def test_ends_are_repeated_by_the_next_primary_until_they_are_forgotten() -> None:

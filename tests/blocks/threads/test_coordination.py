@@ -335,7 +335,7 @@ def test_a_group_of_another_kind_is_told_as_such(connect: Connect, kind: str) ->
 
 
 def test_a_with_block_holds_the_lock(connect: Connect) -> None:
-    """Made anew each time, as one object of several threads, and again and again."""
+    """A new one each time, as one object of several threads, and again and again."""
     shared, contexts = Lock(connect(), GROUP), [connect(), connect()]
     inside: list[int] = []
     seen: list[tuple[int, int]] = []

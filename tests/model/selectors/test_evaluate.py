@@ -446,7 +446,7 @@ def test_no_pattern_takes_long(pattern: str) -> None:
     selector = parsed(f"x LIKE '{pattern}'")
     started = time.process_time()
     assert not selector.matches({"x": "a" * 20_000})
-    assert time.process_time() - started < 1  # a few ms; with backtracking, for ever
+    assert time.process_time() - started < 1  # a few ms; with backtracking, forever
 
 
 # -- What is wrong, and where -------------------------------------------------------------------

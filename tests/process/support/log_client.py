@@ -300,7 +300,7 @@ class LogClient(AdminClient):
     # -- Reading -------------------------------------------------------------------------------
 
     def tail(self, first: int = 1) -> Iterator[cw.Delivered | None]:
-        """Every accepted pack from position `first` on, for ever; None whenever nothing has come
+        """Every accepted pack from position `first` on, forever; None whenever nothing has come
         for a second, so that the caller can do something else."""
         servers = Servers(self._addresses)
         while True:

@@ -102,7 +102,7 @@ class Stage:
         self._connect(actor, int(number))
 
     def _do_again(self, name: str, number: str) -> None:
-        """The program runs anew, and knows nothing of its former life."""
+        """The program runs again, and knows nothing of its former life."""
         old = self._actor(name)
         self._lose(old)
         actor = self._actors[name] = Actor(name, len(self._actors) + 100, old.lease_ms)

@@ -279,7 +279,7 @@ def test_everything_that_can_happen_does() -> None:
         "replica stands still",
         "replica is cut off",
         "replica is taken for dead and removed",
-        "replica finds itself removed, and begins anew",
+        "replica finds itself removed, and begins again",
         "replica takes over",
         "client crashes",
         "client stands still",

@@ -1,7 +1,7 @@
 """The classic API's producers and consumers: those of contexts, each for one destination.
 
 A producer has defaults for what may be said with every `send`. A consumer says in the log when a
-program seems to have forgotten `connection.start()`, which would make it wait for ever.
+program seems to have forgotten `connection.start()`, which would make it wait forever.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class MessageConsumer(Closing):
         connection that was never started, a warning is logged: that waits without end."""
         if timeout is None and not self._connection._ever_started:
             logger.warning(
-                "a receive from %s waits for ever, for the connection was never started: call "
+                "a receive from %s waits forever, for the connection was never started: call "
                 "connection.start()",
                 self._consumer.destination,
             )

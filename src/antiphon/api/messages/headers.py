@@ -33,7 +33,7 @@ class Headers(TypedDict, total=False):
 
     properties: Mapping[str, PropertyValue] | None
     priority: int | None  # 0 to 9
-    time_to_live: float | None  # seconds; 0: for ever
+    time_to_live: float | None  # seconds; 0: forever
     delivery_delay: float | None  # seconds
     correlation_id: str | None
     reply_to: Destination | None

@@ -57,7 +57,7 @@ def outgoing(
 
 
 def _without(types: dict[str, int], given: Mapping[str, PropertyValue]) -> dict[str, int]:
-    """The types of properties that are not given anew."""
+    """The types of properties that are not given again."""
     return {name: code for name, code in types.items() if name not in given}
 
 

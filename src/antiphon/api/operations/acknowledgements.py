@@ -231,7 +231,7 @@ class Acknowledgements:
                 self._pause(request.wait_ms)
 
     def _pause(self, ms: int) -> None:
-        """Hand out nothing for so long: what keeps its order waits. Caller holds the lock."""
+        """Hand out nothing for this time: what keeps its order waits. Caller holds the lock."""
         if ms:
             self.inbox.pauses += 1
             self._connection.after(ms, self._go_on)

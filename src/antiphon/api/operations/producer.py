@@ -297,7 +297,7 @@ class ProducerCore:
                     transaction.add(batch)
             sequence = stream.sequence
             if connection.trace is not None and batch is not None and not flags & CONTROL:
-                # Under the lock: it cannot leave before it is written down.
+                # Still holding the lock: it cannot leave before it is written down.
                 self._traces(connection.trace, batch, sequence, flags)
         if batch is None:
             return None

@@ -1,7 +1,7 @@
 """The schedule of a member with several workers: generic order at one member (P5).
 
 A message may begin when every message before it that conflicts with it is done. So messages that do
-not conflict are handled in parallel, those that do in their order, and one that takes for ever
+not conflict are handled in parallel, those that do in their order, and one that takes forever
 blocks only what conflicts with it. A *barrier* (a view, a change of the relation) begins when all
 before it is done, and nothing after it begins before it is done.
 

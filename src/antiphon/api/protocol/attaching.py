@@ -31,7 +31,7 @@ from antiphon.formats import protocol as cw
 
 LEASE_MS = 30_000
 """How long a session outlives its connection. Longer than the servers need for a new leader; and
-what a program that died had taken from a queue goes to others after so long."""
+what a program that died had taken from a queue goes to others after this time."""
 
 DIAL_MS = 5_000
 ATTACH_MS = 5_000
@@ -226,7 +226,7 @@ class Attaching:
         if self.was_attached:
             seconds = self._terms.lease_ms / 1000
             text = f"no server took the connection again within {seconds:g} s: {told}"
-            return ConnectionLostError(f"{text}. The session is lost; connect anew")
+            return ConnectionLostError(f"{text}. The session is lost; connect again")
         seconds = self._terms.connect_ms / 1000
         text = f"no server took the connection within {seconds:g} s: {told}"
         return ConnectionLostError(text, happened="no")

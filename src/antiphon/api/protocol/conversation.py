@@ -93,7 +93,7 @@ class Conversation:
 
         self.redelivery = DEFAULT  # as this server has it
         self.holds = False  # it knows what to do with `FAILED` messages
-        """A message that was delivered so often is given up; the servers say so."""
+        """A message that was delivered this often is given up; the servers say so."""
 
         self._named: dict[str, Request] = {}  # openings of named producers
         self._receipts: dict[int, Receipts] = {}  # by consumer

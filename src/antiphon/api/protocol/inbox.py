@@ -119,7 +119,7 @@ class Inbox:
         self._enough = max(1, prefetch // 4)  # acknowledgements to be told of without delay
         self._open: list[Slice] = []  # handed out and not acknowledged, as they were handed out
         self._floor = 0  # of a topic: everything up to here is acknowledged
-        self._ranges: list[tuple[int, int]] = []  # acknowledged besides
+        self._ranges: list[tuple[int, int]] = []  # acknowledged above the floor
         self._beyond = 0  # the last of those, ever
         self._count = 0  # messages acknowledged since `take_rows`
         self._lend = 1  # messages to lend the next time
@@ -132,7 +132,7 @@ class Inbox:
         self._state = 0  # which is here, by the event with which it was asked for
         self._state_seen = False  # the application has asked for more since then
         self._state_done = False  # and has acknowledged something since then
-        self.deliveries_max = 0  # a message that was handed out so often is given up; 0: none is
+        self.deliveries_max = 0  # a message that was handed out this often is given up; 0: none is
         self._dead: list[AckRow] = []  # those that were, and those that failed
         self._waits: dict[int, int] = {}  # by position: ms for which what failed is to wait
         self.pauses = 0  # nothing is handed out while there are some

@@ -23,7 +23,7 @@ from antiphon.errors import FormatError
 from antiphon.formats import protocol as cw
 
 SILENCE_MS = 10_000
-"""A provider that sends nothing for so long is passed over. Doubled with each time: the only one
+"""A provider that sends nothing for this long is passed over. Doubled with each time: the only one
 that there is may need longer."""
 
 DOUBLINGS_MAX = 6

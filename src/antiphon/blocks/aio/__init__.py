@@ -9,8 +9,8 @@ What talks to a server or waits is a coroutine, `close` too; what only looks at 
 copy is a plain call. Handlers may be plain functions or `async def`.
 
 Promises: everything runs on the event loop that opened it, without threads. Who is cancelled while
-it waits leaves nothing behind. Who waits is told when it is in vain: closed, removed from the
-group, disconnected for good.
+it waits leaves nothing behind. A caller that can wait for nothing any more gets an error: closed,
+removed from the group, disconnected for good.
 """
 
 from antiphon._names import adopt

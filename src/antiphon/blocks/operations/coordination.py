@@ -60,7 +60,7 @@ class Counter(Replica[CounterService]):
 class Entered(Replica[AnyService]):
     """A block that can be entered more than once: the `with` block that leaves it last leaves the
     group, and who enters it then joins again. So the group may be empty at any time, and who joins
-    while the last one leaves begins anew."""
+    while the last one leaves begins again."""
 
     _begins_anew = True
 

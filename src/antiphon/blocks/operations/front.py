@@ -76,7 +76,7 @@ class Workers(Protocol):
     def start(self, name: str, script: Script[None]) -> None: ...
 
     def pause(self, seconds: float) -> Any:
-        """Wait so long; return whether it was stopped meanwhile."""
+        """Wait for this time; return whether it was stopped meanwhile."""
 
     def hold(self, seconds: float) -> bool:
         """Do the same in a thread of `work`."""

@@ -1,7 +1,7 @@
 """Replicated services for real: replicas that are members of a group, and clients of them.
 
 Promise: `call` returns the result of a command that took effect once, after all that was answered
-before it began; also if the client had to submit it again, to other replicas or servers.
+before it began; even if the client had to submit it again, to other replicas or servers.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ class Target(Protocol):
         """Carry it out: pessimistic, it can still be undone; optimistic, it is done. Raises
         `RefusedError` if it has no effect and never will, as for an id that was undone before it
         came. If active replicas call: an id that was taken gets the same reply again, without
-        effect also if it was undone since. A slower replica must come to the same as who was
-        faster, and raised."""
+        effect even if it was undone since. A slower replica must come to the same as the one that
+        was faster, and raised."""
 
     def commit(self, id: str) -> None:
         """Make the effect of a call at a pessimistic target last."""
@@ -88,7 +88,7 @@ class PassiveBlock(Responder):
         yield from self._translated(self.replica.viewed(view.id, view.members), now)
 
     def suspected(self, suspects: tuple[str, ...], withdrawn: tuple[str, ...]) -> Effects:
-        """Nothing gets on without the primary, and to be wrong about it does no harm."""
+        """Nothing makes progress without the primary, and to be wrong about it does no harm."""
         if suspects:
             yield Remove(suspects)
 

@@ -29,7 +29,7 @@ MEMBER, ASKED, LEFT, ERROR = (
 )
 PATIENCE = "antiphon_patience"
 FOR_EVER = 3600.0
-"""A call without a timeout is remembered so long by those who were asked, in seconds."""
+"""A call without a timeout is remembered this long by those who were asked, in seconds."""
 
 
 class Answer(NamedTuple):

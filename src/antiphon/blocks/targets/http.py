@@ -8,7 +8,7 @@ or have one later. Then call again, with the same id, or compensate. Nothing is 
 What the service has to do: requests are JSON objects with an `id`, and are answered by a JSON
 object. The same id again has no effect again, and the same answer. To compensate what was never
 there leaves a tombstone, and refuses that request when it comes; to compensate again is fine. A
-status of 4xx means no, for ever; a sentence in `error` says why.
+status of 4xx means no, forever; a sentence in `error` says why.
 """
 
 from __future__ import annotations

@@ -265,7 +265,7 @@ def _command(words: str, request_id: str) -> sql.Composed:
 
 
 def _milliseconds(seconds: float) -> str:
-    return str(max(1, round(seconds * 1000)))  # 0 would mean: for ever
+    return str(max(1, round(seconds * 1000)))  # 0 would mean: forever
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from antiphon.broker.dispatch.topic_cursors import TopicCursor
 from antiphon.formats import protocol as cw
 
 PASS_POSITIONS, PASS_MS = 10_000, 10_000
-"""A floor is moved after so many positions, or after so long. Each time costs a row in an entry of
-the log; and so many are looked at again for who resumes at another server."""
+"""A floor is moved after this many positions, or after this time. Each time costs a row in an entry
+of the log; and as many are looked at again for a client that resumes at another server."""
 
 
 class SkippedFloors:

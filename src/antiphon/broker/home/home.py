@@ -83,7 +83,7 @@ class Home:
         now_ms: int,
         own: OwnJournal | None = None,
     ) -> None:
-        """`life`: drawn anew at each start of the server; `own`: with local contexts."""
+        """`life`: drawn again at each start of the server; `own`: with local contexts."""
         self.settings = settings
         self._broker = broker
         self._common = common = Common(node, life, broker, settings, now_ms)

@@ -17,7 +17,7 @@ from antiphon.broker.machine.ranges import Range, Span, Spans
 from antiphon.model.destinations import is_pattern, matcher
 
 RESERVE = 4
-"""A server sends at most so many windows (`prefetch`) beyond what the state machine knows to be
+"""A server sends at most this many windows (`prefetch`) beyond what the state machine knows to be
 acknowledged: after the loss of a session, that many messages may have been seen."""
 
 MATCHES_MAX = 65536

@@ -18,7 +18,7 @@ answered by `Acked` when that is certain; it may be sent again.
 
 **State transfer.** A member that joins takes over the state of another one (`GroupEvent` of kind
 `STATE`): `StateChunk`, `StateTaken` and `StateFailed` go from client to client through their
-servers, besides the log; `StateDone` says in the log that all of it has arrived, `AskState` that it
+servers, outside the log; `StateDone` says in the log that all of it has arrived, `AskState` that it
 will not.
 
 Everything here raises `FormatError` on bytes that are not such a message.

@@ -58,7 +58,7 @@ class Saboteur:
             self.injected[fault.kind] += 1
         return undo
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Undo all faults."""
         self._mend_links(self._links.all())
         for server in self._servers.servers.values():
@@ -190,7 +190,7 @@ class Saboteur:
 
     def _mend_links(self, links: list[Link]) -> None:
         for link in links:
-            link.mend()
+            link.repair()
 
     # -- Programs --------------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ class Link:
     def delay(self, seconds: float) -> None:
         self._delay_s = seconds
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         self._is_cut = False
         self._delay_s = 0.0
         self._loop.call_soon_threadsafe(self._flows.set)

@@ -29,7 +29,7 @@ from antiphon.terminal.screen import Screen, Table
 TOPICS = ("topic:chaos.a", "topic:chaos.b")
 QUEUE = "queue:chaos"
 EVERYWHERE = (*TOPICS, QUEUE)
-MEND_S = 60.0
+REPAIR_S = 60.0
 
 
 def run(args: argparse.Namespace) -> int:
@@ -100,8 +100,8 @@ class Chaos:
                 saboteur = Saboteur(self._servers, self._links, self._programs, self._say)
                 self._begin()
                 self._break(saboteur)
-                saboteur.mend()
-                self._say("everything is mended")
+                saboteur.repair()
+                self._say("everything is repaired")
                 self._finish()
         events = self._programs.events()
         judge = Judge(events)
@@ -232,11 +232,11 @@ class Chaos:
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
         if not self._until(condition):
-            self._complaints.append(f"waited {MEND_S:g} s in vain: {what}")
+            self._complaints.append(f"waited {REPAIR_S:g} s without success: {what}")
 
     def _until(self, condition: Callable[[], bool]) -> bool:
         """Whether it came to hold in time."""
-        deadline = time.monotonic() + MEND_S
+        deadline = time.monotonic() + REPAIR_S
         while not condition():
             if time.monotonic() > deadline:
                 return False

@@ -242,7 +242,7 @@ class Stage:
             if complaints := self._complaints():
                 raise IllegalStateError("; ".join(complaints))
             time.sleep(0.1)
-        raise IllegalStateError(f"waited {WAIT_S:g} s in vain: {what}")
+        raise IllegalStateError(f"waited {WAIT_S:g} s without success: {what}")
 
     def pause(self, seconds: float) -> None:
         end = time.monotonic() + seconds

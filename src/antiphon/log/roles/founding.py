@@ -5,7 +5,7 @@ servers of three must never found an empty cluster beside the one that has the d
 listed server asks every other one (`Ask`), each fresh one promises (`Promise`) to be founded by
 nobody else, and when all have promised, all write the same first entry (`Found`). A nonce ties the
 three together: a promise given to an earlier life of the founder is not counted by a later one, and
-who has promised anew ignores the earlier founding. A server that has not written the first entry
+who has promised again ignores the earlier founding. A server that has not written the first entry
 and restarts is a new incarnation, so a promise cannot be forgotten by somebody who is still bound.
 
 **Returning.** A server that cannot vouch for what it promised (memory mode, a wiped or a damaged

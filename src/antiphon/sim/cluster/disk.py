@@ -59,7 +59,7 @@ class SimDisk:
         self._changes_synced = 0
         self.full = False
         self._refused = ""  # is in the names of files for which there is no room,
-        self._refusals = 0  # for so many writes
+        self._refusals = 0  # writes to refuse
         self.fail_next_sync = False
         self.on_durable: Callable[[str, bytearray], None] = lambda name, data: None
         self.copies: dict[str, bytes] = {}  # somebody made them at some time

@@ -252,7 +252,7 @@ class SimServer:
         self._at(self._timer_us - now_us, self._ring, self._timer_us)
 
     def _ring(self, due_us: int) -> None:
-        if self._timer_us == due_us:  # otherwise it was set anew
+        if self._timer_us == due_us:  # otherwise it was set again
             self._timer_us = None
             self.log.tick()
 

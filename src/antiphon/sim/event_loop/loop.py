@@ -47,7 +47,7 @@ CALLBACKS_MAX = 1_000_000
 """How many may run at one instant: beyond it, somebody spins."""
 
 CANCELS_MAX = 100
-"""After so many, or half the number of timers if that is more, cancelled timers are thrown away."""
+"""With this many, or half the number of timers if that is more, cancelled timers are dropped."""
 
 CLOSES_MAX = 100
 """How often a coroutine may go on waiting although it is closed, before it is left alone."""
@@ -476,8 +476,8 @@ def _close_unless_begun(coroutine: Any) -> None:
 
 
 def _close_quietly(coroutine: Any) -> None:
-    """Its clean-up may fail; and it may wait, in vain, as often as it likes: then it goes on with
-    the clean-up further out."""
+    """Its clean-up may fail; and it may wait as often as it likes, for nothing: then it goes on
+    with the clean-up further out."""
     for _ in range(CLOSES_MAX):
         try:
             coroutine.close()
@@ -487,7 +487,7 @@ def _close_quietly(coroutine: Any) -> None:
         except BaseException:
             if getattr(coroutine, "cr_frame", None) is None:
                 return
-    # It catches whatever comes, for ever; so it is never collected, not even when Python ends.
+    # It catches whatever comes, forever; so it is never collected, not even when Python ends.
     import ctypes  # not every Python has it, and hardly anybody needs it
 
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(coroutine))

@@ -76,7 +76,7 @@ class Division:
             return  # which takes the groups of all others away from them
         ends = self._ends[group]
         if ends and deliveries > 1:
-            return  # its group may have ended while it was elsewhere, and even have begun anew
+            return  # its group may have ended while it was elsewhere, and even have begun again
         key = (name, group, bisect_left(ends, position))
         owner = self._owners.setdefault(key, reader)
         if owner != reader and not self._has_let_go(owner):

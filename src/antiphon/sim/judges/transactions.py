@@ -40,7 +40,7 @@ class Deal:
     def __init__(self, name: str) -> None:
         self.name = name
         self.bodies: list[bytes] = []  # that it sent, in this order
-        self.delayed: dict[bytes, int] = {}  # of these: visible so many ms after the others
+        self.delayed: dict[bytes, int] = {}  # of these: visible this many ms after the others
         self.inputs: list[Input] = []
         self.token = ""
         self.handles: tuple[str, ...] = ()

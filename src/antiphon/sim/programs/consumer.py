@@ -135,7 +135,7 @@ class SimConsumer:
         return ledger.reading(self._name, self.destination, ledger.last, queue=True)
 
     def _opened_shared(self, ledger: Ledger) -> None:
-        """And it lasts as long as this consumer is there, or if it is durable, for ever."""
+        """And it lasts as long as this consumer is there, or if it is durable, forever."""
         self.reading = self._shares(ledger)
         if self._durable:
             self.reading.begun = self.reading.begun or ledger.last

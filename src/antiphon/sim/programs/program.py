@@ -48,7 +48,7 @@ MAILBOX = "mailbox"
 class Role(msgspec.Struct, frozen=True):
     """The tasks of a program."""
 
-    publishes: int  # so many messages
+    publishes: int  # messages
     to: tuple[str, ...]  # to these destinations
     persistent: bool
     named: bool  # by a named producer, which goes on exactly where it was
@@ -335,7 +335,7 @@ class SimProgram:
             return
         assert self._stream is not None
         self.sent += 1
-        # A program that starts anew does not know how far it was, unless its producer does.
+        # A program that starts again does not know how far it was, unless its producer does.
         sender = self.name if self.role.named else f"{self.name}.{self.lives}"
         destination = self.somewhere()
         flags = 0 if self.role.persistent else NON_PERSISTENT

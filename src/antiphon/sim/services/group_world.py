@@ -1,4 +1,5 @@
-"""A simulated group, its replicas and their clients, and what befalls them: without what they do.
+"""A simulated group, its replicas and their clients, and what happens to them, without what they
+do.
 
 The group is as Antiphon promises it: all replicas get the same messages and views in the same
 order, each in its own time. For a new one a single other, drawn by lot, is asked for its state, at
@@ -332,7 +333,7 @@ class GroupWorld:
 
     def _view(self, replica: ServiceProcess, core: Any, view: View) -> None:
         if replica.name not in view.members:
-            self._tell(replica.place, "finds itself removed, and begins anew")
+            self._tell(replica.place, "finds itself removed, and begins again")
             self._start(replica)
             return
         with self._users_code(replica, "is told of a view"):
@@ -516,7 +517,7 @@ class GroupWorld:
                 f"{replica.place} fails as it {what}: {error!r}\n{where}"
             ) from error
         finally:
-            if self.refused:  # also if the service took the error for its own
+            if self.refused:  # even if the service took the error for its own
                 raise ViolationError(f"refused as {replica.place} {what}: {self.refused[0]}")
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class ArchiveLog:
     """A `Log` over an archive: it has the messages of its manifests, and nothing after them.
 
-    Every call reads the manifests anew, so what a run has archived meanwhile is seen.
+    Every call reads the manifests again, so what a run has archived meanwhile is seen.
     """
 
     def __init__(self, folder: str | Path) -> None:

@@ -51,7 +51,7 @@ def text_of(name: str) -> Column:
 
 
 def column(field: Field) -> Column:
-    """Its value; null also if it is a number that is not finite, or not above zero."""
+    """Return its value; null, too, if it is a number that is not finite, or not above zero."""
     text = text_of(field.name)
     if not field.is_number:
         return text

@@ -1,6 +1,6 @@
 """Numbers that rise, and rise and fall, within a time.
 
-Matches of a key do not overlap: after one the search begins anew, with the event that completed it
+Matches of a key do not overlap: after one the search begins again, with the event that completed it
 as the first one. So a price that keeps falling after an alert raises no second one.
 
 A low is remembered until a later event is as low, for that one lasts longer. So the lows that

@@ -31,7 +31,7 @@ from antiphon.formats.pack import LogPack, read_header
 from antiphon.formats.segment_index import SegmentIndex
 
 TRIES = 20
-"""A running server lets go of segments; then the folder is looked at anew."""
+"""A running server lets go of segments; then the folder is looked at again."""
 
 
 class Segment:

@@ -24,7 +24,7 @@ SETTINGS = {
 }
 PERCENTS = (50, 99)
 ACCURACY = 100_000
-"""A percentile's rank is off by at most one in so many; below that many values it is exact."""
+"""A percentile's rank is off by at most one in this many; below that many values it is exact."""
 
 
 def messages(trace: DataFrame) -> DataFrame:

@@ -1,7 +1,7 @@
 """Random selectors: a tree that says what it means, by the JMS text, and how it may be spelled.
 
-Written apart from `antiphon.model`: a tree is walked anew for each message, and shares nothing with
-what it checks.
+Written apart from `antiphon.model`: a tree is walked again for each message, and shares nothing
+with what it checks.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from antiphon.formats import protocol as cw
 from antiphon.model.conflicts import ConflictRelation
 
 REMOVE_AFTER_MS = 60_000
-"""A suspected non-durable member is removed after so long, unless the group says otherwise."""
+"""A suspected non-durable member is removed after this time, unless the group says otherwise."""
 
 
 class Member(msgspec.Struct, array_like=True):

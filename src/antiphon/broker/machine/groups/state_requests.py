@@ -136,7 +136,7 @@ def ask_again(b: State, session: Session, m: cw.AskState) -> int:
             member.unable = (*member.unable, member.provider)
         member.request, member.detour = 0, not member.detour
         review(b, group)
-        b.groups.tell(group.destination)  # also if nobody is asked now: the last one may stop
+        b.groups.tell(group.destination)  # even if nobody is asked now: the last one may stop
     return 0
 
 

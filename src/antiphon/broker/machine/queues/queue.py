@@ -38,7 +38,7 @@ GROUPS_MAX = 100_000
 what comes of it later may go to another consumer."""
 
 STALE_MAX = 64
-"""Beyond so many, and as many as there are messages that may expire, what is said of expiry about
+"""Beyond this many, and as many as there are messages that may expire, what is said of expiry about
 messages that are done with is cleaned up."""
 
 
@@ -178,7 +178,7 @@ class Queue:
         self.opened += 1
         consumer.opened = self.opened
         self.takers[taker] = consumer
-        if consumer.exclusive:  # it gets everything, also what is reserved for others
+        if consumer.exclusive:  # it gets everything, even what is reserved for others
             self._owners.clear()
             for other in self.takers.values():
                 self.give_back(other.reserved.clear())

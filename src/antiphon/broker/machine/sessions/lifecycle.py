@@ -95,7 +95,7 @@ def _why_not_open(b: State, m: commands.Attach) -> tuple[str, str]:
     if m.resume:
         return "ConnectionLostError", (
             "the session has ended: its lease ran out before the client came back, or another "
-            "connection took its client id. Connect anew"
+            "connection took its client id. Connect again"
         )
     owner = b.sessions.of_client(m.client_id)
     if owner is not None and not owner.detached:
