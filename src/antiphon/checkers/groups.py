@@ -7,16 +7,16 @@ one is told in a sentence.
 Words. A *process* is a member: its name in the group. Non-durable members that come back are new
 processes; durable ones are the same process through all their lives, until they leave or are
 removed. A process is *correct* if it never crashes, *good* if after some time it is always up
-(4.2.1); for durable members "correct" reads "good". Who loses its session for good has crashed,
-whatever became of its program. A message is *broadcast* once its sender has the acknowledgement
-(`sent`), and *partially broadcast* before that (`send` alone).
+(4.2.1); for durable members "correct" reads "good". A process that loses its session for good has
+crashed, whatever became of its program. A message is *broadcast* once its sender has the
+acknowledgement (`sent`), and *partially broadcast* before that (`send` alone).
 
 What a process takes over as state (`state`, with the position of the cut) counts as delivered up to
 there. A delivery is marked with the view of the message (`view_id`); the process's own view is the
 last one it installed (`view`). After a crash a durable member may be told again what it was told:
 such views are repeated from an earlier one on, such messages are marked as redelivered, and only a
-message's first delivery counts for order and view. What is delivered by who is no member any more
-is told as that alone.
+message's first delivery counts for order and view. What a process delivers that is no member any
+more is reported as that alone.
 
 What a process owes by P2 and lacks is told as that, and not again as an order that it breaks with
 everything that comes after it.
@@ -182,7 +182,7 @@ def read(events: Iterable[TraceEvent]) -> dict[str, Group]:
 def _read_of_all(group: Group, event: TraceEvent) -> None:
     """Read an event that concerns the group as a whole, whichever member reports it."""
     if event.kind in ("group", "conflict"):
-        # Of several at one position the last one holds; who is slow tells of it later.
+        # Of several at one position the last one holds; a slow process reports it later.
         known = group.told_relations.get(event.position)
         if known is None or known[0] <= event.at:
             relation = ConflictRelation.from_json(event.relation)
@@ -303,8 +303,8 @@ def _is_another(group: Group, process: Process, view: int) -> bool:
 
 
 def views(group: Group) -> Iterator[Violation]:
-    """Views of a group are totally ordered (4.2.1, primary partition): a number stands for the
-    same members at the same place everywhere; who installs one installs the next one next."""
+    """Views of a group are totally ordered (4.2.1, primary partition): a number stands for the same
+    members at the same place everywhere; a process that installs one installs the next one next."""
     known: dict[int, tuple[View, Process]] = {}
     for process in group.processes:
         for view in process.views:
@@ -386,7 +386,7 @@ def validity(group: Group) -> Iterator[Violation]:
     have = [(p.delivered(), p.state_cut) for p in group.processes if p.correct]
     for message in sorted(group.sent):
         sent_at = group.send[message]
-        # Who joined later need not know of it, and who left may have done so before it.
+        # Those who joined later need not know of it, and those who left may have done so before.
         there = [p for p in group.processes if p.stays and p.views[0].at <= sent_at]
         position = positions.get(message, 1 << 62)
         if there and not any(message in had or position <= cut for had, cut in have):

@@ -36,8 +36,8 @@ class Raised(NamedTuple):
 
 
 def neighbours(history: Sequence[Operation]) -> Iterator[tuple[int, int]]:
-    """Operations and the last one before them that the same client got an answer to. Who got none
-    in time may go on."""
+    """Operations and the last one before them that the same client got an answer to. A client that
+    got none in time may go on."""
     last: dict[str, int] = {}
     for place, operation in sorted(enumerate(history), key=lambda item: begin_of(item[1])):
         if operation.client in last:

@@ -336,7 +336,7 @@ class Clients:
         self._effects: deque[Effect] = deque()
         self._carrying = False
         self._barriers: dict[int, tuple[Client, int, int]] = {}  # client, its request, asked when
-        self._changes: dict[int, Client] = {}  # who waits for what becomes of which change
+        self._changes: dict[int, Client] = {}  # by request: the client that waits for a change
         self._last_change = 0
         self._barrier_number = first_barrier
         self._carry_out: dict[type, Callable[[Any], None]] = {

@@ -1,10 +1,10 @@
 """Checksums of bytes that are put together, from those of the parts: without reading them again.
 
 Packs and commands begin with the CRC32C of the rest. So what a large one adds to the checksum of a
-frame or a record that has it inside is known to who has only looked at its first bytes.
+frame or a record that has it inside is known to anyone who has read only its first bytes.
 
 Promise: the same checksum as by reading everything, for what is as its maker summed it. What was
-damaged since does not match: to sum it again on its way would hide that from who reads it.
+damaged since does not match: to sum it again on its way would hide that from its reader.
 """
 
 from __future__ import annotations

@@ -159,10 +159,10 @@ class Columns:
     )
 
     def __init__(self, pack: bytes, header: PackHeader | None = None) -> None:
-        """`header`: the pack's, from who has read it."""
+        """`header`: the pack's, if the caller has read it."""
         self.pack = pack
         self.reason = ""  # of dead letters: why they are
-        self.stamp = 0  # of the entry that the messages became visible with, for who knows it
+        self.stamp = 0  # of the entry that the messages became visible with, if the caller knows it
         self.header = header = header or packs.read_header(pack)
         at = layout(pack, header)
         self._times, self.bodies, self._extras = at.times, at.bodies, at.extras

@@ -40,7 +40,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ReplicaId(NamedTuple):
-    """One life of one server: who forgot what it promised comes back as a new incarnation."""
+    """One life of one server: if it forgot what it promised, it comes back as a new incarnation."""
 
     node: int
     incarnation: int
@@ -73,7 +73,7 @@ class Membership(msgspec.Struct, frozen=True, array_like=True, dict=True):
         """Return the member with this node number, or None."""
         return next((m for m in self.members if m.node == node), None)
 
-    @cached_property  # who counts is asked for with every entry
+    @cached_property  # this is asked for with every entry
     def voters(self) -> tuple[ReplicaId, ...]:
         """The members that count."""
         return tuple(m.id for m in self.members if m.voter)

@@ -1,7 +1,7 @@
 """The rows of one segment's index, in memory: some fifty bytes a pack.
 
 Rows ascend by position. The file has the same rows (`formats/journal.py`) plus checkpoints. Beside
-them, for each destination, which rows are its own: who reads one of many topics does not look at
+them, for each destination, which rows are its own: a reader of one of many topics does not look at
 the others.
 """
 
@@ -21,7 +21,7 @@ FOUND_MAX = 1 << 20
 
 
 class Found:
-    """The rows of all destinations that match a pattern. Who reads goes on where it has been: every
+    """The rows of all destinations that match a pattern. A reader goes on where it has been: every
     row is looked at once, and not again whenever some are read."""
 
     def __init__(self, pattern: str) -> None:

@@ -38,7 +38,7 @@ class Append(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
     prev_epoch: int
     entries: tuple[Entry, ...]
     commit: int
-    round: int  # echoed by the answer: who answers round r was in this epoch after r was sent
+    round: int  # echoed by the answer: its sender was in this epoch after the round was sent
     has: int = 0  # what the leader itself holds (durable mode: synced). Since wire version 2
 
 

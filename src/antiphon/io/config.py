@@ -1,5 +1,5 @@
-"""Configuration: what `antiphon serve` is told by a TOML file and by its options, and what a
-program is told by `antiphon.toml`.
+"""Configuration: of `antiphon serve`, by a TOML file and by its options; of a program, by
+`antiphon.toml`.
 
 A server's file has the names of the command's options; an option wins over the file::
 

@@ -5,9 +5,9 @@ Promises: `sync` returns only when the system says that the bytes are on the med
 write or a sync is `SyncFailedError`, after which nothing unsynced may be relied upon. `sync` may be
 called from another thread than the rest.
 
-What is large is written by who syncs it, that is in the other thread: a system takes its time to
-take in many megabytes, and a server has others to serve meanwhile. The room for it is reserved at
-once, so that lack of room is reported at once, too.
+Large writes are made by the thread that syncs: a system takes its time to take in many megabytes,
+and a server has others to serve meanwhile. The room for them is reserved at once, so that lack of
+room is reported at once, too.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class FileDisk:
                         self._late.pop(name, None)
                         return
                     descriptor = os.dup(self._descriptor(name))
-                    write = late[0]  # stays until it is made: who reads must wait for it
+                    write = late[0]  # stays until it is made: readers must wait for it
                 try:
                     _write(descriptor, write.offset, write.data)
                 finally:

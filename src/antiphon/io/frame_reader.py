@@ -3,7 +3,7 @@
 Promise: however the bytes arrive, the same frames come out; a frame that announces more than the
 limit, or does not match its checksum, raises `FormatError` before anything is kept for it.
 
-Who reads asks where the bytes go (`room`) and then says how many came (`arrived`). Small frames
+The caller asks where the bytes go (`room`) and then says how many came (`arrived`). Small frames
 come by way of a buffer that all connections of a thread share, so that an idle one has none; the
 rest of a larger frame goes straight to where it stays. For a large one that is memory which the
 system hands out page by page as it is written to: nowhere is a step that clears, moves or copies
@@ -21,8 +21,8 @@ from antiphon.formats import frames
 
 SHARED_BYTES = 64 << 10
 AHEAD = 32
-"""For a frame that has not arrived whole there is room for this many times what did arrive: who
-only announces a large one costs little."""
+"""For a frame that has not arrived whole there is room for this many times what did arrive: a
+peer that only announces a large one costs little."""
 
 
 class _Shared(threading.local):

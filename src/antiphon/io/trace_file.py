@@ -1,8 +1,8 @@
 """A trace that is being written: one life of one process (`formats/trace.py`).
 
 `DIR/<run>-<process>-<incarnation>.trace`, where the run is the name of the folder. While a file is
-locked its process lives; who comes with the same name meanwhile is another process, who comes later
-is its next incarnation.
+locked its process lives; one that comes with the same name meanwhile is another process, one that
+comes later is its next incarnation.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Connections between servers, and from clients: one port for both.
 
-Promises: what arrives is whole and from who it says it is from (by its handshake), or the
-connection is closed with a logged reason, and only that one; nobody can make this process hold more
-than the limits below. What is sent to a peer arrives once and in order, or not at all: while a peer
+Promises: what arrives is whole and from the peer that its handshake names, or the connection is
+closed with a logged reason, and only that one; nobody can make this process hold more than the
+limits below. What is sent to a peer arrives once and in order, or not at all: while a peer
 cannot be reached or does not keep up, messages for it are dropped, which the log's protocol is
 made for.
 
@@ -515,7 +515,7 @@ class Transport:
     def _came(self, connection: Connection, node: int) -> None:
         older = self._came_in.get(node)
         if older is not None:
-            older.abort()  # who dials again has lost it
+            older.abort()  # a peer that dials again has lost it
         elif len(self._came_in) >= SERVERS_MAX:
             self._make_room_for_a_server()
         self._came_in[node] = connection

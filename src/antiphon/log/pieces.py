@@ -34,8 +34,8 @@ KEPT_MAX = 2
 """Packs that wait to be named, of one server. It has one large pack at a time on its way."""
 
 PROPOSALS_MAX = 4
-"""With large packs, of one server, on their way to the leader. Who proposed others proposes them
-again."""
+"""With large packs, of one server, on their way to the leader. A server that proposed others
+proposes them again."""
 
 
 def name_of(pack: bytes) -> bytes:

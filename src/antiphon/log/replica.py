@@ -364,7 +364,7 @@ class Replica:
         """Take what another server answers to its leader."""
         if m.epoch > self.epoch:
             # A member ahead of us cannot follow us; it must be heard even though pre-vote keeps it
-            # from campaigning. Who is no member is not heard: it cannot depose anybody.
+            # from campaigning. A server that is no member is not heard: it cannot depose anybody.
             if self.is_member(sender):
                 self.election.enter(m.epoch, None)
         elif self.leading is not None and m.epoch == self.epoch:
@@ -415,7 +415,7 @@ class Replica:
     def on_forward(self, sender: ReplicaId, m: Forward) -> None:
         """Append what a follower passed on. If this replica does not lead, it is lost, and its home
         proposes it again."""
-        if self.leading is not None:  # otherwise it is lost, and proposed again by who waits
+        if self.leading is not None:  # otherwise it is lost, and proposed again by those that wait
             self.leading.propose(m.packs)
             self._out = [e for e in self._out if not isinstance(e, Rejected)]
 

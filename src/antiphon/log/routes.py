@@ -188,7 +188,7 @@ class Routes:
         return effect
 
     def on_its_way(self, send: Send) -> Send:
-        """To whom it is sent, or to who passes it on."""
+        """Send it to its receiver, or to a server that passes it on."""
         step = self.detours.get(send.to.node)
         if step is None or isinstance(send.message, Hears):
             return send
@@ -202,7 +202,7 @@ class Routes:
             try:
                 message = frames.decode_message(via.body)
             except FormatError as error:
-                # Not the fault of who passed it on: that connection need not end.
+                # Not the fault of the server that passed it on: that connection need not end.
                 logger.warning("from %s, through others: %s", via.source, error)
                 return None, []
             if isinstance(message, Relay):

@@ -42,8 +42,8 @@ class Settings(msgspec.Struct, frozen=True):
 
     large_bytes: int = 4 << 20
     """A pack above that is large: it is written when the last large one has a majority, and the
-    others wait at the leader; so small ones come between them. Who proposes counts by the same size
-    (`broker/home/incoming_packs.py`): what comes behind a large one must not overtake it."""
+    others wait at the leader; so small ones come between them. Those that propose count by the same
+    size (`broker/home/incoming_packs.py`): what comes behind a large one must not overtake it."""
 
     piece_bytes: int = 256 << 10
     """The size of a piece of a large pack that travels before it is ordered (`pieces.py`): with

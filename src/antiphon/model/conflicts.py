@@ -1,10 +1,10 @@
 """The relation of messages that conflict, and must be delivered in one order: generic broadcast.
 
 Messages carry a *tag*, and perhaps a *key*. Two messages conflict if their tags do; with `keyed`,
-only if their keys are equal too. Who says nothing about itself must be taken to conflict with
-everything: a message without a tag conflicts with every message, and one without a key with every
-key (thesis 4.2.3; paper, table I). So does a tag that the relation does not know: a message that
-was under way when the relation changed may have one.
+only if their keys are equal too. A message that says nothing about itself must be taken to conflict
+with everything: a message without a tag conflicts with every message, and one without a key with
+every key (thesis 4.2.3; paper, table I). So does a tag that the relation does not know: a message
+that was under way when the relation changed may have one.
 """
 
 from __future__ import annotations

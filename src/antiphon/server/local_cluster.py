@@ -38,7 +38,8 @@ _given: deque[int] = deque(maxlen=1000)
 
 
 def free_port() -> int:
-    """Where nobody listens; and not the same one twice, for who got one may not listen yet."""
+    """Return a port on which nobody listens; not the same one twice, for a server that got one may
+    not listen yet."""
     while True:
         port = random.choice(PORTS)
         with socket.socket() as probe:
@@ -53,8 +54,8 @@ def free_port() -> int:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Signals that end this program wait until this is done: who ends the processes that it has
-    started must know of the one that is just beginning."""
+    """Signals that end this program wait until this is done: the one that ends the processes that
+    it has started must know of the one that is just beginning."""
     waiting: list[int] = []
     if threading.current_thread() is threading.main_thread():
         handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}

@@ -1,4 +1,4 @@
-"""Stopping and closing contexts: who waits for whom, and what the servers hear last.
+"""Stopping and closing contexts: the order of waiting, and the last requests to the servers.
 
 Closing waits for running listeners and for pending sends, as long as `close_timeout` says. What was
 acknowledged is reported; what the application saw and did not acknowledge comes again, flagged.

@@ -4,7 +4,7 @@ the back-off between attempts, the patience with each server, heartbeats, and th
 Promises: the phase changes only as `phases.py` says; while there is time left, an attempt to
 connect follows each that failed, after a pause that grows and differs from client to client; a
 server that is silent is left after `ATTACH_MS`, or after `HEARTBEATS` heartbeats once it serves the
-session; who gives up says what became of each server that was tried.
+session; giving up reports what became of each server that was tried.
 
 Needs: a look (`due`) at the time that `next_deadline_ms` names, and `heard_ms` and `said_ms` set
 with each message that comes or leaves. What the messages carry is the conversation's affair

@@ -138,7 +138,7 @@ class Inbox:
         self.pauses = 0  # nothing is handed out while there are some
         self._clock = clock
         self._perishes = False  # there were messages that may expire
-        self.expired = False  # some did, and count as acknowledged: for who asks, and clears it
+        self.expired = False  # some did, and count as acknowledged; the reader of this clears it
 
     def arrive(self, slice_: Slice) -> None:
         self._look_at(slice_)

@@ -26,7 +26,7 @@ class GroupColumns(Columns):
     def __init__(self, pack: bytes, view_id: int) -> None:
         super().__init__(pack)
         self.view_id = view_id
-        self.view: Any = None  # the `View`, for who knows its members
+        self.view: Any = None  # the `View`, once its members are known
 
 
 class PerishableColumns(Columns):
@@ -43,7 +43,7 @@ class PerishableColumns(Columns):
         try:
             extra = decode_extra(self.extra(i))
         except FormatError:
-            return False  # who looks at its headers is told
+            return False  # reading its headers raises that
         return 0 < expires(extra, self._visible_ms) <= now_ms
 
 

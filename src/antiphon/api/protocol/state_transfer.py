@@ -30,7 +30,7 @@ DOUBLINGS_MAX = 6
 TELL_EVERY = cw.STATE_WINDOW // 4
 """Pieces that are taken before the provider is told."""
 
-# -- Events: for who takes a state over -----------------------------------------------------------
+# -- Events: for the member that takes a state over -----------------------------------------------
 
 
 class Began(msgspec.Struct, frozen=True):

@@ -8,9 +8,9 @@ Each takes a context of `antiphon.aio`, and is opened by being awaited or entere
 What talks to a server or waits is a coroutine, `close` too; what only looks at this process' own
 copy is a plain call. Handlers may be plain functions or `async def`.
 
-Promises: everything runs on the event loop that opened it, without threads. Who is cancelled while
-it waits leaves nothing behind. A caller that can wait for nothing any more gets an error: closed,
-removed from the group, disconnected for good.
+Promises: everything runs on the event loop that opened it, without threads. A call that is
+cancelled while it waits leaves nothing behind. A caller that can wait for nothing any more gets an
+error: closed, removed from the group, disconnected for good.
 """
 
 from antiphon._names import adopt

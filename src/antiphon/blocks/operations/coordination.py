@@ -72,7 +72,7 @@ class Entered(Replica[AnyService]):
         name: str | None,
     ) -> None:
         self._new_service = new_service
-        self._door = self._front.lock()  # held by who joins or leaves
+        self._door = self._front.lock()  # held while joining or leaving
         self._count = self._front.watch()  # guards the next line
         self._inside = 0
         self._closed = False
@@ -139,8 +139,8 @@ class Semaphore(Entered[SemaphoreService]):
     granted in the order in which they asked.
 
     A `with` block waits for a permit, releases it at its end, and leaves the group if nothing is
-    held here any more. Who leaves the group, or is removed from it, holds nothing; what a permit
-    protects should compare the `fence`.
+    held here any more. A member that leaves the group, or is removed from it, holds nothing; what a
+    permit protects should compare the `fence`.
     """
 
     def _set_up_permits(

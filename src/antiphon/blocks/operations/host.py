@@ -45,7 +45,7 @@ class Host(Generic[AnyBlock]):
 
     Promise: the block gets the events of the port one after the other, and its effects are carried
     out in their order before the next event; `Tell` and `Remove` come last, when others may look at
-    the block again. Who waits is told when nothing will come any more.
+    the block again. Waiting callers get an error when nothing will come any more.
 
     Need: a front (`front.py`) for waiting and the port. Limit: a handler that waits for a call to
     its own group waits for itself.
@@ -73,7 +73,7 @@ class Host(Generic[AnyBlock]):
         self._changed = front.watch()  # guards the block
         self._waiting: dict[Any, Pending] = {}
         self._joined_at: int | None = None  # the position of its first event, which is its view
-        # Who has no state to give must not be waited for by who joins, and skips nothing itself.
+        # A member without a state to give must not be waited for, and skips nothing itself.
         provider = None if block.snapshot() is None else self._provide
         self._port = front.port(ctx, group, name, durable, provider, self._ended)
 

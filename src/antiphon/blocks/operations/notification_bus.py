@@ -1,4 +1,4 @@
-"""Events of several kinds to everybody in a group; who comes later gets the last one of each kind.
+"""Events of several kinds to everybody in a group; later subscribers get the last one of each kind.
 
 Promise: all members get the same events in the same order, and a new one begins with the last event
 of each kind that was published before it came. A subscriber that raises gets the next event all the

@@ -139,8 +139,8 @@ class Replica(Hosted, Generic[AnyService]):
             yield from self._host.casting(request.encode())
 
     def _undoing(self, command: Any) -> Script[None]:
-        """Post a command that undoes what was sent here before, also by who is interrupted now. Who
-        is not a member any more has nothing to undo."""
+        """Post a command that undoes what was sent here before, even by a caller that is
+        interrupted now. A caller who is not a member any more has nothing to undo."""
         with suppress(JMSError):
             yield from self._posting(command)
 

@@ -32,7 +32,7 @@ class Multicast(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """Effect: send this to who waits for it."""
+    """Effect: send this to the member that waits for it."""
 
     to: Any
     call: str
@@ -41,7 +41,7 @@ class Reply(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """Effect: who waits here for this need not any more."""
+    """Effect: nobody here need wait for this any more."""
 
     what: Any
     value: Any

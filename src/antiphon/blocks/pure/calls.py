@@ -2,9 +2,9 @@
 
 A call is a message to the group with an address for replies and a number. All members get it in one
 view, so each reply says who is in that view, and the caller, who may be outside the group, knows
-from the first one how many to wait for. Who is no longer in the group when it would have to reply
-is not waited for: members remember the calls of the last time (`Asked`), and the oldest one tells
-their callers who has left.
+from the first one how many to wait for. A member that is no longer in the group when it would have
+to reply is not waited for: members remember the calls of the last time (`Asked`), and the oldest
+one tells their callers who has left.
 
 Nothing here sends, waits or looks at a clock.
 """

@@ -187,7 +187,7 @@ class PassiveReplica:
         self._view, self._members = view, members
         if self._running is not None:
             self._abandon()
-        self._ended.clear()  # who was told so may have been another primary
+        self._ended.clear()  # the primary that learnt it may have been another one
         self._undos = {u.id: (u, fate or Fate.UNDO) for u, fate in self._undos.values()}
         # All services are in the state that was agreed on, so all come to the same by a view.
         self.service.viewed(members)

@@ -54,7 +54,7 @@ PREFIX = "antiphon:"
 COMMITTED, ABORTED = "committed", "aborted"
 
 TOMBSTONE_WAIT_S = 0.1
-"""How long an abort waits for who is preparing before it looks whether it is prepared now."""
+"""How long an abort waits for a preparing caller before it looks whether it is prepared now."""
 
 BUSY_WAIT_S = 0.01
 

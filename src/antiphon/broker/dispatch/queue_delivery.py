@@ -2,8 +2,8 @@
 
 Promises: a consumer gets exactly what the state machine assigned to it, greater priorities first; a
 message that has expired meanwhile, or was delivered too often, is not sent: the log is told so
-(`rows`). Who dies of one message has had the next ones too, and they count as delivered: so of
-several that were delivered too often one is given up, and the others have their chance.
+(`rows`). A program that dies of one message has had the next ones too, and they count as delivered:
+so of several that were delivered too often one is given up, and the others have their chance.
 
 For a consumer with a selector its server looks into what waits, and claims what fits; what of it
 somebody else got first is not granted. A browser gets what was in the queue when it was opened, as

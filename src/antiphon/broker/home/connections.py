@@ -1,4 +1,4 @@
-"""Connections of clients at one server: who waits for what, who is held back, who fell silent.
+"""Connections of clients at one server: what they wait for, which are held back or silent.
 
 Promises: what clients have sent and not been answered is bounded, for each and for all together;
 beyond that nothing is read from a client until half is left. Large packs are counted apart: a few
@@ -179,7 +179,7 @@ class Connections:
     def silent(self, limit_ms: int) -> list[ClientConnection]:
         """Return the connections on which nothing was heard for longer than this."""
         if self._stood_still:
-            # Who has heard nobody blames nobody for it.
+            # A server that has heard nobody blames nobody for it.
             self._stood_still = False
             for connection in self._connections.values():
                 connection.heard_ms = self._now_ms

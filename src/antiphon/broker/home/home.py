@@ -368,7 +368,7 @@ class Home:
         if not self._publishing.is_due and not self._proposals.due:
             return
         payloads = self._publishing.take(now_ms)
-        # Commands behind the packs: who closes a session has sent them before.
+        # Commands behind the packs: a client that closes a session has sent them before.
         payloads += self._proposals.take(now_ms)
         self._common.out += map(Propose, _bounded(payloads))
 

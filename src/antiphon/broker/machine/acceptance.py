@@ -142,8 +142,8 @@ def why_not(b: State, destination: str) -> str:
 
 
 def has_ended(b: State, destination: str) -> bool:
-    """It was a temporary destination. Who sends there in a transaction cannot know, and has done
-    the work: the message is dropped."""
+    """It was a temporary destination. A client that sends there in a transaction cannot know, and
+    has done the work: the message is dropped."""
     if not names.is_temporary(destination) or not why_not(b, destination):
         return False
     try:

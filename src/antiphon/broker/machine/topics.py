@@ -1,4 +1,4 @@
-"""Topics: who is subscribed to what, and how far each subscription is.
+"""Topics: their subscriptions, and how far each of them is.
 
 A subscription is a place in the order of everything (its *floor*), not a list of messages: all that
 matches its pattern behind the floor is still to be acknowledged. So publishing costs the same with
@@ -58,7 +58,7 @@ class Subscription:
         """`first` 0: everything up to `last`."""
         if last <= self.floor:
             return
-        self.base = None  # who has handled a message has the state before it
+        self.base = None  # a member that has handled a message has the state before it
         if first <= self.floor + 1:
             self.floor = last
             self._absorb()
@@ -113,7 +113,7 @@ class Subscription:
                 self.returned.add(max(first, self.floor + 1), last, deliveries)
 
     def lose(self, position: int, prefetch: int) -> None:
-        """The session of the consumer is lost: who knows what it has seen."""
+        """Flag what the consumer may have seen: its session is lost, and nobody knows."""
         if position > self.floor:
             seen = prefetch * RESERVE
             if self.base is not None:

@@ -5,8 +5,9 @@ servers of three must never found an empty cluster beside the one that has the d
 listed server asks every other one (`Ask`), each fresh one promises (`Promise`) to be founded by
 nobody else, and when all have promised, all write the same first entry (`Found`). A nonce ties the
 three together: a promise given to an earlier life of the founder is not counted by a later one, and
-who has promised again ignores the earlier founding. A server that has not written the first entry
-and restarts is a new incarnation, so a promise cannot be forgotten by somebody who is still bound.
+a server that has promised again ignores the earlier founding. A server that has not written the
+first entry and restarts is a new incarnation, so a promise cannot be forgotten by somebody who is
+still bound.
 
 **Returning.** A server that cannot vouch for what it promised (memory mode, a wiped or a damaged
 disk) is a new incarnation. It knocks at the listed servers until the leader gives it the place of
@@ -68,8 +69,8 @@ class Newcomer:
             m.nonce == self._promise or sender.node != self._nodes[0]
         ):
             # Whoever but the founder passes a founding on has taken it while bound to it, and will
-            # promise no other: so no other can come about, and it may be followed even by who
-            # has promised itself to a later life of the founder.
+            # promise no other: so no other can come about, and it may be followed even by a server
+            # that has promised itself to a later life of the founder.
             self._r.found(m.membership)
 
     def welcomed(self, sender: ReplicaId, m: Welcome) -> None:

@@ -31,7 +31,7 @@ class Replication:
         self._r = replica
         self._spreading = spreading
         self.progress: dict[ReplicaId, Progress] = {}
-        self.round = 0  # the newest; who echoes it was in this epoch after it began
+        self.round = 0  # the newest; a server that echoes it was in this epoch after it began
         self._attempts = 0  # to send snapshots, to anybody
         self._last_append: Append | None = None
 

@@ -1,4 +1,4 @@
-"""Many selectors asked at once: who wants this message?
+"""Many selectors asked at once: which of them select this message?
 
 A thousand consumers that each want another floor (`floor = 17`) need not be asked one by one. From
 a selector that can be TRUE only if one field has one of a few values, these values become keys of a

@@ -126,7 +126,7 @@ class SimulatedLoop(RefusingLoop):
         return when is not None and when <= self._now
 
     def next_timer(self) -> float | None:
-        """When the next timer is due; who counts in whole units has to round up."""
+        """The time at which the next timer is due; callers that count in whole units round up."""
         while self._timers and self._timers[0][2].cancelled():
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None

@@ -140,7 +140,7 @@ class SimConnection:
 
 
 class OneAtATime:
-    """The driver's lock. Who takes it while it is held would wait forever: the driver has called
+    """The driver's lock. A second caller would wait for it forever: the driver has called
     somebody under it."""
 
     def __init__(self) -> None:

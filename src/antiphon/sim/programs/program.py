@@ -163,7 +163,7 @@ class SimProgram:
         if self.transactor is not None and not self.transactor.idle:
             return False
         if self.role.member is not None:
-            # Who has no connection may be out of a group, and not know it yet.
+            # A program without a connection may be out of a group, and not know it yet.
             attached = self._is_attached()
             settled = [m.group for m in self._members.values() if m.settled()]
             return attached and sorted(settled) == sorted(self.role.member.groups)

@@ -13,8 +13,9 @@ member it was from which row to which, in which view. The words are those of the
 - A state that a member was given stands for all messages up to its cut. One that a durable member
   has not acknowledged when it dies may be void: then these messages come, in a later life.
 
-Who is *correct in a view* (footnote 7) owes its messages: installed it, did not crash in it, and is
-in the next one, if there is one. A durable member owes them if it came out of the view, or is good.
+A member that is *correct in a view* (footnote 7) owes its messages: it installed it, did not crash
+in it, and is in the next one, if there is one. A durable member owes them if it came out of the
+view, or is good.
 """
 
 from __future__ import annotations
@@ -280,7 +281,7 @@ def _worlds(rows: list[Row]) -> dict[tuple[str, str], World]:
         if row.kind == "view":
             world.views.setdefault(row.view_id, row.members)
         elif row.kind in ("group", "conflict"):
-            # Of several at one position the last one holds; who is slow tells of it later.
+            # Of several at one position the last one holds; a slow member reports it later.
             world.relations[row.position] = ConflictRelation.from_json(row.relation)
         elif row.kind == "remove":
             world.removed.update(row.members)

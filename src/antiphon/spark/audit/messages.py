@@ -245,7 +245,7 @@ def same_view(known: DataFrame, first: DataFrame | None) -> DataFrame:
 
 
 def outside(rows: DataFrame) -> DataFrame:
-    """Delivered by who had left, or in spite of a state that holds it already."""
+    """Return deliveries by members that had left, or of what their state holds already."""
     message = {"world": F.col("world"), "message": F.col("message"), "position": F.col("position")}
     left = shaped(rows.where("doubtful AND outside"), "left", member=F.col("member"), **message)
     held = rows.where("doubtful AND NOT outside AND position <= cut")

@@ -1,9 +1,9 @@
 """The audit of views and state cuts: it needs no message.
 
 Views of a group are one sequence (thesis 4.2.1, primary partition): a number stands for the same
-members at the same place, for everybody; who installs one installs the next one next; the first one
-has the member itself; who stays to the end knows the last one. Nobody is out of a view because of a
-suspicion alone (6.5.2, docs/groups.md).
+members at the same place, for everybody; a member that installs one installs the next one next; the
+first one has the member itself; one that stays to the end knows the last one. Nobody is out of a
+view because of a suspicion alone (6.5.2, docs/groups.md).
 """
 
 from __future__ import annotations

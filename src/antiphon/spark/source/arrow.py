@@ -9,7 +9,7 @@ A pack that is not as it must be raises `FormatError`. What a sender wrote into 
 another matter, and must not keep anybody from reading the rest: text that is no UTF-8 or values
 that cannot be read have no `text`, headers that cannot be read count as not given, and a kind of
 message that this release does not know is null. The body is there in any case. Checksums are
-verified by who fetches the packs.
+verified where the packs are fetched.
 
 Times are in microseconds since Spark's Arrow reader takes no others; the log knows milliseconds.
 """

@@ -45,7 +45,7 @@ def review(b: State, group: Group) -> None:
     """After something happened to members: see to it that everybody who waits can hope."""
     for member in list(group.members.values()):
         if member.needs_state and member.request and not _is_there(b, member):
-            member.request = 0  # who hands it out goes on without it
+            member.request = 0  # the provider goes on without it
             b.groups.tell(group.destination)
         elif member.needs_state and _is_there(b, member) and not _stands(b, group, member):
             _ask(b, group, member)
@@ -93,8 +93,8 @@ def _is_able(member: Member, taker: Member) -> bool:
 
 
 def _hopes(group: Group, member: Member) -> bool:
-    """Somebody else has the state, or will have one: who joined earlier, in any case. (So the first
-    one that waits without hope has to do without, and the others get its state.)"""
+    """Somebody else has the state, or will have one: a member that joined earlier, in any case. (So
+    the first one that waits without hope has to do without, and the others get its state.)"""
     return any(
         _is_able(m, member)
         or (m.needs_state and (m.request or m.joined < member.joined) and _provides(m, member))

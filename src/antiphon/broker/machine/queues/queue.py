@@ -72,7 +72,7 @@ class Queue:
         self.takers: dict[Taker, QueueConsumer] = {}  # the one whose turn it is comes first
         self.opened = 0  # consumers so far
         self.last = 0  # the last position that was put in
-        self.returned = 0  # grows when something comes back; who has looked must look again
+        self.returned = 0  # grows when something comes back; then readers must look again
         # Of a shared subscription:
         self.pattern = ""
         self.selector = ""

@@ -49,8 +49,9 @@ def due(b: State, name: str) -> None:
 
 
 def postpone(b: State, subscription: Subscription, kept: Iterable[cw.Kept]) -> None:
-    """The consumer of this subscription closes with what it has seen: who opens the next one waits,
-    if handling some of it has failed. One that was closed while it waited changes nothing."""
+    """The consumer of this subscription closes with what it has seen: the client that opens the
+    next one waits, if handling some of it has failed. One that was closed while it waited changes
+    nothing."""
     if wait := max((_bounded(k.wait) for k in kept), default=0):
         subscription.waits = b.stamp + wait
 
@@ -114,7 +115,8 @@ def dead_letters(queue: Queue | None) -> str:
 
 
 def with_terms(b: State, session: Session, body: cw.Body, result: cw.Result) -> cw.Result:
-    """The answer to who has opened a consumer, with what it has to know of redeliveries."""
+    """Return the answer to a client that has opened a consumer, with what it has to know of
+    redeliveries."""
     if not isinstance(body, cw.OpenConsumer | cw.Join) or result.code:
         return result
     consumer = session.consumers[body.consumer]
