@@ -45,7 +45,7 @@ class Trace:
         self._created: list[dict[str, Any]] = []  # groups
         self._delivered: dict[tuple[str, int], int] = {}  # by group and view, so far
         # By group: each sender's last message that came since something was sent there. So a clock
-        # tells what is new in it, and costs no more than the deliveries do.
+        # reports what is new in it, and costs no more than the deliveries do.
         self._heard: dict[str, dict[str, int]] = {}
         self._lock = threading.Lock()
 

@@ -41,7 +41,7 @@ def _table(operations: Sequence[Operation]) -> list[str]:
 
 
 def _digits(times: set[float]) -> int:
-    """Enough to tell the times apart."""
+    """Enough digits to distinguish the times."""
     return next((n for n in (3, 6) if len({f"{t:.{n}f}" for t in times}) == len(times)), 9)
 
 

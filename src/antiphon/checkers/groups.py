@@ -2,7 +2,7 @@
 
 It judges traces (`formats/trace.py`): what each process sent, delivered and installed, in its own
 order, and who crashed. It believes no server. Each property has a function of its name; a broken
-one is told in a sentence.
+one is reported in a sentence.
 
 Words. A *process* is a member: its name in the group. Non-durable members that come back are new
 processes; durable ones are the same process through all their lives, until they leave or are
@@ -13,13 +13,13 @@ acknowledgement (`sent`), and *partially broadcast* before that (`send` alone).
 
 What a process takes over as state (`state`, with the position of the cut) counts as delivered up to
 there. A delivery is marked with the view of the message (`view_id`); the process's own view is the
-last one it installed (`view`). After a crash a durable member may be told again what it was told:
+last one it installed (`view`). After a crash a durable member may get again what it got before:
 such views are repeated from an earlier one on, such messages are marked as redelivered, and only a
 message's first delivery counts for order and view. What a process delivers that is no member any
 more is reported as that alone.
 
-What a process owes by P2 and lacks is told as that, and not again as an order that it breaks with
-everything that comes after it.
+What a process owes by P2 and lacks is reported as that, and not again as an order that it breaks
+with everything that comes after it.
 
 `join` has the member's name as `sender`. `leave`: this process closed its membership, or it was
 ended by others. `remove` names in `members` those whom this process asked to be removed.
@@ -83,7 +83,7 @@ class Process:
         self.crashes: list[int] = []  # orders
         self.lives = 1
         self.left = False  # it left, or was removed, as it knows itself
-        self.had_left = False  # before this life, or before one in which it was told of no view
+        self.had_left = False  # before this life, or before one in which it got no view
         self.excluded = False  # when it was back, it had been out of a view, and had not left
         self.up = True  # at the end
 
@@ -103,7 +103,7 @@ class Process:
 
     def view_at(self, position: int) -> int:
         """Its view when it delivers this message: the last one that it installed. In a new life, in
-        which it was told of none yet, the last one that it had before this message."""
+        which it has got none yet, the last one that it had before this message."""
         if not self.views or self.views[-1].life == self.lives:
             return self.views[-1].id if self.views else 0
         return max((v.id for v in self.views if v.position < position), default=0)
@@ -483,7 +483,7 @@ def generic_order(group: Group, owed: Collection[tuple[str, str]] = ()) -> Itera
 
     One order is known, that of the positions; so it is enough that nobody delivers a message while
     one before it, that conflicts with it and was delivered by somebody, is missing. `owed`: by key
-    of the process and message, what is missing and is told elsewhere (P2)."""
+    of the process and message, what is missing and is reported elsewhere (P2)."""
     known: dict[int, Delivery] = {}
     for process in group.processes:
         for delivery in process.deliveries:

@@ -98,7 +98,8 @@ class Membership(NamedTuple):
         return [view for stay in self.stays for view in stay.views()]
 
     def lasts(self) -> bool:
-        """Return whether it is up at the end, a member as far as it knows, and was ever told so."""
+        """Return whether it is up at the end, a member as far as it knows, and ever got a view with
+        it."""
         return not self.stays[-1].end and bool(self.views())
 
     def ends(self) -> set[str]:

@@ -3,8 +3,8 @@
 Promises: what belongs to a session goes to the home (`broker/home/home.py`), and its effects are
 carried out in order. What an operator asks (to read the whole log, the status, barriers, changes of
 the cluster) needs no session and is answered here; so is who reads a part of the log
-(`log_queries.py`). A client that sends nonsense, or does not read what it asked for, is told and
-left; nobody else notices.
+(`log_queries.py`). A client that sends nonsense, or does not read what it asked for, gets an error
+and left; nobody else notices.
 
 Needs: a `Log` below, which is `log.py: LogDriver` in a server; a `Pipe` for each client; and a
 `Desk`, which knows the clock and the other servers' addresses. No clock and no socket is in here.

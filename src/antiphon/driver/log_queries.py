@@ -1,7 +1,7 @@
 """Queries of readers of the log, as tasks of a server: bounds, slices, packs of a range.
 
-Promises: only accepted messages are told, and all of them: a server that has not got as far as the
-end that is wanted waits until it has, and one that no longer has the beginning says so
+Promises: only accepted messages are returned, and all of them: a server that has not got as far as
+the end that is wanted waits until it has, and one that no longer has the beginning says so
 (`MessagesGoneError`). Each turn does a bounded piece of the work, so others hardly notice; what is
 read from the disk does not push anything out of the server's memory.
 """

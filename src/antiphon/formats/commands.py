@@ -8,8 +8,8 @@ entries.
     | crc  | 0x81 | msgpack list of commands |
     +------+------+--------------------------+
 
-The fifth byte tells a command from a pack, whose version stands there (`pack.py`). Every command
-can be proposed twice: applying it a second time changes nothing.
+The fifth byte distinguishes a command from a pack, whose version stands there (`pack.py`). Every
+command can be proposed twice: applying it a second time changes nothing.
 """
 
 from __future__ import annotations

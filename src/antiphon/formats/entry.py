@@ -26,7 +26,7 @@ class Kind(IntEnum):
     PACK = 1  # a pack of messages, opaque here
     MEMBERSHIP = 2  # the servers from here on
     EPOCH = 3  # a new leader's first entry: commits what earlier epochs left behind
-    TICK = 4  # time passed, and the state machine had asked to be told
+    TICK = 4  # time passed, and the state machine had asked for this
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -11,9 +11,9 @@ Promise: a file cut at any byte, as a killed process leaves it, gives back every
 the cut; a file damaged further up is refused rather than read short.
 
 A bad record is a torn tail if no whole record follows it, and damage otherwise; so damage to the
-very last record cannot be told from a torn write. To look for a record behind the bad one, even if
-its length is what was damaged, a reader searches for the marker: the byte C1 neither occurs in
-UTF-8 text nor begins a msgpack value, so only numbers can imitate it, and the crc rejects those.
+very last record cannot be distinguished from a torn write. To look for a record behind the bad one,
+even if its length is what was damaged, a reader searches for the marker: the byte C1 neither occurs
+in UTF-8 text nor begins a msgpack value, so only numbers can imitate it, and the crc rejects those.
 
 A row shorter than `TraceEvent` takes the defaults for what it lacks: columns can be added at the
 end without a new version.
@@ -116,7 +116,7 @@ def decode(data: bytes) -> tuple[list[TraceEvent], int]:
 class Reading:
     """The events of a trace file one by one, for files that are too large to hold as objects.
 
-    The end of the iteration tells of damage, as `decode` does, and knows the torn tail."""
+    The end of the iteration raises damage, as `decode` does, and knows the torn tail."""
 
     def __init__(self, data: bytes | mmap) -> None:
         self.torn_bytes = 0

@@ -40,8 +40,8 @@ LATE_BYTES = 1 << 20
 """A write of more bytes than this waits for the sync."""
 
 OPEN_MAX = 64
-"""Files kept open. Those with unsynced bytes stay open beyond that: a failed write-back is told to
-the descriptors that are open when it happens, so closing one could lose the news."""
+"""Files kept open. Those with unsynced bytes stay open beyond that: a failed write-back is reported
+to the descriptors that are open when it happens, so closing one could lose the news."""
 
 _sync_data = getattr(os, "fdatasync", os.fsync)  # not every system has the cheaper one
 
@@ -95,7 +95,7 @@ class FileDisk:
 
     def close(self) -> None:
         for name in list(self._late):
-            with suppress(OSError):  # nobody was told that it is there
+            with suppress(OSError):  # nobody knows yet that it is there
                 self._write_late(name)
         with self._lock:
             for descriptor in self._open.values():

@@ -1,8 +1,8 @@
 """The thread in which a server's files are synced, one after the other, while its loop goes on.
 
-Promises: jobs are done in the order in which they were given, and each is told of on the loop, with
-the error if it failed. Few are ever waiting: a server begins the next sync of its journal, and the
-next step of a snapshot, when it is told of the last one.
+Promises: jobs are done in the order in which they were given, and each is reported on the loop,
+with the error if it failed. Few are ever waiting: a server begins the next sync of its journal, and
+the next step of a snapshot, after the last one is reported.
 
 An executor does the same with two futures for each job; without them a server that gets single
 messages, and syncs hundreds of times a second, answers sooner.

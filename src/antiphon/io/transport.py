@@ -40,7 +40,7 @@ HANDSHAKE_S = 5.0
 long has each later frame of a client without a session to arrive whole."""
 
 PART_S = 0.01
-"""So often, at most, it is told that parts of a message arrive."""
+"""Arriving parts of a message are reported at most this often."""
 
 SILENT_S = 9.0
 """A server that is not listed and sends nothing for this long is closed. (Of those that are listed
@@ -105,7 +105,7 @@ class Connection(asyncio.BufferedProtocol):
         self._writing = False  # a joined write is due
         self._timer: asyncio.TimerHandle | None = None  # ends it
         self._partial = False  # a frame has begun, and has not arrived whole
-        self._part_s = 0.0  # when it was last told that such a part has come
+        self._part_s = 0.0  # when such a part was last reported
         self.spoke = True  # something has arrived since this was set to False
         self.silent_since_s = 0.0
         self.peer: wire.Hello | None = None

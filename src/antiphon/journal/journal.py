@@ -3,8 +3,9 @@
 Promises: what `end_sync` released is there after any crash; what a crash tears off was never
 released; a changed byte is noticed, and never taken for the end. Entries are read by index for
 servers that lag, and packs by position for readers. Formats: `formats/journal.py`. How a journal is
-read back: `opening.py`; how damage is told from a torn tail: `recovery.py`, and `reached.py` for
-what is missing at the end. No module here does IO by itself: the caller passes a `Disk`.
+read back: `opening.py`; how damage is distinguished from a torn tail: `recovery.py`, and
+`reached.py` for what is missing at the end. No module here does IO by itself: the caller passes a
+`Disk`.
 
 A driver calls `append` (collect), `flush` (one write), `begin_sync`, the disk's `sync` for each
 name of the job (wherever it likes, also in a thread), then `end_sync`, which returns the tails that

@@ -3,7 +3,7 @@
 Every batch states up to where everything was synced when it was written, and so does the note
 beside the segments (`reached.py`). What is bad, or missing, below the greatest such offset
 was once good, and is *damage*; above it, it may never have been written to the end, and is a *torn
-tail* which is cut: nobody was told of what it held.
+tail* which is cut: no answer depended on what it held.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class Replica:
         self.random = random
         self.now_ms = now_ms
         self.wall_offset_ms = 0  # wall clock minus monotonic clock, as the driver last read it
-        self.deadline_stamp: int | None = None  # when the state machine wants to be told the time
+        self.deadline_stamp: int | None = None  # when the state machine wants a tick
 
         self.epoch, self.vote = recovered.promise
         self.log = EntryLog(

@@ -33,7 +33,7 @@ class ConflictRelation:
     """Nothing conflicts, not even messages without a tag: reliable broadcast."""
 
     ATOMIC: ClassVar[ConflictRelation]
-    """Everything conflicts: atomic broadcast. What a group has unless it is told otherwise."""
+    """Everything conflicts: atomic broadcast. The default of a group."""
 
     RELIABLE_ATOMIC: ClassVar[ConflictRelation]
     """Tags `"rbcast"` and `"abcast"`: only two of the first do not conflict (thesis, fig. 4.1)."""

@@ -6,8 +6,8 @@ what applications saw: `send` is a message that came from a client, `sent` that 
 `deliver` and `view` that it was written to the connection of a consumer. A server writes down what
 it did for its own clients; the traces of all servers together are what is to be judged.
 
-Promise: a row is handed to the kernel before what it tells of leaves this server. Times are the
-log's, the same for all servers.
+Promise: a row is handed to the kernel before the message that it reports leaves this server. Times
+are the log's, the same for all servers.
 
 A member is a process of its own, `NAME@SESSION`, and each connection of its session is an
 incarnation: what the last one was sent and may have lost comes again there, marked as redelivered.
@@ -43,13 +43,13 @@ logger = logging.getLogger("antiphon.server.trace")
 
 
 class _Told:
-    """A consumer on one connection, and what it has been told there."""
+    """A consumer on one connection, and what was sent to it there."""
 
     def __init__(self, destination: str, member: str) -> None:
         self.destination = destination
         self.member = member  # its name in the group; empty: it is not in one
         self.entered = False  # its rows have begun
-        self.in_view = False  # a view can be told for each of its messages
+        self.in_view = False  # and so its messages can be reported under it
         self.cuts: dict[int, int] = {}  # of states that are on their way to it, by request
         self.places: dict[int, int] = defaultdict(int)  # deliveries so far, by view
 
@@ -150,7 +150,7 @@ class ServerTrace:
     # -- From the log --------------------------------------------------------------------------
 
     def applied(self, effect: Applied) -> None:
-        """Call it before anything that follows is told to clients."""
+        """Call it before anything that follows is sent to clients."""
         if self._served and effect.accepted:
             self._accepted(effect)
         for event in effect.events:

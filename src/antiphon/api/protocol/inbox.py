@@ -116,14 +116,14 @@ class Inbox:
         self.divided = divided
         self.ranked = False  # some message had a priority: from then on all are put in their place
         self.prefetch = prefetch
-        self._enough = max(1, prefetch // 4)  # acknowledgements to be told of without delay
+        self._enough = max(1, prefetch // 4)  # acknowledgements to be sent without delay
         self._open: list[Slice] = []  # handed out and not acknowledged, as they were handed out
         self._floor = 0  # of a topic: everything up to here is acknowledged
         self._ranges: list[tuple[int, int]] = []  # acknowledged above the floor
         self._beyond = 0  # the last of those, ever
         self._count = 0  # messages acknowledged since `take_rows`
         self._lend = 1  # messages to lend the next time
-        self._internal = 0  # events that wait, and that the application is not told of
+        self._internal = 0  # events that wait, and that the application does not get
         self._event = 0  # the last event that was acknowledged
         self._told = 0  # and up to which `take_rows` has told
         self.relation = ""  # of a group: the last one that was passed, as JSON
@@ -371,7 +371,7 @@ class Inbox:
         return state
 
     def _events_done(self) -> int:
-        """Events are acknowledged up to one that is open; 0: no more than was told."""
+        """Events are acknowledged up to one that is open; 0: no more than was sent."""
         if self._event == self._told:
             return 0
         waiting = (*self._open, *(slice_ for slice_ in list(self.ready) if slice_.again))

@@ -28,7 +28,7 @@ that there is may need longer."""
 
 DOUBLINGS_MAX = 6
 TELL_EVERY = cw.STATE_WINDOW // 4
-"""Pieces that are taken before the provider is told."""
+"""Pieces that are taken before the provider gets an acknowledgement."""
 
 # -- Events: for the member that takes a state over -----------------------------------------------
 

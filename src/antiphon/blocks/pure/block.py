@@ -91,7 +91,7 @@ class Block:
 
     def snapshot(self) -> bytes | None:
         """The state that a new member takes over; None, always: there is none. The new member is
-        told again of views that are in it."""
+        given views again that are in it."""
         return None
 
     def restore(self, data: bytes) -> None:

@@ -92,7 +92,7 @@ class PassiveBlock(Responder):
         if suspects:
             yield Remove(suspects)
 
-    hearing = Block.hearing  # its handler never waits: targets are called by whoever is told
+    hearing = Block.hearing  # its handler never waits: targets are called by the host
 
     def heard(self, message: Heard, now: float) -> Effects:
         try:

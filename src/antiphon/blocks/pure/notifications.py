@@ -16,7 +16,7 @@ logger = logging.getLogger("antiphon.blocks")
 
 
 class BusBlock(Block):
-    """Keeps the last event of each kind, and tells of all of them."""
+    """Keeps the last event of each kind, and reports all of them."""
 
     def __init__(self) -> None:
         self.last: dict[str, Any] = {}  # by the kind's name: its fields

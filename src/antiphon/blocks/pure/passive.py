@@ -132,7 +132,7 @@ class Answer(NamedTuple):
 
     key: Key
     outcome: bytes
-    is_primary: bool  # this replica tells the client
+    is_primary: bool  # this replica answers the client
 
 
 Effect = Cast | Call | End | Answer
@@ -183,7 +183,7 @@ class PassiveReplica:
 
     def viewed(self, view: int, members: tuple[str, ...]) -> Effects:
         if view <= self._restored:
-            return []  # a new member may be told again what its state has already
+            return []  # a new member may get again what its state has already
         self._view, self._members = view, members
         if self._running is not None:
             self._abandon()

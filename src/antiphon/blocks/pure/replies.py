@@ -66,7 +66,7 @@ class Responder(Block):
         return self.answered(message, answer, now)
 
     def answered(self, message: Heard, answer: Answer, now: float) -> Effects:
-        """The handler has come to this; whoever waits for it gets it, and is told if others who
+        """The handler has come to this; whoever waits for it gets it, and a notice if others who
         were asked leave."""
         if message.reply_to is not None:
             patience = message.properties.get(PATIENCE)

@@ -48,7 +48,7 @@ class ServiceBlock(Responder):
         return type(self.replica.service).__name__
 
     def viewed(self, view: View, now: float) -> Effects:
-        # A new member is told of its own view, and of others, after it was given a state that has
+        # A new member gets its own view, and of others, after it was given a state that has
         # them: the service would go back to what was before.
         if view.id > self._restored:
             self.replica.viewed(view.members)

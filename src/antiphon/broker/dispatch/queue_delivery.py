@@ -1,13 +1,14 @@
 """Deliveries to the consumers and browsers of queues.
 
 Promises: a consumer gets exactly what the state machine assigned to it, greater priorities first; a
-message that has expired meanwhile, or was delivered too often, is not sent: the log is told so
-(`rows`). A program that dies of one message has had the next ones too, and they count as delivered:
-so of several that were delivered too often one is given up, and the others have their chance.
+message that has expired meanwhile, or was delivered too often, is not sent, and the log gets a
+command (`rows`). A program that dies of one message has had the next ones too, and they count as
+delivered: so of several that were delivered too often one is given up, and the others have their
+chance.
 
 For a consumer with a selector its server looks into what waits, and claims what fits; what of it
 somebody else got first is not granted. A browser gets what was in the queue when it was opened, as
-far as it still is, and then is told that this was all.
+far as it still is, and then gets a notice that this was all.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class QueueDelivery:
         time: Callable[[], int],
         deliveries_max: int,
     ) -> None:
-        """`packs`: the pack that holds a position; None: it is gone. What the log is to be told is
+        """`packs`: the pack that holds a position; None: it is gone. Commands for the log are
         added to `rows`."""
         self._broker = broker
         self._packs = packs

@@ -50,7 +50,7 @@ class TopicCursor:
         self.burying = False  # and the log does not know yet; so later messages wait here
         self.event = 0  # of a group: its events up to here were sent
         self.waits = False  # of a member: for its state; so messages wait here
-        self.told: cw.StateComes | None = None  # the last that it was told of that
+        self.told: cw.StateComes | None = None  # the last notice of that
 
     @property
     def room(self) -> int:

@@ -1,4 +1,4 @@
-"""Acknowledgements of clients: gathered, told to the log or kept in the own journal, answered.
+"""Acknowledgements of clients: gathered, proposed to the log or kept in the own journal, answered.
 
 Promises: a client's `Ack` is answered when the log has it, or, with local contexts and for topics,
 when this server's journal has it; answers keep the order of the `Ack`s. What this server has to say

@@ -83,7 +83,7 @@ class Attaching:
             self._forget(served)
             self._want_detached(served.session, served.attachment)
         elif self._is_attached(connection):
-            # By what this server took over from another one (`restored`), and was not told of.
+            # By what this server took over from another one (`restored`), without a notice.
             session = self._broker.sessions[connection.session]
             self._want_detached(session.number, session.attachment)
 
@@ -257,7 +257,7 @@ class Attaching:
                     self.cut(connection, OVERTAKEN)
 
     def look_at_detaches(self) -> None:
-        """Forget lost connections that the log knows of, whoever told it."""
+        """Forget lost connections that the log knows of, whoever proposed that."""
         for number, attachment in list(self._detaching.items()):
             session = self._broker.sessions.get(number)
             if session is None or session.leased or session.attachment != attachment:

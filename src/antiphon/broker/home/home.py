@@ -60,7 +60,7 @@ PASS_OVER_MS = 1000
 """How often a home looks for messages that its clients are not sent (`Dispatcher.pass_over`)."""
 
 LOG_MS = 1000
-"""How often a home with local contexts tells the log what only its journal has."""
+"""How often a home with local contexts proposes to the log what only its journal has."""
 
 FRAME_BYTES = 1024
 """More bytes than a frame has in addition to the pack in it."""
@@ -306,7 +306,7 @@ class Home:
                 self._heard_of[type(event)](event)
                 if isinstance(event, ev.PackRefused):
                     streams[event.session, event.refusal.producer] = None
-        # A fresh session begins with the state, which has all that these events told of it.
+        # A fresh session begins with the state, which has all that was in these events.
         for served in fresh:
             self._attaching.begin(served)
         self._publishing.settle(streams, now_ms)

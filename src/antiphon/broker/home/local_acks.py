@@ -1,8 +1,8 @@
 """Local acknowledgements: what a home with local contexts keeps in its own journal.
 
 They are gathered like all others (`ack_batches.py`), but into records of the server's own journal,
-and are then told to the log, later and fewer (`unlogged_acks.py`). A home without local contexts
-keeps nothing.
+and are then proposed to the log, later and fewer (`unlogged_acks.py`). A home without local
+contexts keeps nothing.
 """
 
 from __future__ import annotations

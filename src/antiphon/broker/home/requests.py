@@ -19,7 +19,7 @@ from antiphon.formats import protocol as cw
 
 _OF_A_CONSUMER = (cw.OpenConsumer, cw.CloseConsumer, cw.Widen, cw.Join, cw.Leave)
 """Requests that change nothing for the session's other consumers. (What they change for other
-members of a group is told by an event.)"""
+members of a group comes as an event.)"""
 
 
 class ControlRequests:
@@ -28,7 +28,7 @@ class ControlRequests:
     def __init__(
         self, common: Common, dispatcher: Dispatcher, log_now: Callable[[int], int]
     ) -> None:
-        """`log_now`: tells the log what only this server knows of a session, and returns the
+        """`log_now`: proposes to the log what only this server knows of a session, and returns the
         number that is reached when the log has it."""
         self._common = common
         self._broker = common.broker

@@ -2,10 +2,11 @@
 
 With local contexts (`local_contexts.py`) a home answers its clients as soon as its journal has what
 they acknowledged. Here it is put together, so that it costs the log a few rows a consumer now and
-then, however many acknowledgements there were. What is told twice changes nothing: so nothing is
-forgotten before it is seen in the log, and after a crash all that the journal has is told again.
+then, however many acknowledgements there were. What is proposed twice changes nothing: so nothing
+is forgotten before it is seen in the log, and after a crash all that the journal has is proposed
+again.
 
-What is told to the log is numbered, and gets there in that order.
+What is proposed is numbered, and gets there in that order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keys of subscriptions: whose each one is.
 
 Promises: keys of different kinds never meet, whatever clients call themselves and their
-subscriptions; a snapshot has each key as two texts, which tell the kinds apart by a blank in a
+subscriptions; a snapshot has each key as two texts, which distinguish the kinds by a blank in a
 place where no name has one (`encoded`).
 """
 

@@ -103,7 +103,7 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, tag=14, gc=False):
 
 class Redirect(msgspec.Struct, frozen=True, array_like=True, tag=23, gc=False):
     """With local contexts: server `node` alone knows what this session, or the last one with this
-    client id, has acknowledged. It was told to let go of it; nothing more comes on this
+    client id, has acknowledged. It was asked to let go of it; nothing more comes on this
     connection."""
 
     node: int

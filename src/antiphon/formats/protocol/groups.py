@@ -67,7 +67,7 @@ class DeleteGroup(msgspec.Struct, frozen=True, array_like=True, tag=19, gc=False
 
 
 VIEW, SUSPICION, RELATION, STATE = 1, 2, 3, 4
-"""`STATE`: a member takes over the state as of this place. Only these two are told of it."""
+"""`STATE`: a member takes over the state as of this place. Only these two members get it."""
 
 
 class GroupEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -81,7 +81,7 @@ class GroupEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
     members: tuple[str, ...] = ()  # of that view, in the order in which they joined
     # VIEW: who joined; SUSPICION: who is suspected now; STATE: who takes it over
     came: tuple[str, ...] = ()
-    # VIEW: who left; SUSPICION: who no longer is; STATE: who hands it out, and is told
+    # VIEW: who left; SUSPICION: who no longer is; STATE: who hands it out, and gets this
     went: tuple[str, ...] = ()
     relation: str = ""  # RELATION: the new one, as JSON
 

@@ -177,7 +177,8 @@ class Leadership:
         self._uncommitted_bytes += size
         if r.settings.volatile:
             r.stored = r.log.last  # so that the appends tell it to the others, too
-        # Others may write while we do: they are told first, and each counts when it has synced.
+        # Others may write while we do: appends go to them first, and each counts when it has
+        # synced.
         for progress in list(self.replication.progress.values()):
             self.replication.replicate(progress)
         r.keep(entries, [])
@@ -249,7 +250,7 @@ class Leadership:
     def _counts_itself(self, p: Progress, heard: Mapping[ReplicaId, int]) -> bool:
         """Return whether a follower will know of the commit without us: as soon as it has what was
         sent to it, by the acknowledgements of the others (`Following.count`). If some of them are
-        lost, the next heartbeat tells it."""
+        lost, the next heartbeat reports it."""
         r = self._r
         voters = r.memberships.current.voters
         if p.id not in voters:

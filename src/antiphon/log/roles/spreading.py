@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from antiphon.log.roles.leader import Leadership
 
 Key = tuple[bytes, ...]
-"""The names of a proposal's packs: what tells it from others."""
+"""The names of a proposal's packs: by which it is distinguished."""
 
 
 class Spreading:

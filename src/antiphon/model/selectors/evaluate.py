@@ -128,7 +128,7 @@ def _names(node: Node) -> Iterator[str]:
 
 
 def compile_condition(node: Node) -> Evaluate:
-    """Return a function that tells of a message's fields whether this condition is true, false or
+    """Return a function of a message's fields that returns whether this condition is true, false or
     unknown."""
     evaluate = _compile(node)
     if not isinstance(node, Name):

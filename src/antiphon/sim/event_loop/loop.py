@@ -7,7 +7,7 @@ Tasks and futures have the same places in sets in every run, so that `asyncio.wa
 and the like go through them in the same order.
 
 A loop drives itself (`run_until_complete`, `asyncio.Runner(loop_factory=...)`), or a simulator with
-a clock of its own does: `advance` tells the loop the time, `run_ready` runs whatever is ready then,
+a clock of its own does: `advance` sets the loop's time, `run_ready` runs whatever is ready then,
 `next_timer` says when to come back. A loop can run inside a callback of another one.
 
 A simulated process has a loop of its own, and crashes by `abandon()`: from then on nothing of it

@@ -111,7 +111,7 @@ def is_logging() -> bool:
 
 
 def _calendar(call: Call, seconds: float | None = None) -> Any:
-    """Reads the clock only if it is not told the time."""
+    """Read the clock only if no time is given."""
     if seconds is None:
         _check_clock(call.guard, call.called)
         seconds = call.guard.clock_s()

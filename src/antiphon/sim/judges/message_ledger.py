@@ -347,12 +347,12 @@ class Ledger:
         self._last[sender] = int(number)
 
     def answered(self, body: bytes) -> None:
-        """The servers have told the sender that they have it."""
+        """The sender has the servers' answer that they have it."""
         if body not in self._accepted and body not in self._delayed:
             raise ViolationError(f"{body!r} was acknowledged to its sender, and nobody has it")
 
     def refused(self, body: bytes) -> None:
-        """The sender was told that it did not happen, and never will."""
+        """The sender has the answer that it did not happen, and never will."""
         if body in self._accepted:
             raise ViolationError(f"{body!r} was refused to its sender, and is accepted")
         self._refused.add(body)

@@ -1,6 +1,6 @@
 """The messages that somebody may still get, one by one; and that none of them was given up before.
 
-A journal is told ranges (`State.live`), which may hold messages for nobody. A subscription's range
+A journal gets ranges (`State.live`), which may hold messages for nobody. A subscription's range
 leads from its place to the last message for it. There is none while no message for it waits, and
 the journal deletes what nobody else may get; the next message for it brings the range back, over
 what is gone as well. Nothing of that was for it.

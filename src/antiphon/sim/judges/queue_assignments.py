@@ -25,7 +25,7 @@ class Division:
     def __init__(
         self, traits: Callable[[int], Traits], has_let_go: Callable[[Reader], bool]
     ) -> None:
-        """`has_let_go`: whether a consumer is gone, or was told to be."""
+        """`has_let_go`: whether a consumer is gone, or has to go."""
         self._traits = traits
         self._has_let_go = has_let_go
         self._names: dict[Reader, str] = {}  # what each consumer gets a part of

@@ -1,6 +1,6 @@
 """Transactions of simulated programs, judged entry by entry.
 
-A program tells what it sends in a transaction and what it has received, and by which request it
+A program reports what it sends in a transaction and what it has received, and by which request it
 commits. The state machine answers that request at one entry of the log; at that entry, checked with
 the state right after it:
 
@@ -11,7 +11,7 @@ the state right after it:
 - it is refused only if something is wrong with it; with a token that was committed before it is
   void, and is not otherwise.
 
-What a program is told of its commit is what happened.
+The outcome of its commit that a program gets is what happened.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Deals:
             self._visible.append((position, body))
 
     def applied(self, stamp: int) -> None:
-        """All that came of an entry was told."""
+        """All effects of an entry are known now."""
         if not self._visible and not self._due:
             return
         visible, self._visible = self._visible, []

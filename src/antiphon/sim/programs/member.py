@@ -1,4 +1,4 @@
-"""A simulated program as a member of a group: it joins, handles what it is told, removes suspects,
+"""A simulated program as a member of a group: it joins, handles what it gets, removes suspects,
 leaves and comes back.
 
 Everything that its application sees goes into the trace by which the run is judged in the end
@@ -42,7 +42,7 @@ class Membership(msgspec.Struct, frozen=True):
 
     groups: tuple[str, ...]
     durable: bool
-    removes_suspects: float  # how often it removes one that it is told of
+    removes_suspects: float  # how often it removes one
     ruthless: float  # how often it removes anybody
     invites: float  # how often it invites somebody
     changes: float  # how often it changes the conflict relation
@@ -130,7 +130,7 @@ class SimMember:
 
     @property
     def is_in(self) -> bool:
-        """It has joined, and has neither left nor been told that it is out."""
+        """It has joined, and has neither left nor learnt that it is out."""
         return self.joined and not self._over
 
     def settled(self) -> bool:

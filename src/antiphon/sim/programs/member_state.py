@@ -27,7 +27,7 @@ class Replica:
         self.positions: set[int] = set()
 
     def begin(self, view: int, position: int, cut: int) -> None:
-        """A new member, in this view. One that is told of it again has begun already. `cut`: of the
+        """A new member, in this view. One that gets it again has begun already. `cut`: of the
         state that it has taken over; < 0: it has none."""
         if self.joined != (view, position):
             self.joined = (view, position)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 MS = 1000
 
 CONTROLS_MAX = 3
-"""A member does not tell its group more while so much of what it sent is not settled."""
+"""A member sends its group nothing more while this much of what it sent is not settled."""
 
 MAILBOX = "mailbox"
 """To send to: the temporary destination of somebody."""
@@ -246,7 +246,7 @@ class SimProgram:
             link.cut()
 
     def die_line(self) -> None:
-        """Break the link, if there is one; nobody is told."""
+        """Break the link, if there is one; neither end gets a notice."""
         link = self._link
         if link is not None:
             link.die()
@@ -360,7 +360,7 @@ class SimProgram:
         batch.watch(lambda: self._answered(batch, body, message))
 
     def tagged(self, group: str, body: bytes) -> bytes:
-        """The headers of a message for a group, which is told of."""
+        """Return the headers of a message for a group, and trace it."""
         self.world.trace(self, "send", group, message=body.decode())
         if self.transactor is not None:
             self._in_groups[body] = group

@@ -1,6 +1,6 @@
 """One run of a replicated service: every replica applies every command.
 
-What is looked at: each request has one outcome, whichever replica tells it; every client gets its
+What is looked at: each request has one outcome, whichever replica reports it; every client gets its
 answer; and in the end all replicas have the same state.
 """
 

@@ -1,7 +1,7 @@
-"""Whether two replicas are in the same state, as far as that can be told from outside.
+"""Whether two replicas are in the same state, as far as that can be seen from outside.
 
-Promise: a difference that is told is one. What looks different and may be the same (the order of a
-dict or a set, objects that cannot be compared, bytes of a snapshot) is none.
+Promise: a difference that is reported is one. What looks different and may be the same (the order
+of a dict or a set, objects that cannot be compared, bytes of a snapshot) is none.
 """
 
 from __future__ import annotations

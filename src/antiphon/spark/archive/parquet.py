@@ -2,7 +2,7 @@
 
 Rows are sorted by position, with all columns of `columns.SCHEMA`; but where the body of a message
 is its text, it is not written twice, and null. Days are those of the log's clock, in UTC: as it
-never goes back, a later day has later positions. A file is on the disk when it is told of.
+never goes back, a later day has later positions. A file is on the disk when it is reported.
 """
 
 from __future__ import annotations

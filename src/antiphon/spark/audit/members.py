@@ -88,7 +88,7 @@ class Life(NamedTuple):
 
 
 class View(NamedTuple):
-    """A view as one member was told of it."""
+    """A view as one member got it."""
 
     id: int
     members: tuple[str, ...]
@@ -118,7 +118,7 @@ class Member:
     cuts: list[tuple[int, int]] = field(default_factory=list)  # (life, position)
     up: bool = True  # in the end
     gone: bool = False  # it left, or knows that it was removed
-    left_before: bool = False  # at the end of the last life that was told of a view
+    left_before: bool = False  # at the end of the last life that got a view
     missed_itself: bool = False  # it came back to find that it had been out, and had not left
 
     @property
@@ -269,7 +269,7 @@ def read(rows: Iterable[Row], lives: Iterable[Life]) -> Cast:
 
 
 def _worlds(rows: list[Row]) -> dict[tuple[str, str], World]:
-    """Only what has views is a group; traces tell of queues and plain topics, too."""
+    """Only what has views is a group; traces have queues and plain topics, too."""
     worlds: dict[tuple[str, str], World] = {}
     for row in rows:
         if row.kind == "view" and (row.run, row.group) not in worlds:
@@ -420,7 +420,7 @@ class _Process:
             view = member.views[-1].id if member.views else 0
             yield (NOWHERE, END, member.number, view, *what)
             return
-        # In a new life it was told of no view yet: what comes again is in the view it was in.
+        # In a new life it has got no view yet: what comes again is in the view it was in.
         for view, after, upto in _by_position(member.views):
             yield (after, upto, member.number, view, *what)
 

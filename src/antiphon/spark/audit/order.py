@@ -203,7 +203,7 @@ def _fifo_at_members(first: DataFrame) -> DataFrame:
 
 def causal(known: DataFrame, sends: DataFrame) -> DataFrame:
     """Where there is one order, what a sender had been given before it sent comes before. What it
-    had been given and nobody else delivers is lost, and told as that."""
+    had been given and nobody else delivers is lost, and reported as that."""
     of_message = ["world", "message"]
     placed = known.where(_IN_ONE_ORDER)
     told = sends.where("clocked").select(*of_message, "clock")

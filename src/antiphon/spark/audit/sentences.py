@@ -1,4 +1,4 @@
-"""Findings in words: a broken promise is told once, as what it is.
+"""Findings in words: a broken promise is reported once, as what it is.
 
 The properties overlap on purpose. A durable member that lacks a message breaks P2 and the promise
 to durable members; one that lacks what comes right after its state breaks P2 and the promise about
@@ -43,7 +43,7 @@ class Teller:
     def tell(self, rows: list[Found]) -> Iterator[Finding]:
         twice = {(row.world, row.message) for row in rows if row.rule == "twice"}
         for row in rows:
-            # What came twice came out of order, too: that is told once.
+            # What came twice came out of order, too: that is reported once.
             if row.rule != "P5" or (row.world, row.message) not in twice:
                 yield from self._tell(row)
         yield from self._after_states([row for row in rows if row.rule == "P2"])

@@ -7,7 +7,7 @@ Promises: what is found depends on the messages alone, not on how they were cut 
 within the lateness that is stated, on the order in which they came. Each match is published once,
 whatever is killed and started again in between. Keys that fall silent are forgotten.
 
-Time is what the messages say. It passes when messages come, of any key: what is found is told as
+Time is what the messages say. It passes when messages come, of any key: what is found is written as
 soon as the latest message is later by the lateness than what completed it. `fields.py` says
 how parts of messages are named. A message that lacks what a pattern looks at is skipped, and one
 that comes too late is left out; `counts` tells how many.

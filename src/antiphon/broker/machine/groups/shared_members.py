@@ -1,7 +1,7 @@
 """Shared subscriptions of groups: the consumers of one are, together, one member.
 
 They divide its messages among them. The others see the member in their view under the name of the
-subscription; it is not told of views itself, has no state, and is suspected when the last of its
+subscription; it gets no views itself, has no state, and is suspected when the last of its
 consumers that are open has lost its connection. When the last one is closed, it leaves; a durable
 one is inactive, and stays.
 """

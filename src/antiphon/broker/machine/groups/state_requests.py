@@ -12,9 +12,9 @@ acknowledged the state is given one again.
 A request *stands* as long as both have the connections that they had when it was made, for what was
 on its way is lost with a connection. After that another one is made, with a later cut. Nobody is
 asked while all who have the state have lost their connections: they may come back with it. If all
-of them are gone for good, or cannot hand it out, the state is lost: the member is told so, gets all
-messages since its join, and has a state from there on. That is one for those who joined later, and
-for nobody else: what was sent before is not in it.
+of them are gone for good, or cannot hand it out, the state is lost: the member gets a notice and
+all messages since its join, and has a state from there on. That is one for those who joined later,
+and for nobody else: what was sent before is not in it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def comes(group: Group, member: Member, takes_state: bool) -> None:
 
 def comes_back(group: Group, member: Member, takes_state: bool) -> None:
     """A durable member has another life. It needs a state if it has acknowledged none."""
-    member.stateless = False  # if it was so, its last life was told
+    member.stateless = False  # if it was so, its last life got a notice
     if member.needs_state:
         comes(group, member, takes_state)
 
