@@ -1,4 +1,4 @@
-"""A client of the replicated table. It is no member of the group; answers come to a queue of its
+"""A client of the replicated table. It is not a member of the group; answers come to a queue of its
 own.
 
     python client.py URL put KEY VALUE      prints the value that KEY had before

@@ -179,7 +179,7 @@ class Handler(BaseHTTPRequestHandler):
         """What the base class finds wrong, in our words: JSON, and methods unknown to it are no
         fault of ours."""
         status = HTTPStatus.METHOD_NOT_ALLOWED if code == HTTPStatus.NOT_IMPLEMENTED else code
-        self._send(status, {"error": message or "this is no request"})
+        self._send(status, {"error": message or "this is not a request"})
 
 
 def bad_request(sentence: str) -> RefusalError:
@@ -190,9 +190,9 @@ def parse(body: bytes) -> Answer:
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise bad_request(f"the body is no JSON: {error}") from None
+        raise bad_request(f"the body is not JSON: {error}") from None
     if not isinstance(fields, dict):
-        raise bad_request("the body is no JSON object")
+        raise bad_request("the body is not a JSON object")
     return fields
 
 

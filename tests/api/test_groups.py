@@ -429,7 +429,7 @@ def test_what_a_name_is_is_fixed(connect: Connect, backend: Backend) -> None:
     with pytest.raises(InvalidDestinationError, match="plain topic"):
         one.create_group(name)
     producer, topic = one.create_producer(), one.create_topic(name)
-    with pytest.raises(InvalidDestinationError, match="no group"):
+    with pytest.raises(InvalidDestinationError, match="is not a group"):
         producer.send(topic, "", properties={"JMS_remove": "a"})
     group = one.create_group(backend.name("g"), remove_after=5)
     assert one.create_group(plain(group).name) == group

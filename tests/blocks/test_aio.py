@@ -1023,7 +1023,7 @@ def test_events_come_to_everybody_in_one_order_and_the_last_one_to_who_comes_lat
                 assert (late.last(Fire), late.last(Flood)) == (Fire(19), Flood(0.5))
                 await late.subscribe(Fire, waits)
                 assert waited[-1] == Fire(19)
-            with pytest.raises(MessageFormatError, match="OwnError is no kind"):
+            with pytest.raises(MessageFormatError, match="OwnError is not a kind"):
                 await one.publish(OwnError())
 
     run(program)

@@ -222,7 +222,7 @@ def test_who_has_left_says_so(front: Front) -> Script[None]:
     yield ann.close
     assert not ann.is_member
     for call in (partial(ann.call, "x"), partial(ann.wait_until, lambda service: True)):
-        with pytest.raises(IllegalStateError, match="ann is no member of the group any more"):
+        with pytest.raises(IllegalStateError, match="ann is not a member of the group any more"):
             yield call
 
 
@@ -271,7 +271,7 @@ def test_a_bus(front: Front) -> Script[None]:
     assert got == bad == [Fire(1)]
     yield partial(one.publish, Fire(2))
     yield partial(two._host._changed.until, lambda: two.last(Fire) == Fire(2), Deadline(PATIENCE_S))
-    with pytest.raises(MessageFormatError, match="OwnError is no kind"):
+    with pytest.raises(MessageFormatError, match="OwnError is not a kind"):
         yield partial(one.publish, OwnError())
     yield two.close  # after what it is handling
     assert got == bad == [Fire(1), Fire(2)]

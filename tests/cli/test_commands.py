@@ -126,7 +126,7 @@ def test_help_loads_none_of_the_extras() -> None:
         ("serve --metrics 9470", "not HOST:PORT"),
         ("serve --config missing.toml", "missing.toml cannot be read"),
         ("journal inspect", "required: DIR"),
-        (f"pub {URL} Alarms Fire!", "'Alarms' is no destination: write it as topic:NAME"),
+        (f"pub {URL} Alarms Fire!", "'Alarms' is not a destination: write it as topic:NAME"),
         (f"pub {URL} topic:Alarms", "required: BODY"),
         (f"pub {URL} topic:Alarms Fire! -p floor", "'floor' is not NAME=VALUE"),
         ("pub - topic:Alarms Fire!", "needs ANTIPHON_URL"),
@@ -172,17 +172,17 @@ def test_wrong_usage_exits_2_and_says_why(
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("serve --data FILE", "FILE' cannot be used: it is no folder"),
+        ("serve --data FILE", "FILE' cannot be used: it is not a folder"),
         ("serve --data FILE/below", "FILE/below' cannot be used: Not a directory"),
         ("serve --listen TAKEN --storage memory", "cannot listen at TAKEN: Address already in use"),
         ("serve --listen 192.0.2.1:7470 --storage memory", "cannot listen at 192.0.2.1:7470: "),
         ("serve --config FOLDER", "FOLDER cannot be read: Is a directory"),
         ("cluster up 1 --data FILE", "FILE: File exists"),
         ("sim --seeds 1 --processes 1 --trace FILE", "FILE: File exists"),
-        ("pub nowhere queue:q x", "ConfigurationError: 'nowhere' is no address of a server"),
+        ("pub nowhere queue:q x", "ConfigurationError: 'nowhere' is not an address of a server"),
         ("sub antiphon://a queue:q", "'a' is not HOST:PORT"),
         ("group antiphon:// g", "'' is not HOST:PORT"),
-        ("cluster status embedded:", "is no address of a server"),
+        ("cluster status embedded:", "is not an address of a server"),
     ],
 )
 def test_what_cannot_be_used_exits_2_with_one_sentence(

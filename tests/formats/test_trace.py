@@ -129,7 +129,7 @@ def test_a_whole_record_that_is_no_event_is_refused() -> None:
     row = msgspec.msgpack.encode(["run", "a", 1, 1, 0, 0, "no such kind"])
     covered = len(row).to_bytes(4, "little") + row
     record = MARKER + crc32c(covered).to_bytes(4, "little") + covered
-    with pytest.raises(FormatError, match="offset 12 is no trace event"):
+    with pytest.raises(FormatError, match="offset 12 is not a trace event"):
         decode(encode_header() + record)
 
 

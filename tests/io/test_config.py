@@ -178,7 +178,7 @@ def test_it_is_looked_for_in_the_current_folder(
     [
         ("uri = 'embedded:'", "no key uri; did you mean url?"),
         ("url = 1", "url: expected a text in quotes"),
-        ("[destinations]\nalarms = 'Alarms'", "destinations.alarms: 'Alarms' is no destination"),
+        ("[destinations]\nalarms = 'Alarms'", "destinations.alarms: 'Alarms' is not a destination"),
         ("[destinations]\nalarms = 7", "destinations.alarms: expected a text in quotes"),
         ("destinations = 7", "destinations: expected a table, got a whole number"),
         ("[factories]\noffice = 'x'", "factories.office: expected a table"),

@@ -190,7 +190,7 @@ def test_membership_changes_by_the_command_line(
         for server in founders:
             server.wait_ready()
         newcomer.start(cluster.listed, cluster.storage)
-        cluster.wait_until(lambda: bool(_trouble(cluster, 4)), "node 4 learns it is no member")
+        cluster.wait_until(lambda: bool(_trouble(cluster, 4)), "node 4 learns it is not a member")
         assert "not a member" in _trouble(cluster, 4)
         address = newcomer.url.removeprefix("antiphon://")
         assert cli.main(["cluster", "add", url, f"4={address}"]) == 0

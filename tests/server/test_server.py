@@ -189,7 +189,7 @@ def test_a_message_that_is_sent_again_counts_once() -> None:
         ([publish(1), publish(3)], "message 3 after 1"),
         ([attach()], "a connection is attached once"),
         ([cw.Control(7, cw.CloseSession())], "request 7 after 0"),
-        ([cw.Ack(1, (cw.AckRow(1, 3, 2),))], "is no range of positions"),
+        ([cw.Ack(1, (cw.AckRow(1, 3, 2),))], "is not a range of positions"),
         ([cw.Control(1, cw.Unsubscribe("x" * (1 << 20)))], "a request has at most"),
         ([cw.Tail(1, -1)], "a credit of -1"),
         ([cw.Tail(1, 1 << 40)], "the limit is"),

@@ -227,7 +227,7 @@ REFUSED: list[tuple[Callable[[str], Any], str, str]] = [
     (
         lambda name: open(name, "w").close(),
         "open of 'ann' for writing",
-        "a file is no part of the state",
+        "a file is not part of the state",
     ),
     (lambda name: open(name, mode="a+b").close(), "open of 'ann'", "keep it in the state"),
     (lambda name: Path(name).write_text(name), "open of", "keep it in the state"),
@@ -472,7 +472,7 @@ class WritesAFile(Names):
     [
         (CallsOthers, "calls to other servers are not simulated here"),
         (Waits, "apply is a coroutine"),
-        (WritesAFile, "open of PosixPath('names') for writing is not simulated: a file is no part"),
+        (WritesAFile, "open of PosixPath('names') for writing is not simulated: a file is not"),
     ],
 )
 def test_what_a_passive_service_may_not_do_is_refused(service: type[Names], said: str) -> None:

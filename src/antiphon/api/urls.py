@@ -27,7 +27,7 @@ def route_to(url: str) -> Route:
         return _Embedded(url)
     if not url.startswith(SCHEME):
         raise ConfigurationError(
-            f"{url!r} is no address of a server: write {SCHEME}HOST:PORT[,HOST:PORT...], or "
+            f"{url!r} is not an address of a server: write {SCHEME}HOST:PORT[,HOST:PORT...], or "
             f"{EMBEDDED} for one in this process"
         )
     return Servers(parse_url(url))

@@ -15,7 +15,7 @@ What a process takes over as state (`state`, with the position of the cut) count
 there. A delivery is marked with the view of the message (`view_id`); the process's own view is the
 last one it installed (`view`). After a crash a durable member may get again what it got before:
 such views are repeated from an earlier one on, such messages are marked as redelivered, and only a
-message's first delivery counts for order and view. What a process delivers that is no member any
+message's first delivery counts for order and view. What a process delivers that is not a member any
 more is reported as that alone.
 
 What a process owes by P2 and lacks is reported as that, and not again as an order that it breaks
@@ -78,7 +78,7 @@ class Process:
         self.durable = durable
         self.views: list[View] = []
         self.deliveries: list[Delivery] = []
-        self.late: list[str] = []  # messages that it delivered when it was no member any more
+        self.late: list[str] = []  # messages that it delivered when it was not a member any more
         self.state_cut = -1  # everything up to here is in the state that it was given
         self.crashes: list[int] = []  # orders
         self.lives = 1
@@ -324,7 +324,7 @@ def views(group: Group) -> Iterator[Violation]:
         yield from _one_after_the_other(process)
         for message in process.late:
             yield Violation(
-                "views", f"{process.key} delivered {message} when it was no member any more"
+                "views", f"{process.key} delivered {message} when it was not a member any more"
             )
 
 

@@ -458,7 +458,7 @@ class Clients:
         try:
             self.home.relayed(m.session, m.attachment, m.body)
         except FormatError as error:
-            logger.warning("another server relays what is no message: %s", error)
+            logger.warning("another server relays what is not a message: %s", error)
         self.carry_out()
 
     def propose(self) -> None:

@@ -160,7 +160,7 @@ def _decode_row(data: bytes | mmap, at: int, end: int) -> TraceEvent:
     try:
         return _decoder.decode(data[at + _RECORD.size : end])
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise FormatError(f"the record at offset {at} is no trace event: {error}") from None
+        raise FormatError(f"the record at offset {at} is not a trace event: {error}") from None
 
 
 def _check_nothing_follows(data: bytes | mmap, bad: int) -> None:

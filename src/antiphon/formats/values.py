@@ -136,7 +136,7 @@ def _extension(code: int, data: memoryview) -> Any:
 def _list(data: bytes) -> list[Any]:
     items = _decoder.decode(data)
     if type(items) is not list:
-        raise FormatError("the items of a container are no list")
+        raise FormatError("the items of a container are not a list")
     return items
 
 
@@ -148,7 +148,7 @@ def _dict(data: bytes) -> dict[Any, Any]:
 def _char(data: bytes) -> Char:
     text = data.decode()
     if not is_char(text):
-        raise FormatError(f"{text!r} is no single character")
+        raise FormatError(f"{text!r} is not a single character")
     return Char(text)
 
 

@@ -74,7 +74,7 @@ class FileDisk:
             self._directory = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
             is_file = isinstance(error, FileExistsError)
-            why = "it is no folder" if is_file else error.strerror or str(error)
+            why = "it is not a folder" if is_file else error.strerror or str(error)
             raise _unusable(self._path, why) from None
         if not os.access(self._path, os.W_OK | os.X_OK):
             os.close(self._directory)

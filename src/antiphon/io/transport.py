@@ -546,7 +546,7 @@ def parse_url(url: str) -> list[Address]:
     """`antiphon://host:port[,host:port...]`; raises `ConfigurationError`."""
     if not url.startswith(SCHEME):
         raise ConfigurationError(
-            f"{url!r} is no address of a server: write {SCHEME}HOST:PORT[,HOST:PORT...]"
+            f"{url!r} is not an address of a server: write {SCHEME}HOST:PORT[,HOST:PORT...]"
         )
     if "@" in url:
         raise ConfigurationError(

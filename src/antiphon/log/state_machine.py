@@ -73,7 +73,7 @@ class PackMachine:
         try:
             header = pack.read_header(entry.payload)
         except FormatError:
-            return []  # the home checks packs when they arrive; bytes that slip in are no message
+            return []  # the home checks arriving packs; bytes that slip in are not a message
         if header.session:
             if header.sequence != self._sessions.get(header.session, 0) + 1:
                 return []

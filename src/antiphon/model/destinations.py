@@ -24,7 +24,7 @@ def parse(text: str) -> tuple[str, str]:
     kind, colon, name = text.partition(":")
     if not colon or kind not in KINDS:
         raise InvalidDestinationError(
-            f"{text!r} is no destination: write it as topic:NAME or queue:NAME"
+            f"{text!r} is not a destination: write it as topic:NAME or queue:NAME"
         )
     check_name(name)
     if kind != TOPIC and is_pattern(name):
@@ -45,7 +45,7 @@ def check_name(name: str) -> None:
     elif ">" in parts[:-1]:
         wrong = "> stands for all that follows, so nothing may follow it"
     if wrong:
-        raise InvalidDestinationError(f"{name[:80]!r} is no name for a destination: {wrong}")
+        raise InvalidDestinationError(f"{name[:80]!r} is not a name for a destination: {wrong}")
 
 
 def is_pattern(name: str) -> bool:

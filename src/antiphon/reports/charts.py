@@ -179,7 +179,7 @@ def _text(x: float, y: float, text: str, anchor: str, kind: str = "") -> str:
 
 
 def escape(text: str) -> str:
-    """Return the text so that it is no part of the page, and turns no direction of writing."""
+    """Return the text so that it is not part of the page, and turns no direction of writing."""
     return escape_html(harmless(text))
 
 

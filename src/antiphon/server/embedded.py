@@ -43,7 +43,7 @@ def acquire(url: str) -> Embedded:
     name = url.removeprefix(SCHEME)
     if not url.startswith(SCHEME) or name.startswith("/") != name.startswith("///"):
         raise ConfigurationError(
-            f"{url!r} is no embedded server: write embedded:, embedded:NAME or embedded:///PATH"
+            f"{url!r} is not an embedded server: write embedded:, embedded:NAME or embedded:///PATH"
         )
     path = name.removeprefix("//")
     if not name or path.startswith("/"):

@@ -81,7 +81,7 @@ class Metrics:
     def _respond(self, line: bytes | None) -> bytes:
         parts = line.split(b" ") if line is not None else []
         if len(parts) != 3 or not parts[2].startswith(b"HTTP/1."):
-            return _response(HTTPStatus.BAD_REQUEST, "this is no HTTP/1 request\n")
+            return _response(HTTPStatus.BAD_REQUEST, "this is not an HTTP/1 request\n")
         method, path = parts[0], parts[1].partition(b"?")[0]
         if path not in (b"/metrics", b"/ready"):
             return _response(HTTPStatus.NOT_FOUND, "there are /metrics and /ready\n")
@@ -99,7 +99,7 @@ class Metrics:
 
 
 async def _read_request(reader: asyncio.StreamReader) -> bytes | None:
-    """The request line; None: what came is no request, or too much, or too slow."""
+    """The request line; None: what came is not a request, or too much, or too slow."""
     with contextlib.suppress(asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
         async with asyncio.timeout(REQUEST_S):
             head = await reader.readuntil(b"\r\n\r\n")

@@ -631,12 +631,12 @@ def test_subscribers_select(connect: Any) -> None:
 
 def test_a_topic_is_no_queue(session: antiphon.Session) -> None:
     for create in (session.create_publisher, session.create_subscriber):
-        with pytest.raises(InvalidDestinationError, match="no topic"):
+        with pytest.raises(InvalidDestinationError, match="is not a topic"):
             create(QUEUE)  # type: ignore[arg-type]
-    with pytest.raises(InvalidDestinationError, match="no topic"):
+    with pytest.raises(InvalidDestinationError, match="is not a topic"):
         session.create_durable_subscriber(QUEUE, "x")  # type: ignore[arg-type]
     for create in (session.create_sender, session.create_receiver):
-        with pytest.raises(InvalidDestinationError, match="no queue"):
+        with pytest.raises(InvalidDestinationError, match="is not a queue"):
             create(TOPIC)  # type: ignore[arg-type]
 
 

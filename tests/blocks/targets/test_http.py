@@ -169,11 +169,11 @@ def asked(url: str, method: str, path: str, body: bytes = b"", **headers: str) -
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "sentence"),
     [
-        ("POST", "/book", b"", 400, "no JSON"),
-        ("POST", "/book", b"{", 400, "no JSON"),
-        ("POST", "/book", b"\xff\xff", 400, "no JSON"),
-        ("POST", "/book", b"[" * 60_000, 400, "no JSON"),
-        ("POST", "/book", b"[]", 400, "no JSON object"),
+        ("POST", "/book", b"", 400, "not JSON"),
+        ("POST", "/book", b"{", 400, "not JSON"),
+        ("POST", "/book", b"\xff\xff", 400, "not JSON"),
+        ("POST", "/book", b"[" * 60_000, 400, "not JSON"),
+        ("POST", "/book", b"[]", 400, "not a JSON object"),
         ("POST", "/book", b"{}", 400, "'id' has to be"),
         ("POST", "/book", b'{"id": "a"}', 400, "'guest' has to be"),
         ("POST", "/book", b'{"id": 1, "guest": "Anna"}', 400, "'id' has to be"),
@@ -310,7 +310,7 @@ def test_who_is_not_there_has_done_nothing() -> None:
 
 @pytest.mark.parametrize("url", ["", "localhost:80", "ftp://localhost", "http://"])
 def test_an_address_is_checked(url: str) -> None:
-    with pytest.raises(ValueError, match="is no address of a service"):
+    with pytest.raises(ValueError, match="is not an address of a service"):
         HttpTarget(url)
 
 

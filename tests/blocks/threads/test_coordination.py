@@ -221,7 +221,7 @@ def test_who_leaves_or_is_removed_holds_nothing_any_more(start: Start, connect: 
     remove(connect(), GROUP, "bob")
     assert cid.acquire(PATIENCE_S) == 3
     until(lambda: not bob.held)
-    with pytest.raises(IllegalStateError, match="bob is no member of the group any more"):
+    with pytest.raises(IllegalStateError, match="bob is not a member of the group any more"):
         bob.release()
     cid.release()
     assert bob.acquire(PATIENCE_S) > 3  # it has joined again

@@ -360,7 +360,7 @@ def test_a_dispatcher_that_cannot_join_leaves_nothing_behind(
     for kind in (MessageDispatcher, RpcDispatcher):
         with pytest.raises(IllegalStateError, match="ann"):
             kind(ctx, "party", len, name="ann")
-        with pytest.raises(ValueError, match="no name of a member"):
+        with pytest.raises(ValueError, match="is not a name of a member"):
             kind(ctx, "party", len, name="two words")
         with pytest.raises(InvalidDestinationError):
             kind(ctx, "no > group", len)

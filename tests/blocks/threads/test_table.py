@@ -113,5 +113,5 @@ def test_a_table_that_is_closed_keeps_its_copy_and_takes_nothing(start: Start) -
     one.close()
     assert one["a"] == 1
     for call in (one.get, one.remove):
-        with pytest.raises(IllegalStateError, match="no member of the group any more"):
+        with pytest.raises(IllegalStateError, match="is not a member of the group any more"):
             call("a")

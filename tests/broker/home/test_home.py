@@ -640,7 +640,7 @@ def test_a_refused_pack_is_told_and_its_commit_is_rolled_back() -> None:
         (publish(B, 1), "session 11 on the connection of 10"),
         (publish(A, 5), "message 5 after 0"),
         (cw.Control(9, cw.CloseSession()), "request 9 after 0"),
-        (cw.Ack(1, (cw.AckRow(1, 5, 4),)), "no range of positions"),
+        (cw.Ack(1, (cw.AckRow(1, 5, 4),)), "not a range of positions"),
         (cw.Ack(1, (cw.AckRow(1, 1, 2, kind=cw.CLAIM),)), "only servers choose"),
         (cw.Ack(1, (cw.AckRow(1, 1, 2, kind=cw.SKIP),)), "only servers choose"),
         (cw.Attach(A, TOKEN, False, 1, "", 1000, (), ()), "attached once"),
@@ -664,7 +664,7 @@ def test_a_home_takes_requests_of_sessions_only() -> None:
     client = house.attached(A)
     house.servers[1].home.received(client.link, cw.AskStatus(), house.now_ms)
     house.carry_out(house.servers[1])
-    assert client.cut == "AskStatus is no request of a session"
+    assert client.cut == "AskStatus is not a request of a session"
 
 
 @pytest.mark.parametrize(

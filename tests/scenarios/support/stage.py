@@ -453,7 +453,7 @@ class Stage:
         if (role, epoch) != before[:2] and role in RUNNING:
             self.tell(f"{name} {RUNNING[role]} epoch {epoch + (role is Role.PRE_CANDIDATE)}")
         elif role is Role.NEWCOMER and was is not role:
-            self.tell(f"{name} is no member any more")
+            self.tell(f"{name} is not a member any more")
         elif leader is not None and role is Role.NEWCOMER:
             self.tell(f"{name} hears leader {tell_id(leader)} of epoch {epoch}")
         elif leader is not None:

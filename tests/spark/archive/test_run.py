@@ -405,7 +405,7 @@ def test_manifests_that_do_not_follow_each_other_are_refused(book: Book, folder:
     with pytest.raises(FormatError, match="begins with position 1, and the manifest before it"):
         ArchiveLog(folder).bounds()
     manifest.write_text("{}")
-    with pytest.raises(FormatError, match="is no manifest"):
+    with pytest.raises(FormatError, match="is not a manifest"):
         ArchiveLog(folder).bounds()
     manifest.write_text(f'{{"version": {archive_files.VERSION + 1}}}')
     with pytest.raises(UnknownVersionError, match="this program reads"):

@@ -158,7 +158,7 @@ def test_a_part_of_a_second_may_be_a_decimal_and_a_priority_is_whole() -> None:
     ((_, [one]),) = _packs(pa.record_batch([half], names=["time_to_live"]))
     assert one[3] == Extra(time_to_live=1500)
     for wrong in (half, half.cast(pa.float64())):
-        with pytest.raises(MessageFormatError, match="column 'priority' is no whole number"):
+        with pytest.raises(MessageFormatError, match="column 'priority' is not a whole number"):
             _packs(pa.record_batch([wrong], names=["priority"]))
 
 
@@ -205,7 +205,7 @@ def test_a_destination_is_written_in_full_or_is_a_topic() -> None:
         ({"priority": 10}, "from 0 to 9, not 10"),
         ({"time_to_live": -1.0}, "time_to_live"),
         ({"properties": [("a-b", "1")]}, "'a-b' cannot name a property"),
-        ({"reply_to": "queue:"}, "no name"),
+        ({"reply_to": "queue:"}, "not a name"),
     ],
 )
 def test_a_wrong_value_says_which(row: dict[str, Any], error: str) -> None:

@@ -240,7 +240,7 @@ def test_each_single_write_has_a_token_of_its_own() -> None:
     ("options", "error"),
     [
         ({"url": "embedded:"}, "a server inside one program"),
-        ({"url": "http://x"}, "no address of a server"),
+        ({"url": "http://x"}, "not an address of a server"),
         ({"topic": "a.*"}, "stands for many topics"),
         ({"topic": None}, "where do the rows go"),
         ({"tokn": "run 7"}, "option 'tokn' is not known.*; there are: url, topic"),

@@ -205,9 +205,9 @@ class QueueReceiver(MessageConsumer):
 
 def check_topic(destination: Destination | None) -> None:
     if destination is not None and not isinstance(destination, Topic):
-        raise InvalidDestinationError(f"{destination!r} is no topic")
+        raise InvalidDestinationError(f"{destination!r} is not a topic")
 
 
 def check_queue(destination: Destination | None) -> None:
     if destination is not None and not isinstance(destination, Queue):
-        raise InvalidDestinationError(f"{destination!r} is no queue")
+        raise InvalidDestinationError(f"{destination!r} is not a queue")

@@ -278,8 +278,8 @@ class ContextFace(NotPickled, ABC):
         member as bytes, or as an iterable of them, for those who join later.
 
         Raise `IllegalStateError` if the name belongs to a member that is alive,
-        `InvalidDestinationError` if this is no group, and `ValueError` for a name or a number that
-        is none."""
+        `InvalidDestinationError` if this is not a group, and `ValueError` for a name or a number
+        that is none."""
 
     @abstractmethod
     def create_last_value_topic(self, name: str) -> Any:

@@ -233,7 +233,7 @@ class Message(PropertyAccess):
     def get_string_property(self, name: str) -> str | None:
         text = super().get_string_property(name)
         if text is None and name == JMS_VIEW and self.view is not None:
-            # It answers, but it is no property: otherwise this would look like a view message.
+            # It answers, but it is not a property: otherwise this would look like a view message.
             return str(self.view)
         return text
 

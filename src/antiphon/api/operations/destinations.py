@@ -85,5 +85,5 @@ def unsubscribing(context: ContextCore, name: str, group: str | Topic | None) ->
     arguments.text("the name of a subscription", name)
     topic = Group(group) if isinstance(group, str) else group
     if topic is not None and not isinstance(topic, Topic):
-        raise InvalidDestinationError(f"{topic!r} is no group")
+        raise InvalidDestinationError(f"{topic!r} is not a group")
     yield from context.asking(cw.Unsubscribe(name, "" if topic is None else topic.text))

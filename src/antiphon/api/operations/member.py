@@ -317,12 +317,12 @@ def _joined(names: tuple[str, ...]) -> str:
 
 def check_name(name: str) -> None:
     if not isinstance(name, str) or not name or not name.isprintable() or " " in name:
-        raise ValueError(f"{name!r} is no name of a member: printable characters, no blanks")
+        raise ValueError(f"{name!r} is not a name of a member: printable characters, no blanks")
 
 
 def check_joinable(group: Topic, name: str | None, durable: bool, workers: int) -> None:
     if not isinstance(group, Topic) or is_pattern(group.name):
-        raise InvalidDestinationError(f"{group!r} is no group: create_group(name) makes one")
+        raise InvalidDestinationError(f"{group!r} is not a group: create_group(name) makes one")
     if name is not None:
         check_name(name)
     elif durable:

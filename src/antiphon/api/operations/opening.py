@@ -127,7 +127,7 @@ def opening_shared(
 ) -> Script[ConsumerCore]:
     """Open one of the consumers that divide a subscription."""
     if not isinstance(topic, Topic):
-        raise InvalidDestinationError(f"{topic!r} is no topic: only topics are subscribed to")
+        raise InvalidDestinationError(f"{topic!r} is not a topic: only topics are subscribed to")
     check_subscription_name(name)
     kept = name if durable else ""
     return (yield from opening(context, topic, selector, False, prefetch, slow, kept, name))
@@ -247,7 +247,8 @@ def check_consumable(destination: Destination, selector: str | None) -> None:
     refuse it."""
     if not isinstance(destination, Destination):
         raise InvalidDestinationError(
-            f"{destination!r} is no destination: create_topic(name) or create_queue(name) makes one"
+            f"{destination!r} is not a destination: create_topic(name) or create_queue(name) "
+            "makes one"
         )
     if selector is not None and not isinstance(selector, str):
         raise TypeError(f"a selector is a str, not {selector!r}")
@@ -260,7 +261,7 @@ def check_consumable(destination: Destination, selector: str | None) -> None:
 
 def check_browsable(queue: Queue, selector: str | None) -> None:
     if not isinstance(queue, Queue):
-        raise InvalidDestinationError(f"{queue!r} is no queue: only queues are browsed")
+        raise InvalidDestinationError(f"{queue!r} is not a queue: only queues are browsed")
     check_consumable(queue, selector)
 
 

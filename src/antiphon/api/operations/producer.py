@@ -256,7 +256,7 @@ class ProducerCore:
     def _check(self, destination: Destination) -> None:
         if not isinstance(destination, Destination):
             raise InvalidDestinationError(
-                f"{destination!r} is no destination: create_topic(name) or create_queue(name) "
+                f"{destination!r} is not a destination: create_topic(name) or create_queue(name) "
                 "makes one"
             )
         check_sendable(destination)

@@ -515,7 +515,7 @@ class Conversation:
         if receipts is None:
             return  # closed meanwhile
         if not isinstance(receipts, TopicReceipts) or m.event.serial <= 0:
-            raise FormatError(f"consumer {m.consumer} is no member of a group")
+            raise FormatError(f"consumer {m.consumer} is not a member of a group")
         if receipts.new_event(m.event.serial):
             self._events.append(Occurred(m.consumer, m.event))
 

@@ -241,7 +241,7 @@ class Host(Generic[AnyBlock]):
         if why := self._port.why_over():
             who = "the member cannot be used"
             if self._joined_at is not None:
-                who = f"{self.name} is no member of the group any more"
+                who = f"{self.name} is not a member of the group any more"
             raise IllegalStateError(f"{who}: {why}")
 
 

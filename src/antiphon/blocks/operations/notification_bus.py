@@ -66,7 +66,7 @@ class NotificationBus(Hosted):
         in a task; it may be `async def`).
 
         What it raises is logged, and so is an event that does not fit the class. Raise
-        `MessageFormatError` if this is no kind of this bus."""
+        `MessageFormatError` if this is not a kind of this bus."""
 
     def last(self, kind: type[AnyEvent]) -> AnyEvent | None:
         """Return the last event of this kind that has arrived here; None: there was none."""

@@ -167,7 +167,7 @@ class ActiveCalls:
                 return stop.value
             reply, error = None, None
             if not isinstance(wanted, Invocation) or wanted.target not in self._targets:
-                error = ValueError(f"{wanted!r} is no call to one of {', '.join(self._targets)}")
+                error = ValueError(f"{wanted!r} is not a call to one of {', '.join(self._targets)}")
                 continue
             try:
                 reply = self._call(f"{prefix}.{number}", wanted)

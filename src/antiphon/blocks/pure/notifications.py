@@ -29,7 +29,7 @@ class BusBlock(Block):
                 self.last[kind] = fields
                 yield Tell((self.count, kind, fields))
             case _:
-                logger.warning("a message to a notification bus is no event")
+                logger.warning("a message to a notification bus is not an event")
 
     def snapshot(self) -> bytes:
         return values.encode(self.last)
@@ -53,7 +53,7 @@ class Kinds:
     def name_of(self, kind: type) -> str:
         if self._kinds.get(kind.__name__) is not kind:
             known = ", ".join(self._kinds) or "none"
-            raise MessageFormatError(f"{kind.__name__} is no kind of event of this bus: {known}")
+            raise MessageFormatError(f"{kind.__name__} is not a kind of event of this bus: {known}")
         return kind.__name__
 
     def body_of(self, event: Any) -> tuple[str, Any]:

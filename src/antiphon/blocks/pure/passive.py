@@ -289,7 +289,7 @@ class PassiveReplica:
         except Exception as raised:
             return self._finish(running, Outcome(None, describe(raised)))
         if not isinstance(wanted, Invocation):
-            return self._step(running, None, TypeError(f"{wanted!r} is no Invocation"))
+            return self._step(running, None, TypeError(f"{wanted!r} is not an Invocation"))
         if wanted.target not in self._targets:
             known = ", ".join(self._targets) or "none"
             return self._step(running, None, ValueError(f"no target {wanted.target!r}: {known}"))

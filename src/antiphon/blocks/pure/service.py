@@ -155,7 +155,7 @@ class ActiveReplica:
     def begin(self, data: bytes) -> tuple[Request, bytes | None]:
         """Take a request at its place in the order, and return it, with its outcome if it was
         carried out before. If not, its command must be applied (which may wait), and `finish`ed
-        before the next one begins. Raise `FormatError` if that is no request."""
+        before the next one begins. Raise `FormatError` if that is not a request."""
         request = decode_request(data)
         return request, self._results.find(request)
 
@@ -168,7 +168,7 @@ class ActiveReplica:
         return values.encode((self._results.state(), self.service.snapshot()))
 
     def restore(self, data: bytes) -> None:
-        """Raises `FormatError` if that is no snapshot."""
+        """Raises `FormatError` if that is not a snapshot."""
         fields = values.decode(data)
         match fields:
             case (list(results), bytes(state)):

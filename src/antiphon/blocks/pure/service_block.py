@@ -83,7 +83,7 @@ class ServiceBlock(Responder):
         try:
             return self.replica.begin(message.body)
         except (FormatError, TypeError) as error:
-            logger.warning("a message to a replicated service is no request: %s", error)
+            logger.warning("a message to a replicated service is not a request: %s", error)
             return None
 
     def _finished(self, message: Heard, request: Request, outcome: bytes) -> Effects:
@@ -95,7 +95,7 @@ class ServiceBlock(Responder):
         return values.encode((self._view, self.replica.snapshot()))
 
     def restore(self, data: bytes) -> None:
-        """Raises `FormatError` if that is no snapshot."""
+        """Raises `FormatError` if that is not a snapshot."""
         match values.decode(data):
             case (int(view), bytes(state)):
                 self._view = self._restored = view
@@ -109,7 +109,7 @@ def outcome_in(reply: Any) -> bytes:
         return reply
     if isinstance(reply, Exception):  # of a result that is too large to travel
         raise reply
-    raise FormatError("who replied is no replica of a service")
+    raise FormatError("who replied is not a replica of a service")
 
 
 def no_outcome(why: str) -> OutcomeUnknownError:

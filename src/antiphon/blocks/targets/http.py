@@ -33,7 +33,9 @@ class HttpTarget:
         """`timeout`: how many seconds the service may be silent."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{url!r} is no address of a service; one looks like http://HOST:PORT")
+            raise ValueError(
+                f"{url!r} is not an address of a service; one looks like http://HOST:PORT"
+            )
         self.url = url
         self._connection = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         self._host, self._port, self._folder = parts.hostname, parts.port, parts.path.rstrip("/")
@@ -101,7 +103,7 @@ class HttpTarget:
 
 
 def _parse(data: bytes) -> dict[str, Any] | None:
-    """None: this is no JSON object."""
+    """None: this is not a JSON object."""
     try:
         answer = json.loads(data)
     except (ValueError, RecursionError):

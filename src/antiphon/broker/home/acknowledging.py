@@ -52,7 +52,7 @@ class Acknowledgements:
         served = self._common.session_of(connection)
         for row in m.rows:
             if not 0 <= row.first <= row.last:
-                raise FormatError(f"{row} is no range of positions")
+                raise FormatError(f"{row} is not a range of positions")
             if row.kind in (cw.CLAIM, cw.SKIP):
                 raise FormatError("only servers choose messages for a consumer")
         self.add_own_rows(connection.heard_ms)

@@ -214,7 +214,7 @@ class Home:
         try:
             handler = self._doors.get(type(request))
             if handler is None:
-                raise FormatError(f"{type(request).__name__} is no request of a session")
+                raise FormatError(f"{type(request).__name__} is not a request of a session")
             handler(known, request)
         except FormatError as error:
             self._refuse(known, str(error))

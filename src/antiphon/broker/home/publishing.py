@@ -53,7 +53,7 @@ class Publishing:
             self._due[served] = None
             self._connections.waits_more(connection, len(m.pack), large=is_large(m.pack))
         if not connection.large_bytes:
-            # What had begun is settled already, or is no large pack.
+            # What had begun is settled already, or is not a large pack.
             self._connections.ends_turn(connection)
         if answer is not None:
             self._tell(connection.number, answer)

@@ -101,7 +101,7 @@ class Broker(State):
             raise InvalidDestinationError(wrong)
         if header.flags & pack.CONTROL and header.destination not in self.groups:
             raise InvalidDestinationError(
-                f"{header.destination!r} is no group, and takes no JMS_remove or the like"
+                f"{header.destination!r} is not a group, and takes no JMS_remove or the like"
             )
         if header.flags & (pack.STAGED | pack.DELAYED):
             transactions.park(self, session, header, payload)

@@ -15,7 +15,7 @@ Strings and booleans have no order: `<` and its like are FALSE on two of them.
 
 Where JMS is silent:
 
-- `IN`, `LIKE` and their negations are UNKNOWN on what is no string, so neither selects.
+- `IN`, `LIKE` and their negations are UNKNOWN on what is not a string, so neither selects.
 - Arithmetic on what is no number is NULL. So is a division by zero, of doubles too. Exact numbers
   are longs, and wrap around like Java's; a quotient of two loses its fraction.
 - A name alone is a condition: TRUE or FALSE if it is a boolean, else UNKNOWN. Conditions in

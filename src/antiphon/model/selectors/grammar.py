@@ -137,7 +137,7 @@ class _Parser:
         if not negations:
             return operand
         self._expect_condition(operand, start)
-        # Two more change nothing, but two are not none: what is no boolean, they make UNKNOWN.
+        # Two more change nothing, but two are not none: what is not a boolean, they make UNKNOWN.
         return Not(operand) if negations % 2 else Not(Not(operand))
 
     def comparison(self) -> Node:

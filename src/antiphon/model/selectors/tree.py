@@ -24,7 +24,8 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """A sign before something that is no literal. `+` too: it makes NULL of what is no number."""
+    """A sign before something that is not a literal. `+` too: it makes NULL of what is not a
+    number."""
 
     negative: bool
     operand: Node

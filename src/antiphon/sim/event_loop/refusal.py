@@ -47,7 +47,7 @@ PLACE = (
     "put what replicas have to know into the command"
 )
 FILES = (
-    "a file is no part of the state, which is all that another replica takes over: "
+    "a file is not part of the state, which is all that another replica takes over: "
     "keep it in the state, and write files where results arrive"
 )
 HASHES = (

@@ -159,7 +159,7 @@ class SimConsumer:
         self.go_on()
 
     def occur(self, event: cw.GroupEvent) -> None:
-        """Nothing: it is no member of a group."""
+        """Nothing: it is not a member of a group."""
 
     def complete(self) -> None:
         """Nothing: it does not browse."""
@@ -168,7 +168,7 @@ class SimConsumer:
         """Nothing: it stays without messages until it is closed."""
 
     def state(self, event: StateEvent) -> None:
-        """Nothing: it is no member of a group."""
+        """Nothing: it is not a member of a group."""
 
     def go_on(self) -> None:
         if self._program.commits:

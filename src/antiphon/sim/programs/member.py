@@ -342,7 +342,7 @@ class SimMember:
     # -- The end -------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """It is no member any more, or not an active one, and knows it."""
+        """It is not a member any more, or not an active one, and knows it."""
         if self.joined and not self._over:
             self._trace_state()
             self._trace("leave")

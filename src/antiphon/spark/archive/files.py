@@ -164,7 +164,7 @@ def _decode(path: Path) -> Manifest:
             )
         return msgspec.json.decode(data, type=Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise FormatError(f"{path} is no manifest of an archive: {error}") from None
+        raise FormatError(f"{path} is not a manifest of an archive: {error}") from None
 
 
 def file_path(topic: str, day: str, first: int, last: int, run: str) -> str:

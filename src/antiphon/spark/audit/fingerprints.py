@@ -33,7 +33,7 @@ class Print(NamedTuple):
     member: int
     view: int
     life: int
-    outside: bool  # it was no member any more
+    outside: bool  # it was not a member any more
     deliveries: int
     set_hash: int
     order_hash: int

@@ -8,7 +8,7 @@ It is the second judge, beside `checkers/groups.py`: written from the same speci
 3. What is doubtful, and one member's deliveries for the rest, are looked at message by message
    (`messages.py`, `order.py`).
 
-A run and a group in it are a world of their own. What has no views is no group, and not judged.
+A run and a group in it are a world of their own. What has no views is not a group, and not judged.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ _SENTENCES: dict[str, Any] = {
         "had been given before it sent it"
     ),
     "left": lambda row, member: (
-        f"{member.label} delivered {row.message} when it was no member any more"
+        f"{member.label} delivered {row.message} when it was not a member any more"
     ),
     "in state": lambda row, member: (
         f"{member.label} delivered {row.message} at {row.position}, which is in its state up to "

@@ -196,7 +196,7 @@ def find(
     The type is the pattern's name, the key that of the events, also as a property, and the text is
     JSON; `timestamp` is when the match was complete. `time` names the field with the time of an
     event. An event that is more than `lateness` behind the latest one may come too late, and is
-    then left out: `counts` has how many. Raise `ValueError` if `messages` is no stream.
+    then left out: `counts` has how many. Raise `ValueError` if `messages` is not a stream.
     """
     milliseconds("lateness", lateness)
     if not messages.isStreaming:

@@ -39,7 +39,7 @@ class Field(NamedTuple):
 
     name: str
     is_number: bool = False  # a finite one above zero; otherwise a text
-    is_required: bool = True  # a message without it is no event for this pattern
+    is_required: bool = True  # a message without it is not an event for this pattern
 
 
 class Event(msgspec.Struct, array_like=True, frozen=True):

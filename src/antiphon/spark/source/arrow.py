@@ -6,7 +6,7 @@ something per message: headers and properties beyond the common ones, and map an
 each only where a message has them and the column is asked for.
 
 A pack that is not as it must be raises `FormatError`. What a sender wrote into a single message is
-another matter, and must not keep anybody from reading the rest: text that is no UTF-8 or values
+another matter, and must not keep anybody from reading the rest: text that is not UTF-8 or values
 that cannot be read have no `text`, headers that cannot be read count as not given, and a kind of
 message that this release does not know is null. The body is there in any case. Checksums are
 verified where the packs are fetched.
@@ -310,7 +310,7 @@ def _text(rows: _Rows) -> pa.Array:
         texts = pc.replace_with_mask(texts, pa.array(is_items), json)
     try:
         return texts.cast(pa.string())
-    except pa.ArrowInvalid:  # among them is one that is no text
+    except pa.ArrowInvalid:  # among them is one that is not a text
         return pa.array(map(_utf8, texts.to_pylist()), pa.string())
 
 

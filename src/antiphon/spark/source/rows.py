@@ -185,7 +185,8 @@ def _with_numbers(batch: pa.RecordBatch) -> pa.RecordBatch:
             try:
                 numbers = batch.column(at).cast(kind)
             except pa.ArrowInvalid as error:
-                raise MessageFormatError(f"column {name!r} is no whole number: {error}") from None
+                wrong = f"column {name!r} is not a whole number: {error}"
+                raise MessageFormatError(wrong) from None
             batch = batch.set_column(at, name, numbers)
     return batch
 

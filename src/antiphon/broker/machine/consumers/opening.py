@@ -100,7 +100,7 @@ def leave(b: State, session: Session, m: cw.Leave) -> int:
     """A member leaves its group."""
     consumer = session.consumers.get(m.consumer)
     if consumer is None or consumer.destination not in b.groups:
-        raise IllegalStateError(f"consumer {m.consumer} is no member of a group")
+        raise IllegalStateError(f"consumer {m.consumer} is not a member of a group")
     membership.leave(b, session, consumer)
     session.consumers.pop(m.consumer, None)
     return 0
@@ -128,7 +128,7 @@ def _consume(b: State, session: Session, m: cw.OpenConsumer, queue: Queue) -> No
 
 def _open_browser(b: State, session: Session, m: cw.OpenConsumer) -> int:
     if not names.is_queue(m.destination):
-        raise InvalidDestinationError(f"{m.destination!r} is no queue: only queues are browsed")
+        raise InvalidDestinationError(f"{m.destination!r} is not a queue: only queues are browsed")
     selector, _ = _choice(session, m)
     session.consumers[m.consumer] = browser = Consumer(
         session.number, m.consumer, m.destination, m.prefetch, m.slow, None, selector

@@ -158,7 +158,7 @@ def _check_home(b: State, group: Group, old: Member) -> None:
 def _check_name(name: str) -> None:
     if not _is_name(name):
         raise IllegalStateError(
-            f"{name[:80]!r} is no name for a member: 1 to {names.NAME_MAX} characters, no blanks"
+            f"{name[:80]!r} is not a name for a member: 1 to {names.NAME_MAX} characters, no blanks"
         )
 
 

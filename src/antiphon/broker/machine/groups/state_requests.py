@@ -174,7 +174,7 @@ def _member(b: State, session: Session, number: int) -> tuple[Group, Member]:
     group = b.groups.get(consumer.destination) if consumer is not None else None
     member = group.member_of(session.number, number) if group is not None else None
     if group is None or member is None:
-        raise IllegalStateError(f"consumer {number} is no member of a group")
+        raise IllegalStateError(f"consumer {number} is not a member of a group")
     return group, member
 
 
