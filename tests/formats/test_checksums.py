@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from antiphon.errors import FormatError
 from antiphon.formats import frames, journal, pack
 from antiphon.formats import protocol as cw
-from antiphon.formats.checksums import READ_BYTES, joined, with_summed
+from antiphon.formats.checksums import READ_BYTES, crc_with_nested, joined
 from antiphon.formats.entry import Entry, Kind
 
 LARGE = pack.encode("topic:x", 1, bytes(range(256)) * (READ_BYTES // 128))
@@ -22,7 +22,7 @@ def test_of_two_pieces(first: bytes, second: bytes) -> None:
 
 @given(st.binary(max_size=50), st.sampled_from([LARGE, pack.encode("topic:x", 1, b"small")]))
 def test_of_a_pack_behind_something(before: bytes, behind: bytes) -> None:
-    assert with_summed(behind, crc32c(before)) == crc32c(before + behind)
+    assert crc_with_nested(behind, crc32c(before)) == crc32c(before + behind)
 
 
 def received(*parts: bytes) -> bytes:

@@ -24,9 +24,9 @@ READ_BYTES = 128 << 10
 _ONES = 0xFFFFFFFF
 
 
-def with_summed(data: bytes, before: int) -> int:
-    """The checksum of something and then `data`, which begins with that of its own rest; `before`
-    is that of what stands before it."""
+def crc_with_nested(data: bytes, before: int) -> int:
+    """Return the checksum of some bytes and then `data`, which begins with the checksum of its own
+    rest; `before` is the checksum of those bytes."""
     if len(data) <= READ_BYTES:
         return crc32c(data, before)
     own = data[:SUM_BYTES]
@@ -34,7 +34,8 @@ def with_summed(data: bytes, before: int) -> int:
 
 
 def joined(first: int, second: int, length: int) -> int:
-    """The checksum of two pieces, one after the other, from theirs; `length` is the second's."""
+    """Return the checksum of two pieces, one after the other, from theirs; `length` is the
+    second's."""
     # It is that of the first one followed by as many zero bytes, XOR that of the second.
     power = 0
     while length:

@@ -32,7 +32,7 @@ import msgspec
 from crc32c import crc32c
 
 from antiphon.errors import FormatError
-from antiphon.formats.checksums import with_summed
+from antiphon.formats.checksums import crc_with_nested
 from antiphon.formats.entry import Entry, ReplicaId
 from antiphon.formats.server_messages import (
     Append,
@@ -154,7 +154,7 @@ def frame_head(*body: bytes, envelope: bytes = b"") -> bytes:
         raise FormatError(f"a frame has at most {FRAME_MAX} bytes, not {length}")
     crc = crc32c(envelope)
     for at, part in enumerate(body):
-        crc = with_summed(part, crc) if at % 2 else crc32c(part, crc)
+        crc = crc_with_nested(part, crc) if at % 2 else crc32c(part, crc)
     return PREFIX.pack(length, crc)
 
 

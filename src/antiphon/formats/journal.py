@@ -50,7 +50,7 @@ import msgspec
 from crc32c import crc32c
 
 from antiphon.errors import FormatError, UnknownVersionError
-from antiphon.formats.checksums import with_summed
+from antiphon.formats.checksums import crc_with_nested
 from antiphon.formats.entry import Entry, ReplicaId
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ def entry_parts(entry: Entry, kind: int = ENTRY) -> tuple[bytes, bytes]:
         entry.stamp,
         entry.kind,
     )
-    crc = with_summed(entry.payload, crc32c(head))
+    crc = crc_with_nested(entry.payload, crc32c(head))
     return _U32.pack(crc) + head, entry.payload
 
 

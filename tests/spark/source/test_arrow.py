@@ -20,14 +20,22 @@ from antiphon.formats import columns as formats
 from antiphon.formats import pack as packs
 from antiphon.formats import values
 from antiphon.formats.columns import Columns, Extra, Outgoing
-from antiphon.formats.pack import CONTROL, EXTRAS, LogPack
+from antiphon.formats.pack import EXTRAS, LogPack
 from antiphon.model.jms_scalars import Char, Double, Int, Long
 from antiphon.spark.source import arrow
-from antiphon.spark.source.arrow import SCHEMA, batches, to_arrow
+from antiphon.spark.source.arrow import SCHEMA, batches, schema
 
 NOW = 1_700_000_000_000
 KINDS = ("message", "text", "bytes", "map", "stream", "object", "pickle")
 ALL = SCHEMA.names
+
+
+def to_arrow(log: list[LogPack], first: int, last: int, columns: Sequence[str]) -> pa.RecordBatch:
+    """The rows of all batches as one."""
+    found = list(batches(log, first, last, columns))
+    whole = pa.Table.from_batches(found, schema(columns)).combine_chunks().to_batches()
+    return whole[0] if whole else pa.RecordBatch.from_pylist([], schema(columns))
+
 
 texts = st.text(max_size=8)
 items = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | texts
@@ -202,12 +210,6 @@ def test_a_batch_of_great_bodies_ends_early(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_spark_takes_the_columns_as_they_are() -> None:
     assert to_arrow_schema(from_arrow_schema(SCHEMA), timezone="UTC") == SCHEMA
-
-
-def test_a_pack_for_the_group_itself_is_told_apart() -> None:
-    body, flags = formats.encode([Outgoing(formats.MESSAGE, b"", b"", NOW)])
-    assert arrow.is_message(packs.encode("topic:a", 1, body, flags=flags))
-    assert not arrow.is_message(packs.encode("topic:a", 1, body, flags=flags | CONTROL))
 
 
 # -- Odd things -----------------------------------------------------------------------------------

@@ -8,6 +8,9 @@ A consumer that keeps up is *caught up*: new packs are handed to it as they are 
 memory, before this server has written them: a majority has. One that does not *lags*: it costs a
 number here, and reads from the journal when its window opens.
 
+A member of a group gets its views and other events between the messages where they belong
+(`_send_events`).
+
 What a consumer is not sent, its client cannot acknowledge. So that it does not stay in the journal
 forever, the floor is moved past it from here, now and then (`pass_over`).
 """

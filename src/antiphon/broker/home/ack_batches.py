@@ -1,4 +1,4 @@
-"""Acknowledgements of all clients of a server, gathered into one command at a time.
+"""Acknowledgements of all clients of a server, gathered into one command for the log at a time.
 
 One batch is on its way into the log; what comes meanwhile makes the next one, and what nobody waits
 for gathers a while longer. So the more there is to acknowledge, the less each acknowledgement

@@ -1,7 +1,8 @@
 """How a replica comes to its role: silence, votes, epochs, and the place that it lost.
 
 Promises: a replica votes once an epoch at most, and a vote, also the one for itself, counts only
-once it is on disk; so an epoch has one leader at most. A replica that was cut off, or that nobody
+once it is on disk (`on_request_vote`: it leaves as the tail of a `Persist`); so an epoch has one
+leader at most. A replica that was cut off, or that nobody
 wants, does not depose a leader that the others hear (pre-vote).
 Needs: `quiet_until_ms` is looked at by `Replica.tick`, and every message that shows a leader goes
 through `follows`.

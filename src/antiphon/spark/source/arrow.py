@@ -1,4 +1,4 @@
-"""Accepted packs as Arrow: whole columns at a time, without touching single messages.
+"""Decodes accepted packs to Arrow: whole columns at a time, without touching single messages.
 
 Promise: a row for every message, with what a receiver would see of it. The packs' tables and bodies
 become columns by a few operations a batch, whatever the number of messages. Only rare things cost
@@ -31,7 +31,7 @@ from antiphon.formats import columns as formats
 from antiphon.formats import pack as packs
 from antiphon.formats import values
 from antiphon.formats.columns import MAP, PICKLE, PLAIN, PRIORITY, STREAM, TEXT, Extra, Layout
-from antiphon.formats.pack import CONTROL, EXTRAS, LogPack, PackHeader
+from antiphon.formats.pack import EXTRAS, LogPack, PackHeader
 from antiphon.model.jms_types import text_of
 
 Numbers = npt.NDArray[Any]
@@ -70,11 +70,6 @@ _MS_MAX = (1 << 63) // 1000 - (1 << 32)
 """The latest base time in a pack that can be said in microseconds."""
 
 
-def is_message(pack: bytes) -> bool:
-    """False of a pack that is for the group itself, and is delivered to nobody."""
-    return not packs.flags_of(pack) & CONTROL
-
-
 def schema(columns: Sequence[str]) -> pa.Schema:
     """Return the schema of batches with these columns."""
     return pa.schema([SCHEMA.field(name) for name in columns])
@@ -83,7 +78,8 @@ def schema(columns: Sequence[str]) -> pa.Schema:
 def batches(
     log_packs: Iterable[LogPack], first: int, last: int, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The messages at positions `first` to `last`, in as many batches as they need."""
+    """Decode the messages at positions `first` to `last`, with these columns in this order, in as
+    many batches as they need."""
     gathered: list[_Part] = []
     rows = size = 0
     for part in _parts(log_packs, first, last):
@@ -95,14 +91,6 @@ def batches(
             gathered, rows, size = [], 0, 0
     if gathered:
         yield _batch(gathered, columns)
-
-
-def to_arrow(
-    log_packs: Iterable[LogPack], first: int, last: int, columns: Sequence[str]
-) -> pa.RecordBatch:
-    """The messages at positions `first` to `last`, with these columns in this order. They are no
-    more than fit one batch: otherwise `batches` is to be asked."""
-    return _batch(list(_parts(log_packs, first, last)), columns)
 
 
 def _batch(parts: list[_Part], columns: Sequence[str]) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""Queues: which messages wait, and for which consumer the others are.
+"""Queues: which messages wait, and to which consumer the others are assigned (`Queue.assign`).
 
 Every replica makes the same assignments at the same entries, as ranges of packs, so no server asks
 another who has what. A message is for one consumer at a time; it comes back when that consumer
