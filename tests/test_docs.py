@@ -80,16 +80,37 @@ def test_a_place_in_the_code_exists(file: str, name: str) -> None:
 
 
 def files() -> Iterator[pytest.ParameterSet]:
-    """`folder/file.py` without a name in it, in the pages that lead to places, also in drawings."""
-    for name in ("ARCHITECTURE.md", "GLOSSARY.md", "REFERENCES.md", "raft.md"):
-        text = (ROOT / "docs" / name).read_text(encoding="utf-8")
-        for file in sorted(set(re.findall(r"\b([\w/]+/\w+\.py)\b", text))):
-            yield pytest.param(file, id=f"{name}-{file}")
+    """`folder/file.py` without a name in it, also in drawings; but for pages of history."""
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "history"]
+    for page in [ROOT / "README.md", *sorted(pages)]:
+        text = page.read_text(encoding="utf-8")
+        for file in sorted(set(re.findall(r"\b([\w/]+/\w+\.py)\b", text)) - OF_READERS):
+            yield pytest.param(file, id=f"{page.name}-{file}")
+
+
+OF_READERS = {"tests/test_seats.py"}
+"""Files that examples write."""
 
 
 @pytest.mark.parametrize("file", list(files()))
 def test_a_file_exists(file: str) -> None:
     assert (ROOT / "src/antiphon" / file).exists() or (ROOT / file).exists()
+
+
+def test_docstrings_and_comments_lead_to_files() -> None:
+    """`file.py` beside it, or `folder/file.py` of the package or the repository; with a name that
+    stands in it, if there is one: `file.py: name`."""
+    package, lost = ROOT / "src/antiphon", []
+    for source in sorted(package.rglob("*.py")):
+        text = source.read_text(encoding="utf-8")
+        for file, name in re.findall(r"`([\w/]+\.py)(?:: ([\w.]+))?`", text):
+            found = [p for p in (source.parent / file, package / file, ROOT / file) if p.exists()]
+            names = (
+                set(re.findall(r"\w+", found[0].read_text(encoding="utf-8"))) if found else set()
+            )
+            if not found or not set(filter(None, name.split("."))) <= names:
+                lost.append(f"{source.relative_to(package)}: {file} {name}")
+    assert lost == []
 
 
 def links() -> Iterator[pytest.ParameterSet]:

@@ -294,7 +294,7 @@ class Extra(msgspec.Struct, array_like=True, frozen=True, gc=False):
     delivery_delay: int = 0  # ms from when it was sent
     tag: str | None = None
     key: str | None = None
-    types: dict[str, int] = {}  # of properties that were stated: codes as in `jms_scalars.py`
+    types: dict[str, int] = {}  # of properties that were stated: codes as in `model/jms_scalars.py`
 
 
 PLAIN = Extra()

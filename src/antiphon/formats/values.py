@@ -13,9 +13,9 @@ list, dict. The rest are extensions of msgpack, by these codes:
    14  Int               i32                         17  Char        UTF-8
    15  Long              i64
 
-12 is for dicts with keys that are extensions, 13 to 17 are the types of `jms_scalars.py`. A time
-zone becomes its offset from UTC, and `fold` is not kept. Other subclasses are refused, since they
-would come back as something else.
+12 is for dicts with keys that are extensions, 13 to 17 are the types of `model/jms_scalars.py`. A
+time zone becomes its offset from UTC, and `fold` is not kept. Other subclasses are refused, since
+they would come back as something else.
 
 `encode` raises `MessageFormatError`, `decode` raises `FormatError`.
 """

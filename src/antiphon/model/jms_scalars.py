@@ -2,8 +2,8 @@
 
 They are numbers and text like any other, but keep their type on their way. Python's own int stands
 for the smallest JMS type that holds it, and its float for a float if it is one exactly: a byte and
-a float need no class here. The codes stand for the types in bodies (`values.py`) and beside
-properties (`columns.py`).
+a float need no class here. The codes stand for the types in bodies (`formats/values.py`) and beside
+properties (`formats/columns.py`).
 """
 
 from __future__ import annotations

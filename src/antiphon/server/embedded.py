@@ -1,9 +1,10 @@
 """Servers inside the program that uses them: `embedded:`, `embedded:NAME`, `embedded:///PATH`.
 
 The same server as behind a socket, with bodies handed over instead of frames. It runs on the
-background loop (`loop.py`), whatever loop or thread its clients are on. `embedded:` is private to
-its connection; `embedded:NAME` is shared by the process until the last connection lets go of it;
-`embedded:///PATH` keeps a journal in a folder, which one connection at a time may hold.
+background loop (`io/background_loop.py`), whatever loop or thread its clients are on. `embedded:`
+is private to its connection; `embedded:NAME` is shared by the process until the last connection
+lets go of it; `embedded:///PATH` keeps a journal in a folder, which one connection at a time may
+hold.
 
 A connection does `embedded = acquire(url)`, `await embedded.connect(...)` as often as it needs to,
 and `await embedded.release()` in the end.

@@ -77,7 +77,7 @@ class Plan(msgspec.Struct, frozen=True):
     faults: tuple[Fault, ...]
     messaging: Messaging | None = None  # None: a log by itself
     local: bool = False  # servers keep acknowledgements of topics to themselves for a while
-    partial: str = ""  # which links of the core stay cut in the end (`topology.py`)
+    partial: str = ""  # which links of the core stay cut in the end (`sim/cluster/topology.py`)
     bandwidth: int = 0  # bytes in a millisecond on each link between servers; 0: no limit
     large: float = 0.0  # how often a client's pack is large
     all_return: bool = False  # in the end; otherwise, with `local`, absent servers are removed

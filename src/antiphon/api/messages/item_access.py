@@ -1,8 +1,8 @@
 """The values in map and stream messages, as JMS reads and writes them: by type.
 
-`jms_types.py` says which type a value has, and as which it may be read. What is written here keeps
-its type on its way; what was put into the body in Python's way has the smallest type that holds it.
-A body that can only be read refuses to be changed by itself (`model/read_only.py`).
+`model/jms_types.py` says which type a value has, and as which it may be read. What is written here
+keeps its type on its way; what was put into the body in Python's way has the smallest type that
+holds it. A body that can only be read refuses to be changed by itself (`model/read_only.py`).
 """
 
 from __future__ import annotations

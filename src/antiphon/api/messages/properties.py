@@ -2,7 +2,7 @@
 
 A name is an identifier as in Java, and no word of the selector language. A value is a bool, an int
 of 64 bits, a float, a str or None. What counts as which type of JMS, and what may be read as what,
-is said in `jms_types.py`; an absent property counts as None.
+is said in `model/jms_types.py`; an absent property counts as None.
 """
 
 from __future__ import annotations

@@ -36,9 +36,9 @@ logger = logging.getLogger("antiphon.blocks")
 
 
 class Target(Protocol):
-    """A server that services call (`base.py` says more). `commit` and `undo` may be called again
-    with the same id, also by others; `call` too, if active replicas call it. All of them raise if
-    it is not known what came of it, and are called again then."""
+    """A server that services call (`blocks/targets/base.py` says more). `commit` and `undo` may be
+    called again with the same id, also by others; `call` too, if active replicas call it. All of
+    them raise if it is not known what came of it, and are called again then."""
 
     @property
     def kind(self) -> Kind:

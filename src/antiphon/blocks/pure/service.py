@@ -3,8 +3,8 @@
 A `ReplicatedService` is written as if there were one of it. Its replicas are the members of a
 group, so all of them apply the same commands in the same order (active replication), and a new one
 gets the state of another. `ActiveReplica` is that without the group: it takes what a member gets,
-and sends, waits and looks at the clock never. So the same class runs in `threads/replica.py` for
-real, and in `antiphon.sim.simulate` under every fault that can be thought of.
+and sends, waits and looks at the clock never. So the same class runs in `blocks/threads/replica.py`
+for real, and in `antiphon.sim.simulate` under every fault that can be thought of.
 
 Promise: a command has its effect once, however often its client submits it, and wherever; it gets
 the same result each time.

@@ -2,10 +2,11 @@
 
 What a selector does not want, and what expired before it was sent, no client acknowledges: it would
 stay in the journal until the client has something else to acknowledge. So its home says it, in a
-row of its own (`ack_batches.py`): everything up to here is done. That stays true whatever happens
-to the session, for a subscription keeps its selector and no message becomes young again; so such a
-row may come late, or after the session has gone to another server. Of a member that has just taken
-over the state of others nothing is said: only the member itself can say that it has the state.
+row of its own (`broker/home/ack_batches.py`): everything up to here is done. That stays true
+whatever happens to the session, for a subscription keeps its selector and no message becomes young
+again; so such a row may come late, or after the session has gone to another server. Of a member
+that has just taken over the state of others nothing is said: only the member itself can say that it
+has the state.
 """
 
 from __future__ import annotations

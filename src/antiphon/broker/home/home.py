@@ -11,13 +11,13 @@ calls `flush` and `dispatch` after that. The driver gives connections their numb
 once in the life of the server. No clock and no socket is in here, so the simulator drives the same
 class.
 
-With local contexts (`local_contexts.py`) acknowledgements of topics are answered when this server's
-own journal has them, and the log gets them later. Before the log gets anything else about a
-session, it has all that the session acknowledged here.
+With local contexts (`broker/machine/sessions/local_contexts.py`) acknowledgements of topics are
+answered when this server's own journal has them, and the log gets them later. Before the log gets
+anything else about a session, it has all that the session acknowledged here.
 
 Each part has a module: sessions come and go (`attaching.py`), packs (`publishing.py`), requests
 (`requests.py`), acknowledgements (`acknowledging.py`), what clients say to each other
-(`state_relay.py`), deliveries (`dispatcher.py`). They share `common.py`.
+(`state_relay.py`), deliveries (`broker/dispatch/dispatcher.py`). They share `common.py`.
 """
 
 from __future__ import annotations

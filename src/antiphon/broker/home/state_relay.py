@@ -1,10 +1,10 @@
 """The relay of states: pieces from member to member, through their servers.
 
 Promises: a piece goes from the client that was asked to the one that waits, and an answer back, as
-long as the request stands (`state_requests.py`); whoever hands out a state that nobody waits for
-any more gets an answer that says so. No server holds more of a state than `STATE_WINDOW` chunks: a
-client that sends beyond that is at fault. Nothing is promised to arrive: chunks are numbered, and a
-member that misses one asks again.
+long as the request stands (`broker/machine/groups/state_requests.py`); whoever hands out a state
+that nobody waits for any more gets an answer that says so. No server holds more of a state than
+`STATE_WINDOW` chunks: a client that sends beyond that is at fault. Nothing is promised to arrive:
+chunks are numbered, and a member that misses one asks again.
 
 Each server knows from its own state machine where everybody is, so nothing has to be agreed on. A
 piece names the attachment of the client that it is for, and is dropped where that has changed.

@@ -1,10 +1,10 @@
 """Acknowledgements that a server's own journal has, and the log does not have yet.
 
-With local contexts (`local_contexts.py`) a home answers its clients as soon as its journal has what
-they acknowledged. Here it is put together, so that it costs the log a few rows a consumer now and
-then, however many acknowledgements there were. What is proposed twice changes nothing: so nothing
-is forgotten before it is seen in the log, and after a crash all that the journal has is proposed
-again.
+With local contexts (`broker/machine/sessions/local_contexts.py`) a home answers its clients as soon
+as its journal has what they acknowledged. Here it is put together, so that it costs the log a few
+rows a consumer now and then, however many acknowledgements there were. What is proposed twice
+changes nothing: so nothing is forgotten before it is seen in the log, and after a crash all that
+the journal has is proposed again.
 
 What is proposed is numbered, and gets there in that order.
 """

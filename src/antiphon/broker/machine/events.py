@@ -1,7 +1,7 @@
 """Events: what the state machine reports to the servers, in addition to `Accepted` packs.
 
 Every replica has the same events at the same entry; each server acts on those that concern its own
-clients (`home.py`).
+clients (`broker/home/home.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A selector as a tree: `grammar.py` makes it of the text, `selectors.py` compiles it."""
+"""A selector as a tree: `grammar.py` makes it of the text, `evaluate.py` compiles it."""
 
 from __future__ import annotations
 

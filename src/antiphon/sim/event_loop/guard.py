@@ -14,7 +14,7 @@ them too, and so is `datetime`, whose clock cannot be reached in another way.
 
 Not seen are: references kept elsewhere (defaults of arguments, attributes), extension modules,
 files that are read, locks that block, the order of sets of strings, and `id()`. What differs
-between processes by any of these is found by `elsewhere.py`.
+between processes by any of these is found by `sim/services/elsewhere.py`.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ Commands = Callable[[Random], Any]
 Check = Callable[[Sequence[Operation]], "str | bool | None"]
 
 replayed: list[int] = []
-"""Seeds to be run instead of those that a test names: see `pytest_plugin.py`."""
+"""Seeds to be run instead of those that a test names: see `sim/pytest_plugin.py`."""
 
 
 def simulate(

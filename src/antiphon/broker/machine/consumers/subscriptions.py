@@ -1,7 +1,7 @@
 """Subscriptions by name: whose they are, and how they end.
 
 A subscription outlives its consumers. One that is durable and not shared belongs to a client id; a
-shared one is a queue that a topic fills (`queues/queue.py`).
+shared one is a queue that a topic fills (`broker/machine/queues/queue.py`).
 """
 
 from __future__ import annotations

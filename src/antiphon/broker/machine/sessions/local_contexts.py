@@ -1,12 +1,12 @@
 """Local contexts: what a server keeps to itself binds its clients to it (thesis, 5.2.1).
 
 With `contexts = "local"` a server answers acknowledgements of topics as soon as its own journal has
-them, and proposes them to the log later (`unlogged_acks.py`). In between nobody else knows how far
-those clients are. So a session that has a consumer of a topic is *bound* to the server that it is
-attached to, and cannot go on elsewhere, until that server lets go of it: proposes to the log what
-it knows of the session, and then that its connection is lost (`Detach`) or, in the server's next
-life, that it has begun (`Begin`). While the server is away, the session is *held*: its lease does
-not run.
+them, and proposes them to the log later (`broker/home/unlogged_acks.py`). In between nobody else
+knows how far those clients are. So a session that has a consumer of a topic is *bound* to the
+server that it is attached to, and cannot go on elsewhere, until that server lets go of it: proposes
+to the log what it knows of the session, and then that its connection is lost (`Detach`) or, in the
+server's next life, that it has begun (`Begin`). While the server is away, the session is *held*:
+its lease does not run.
 
 A server that is removed from the cluster, or comes back without its disk, has taken what it alone
 knew with it. The sessions that were bound to it are lost, and whatever their durable subscriptions

@@ -1,6 +1,6 @@
 """The common parts of the other systems in `antiphon bench peers`: starting and ending servers,
 counting their processor time, and driving clients that gather messages, or live in an event loop,
-from the blocking loops of `processes.py`.
+from the blocking loops of `lab/bench/processes.py`.
 
 A peer is a module of this folder with a function `contenders(fetch)`. Each contender opens its
 servers, one publisher and three subscribers, and then works on the same jobs as Antiphon does, in

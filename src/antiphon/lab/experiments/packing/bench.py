@@ -1,8 +1,9 @@
 """`antiphon bench packing`: JBora's tables 1 to 3 and figures 3, 5 and 6, without Spark.
 
 The measurement and the tables are those of `antiphon experiment packing`; the figures of a run are
-computed here as it ends (`evaluation.py`), and no events are kept. For a figure the measured curve
-is printed; the tables have the values to compare it with. Exit code 1 if a message is missing.
+computed here as it ends (`lab/experiments/evaluation.py`), and no events are kept. For a figure the
+measured curve is printed; the tables have the values to compare it with. Exit code 1 if a message
+is missing.
 """
 
 from __future__ import annotations
