@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import msgspec
@@ -24,7 +24,10 @@ import pytest
 
 import antiphon
 import antiphon.blocks
+import antiphon.blocks.targets.http
+import antiphon.blocks.targets.postgres
 import antiphon.sim
+import antiphon.spark.patterns
 import antiphon.spark.session
 from antiphon.api.face.not_pickled import NotPickled
 from antiphon.api.face.producer import SendFutureFace
@@ -39,6 +42,9 @@ PACKAGES = (
     antiphon.blocks.aio,
     antiphon.sim,
     antiphon.spark.session,
+    antiphon.spark.patterns,
+    antiphon.blocks.targets.http,
+    antiphon.blocks.targets.postgres,
 )
 PROTOCOLS = {
     *("__aenter__", "__aexit__", "__aiter__", "__await__", "__call__", "__contains__"),
@@ -79,7 +85,8 @@ def public_names(package: ModuleType) -> list[str]:
     return sorted(
         name
         for name, value in vars(package).items()
-        if inspect.isfunction(value) and name[0] != "_" and value.__module__ == package.__name__
+        if isinstance(value, type | FunctionType) and name[0] != "_"
+        if value.__module__ == package.__name__
     )
 
 
