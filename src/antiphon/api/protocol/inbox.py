@@ -548,7 +548,7 @@ def _waiting(k: Kept, position: int, wait: int) -> list[Kept]:
         return [k]
     parts = [(k.first, position - 1, k.wait), (position, position, wait)]
     parts.append((position + 1, k.last, k.wait))
-    return [Kept(k.consumer, one, two, k.deliveries, ms) for one, two, ms in parts if one <= two]
+    return [Kept(k.consumer, low, high, k.deliveries, ms) for low, high, ms in parts if low <= high]
 
 
 def _again(slice_: Slice) -> Slice:

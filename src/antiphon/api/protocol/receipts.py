@@ -41,11 +41,11 @@ class Ranges:
         begin = end = self._at(first)
         rest: list[Range] = []
         while end < len(ranges) and ranges[end][0] <= last:
-            one, two = ranges[end]
-            if one < first:
-                rest.append((one, first - 1))
-            if two > last:
-                rest.append((last + 1, two))
+            low, high = ranges[end]
+            if low < first:
+                rest.append((low, first - 1))
+            if high > last:
+                rest.append((last + 1, high))
             end += 1
         ranges[begin:end] = rest
 
@@ -53,12 +53,12 @@ class Ranges:
         """Return the parts of this range that are not here."""
         found: list[Range] = []
         for at in range(self._at(first), len(self._ranges)):
-            one, two = self._ranges[at]
-            if one > last:
+            low, high = self._ranges[at]
+            if low > last:
                 break
-            if first < one:
-                found.append((first, one - 1))
-            first = two + 1
+            if first < low:
+                found.append((first, low - 1))
+            first = high + 1
         if first <= last:
             found.append((first, last))
         return found

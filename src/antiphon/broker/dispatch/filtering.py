@@ -83,11 +83,11 @@ class Sieve:
         start = first - row.position
         ranges = [(start, end)]
         if matched is not None:
-            ranges = [(max(one, start), two) for one, two in matched if two >= start]
+            ranges = [(max(low, start), high) for low, high in matched if high >= start]
         if perishes:
             contents, now = self.look_into(row, pack), self._time()
-            ranges = [fresh for one, two in ranges for fresh in contents.fresh(one, two, now)]
-        return [(row.position + one, row.position + two) for one, two in ranges]
+            ranges = [fresh for low, high in ranges for fresh in contents.fresh(low, high, now)]
+        return [(row.position + low, row.position + high) for low, high in ranges]
 
     def age(self, row: Row) -> int:
         """By how much the servers' time is past that of a pack in which something may expire."""

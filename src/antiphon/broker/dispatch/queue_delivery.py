@@ -80,8 +80,8 @@ class QueueDelivery:
         first = (seen.position if seen is not None else 0) + 1
         last = consumer.browses or 0
         ranges = sorted(queue.live()) if queue is not None else []
-        cut = ((max(one, first), min(two, last)) for one, two in ranges)
-        return BrowserCursor(consumer, outlet, [(one, two) for one, two in cut if one <= two])
+        cut = ((max(low, first), min(high, last)) for low, high in ranges)
+        return BrowserCursor(consumer, outlet, [(low, high) for low, high in cut if low <= high])
 
     def close(self, cursor: QueueCursor | BrowserCursor) -> None:
         """Serve this cursor no longer."""
@@ -183,9 +183,9 @@ class QueueDelivery:
         for row, contents, first, last in self._waiting(queue, cursor.looked):
             at = row.position
             fits = matching(cursor.selector, contents, first - at, last - at)
-            ranges = [(at + one, at + two) for one, two in fits]
+            ranges = [(at + low, at + high) for low, high in fits]
             wanted += ranges
-            found += sum(two - one + 1 for one, two in ranges)
+            found += sum(high - low + 1 for low, high in ranges)
             unwanted += _between(ranges, first, last)
             cursor.looked = last
             looked += last - first + 1
@@ -205,7 +205,7 @@ class QueueDelivery:
     def _claim(self, cursor: QueueCursor, queue: Queue, wanted: list[Range], credit: int) -> None:
         """Claim as much as there is room for, greater priorities first. The rest is looked at
         again."""
-        for first, last, _ in _by_priority(queue, [(one, two, 0) for one, two in wanted]):
+        for first, last, _ in _by_priority(queue, [(low, high, 0) for low, high in wanted]):
             if credit <= 0:
                 cursor.looked = min(cursor.looked, first - 1)
                 continue
@@ -244,16 +244,16 @@ class QueueDelivery:
             fits = matching(cursor.selector, contents, first - at, upto - at)
         fresh = fits
         if not reason:  # dead letters do not expire
-            fresh = [r for one, two in fits for r in contents.fresh(one, two, self._time())]
+            fresh = [r for low, high in fits for r in contents.fresh(low, high, self._time())]
         room = cursor.room
-        for one, two in fresh:
-            end = min(two, one + room - 1)
-            if one <= end:
-                cursor.unacked.add(at + one, at + end, 1)
-                self._deliver(cursor, row, pack, (at + one, at + end, 1), reason)
-                room -= end - one + 1
-            if end < two:  # there is no room for the rest, nor for all that comes after it
-                cursor.ranges.insert(0, (at + max(one, end + 1), last))
+        for low, high in fresh:
+            end = min(high, low + room - 1)
+            if low <= end:
+                cursor.unacked.add(at + low, at + end, 1)
+                self._deliver(cursor, row, pack, (at + low, at + end, 1), reason)
+                room -= end - low + 1
+            if end < high:  # there is no room for the rest, nor for all that comes after it
+                cursor.ranges.insert(0, (at + max(low, end + 1), last))
                 return True
         if upto < last:
             cursor.ranges.insert(0, (upto + 1, last))
@@ -285,8 +285,8 @@ def _by_priority(queue: Queue, spans: list[Span]) -> list[Span]:
 def _between(ranges: list[Range], first: int, last: int) -> list[Range]:
     """Return the parts of `first` to `last` that are in none of these ranges, which ascend."""
     found = []
-    for one, two in ranges:
-        if first < one:
-            found.append((first, one - 1))
-        first = two + 1
+    for low, high in ranges:
+        if first < low:
+            found.append((first, low - 1))
+        first = high + 1
     return [*found, (first, last)] if first <= last else found

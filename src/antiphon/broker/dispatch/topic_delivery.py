@@ -149,8 +149,8 @@ class TopicDelivery:
                 first = max(row.position, position)
                 last = min(row.position + row.count - 1, upto)
                 if first <= last:
-                    for one, two, _ in cursor.subscription.runs(first, last, 0):
-                        cursor.sent(one, two)
+                    for low, high, _ in cursor.subscription.runs(first, last, 0):
+                        cursor.sent(low, high)
             if len(rows) < ROWS_A_READ:
                 break
             position = rows[-1].position + rows[-1].count
@@ -412,8 +412,8 @@ class TopicDelivery:
         wanted = [(first, row.position + row.count - 1)]
         if matched is not None or flags_of(pack) & SPECIAL:  # otherwise that is for the cursor
             wanted = self._wanted(cursor, row, pack, first, matched)
-        for one, two in wanted:
-            for run in cursor.subscription.runs(one, two, cursor.rank):
+        for low, high in wanted:
+            for run in cursor.subscription.runs(low, high, cursor.rank):
                 if not self._send_run(cursor, row, pack, run):
                     return False
         cursor.next = row.position + row.count
@@ -421,24 +421,24 @@ class TopicDelivery:
 
     def _send_run(self, cursor: TopicCursor, row: Row, pack: bytes, run: Span) -> bool:
         """False: not all of it, because the window or the outlet is full."""
-        one, two, deliveries = run
-        if one <= cursor.had:  # another server has sent it
-            cursor.sent(one, min(two, cursor.had))
-            one = cursor.had + 1
-        while one <= two:
+        low, high, deliveries = run
+        if low <= cursor.had:  # another server has sent it
+            cursor.sent(low, min(high, cursor.had))
+            low = cursor.had + 1
+        while low <= high:
             room = cursor.room
             if room <= 0 or not self._outlets.has_room(cursor):
-                cursor.next = one
+                cursor.next = low
                 return False
-            if deliveries > self._deliveries_max and self._bury(cursor, one, deliveries):
-                one += 1
+            if deliveries > self._deliveries_max and self._bury(cursor, low, deliveries):
+                low += 1
                 continue
-            upto = min(two, one + room - 1)
-            cursor.sent(one, upto)
+            upto = min(high, low + room - 1)
+            cursor.sent(low, upto)
             cursor.unacked_bytes += self._outlets.deliver(
-                cursor, row, pack, (one, upto, deliveries)
+                cursor, row, pack, (low, upto, deliveries)
             )
-            one = upto + 1
+            low = upto + 1
         return True
 
     def _bury(self, cursor: TopicCursor, position: int, deliveries: int) -> bool:

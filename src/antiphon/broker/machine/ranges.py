@@ -70,16 +70,16 @@ class Ranges(Generic[Value]):
         taken: list[tuple[int, int, Value]] = []
         rest: list[tuple[int, int, Value]] = []
         while end < len(spans) and spans[end][0] <= last:
-            one, two, value = spans[end]
-            taken.append((max(one, first), min(two, last), value))
-            if one < first:
-                rest.append((one, first - 1, value))
-            if two > last:
-                rest.append((last + 1, two, value))
+            low, high, value = spans[end]
+            taken.append((max(low, first), min(high, last), value))
+            if low < first:
+                rest.append((low, first - 1, value))
+            if high > last:
+                rest.append((last + 1, high, value))
             end += 1
         if taken:
             spans[begin:end] = rest
-            self.count -= sum(two - one + 1 for one, two, _ in taken)
+            self.count -= sum(high - low + 1 for low, high, _ in taken)
         return taken
 
     def take_first(self, most: int) -> tuple[int, int, Value] | None:
@@ -113,19 +113,19 @@ class Ranges(Generic[Value]):
         """The parts that lie in this range."""
         found = []
         for at in range(self._at(first), len(self._spans)):
-            one, two, value = self._spans[at]
-            if one > last:
+            low, high, value = self._spans[at]
+            if low > last:
                 break
-            found.append((max(one, first), min(two, last), value))
+            found.append((max(low, first), min(high, last), value))
         return found
 
     def gaps(self, first: int, last: int) -> list[Range]:
         """Return the parts of this range that are not in here."""
         found = []
-        for one, two, _ in self.between(first, last):
-            if first < one:
-                found.append((first, one - 1))
-            first = two + 1
+        for low, high, _ in self.between(first, last):
+            if first < low:
+                found.append((first, low - 1))
+            first = high + 1
         return [*found, (first, last)] if first <= last else found
 
     def _at(self, position: int) -> int:

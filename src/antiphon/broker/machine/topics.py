@@ -86,9 +86,9 @@ class Subscription:
         if not positions:
             return
         self.floor = positions[0] - 1
-        for one, two in pairwise([*positions, upto + 1]):
-            if one + 1 < two:
-                self.acked.add(one + 1, two - 1, 1)
+        for low, high in pairwise([*positions, upto + 1]):
+            if low + 1 < high:
+                self.acked.add(low + 1, high - 1, 1)
 
     def take_over(self, cut: int) -> None:
         """A member has got a state that has all messages up to the cut."""
@@ -130,9 +130,9 @@ class Subscription:
         if first > max(self.floor, self.acked.last, self.returned.last, self.lost[0]):
             return [(first, last, 1)]
         found: list[Span] = []
-        for one, two in self._unacknowledged(first, last):
-            found += self._flagged(one, two, rank)
-            rank += two - one + 1
+        for low, high in self._unacknowledged(first, last):
+            found += self._flagged(low, high, rank)
+            rank += high - low + 1
         return found
 
     def is_done(self, first: int, last: int) -> bool:
@@ -141,10 +141,10 @@ class Subscription:
 
     def _unacknowledged(self, first: int, last: int) -> Iterator[Range]:
         first = max(first, self.floor + 1)
-        for one, two, _ in self.acked.between(first, last):
-            if first < one:
-                yield first, one - 1
-            first = two + 1
+        for low, high, _ in self.acked.between(first, last):
+            if first < low:
+                yield first, low - 1
+            first = high + 1
         if first <= last:
             yield first, last
 

@@ -42,11 +42,11 @@ class GivenUp:
         """Right after an entry, in the order of the log. Raises `ViolationError`."""
         live = Spans((first, last, 1) for first, last in broker.live())
         for first, last, _ in live:
-            for one, two, _ in self._spans.between(first, last):
-                self._look_at(broker, range(one, two + 1))
+            for low, high, _ in self._spans.between(first, last):
+                self._look_at(broker, range(low, high + 1))
         for first, last in live.gaps(1, broker.position):
-            for one, two in self._spans.gaps(first, last):
-                self._spans.add(one, two, 1)
+            for low, high in self._spans.gaps(first, last):
+                self._spans.add(low, high, 1)
 
     def _look_at(self, broker: Broker, positions: range) -> None:
         for position in positions:

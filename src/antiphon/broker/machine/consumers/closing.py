@@ -54,7 +54,7 @@ def shut(b: State, session: Session, consumer: Consumer, kept: list[cw.Kept]) ->
         if consumer.number not in session.consumers:
             return  # it was the last one of a member, which has left its group
         stays = [span for k in kept for span in _counted(k, taker.assigned)]
-        queue.give_back([(one, two, d - 1) for one, two, d in taker.assigned.clear()])
+        queue.give_back([(low, high, d - 1) for low, high, d in taker.assigned.clear()])
         for span in stays:
             taker.assigned.add(*span)
     drop_if_done(b, session, consumer)
@@ -132,7 +132,7 @@ def _settle(b: State, queue: Queue) -> None:
 def _counted(k: cw.Kept, spans: Spans) -> list[Span]:
     """Take what the application saw out of `spans`, with the count that it saw."""
     deliveries = _bounded(k.deliveries)
-    return [(one, two, max(d, deliveries)) for one, two, d in spans.take(k.first, k.last)]
+    return [(low, high, max(d, deliveries)) for low, high, d in spans.take(k.first, k.last)]
 
 
 def _bounded(deliveries: int) -> int:

@@ -77,7 +77,7 @@ class Lane:
     def remove_special(self, first: int, last: int) -> list[Span]:
         """The same of messages that are special."""
         taken = self.sorted.take(first, last)
-        self.count -= sum(two - one + 1 for one, two, _ in taken)
+        self.count -= sum(high - low + 1 for low, high, _ in taken)
         return taken
 
     def spans(self) -> Iterator[Span]:

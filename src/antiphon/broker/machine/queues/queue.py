@@ -138,8 +138,8 @@ class Queue:
         """These were assigned, and wait again, with their counts of deliveries."""
         for first, last, deliveries in spans:
             self.returned += 1
-            for one, two, special in self._runs(first, last):
-                self._wait(one, two, deliveries, special)
+            for low, high, special in self._runs(first, last):
+                self._wait(low, high, deliveries, special)
 
     def hold(self, until: int, span: Span) -> None:
         """Nobody gets these before this stamp."""
@@ -285,8 +285,8 @@ class Queue:
     def skip(self, first: int, last: int) -> None:
         """Drop waiting messages of a shared subscription that none of its consumers wants."""
         for lane in self._lanes.values():
-            for one, two, _ in lane.remove(first, last):
-                self.forget(one, two)
+            for low, high, _ in lane.remove(first, last):
+                self.forget(low, high)
 
     def forget(self, first: int, last: int) -> None:
         """Nothing is to be known about these any more."""
@@ -309,7 +309,7 @@ class Queue:
             return
         heapq.heappush(self._expiring, (special.expires, first, last))
         if len(self._expiring) > 2 * len(self.special) + STALE_MAX:
-            self._expiring = [(s.expires, one, two) for one, two, s in self.special if s.expires]
+            self._expiring = [(s.expires, low, high) for low, high, s in self.special if s.expires]
             heapq.heapify(self._expiring)
 
     def next_expiry(self) -> int | None:
@@ -325,14 +325,14 @@ class Queue:
         """Drop what nobody has and should have had by now."""
         while self._expiring and self._expiring[0][0] <= stamp:
             expires, first, last = heapq.heappop(self._expiring)
-            for one, two, special in self.special.between(first, last):
+            for low, high, special in self.special.between(first, last):
                 if special.expires == expires:
-                    self._drop_waiting(one, two, self._lane(special.priority))
+                    self._drop_waiting(low, high, self._lane(special.priority))
 
     def _drop_waiting(self, first: int, last: int, lane: Lane) -> None:
         reserved = (c.reserved.take(first, last) for c in self.takers.values() if c.reserved)
-        for one, two, _ in chain(lane.remove_special(first, last), *reserved):
-            self.forget(one, two)
+        for low, high, _ in chain(lane.remove_special(first, last), *reserved):
+            self.forget(low, high)
 
     # -- All of it ------------------------------------------------------------------------------
 
