@@ -5,7 +5,16 @@ import pytest
 from antiphon.errors import IllegalStateError
 from antiphon.lab.bench.bare_relay import Counts
 from antiphon.lab.bench.compare import Turns, figures, percentiles, times
-from antiphon.lab.bench.processes import Board, Crew, Flood, Load, Paced, Part, Slice, receive
+from antiphon.lab.bench.processes import (
+    Board,
+    ClientProcesses,
+    Flood,
+    Load,
+    Paced,
+    Part,
+    Slice,
+    receive,
+)
 from tests.lab.bench.support.leaky import open_receiver, open_sender
 
 
@@ -135,7 +144,7 @@ def test_counts_are_read_however_the_bytes_arrive() -> None:
 @pytest.mark.process
 def test_messages_that_do_not_arrive_are_missed() -> None:
     load = Load(100)
-    with Crew(load, 2) as both:
+    with ClientProcesses(load, 2) as both:
         for _ in range(2):
             both.add_member(open_receiver, load.block - 1)
         both.add_publisher(open_sender)

@@ -32,7 +32,7 @@ class Job(NamedTuple):
     message: Message
 
 
-class Crew(Protocol):
+class WorkerPool(Protocol):
     """The workers of one member."""
 
     def submit(self, job: Job) -> None: ...
@@ -50,7 +50,7 @@ class Front(Protocol):
         """Return who is calling: a thread, or a task."""
 
     def inside_listener(self) -> bool:
-        """Return whether the caller is the worker of this context, or one of a member's crew."""
+        """Return whether the caller is the worker of this context, or one of a member's pool."""
 
     def run(self, script: Script[Outcome]) -> Any:
         """Return what the script returns; with asyncio, a coroutine that does."""
@@ -65,8 +65,8 @@ class Front(Protocol):
     def call_soon(self, what: Callable[[Any], Any], argument: Any) -> None:
         """Have the worker call this."""
 
-    def new_crew(self, workers: int) -> Crew:
+    def new_pool(self, workers: int) -> WorkerPool:
         """Return workers for a member, which end with this context."""
 
     def end(self) -> None:
-        """End the worker and all crews, after what they were given."""
+        """End the worker and all pools, after what they were given."""

@@ -14,7 +14,7 @@ from antiphon.api.messages.destinations import Topic
 from antiphon.api.messages.message import Message
 from antiphon.api.operations import arguments
 from antiphon.api.operations.consumer import ConsumerCore
-from antiphon.api.operations.front import Crew, Job, MessageListener
+from antiphon.api.operations.front import Job, MessageListener, WorkerPool
 from antiphon.api.operations.initial_state import InitialState, StateProvider, handing_out
 from antiphon.api.operations.producer import (
     INVITE,
@@ -60,8 +60,8 @@ class MemberCore(ConsumerCore):
         self._provider: StateProvider | None = None
         self._schedule_of = Scheduler(ConflictRelation.ATOMIC)
         self._relation = ""  # of the last message in the schedule
-        self._jobs: dict[int, Item] = {}  # that the crew has, by the message's key
-        self._crew: Crew
+        self._jobs: dict[int, Item] = {}  # that the pool has, by the message's key
+        self._pool: WorkerPool
         self._initial = InitialState(waits=True)
         self._provides = False  # it hands out its state just now
         self._leaves = False  # its last word is that it leaves, durable or not
@@ -85,7 +85,7 @@ class MemberCore(ConsumerCore):
         self._workers = workers
         self._provider = provider
         if workers > 1:
-            self._crew = self._context.front.new_crew(workers)
+            self._pool = self._context.front.new_pool(workers)
 
     def opened(self, request: Request) -> None:
         super().opened(request)
@@ -215,7 +215,7 @@ class MemberCore(ConsumerCore):
         return None
 
     def _begin_jobs(self) -> None:
-        """Have the crew handle the messages that may be handled now."""
+        """Have the pool handle the messages that may be handled now."""
         begun = []
         with self._lock:
             listener = self._listener
@@ -229,7 +229,7 @@ class MemberCore(ConsumerCore):
                 again.deliveries += item.retries
                 begun.append((item, self._message(again, index)))
         for item, message in begun:
-            self._crew.submit(Job(self, item, listener, message))
+            self._pool.submit(Job(self, item, listener, message))
 
     def _fill_schedule(self) -> None:
         """Put everything that is here into the order in which it may be handled. Caller holds the
@@ -246,7 +246,7 @@ class MemberCore(ConsumerCore):
                 self._schedule_of.add(taken, extra.tag, extra.key)
 
     def worked(self, item: Item, message: Message, error: BaseException | None) -> None:
-        """The listener has returned, or raised `error`, on one of the crew."""
+        """The listener has returned, or raised `error`, on one of the pool."""
         limit = self.redelivery.deliveries or 0
         again = error is not None and message.delivery_count < limit
         with self._lock:

@@ -56,7 +56,7 @@ class Tasks:
     def __init__(self, context: ContextCore) -> None:
         self._context = context
         self._worker = Worker()
-        self._crews: list[Crew] = []
+        self._pools: list[WorkerPool] = []
 
     run = staticmethod(run)
 
@@ -67,7 +67,7 @@ class Tasks:
         return asyncio.current_task()
 
     def inside_listener(self) -> bool:
-        return self._worker.is_caller or any(crew.is_caller for crew in self._crews)
+        return self._worker.is_caller or any(pool.is_caller for pool in self._pools)
 
     def schedule(self, consumer: ConsumerCore) -> None:
         self._worker.submit(partial(_serve, consumer))
@@ -75,10 +75,10 @@ class Tasks:
     def call_soon(self, what: Callable[[Any], Any], argument: Any) -> None:
         self._worker.submit(partial(_call, what, argument))
 
-    def new_crew(self, workers: int) -> Crew:
-        crew = Crew()
-        self._crews.append(crew)
-        return crew
+    def new_pool(self, workers: int) -> WorkerPool:
+        pool = WorkerPool()
+        self._pools.append(pool)
+        return pool
 
     def end(self) -> None:
         self._worker.end()
@@ -136,7 +136,7 @@ class Worker:
             self._task = None
 
 
-class Crew:
+class WorkerPool:
     """The tasks in which a member with several workers handles messages."""
 
     def __init__(self) -> None:

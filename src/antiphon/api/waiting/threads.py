@@ -44,7 +44,7 @@ class Threads:
 
     def __init__(self, context: ContextCore) -> None:
         self._worker = Worker()
-        self._crews: list[Crew] = []
+        self._pools: list[WorkerPool] = []
 
     run = run_at_once = staticmethod(run)
 
@@ -52,7 +52,7 @@ class Threads:
         return threading.get_ident()
 
     def inside_listener(self) -> bool:
-        return self._worker.is_caller or any(crew.is_caller for crew in self._crews)
+        return self._worker.is_caller or any(pool.is_caller for pool in self._pools)
 
     def schedule(self, consumer: ConsumerCore) -> None:
         self._worker.submit(partial(_serve, consumer))
@@ -60,15 +60,15 @@ class Threads:
     def call_soon(self, what: Callable[[Any], Any], argument: Any) -> None:
         self._worker.submit(partial(_call, what, argument))
 
-    def new_crew(self, workers: int) -> Crew:
-        crew = Crew(workers)
-        self._crews.append(crew)
-        return crew
+    def new_pool(self, workers: int) -> WorkerPool:
+        pool = WorkerPool(workers)
+        self._pools.append(pool)
+        return pool
 
     def end(self) -> None:
         self._worker.end()
-        for crew in self._crews:
-            crew.end()
+        for pool in self._pools:
+            pool.end()
 
 
 class Worker:
@@ -106,7 +106,7 @@ class Worker:
             job()
 
 
-class Crew:
+class WorkerPool:
     """The threads on which a member with several workers handles messages."""
 
     def __init__(self, workers: int) -> None:

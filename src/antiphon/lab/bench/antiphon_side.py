@@ -9,7 +9,7 @@ from functools import partial
 from operator import attrgetter
 
 import antiphon
-from antiphon.lab.bench.processes import PATIENCE_S, Crew, Job, Shape, Slice
+from antiphon.lab.bench.processes import PATIENCE_S, ClientProcesses, Job, Shape, Slice
 from antiphon.lab.bench.servers import Servers
 
 TOPIC = "bench"
@@ -68,18 +68,20 @@ class Messaging:
     ) -> None:
         """All ends with the `stack`. With a `trace` the members are those of a group."""
         self._servers = Servers(stack, shape.servers, storage, contexts)
-        self._crew = stack.enter_context(Crew(shape.load, shape.members, shape.publishers))
+        self._clients = stack.enter_context(
+            ClientProcesses(shape.load, shape.members, shape.publishers)
+        )
         for url in self._servers.places(shape.members):
-            self._crew.add_member(
+            self._clients.add_member(
                 partial(open_member, trace=trace) if trace else open_receiver, url
             )
         sender = partial(open_sender, trace=trace, packing=packing)
         for _ in range(shape.publishers):
-            self._crew.add_publisher(sender, self._servers.leader.url)
+            self._clients.add_publisher(sender, self._servers.leader.url)
 
     def work(self, job: Job) -> Slice:
         before = self._servers.spent()
-        done = self._crew.work(job)
+        done = self._clients.work(job)
         spent = self._servers.spent().since(before)
         return done._replace(
             leader_cpu_s=spent.leader_cpu_s,

@@ -34,7 +34,16 @@ from antiphon.formats.columns import BYTES, Columns
 from antiphon.formats.pack import FULL_BYTES
 from antiphon.io.malloc import keep_freed_memory
 from antiphon.lab.bench.connections import cpu_s
-from antiphon.lab.bench.processes import PATIENCE_S, Crew, Job, Shape, Slice, context, hear, start
+from antiphon.lab.bench.processes import (
+    PATIENCE_S,
+    ClientProcesses,
+    Job,
+    Shape,
+    Slice,
+    context,
+    hear,
+    start,
+)
 from antiphon.lab.bench.servers import peak_mb
 
 HOST = "127.0.0.1"
@@ -356,11 +365,13 @@ class BareRelay:
             self._processes.append(process)
             with pipe:
                 ports.append(hear(pipe, PATIENCE_S))
-        self._crew = stack.enter_context(Crew(shape.load, shape.members, shape.publishers))
+        self._clients = stack.enter_context(
+            ClientProcesses(shape.load, shape.members, shape.publishers)
+        )
         for port in islice(cycle(reversed(ports)), shape.members):
-            self._crew.add_member(open_receiver, port)
+            self._clients.add_member(open_receiver, port)
         for _ in range(shape.publishers):
-            self._crew.add_publisher(open_sender, ports[-1])
+            self._clients.add_publisher(open_sender, ports[-1])
 
     def _end(self) -> None:
         for process in self._processes:
@@ -370,7 +381,7 @@ class BareRelay:
     def work(self, job: Job) -> Slice:
         leaders = self._syncs[-1]
         before, syncs = self._cpu_s(), leaders.value
-        done = self._crew.work(job)
+        done = self._clients.work(job)
         *followers, leader = (now - then for now, then in zip(self._cpu_s(), before, strict=True))
         return done._replace(
             leader_cpu_s=leader,

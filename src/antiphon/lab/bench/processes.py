@@ -288,7 +288,7 @@ def _note(bodies: Iterator[bytes], messages: int) -> list[int]:
 # -- In the process that measures ------------------------------------------------------------------
 
 
-class Crew:
+class ClientProcesses:
     """Leaving the `with` block ends the processes."""
 
     def __init__(self, load: Load, members: int, publishers: int = 1) -> None:
@@ -300,7 +300,7 @@ class Crew:
         self._processes: list[BaseProcess] = []
         self._pipes: list[Pipe] = []  # the publishers' are the last ones
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> ClientProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:

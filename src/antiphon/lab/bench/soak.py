@@ -29,7 +29,7 @@ import antiphon
 from antiphon.cli.cluster import known_groups, look
 from antiphon.errors import IllegalStateError
 from antiphon.lab.bench.connections import peak_bytes
-from antiphon.lab.bench.processes import PATIENCE_S, Crew, Flood, Load, context
+from antiphon.lab.bench.processes import PATIENCE_S, ClientProcesses, Flood, Load, context
 from antiphon.server.local_cluster import LocalCluster
 from antiphon.terminal.lines import say_json
 from antiphon.terminal.screen import Progress, Screen, Table
@@ -141,19 +141,19 @@ class Soak:
     def __init__(self, stack: ExitStack, folder: Path, storage: str) -> None:
         self._cluster = stack.enter_context(LocalCluster(SERVERS, folder, storage))
         self._cluster.start()
-        self._crew = stack.enter_context(Crew(Load(SIZE), SERVERS))
+        self._clients = stack.enter_context(ClientProcesses(Load(SIZE), SERVERS))
         self._tallies = [context.RawArray(c_uint64, 4) for _ in range(SERVERS + 1)]
         urls = [server.url for server in self._cluster.servers.values()]
         *of_members, of_publisher = self._tallies
         for url, tally in zip(urls, of_members, strict=True):
-            self._crew.add_member(open_member, url, tally)
-        self._crew.add_publisher(open_sender, urls[0], of_publisher)
-        self._crew.work(Flood(WARM_S))
+            self._clients.add_member(open_member, url, tally)
+        self._clients.add_publisher(open_sender, urls[0], of_publisher)
+        self._clients.work(Flood(WARM_S))
         self._before = self._connected()
 
     def flood(self, seconds: float) -> int:
         """Flood the servers, and return how many messages went to all members."""
-        return self._crew.work(Flood(seconds)).messages
+        return self._clients.work(Flood(seconds)).messages
 
     def incidents(self) -> dict[str, int]:
         now, before = self._look(), self._before

@@ -27,7 +27,7 @@ WAIT_S = 0.1
 PREFETCH = 10
 
 
-class Teller:
+class CoinProgram:
     """In one session."""
 
     def __init__(self, program: Program, ctx: antiphon.Context) -> None:

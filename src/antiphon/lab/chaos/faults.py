@@ -24,7 +24,7 @@ Undo = Callable[[], None]
 Chosen = TypeVar("Chosen")
 
 
-class Saboteur:
+class FaultInjector:
     """Injects faults into servers, programs and links, and undoes them."""
 
     def __init__(

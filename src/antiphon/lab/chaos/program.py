@@ -1,5 +1,5 @@
-"""The programs of a chaos run: publishers, consumers, members of a group and tellers on the public
-API, a process each.
+"""The programs of a chaos run: publishers, consumers, members of a group, and programs that move
+coins, on the public API, a process each.
 
     python -m antiphon.lab.chaos.program SPEC         SPEC: a `Spec` as JSON
 
@@ -20,7 +20,7 @@ from typing import Literal
 import msgspec
 
 import antiphon
-from antiphon.lab.chaos.coin_program import Teller
+from antiphon.lab.chaos.coin_program import CoinProgram
 from antiphon.lab.chaos.member import GroupMember, send_from_outside
 from antiphon.lab.chaos.recorder import Recorder
 from antiphon.terminal.lines import complain
@@ -35,7 +35,7 @@ CLOSE_S = 40.0
 class Spec(msgspec.Struct, frozen=True):
     """The role of one program, as its command line has it."""
 
-    role: Literal["publisher", "acknowledging", "listening", "member", "outsider", "teller"]
+    role: Literal["publisher", "acknowledging", "listening", "member", "outsider", "coins"]
     name: str
     url: str
     folder: str  # for the trace
@@ -67,7 +67,7 @@ class Program:
             "listening": self._listen,
             "member": lambda ctx: GroupMember(self, ctx).run(),
             "outsider": lambda ctx: send_from_outside(self, ctx),
-            "teller": lambda ctx: Teller(self, ctx).run(),
+            "coins": lambda ctx: CoinProgram(self, ctx).run(),
         }[self.spec.role]
         while not self.stop.is_set():
             try:
@@ -80,7 +80,7 @@ class Program:
         mode = antiphon.AUTO_ACKNOWLEDGE
         if self.spec.role == "acknowledging":
             mode = antiphon.CLIENT_ACKNOWLEDGE
-        elif self.spec.role == "teller":
+        elif self.spec.role == "coins":
             mode = antiphon.SESSION_TRANSACTED
         self.sessions += 1
         self.session = f"{self.spec.name}.{self.spec.incarnation}.{self.sessions}"

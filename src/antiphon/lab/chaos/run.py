@@ -16,7 +16,7 @@ from typing import Any
 from antiphon.errors import IllegalStateError
 from antiphon.io.transport import format_address
 from antiphon.lab.chaos.coin_program import LEFT, RIGHT, find_coins
-from antiphon.lab.chaos.faults import Saboteur, Undo
+from antiphon.lab.chaos.faults import FaultInjector, Undo
 from antiphon.lab.chaos.faulty_links import Links
 from antiphon.lab.chaos.judge import ACCOUNTS, GROUP, SHOWN_MAX, Judge, judge_accounts, judge_group
 from antiphon.lab.chaos.member import CALM, state_file
@@ -97,10 +97,10 @@ class Chaos:
             self._servers.connect_by(self._links)
             self._servers.start()
             with Programs(self._cast(), self._folder) as self._programs:
-                saboteur = Saboteur(self._servers, self._links, self._programs, self._say)
+                injector = FaultInjector(self._servers, self._links, self._programs, self._say)
                 self._begin()
-                self._break(saboteur)
-                saboteur.repair()
+                self._break(injector)
+                injector.repair()
                 self._say("everything is repaired")
                 self._finish()
         events = self._programs.events()
@@ -112,7 +112,7 @@ class Chaos:
             "servers": len(self._servers.servers),
             "storage": self._servers.storage,
             "contexts": self._servers.contexts,
-            "faults": dict(sorted(saboteur.injected.items())),
+            "faults": dict(sorted(injector.injected.items())),
             "sent": counts["sent"],
             "acknowledged": counts["acknowledged"],
             "deliveries": counts["delivered"],
@@ -147,9 +147,9 @@ class Chaos:
             spec("member", "member-3", consumes=GROUP),
             spec("member", "member-4", consumes=GROUP, durable=True),
             spec("outsider", "outsider", to=(GROUP,)),
-            spec("teller", "teller-1", consumes=LEFT, to=(RIGHT,)),
-            spec("teller", "teller-2", consumes=RIGHT, to=(LEFT,)),
-            spec("teller", "teller-3", consumes=LEFT, to=(RIGHT,)),
+            spec("coins", "coins-1", consumes=LEFT, to=(RIGHT,)),
+            spec("coins", "coins-2", consumes=RIGHT, to=(LEFT,)),
+            spec("coins", "coins-3", consumes=LEFT, to=(RIGHT,)),
             spec("publisher", "counter", to=EVERYWHERE, named=True),
             spec("publisher", "chatter", to=EVERYWHERE),
         ]
@@ -178,7 +178,7 @@ class Chaos:
             self._programs.start(name)
         self._say(f"{len(self._servers.servers)} servers and {len(self._programs.specs)} programs")
 
-    def _break(self, saboteur: Saboteur) -> None:
+    def _break(self, injector: FaultInjector) -> None:
         """Begin each fault at its time, and end it at its own."""
         order = count()
         start_s = time.monotonic()
@@ -191,7 +191,7 @@ class Chaos:
             time.sleep(max(0.0, start_s + at_s - time.monotonic()))
             if not isinstance(what, Fault):
                 what()
-            elif (undo := saboteur.inject(what)) is not None:
+            elif (undo := injector.inject(what)) is not None:
                 end_s = time.monotonic() - start_s + what.for_s
                 heapq.heappush(due, (end_s, next(order), undo))
         time.sleep(max(0.0, start_s + self._seconds - time.monotonic()))

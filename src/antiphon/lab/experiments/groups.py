@@ -24,7 +24,7 @@ from antiphon.lab.experiments import published_values, raw_events
 from antiphon.lab.experiments.evaluation import Row, with_losses
 from antiphon.lab.experiments.load_sources import Source
 from antiphon.lab.experiments.output import Output
-from antiphon.lab.experiments.processes import Crew, Done, Run
+from antiphon.lab.experiments.processes import ClientProcesses, Done, Run
 from antiphon.reports.charts import Line
 from antiphon.spark import session
 from antiphon.spark.traces import latency
@@ -80,11 +80,11 @@ def measure(plan: Plan, folder: Path) -> dict[str, Row]:
         bar = progress.add_task("starting", total=plan.steps)
         for servers, contexts in product(plan.servers, plan.contexts):
             with ExitStack() as stack:
-                crew = Crew(stack, servers, STORAGE[contexts], contexts)
+                clients = ClientProcesses(stack, servers, STORAGE[contexts], contexts)
                 for size in plan.sizes:
                     progress.update(bar, description=f"{servers} servers, {size} members")
-                    crew.grow(size)
-                    for done in _work(crew, f"{contexts}-{servers}-{size}", plan.seconds):
+                    clients.grow(size)
+                    for done in _work(clients, f"{contexts}-{servers}-{size}", plan.seconds):
                         raw_events.write(done, folder)
                         where = {"servers": servers, "contexts": contexts, "members": size}
                         facts[done.run.name] = {**where, **_known(done)}
@@ -92,8 +92,8 @@ def measure(plan: Plan, folder: Path) -> dict[str, Row]:
     return facts
 
 
-def _work(crew: Crew, name: str, seconds: float) -> Iterator[Done]:
-    with crew.publisher() as work:
+def _work(clients: ClientProcesses, name: str, seconds: float) -> Iterator[Done]:
+    with clients.publisher() as work:
         work(Run("warm", TEXT, WARM_S))
         yield work(Run(f"{name}-send", TEXT, seconds, blocking=True))
         yield work(Run(f"{name}-send_async", TEXT, seconds))

@@ -139,7 +139,7 @@ def _runs(member: antiphon.Member, counts: Any, place: int) -> Iterator[Delivere
 # -- In the process that measures ------------------------------------------------------------------
 
 
-class Crew:
+class ClientProcesses:
     """All ends with the `stack`."""
 
     def __init__(self, stack: ExitStack, servers: int, storage: str, contexts: str) -> None:

@@ -24,7 +24,7 @@ from antiphon.lab.bench.compare import Side
 from antiphon.lab.bench.connections import cpu_s
 from antiphon.lab.bench.processes import (
     PATIENCE_S,
-    Crew,
+    ClientProcesses,
     Job,
     Load,
     OpenReceiver,
@@ -147,14 +147,14 @@ class Peer:
         """All ends with the `stack`."""
         self._servers = stack.enter_context(Processes(folder))
         ends = start(self._servers)
-        self._crew = stack.enter_context(Crew(load(size), len(ends.receivers)))
+        self._clients = stack.enter_context(ClientProcesses(load(size), len(ends.receivers)))
         for receiver in ends.receivers:
-            self._crew.add_member(receiver)
-        self._crew.add_publisher(ends.sender)
+            self._clients.add_member(receiver)
+        self._clients.add_publisher(ends.sender)
 
     def work(self, job: Job) -> Slice:
         before = self._servers.cpu_s()
-        done = self._crew.work(job)
+        done = self._clients.work(job)
         # Systems differ in which server leads: all servers are counted together.
         return done._replace(leader_cpu_s=self._servers.cpu_s() - before)
 

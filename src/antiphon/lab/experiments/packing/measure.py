@@ -18,7 +18,7 @@ from contextlib import ExitStack
 
 from antiphon.lab.experiments.evaluation import Row
 from antiphon.lab.experiments.packing.plan import MEMBERS, SERVERS, SOURCES, Plan
-from antiphon.lab.experiments.processes import Crew, Done, Run
+from antiphon.lab.experiments.processes import ClientProcesses, Done, Run
 from antiphon.terminal.screen import Progress
 
 WARM_S = 0.2
@@ -35,21 +35,21 @@ def measure(plan: Plan, take: Take) -> None:
         ExitStack() as stack,
     ):
         bar = progress.add_task("starting", total=len(plan.degrees))
-        crew = Crew(stack, SERVERS, "memory", "replicated")
-        crew.grow(MEMBERS)
+        clients = ClientProcesses(stack, SERVERS, "memory", "replicated")
+        clients.grow(MEMBERS)
         for source in plan.degrees:
             progress.update(bar, description=source)
-            _in_turns(crew, plan, source, take)
-            with crew.publisher(plan.climbing) as work:
+            _in_turns(clients, plan, source, take)
+            with clients.publisher(plan.climbing) as work:
                 run = Run(f"{source}-climbing", SOURCES[source], plan.climbing_s, watched=True)
                 take(source, plan.climbing, work(run))
             progress.advance(bar)
 
 
-def _in_turns(crew: Crew, plan: Plan, source: str, take: Take) -> None:
+def _in_turns(clients: ClientProcesses, plan: Plan, source: str, take: Take) -> None:
     with ExitStack() as stack:
         policies = plan.in_turns(source)
-        works = {policy: stack.enter_context(crew.publisher(policy)) for policy in policies}
+        works = {policy: stack.enter_context(clients.publisher(policy)) for policy in policies}
         for work in works.values():
             work(Run("warm", SOURCES[source], WARM_S))
         for number in range(plan.rounds):
