@@ -3,8 +3,8 @@
 Each desk is a program with a connection of its own. A broker asks all desks for a quote, and takes
 the best (`RpcDispatcher`, `RpcClient`). How many shares each desk has stands in a book of which
 every desk has a copy (`ReplicatedTable`). An order looks at quotes and book and then changes the
-book, so one is filled at a time (`Lock`); who leaves with the lock in its hands loses it. Orders
-are numbered (`Counter`).
+book, so one is filled at a time (`Lock`); a member that leaves with the lock in its hands
+loses it. Orders are numbered (`Counter`).
 
     London quotes 103, Paris 101, Tokyo 102
     order 1: 60 shares from Paris at 101

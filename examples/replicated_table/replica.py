@@ -5,10 +5,10 @@
 All replicas get the same requests in the same order, so all hold the same table, and each of them
 answers; a client takes the first answer. The table works as long as one replica does.
 
-- Who joins is handed the table by another replica, as it is at one point of the order, and gets the
+- A new replica gets the table from another one, as it is at one point of the order, and gets the
   requests from there on.
-- Who is suspected is removed by the others. If it was not dead after all, it sees the view that is
-  without it, throws its table away and joins again as somebody new.
+- A suspected replica is removed by the others. If it was not dead after all, it sees the view
+  without itself, throws its table away and joins again as somebody new.
 
 SIGTERM makes it leave the group.
 """

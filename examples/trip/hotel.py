@@ -9,7 +9,7 @@
 A booking takes effect at once. The same id again gives the same answer and no second room; that
 holds for "no room is free", too. Compensation gives the room back; of a booking that was never made
 it is remembered, and refuses the booking when it comes. What was answered is in FILE, so `kill -9`
-loses nothing. Who is refused gets a status of 4xx, and a sentence in `error`.
+loses nothing. A refused caller gets a status of 4xx, and a sentence in `error`.
 """
 
 import argparse
