@@ -203,6 +203,21 @@ def test_every_module_has_a_docstring() -> None:
     assert [path for path, tree in modules.items() if not ast.get_docstring(tree)] == []
 
 
+def test_every_class_has_a_docstring() -> None:
+    """But for those of the fronts, which have the texts that both share, and inner ones."""
+    package = Path(__file__).parent.parent / "src/antiphon"
+    without = [
+        f"{path.relative_to(package)}: {node.name}"
+        for path in sorted(package.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef) and node.name[0] != "_" and not ast.get_docstring(node)
+        if not str(path.relative_to(package)).startswith(FRONT_FILES)
+    ]
+    assert without == []
+
+
+FRONT_FILES = ("api/sync.py", "api/aio.py", "blocks/threads/", "blocks/aio/")
+
 PYTHONS = {
     *("Any", "AsyncIterator", "Awaitable", "BaseException", "Callable", "Ellipsis"),
     *("EllipsisType", "False", "Opened"),

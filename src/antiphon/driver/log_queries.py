@@ -26,6 +26,8 @@ TOPICS_MAX = 10_000
 
 
 class Progress(enum.Enum):
+    """The state of a task after a piece of its work."""
+
     DONE = enum.auto()
     MORE = enum.auto()  # it can go on at once
     WAITS = enum.auto()  # for messages to be accepted, for credit, or for what it sent to leave
@@ -41,12 +43,16 @@ class Reader(Protocol):
 
 
 class Task(Protocol):
+    """A query of one reader, which is worked on in pieces."""
+
     def work(self, upto: int) -> Progress:
         """Do a piece; the journal has the rows of all messages up to `upto`, the last one that was
         accepted. Raises what cannot be granted."""
 
 
 class FindBounds:
+    """Finds the first and the last position that are kept, and the position of a stamp."""
+
     def __init__(self, reader: Reader, journal: Journal, m: cw.AskLog) -> None:
         self._reader = reader
         self._journal = journal
@@ -61,6 +67,8 @@ class FindBounds:
 
 
 class FindSlices:
+    """Finds where messages of some topics are."""
+
     def __init__(self, reader: Reader, journal: Journal, m: cw.AskSlices) -> None:
         check_range(m.first, m.last)
         if m.most < 1 or len(m.topics) > TOPICS_MAX:
@@ -81,6 +89,8 @@ class FindSlices:
 
 
 class ReadRange:
+    """Sends the packs of one destination in a range of positions, as far as the reader has room."""
+
     def __init__(self, reader: Reader, journal: Journal, m: cw.ReadLog) -> None:
         check_range(m.first, m.last)
         names.parse(m.destination)

@@ -69,6 +69,8 @@ Read = TypeVar("Read")
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Limits that an operator may set, in the table `[limits]` of the file."""
+
     retain: Annotated[int, msgspec.Meta(ge=0)] | msgspec.UnsetType = msgspec.UNSET
     """Messages that stay readable beyond what subscriptions need; without it `RETAIN` in
     files, and `MEMORY_RETAIN` in memory."""

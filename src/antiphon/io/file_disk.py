@@ -47,6 +47,8 @@ _sync_data = getattr(os, "fdatasync", os.fsync)  # not every system has the chea
 
 
 class LateWrite(NamedTuple):
+    """A large write that waits for the next sync."""
+
     offset: int
     size: int
     data: tuple[bytes, ...]
@@ -63,6 +65,8 @@ def _unusable(path: Path, why: str) -> ConfigurationError:
 
 
 class FileDisk:
+    """A folder of real files as the journal's disk; promises are the module's."""
+
     volatile = False
 
     def __init__(self, directory: Path | str) -> None:

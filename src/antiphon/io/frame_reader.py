@@ -34,6 +34,8 @@ _shared = _Shared()
 
 
 class FrameReader:
+    """Cuts the bytes of one connection into frames; promises are the module's."""
+
     def __init__(self, limit: int) -> None:
         self.limit = limit  # of a frame's body; may change between two frames
         self._start = b""  # of a frame whose length is not known yet

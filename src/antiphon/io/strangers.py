@@ -23,6 +23,8 @@ ends its connection. One alone may be larger: a leader that is not listed may ha
 
 
 class Strangers:
+    """All connections of one server that have no session yet, under one bound."""
+
     def __init__(self) -> None:
         self.unidentified: dict[Connection, None] = {}  # not even a whole request has come
         self.unattached: dict[Connection, None] = {}  # clients without a session

@@ -20,6 +20,8 @@ Done = Callable[[Exception | None], object]
 
 
 class Syncing:
+    """The thread that syncs files, and makes large writes, for an event loop."""
+
     def __init__(self, sync: Callable[[str], None]) -> None:
         """`sync`: of a file, by name."""
         self._sync = sync

@@ -22,6 +22,8 @@ except ImportError:  # not everywhere; then every earlier life counts as over
 
 
 class TraceFile:
+    """One open trace file, which nobody else writes."""
+
     def __init__(self, folder: Path, process: str, otherwise: str) -> None:
         """Begin a file for `process`, or for `otherwise` if that one lives."""
         folder.mkdir(parents=True, exist_ok=True)

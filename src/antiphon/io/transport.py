@@ -362,6 +362,8 @@ class Link:
 
 
 class Transport:
+    """All connections of one server: to the other servers, and from clients."""
+
     def __init__(
         self,
         me: ReplicaId,

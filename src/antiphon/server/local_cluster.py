@@ -143,6 +143,8 @@ class LocalServer:
 
 
 class LocalCluster:
+    """Server processes on this machine that form a cluster; they run in a `with` block."""
+
     def __init__(
         self,
         servers: int,

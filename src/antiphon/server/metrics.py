@@ -43,6 +43,8 @@ class Source(Protocol):
 
 
 class Metrics:
+    """The small HTTP server of `--metrics`; promises are the module's."""
+
     def __init__(self, source: Source) -> None:
         self._source = source
         self._open: set[asyncio.StreamWriter] = set()

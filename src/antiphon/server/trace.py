@@ -67,6 +67,8 @@ class _Connection:
 
 
 class ServerTrace:
+    """Writes the trace of one server; promises are the module's."""
+
     def __init__(self, folder: str, node: int, broker: Broker) -> None:
         where = Path(folder)
         name = f"node-{node}"

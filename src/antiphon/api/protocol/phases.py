@@ -11,6 +11,8 @@ from enum import Enum
 
 
 class Phase(Enum):
+    """How far a conversation is with its session."""
+
     PAUSING = "pausing"  # before the next attempt to connect
     DIALLING = "dialling"  # a connection to a server was asked for
     ATTACHING = "attaching"  # connected; the server was asked to serve the session

@@ -38,6 +38,8 @@ Span = tuple[int, int]  # ns of the clock that all processes share
 
 
 class Round(NamedTuple):
+    """The figures of one round."""
+
     quiet_ms: float
     waited_ms: float
     seconds: float  # until all large messages were acknowledged

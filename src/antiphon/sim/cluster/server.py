@@ -42,6 +42,8 @@ class CrashError(Exception):
 
 
 class SimServer:
+    """One simulated server: the real driver, log and journal over simulated disks and links."""
+
     def __init__(self, world: World, number: int, disk: SimDisk) -> None:
         self.world = world
         self.number = number

@@ -51,6 +51,8 @@ class WatchedBroker(Broker):
 
 
 class SimHome(SimServer):
+    """A simulated server that also serves clients, over simulated connections."""
+
     def __init__(self, world: MessagingWorld, number: int, disk: SimDisk) -> None:
         super().__init__(world, number, disk)
         self.world: MessagingWorld = world

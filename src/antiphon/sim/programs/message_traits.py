@@ -56,6 +56,8 @@ def flags_of(extra: Extra) -> int:
 
 
 class Traits(NamedTuple):
+    """What a message was sent with, as far as consumers can see it."""
+
     priority: int = PRIORITY
     expires: int = 0  # a stamp; 0: never
     group: str = ""

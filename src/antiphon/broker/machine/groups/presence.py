@@ -14,6 +14,8 @@ from enum import Enum
 
 
 class Presence(Enum):
+    """Whether a member of a group is there, and if not, why."""
+
     PRESENT = "present"
     CUT_OFF = "cut off"  # without a connection; suspected if it does not come back in time
     SUSPECTED = "suspected"  # the group knows that it is cut off; its session may bring it back

@@ -14,6 +14,8 @@ from enum import Enum
 
 
 class Attachment(Enum):
+    """Whether a server serves the client of a session, and if not, who may."""
+
     NEW = "new"
     ATTACHED = "attached"  # a server serves its client
     LEASED = "leased"  # no server does; any may, until the lease ends
