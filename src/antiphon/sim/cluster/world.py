@@ -2,7 +2,8 @@
 
 One heap of events; simulated time is microseconds. The faulty phase carries out the plan; then the
 faults stop for a random core majority, everything else stays broken for good, and the core must
-finish all work within `LIVENESS_US`. Safety is checked at every step of both.
+finish all work within `LIVENESS_US`, or within `OUTSIDE_TIMES` as much if it is led from outside,
+over links that still lose messages. Safety is checked at every step of both.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ from antiphon.sim.seeds import stream
 from antiphon.sim.violations import ViolationError
 
 LIVENESS_US = 60_000_000
+OUTSIDE_TIMES = 3
+"""A core that is led over links that lose messages may take so many times as long: a proposal that
+is lost is repeated after pauses that grow to 8 s, and a dozen steps may wait for one another."""
+
 FOREVER_US = 1 << 60
 EVENTS_MAX = 1_000_000
 """More than the busiest seeds have until `LIVENESS_US` is over, some 10 000 a second: beyond it,
@@ -68,6 +73,7 @@ class World:
         self.slow: dict[tuple[int, int], int] = {}
         self.slow_disks: dict[int, int] = {}
         self.core: frozenset[int] | None = None  # after the faulty phase
+        self.events_max = EVENTS_MAX  # for as much time as it has
         self.replicas: dict[ReplicaId, Replica] = {}  # every incarnation there ever was
         self.held: dict[ReplicaId, Held] = {}
         self.founding_deaths = 0  # of servers that may have promised to be founded
@@ -122,7 +128,7 @@ class World:
             # Integers hash alike in every process, whatever PYTHONHASHSEED is.
             self.trace_hash = hash((self.trace_hash, self.now_us, number))
             call(*args)
-            if self.events > EVENTS_MAX:
+            if self.events > self.events_max:
                 raise ViolationError(f"a storm: {self.events} events, and no end in sight")
             if done is not None and self.events % 64 == 0 and done():
                 return
@@ -391,6 +397,13 @@ class World:
         """Return whether all work is done, and all of it is everywhere in the core."""
         assert self.core is not None
         return all(client.finished for client in self.clients) and self.servers_are_level()
+
+    def is_led_over_lossy_links(self) -> bool:
+        """Whether the leader is outside of the core, and messages to it and from it are still
+        lost."""
+        assert self.core is not None
+        leader = self.leader()
+        return leader is not None and leader.number not in self.core and self.plan.loss > 0
 
     def servers_are_level(self) -> bool:
         last = len(self.oracle.committed)
