@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import antiphon
-from antiphon.cli import commands
+from antiphon.cli import arguments, commands
 from antiphon.cli import parsers as cli_parts
 from antiphon.server.local_cluster import COMMAND
 
@@ -300,6 +300,18 @@ def test_what_a_property_on_the_command_line_means(
     commands.main(["pub", URL, "topic:Alarms", "Fire!", "-p", text, "-p", "type=old"])
     assert called[0][1].properties == [("floor", value), ("type", "old")]
     assert type(called[0][1].properties[0][1]) is type(value)
+
+
+def test_how_many_servers_fit_one_machine() -> None:
+    assert arguments.servers("25") == 25
+    with pytest.raises(argparse.ArgumentTypeError, match="too many servers for one machine"):
+        arguments.servers("26")
+
+
+def test_an_empty_path_is_not_the_current_folder() -> None:
+    assert arguments.path(".") == "."
+    with pytest.raises(argparse.ArgumentTypeError, match="an empty path names nothing"):
+        arguments.path("")
 
 
 def test_an_option_counts_more_than_the_file(
