@@ -468,7 +468,7 @@ def test_a_group_that_is_deleted_is_free_to_be_something_else(
     with pytest.raises(InvalidDestinationError, match="is a group"):
         other.create_last_value_topic(name)
     other.delete_group(name)
-    with pytest.raises(InvalidDestinationError, match="there is no group"):
+    with pytest.raises(InvalidDestinationError, match=f"there is no group {name!r}"):
         other.delete_group(name)
     other.create_last_value_topic(name)
 

@@ -33,7 +33,22 @@ def front(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "http://x:1", "antiphon://", "antiphon://host", "antiphon://a:1,b", "embedded://x"]
+    "url",
+    [
+        "",
+        "http://x:1",
+        "antiphon://",
+        "antiphon://host",
+        "antiphon://a:1,b",
+        "embedded://x",
+        "antiphon://a:0",
+        "antiphon://a:1,b:0",
+        "antiphon://[::1",
+        "antiphon://[::1:7470",
+        "antiphon://::1]:7470",
+        "antiphon://[]:7470",
+        "antiphon://a:\u0664",
+    ],
 )
 def test_what_is_no_url(url: str) -> None:
     with pytest.raises(ConfigurationError):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import antiphon
-from antiphon.cli import commands
+from antiphon.cli import arguments, commands
 from antiphon.cli import parsers as cli_parts
 from antiphon.server.local_cluster import COMMAND
 
@@ -154,6 +154,14 @@ def test_help_loads_none_of_the_extras() -> None:
         ("bench selectors --seconds 0", "'0' is not a number above 0"),
         ("bench peers --seconds -1", "'-1' is not a number above 0"),
         ("bench soak --minutes -1", "'-1' is not a number above 0"),
+        ("cluster up 1000000", "'1000000' are too many servers for one machine"),
+        ("serve --listen [::1", "not HOST:PORT"),
+        ("cluster up 3 --data=", "an empty path names nothing"),
+        ("serve --data=", "an empty path names nothing"),
+        ("serve --trace=", "an empty path names nothing"),
+        ("chaos --seconds 1 --trace=", "an empty path names nothing"),
+        ("bench growth --out=", "an empty path names nothing"),
+        ("experiment groups --out=", "an empty path names nothing"),
     ],
 )
 def test_wrong_usage_exits_2_and_says_why(
@@ -177,6 +185,9 @@ def test_wrong_usage_exits_2_and_says_why(
         ("serve --listen TAKEN --storage memory", "cannot listen at TAKEN: Address already in use"),
         ("serve --listen 192.0.2.1:7470 --storage memory", "cannot listen at 192.0.2.1:7470: "),
         ("serve --config FOLDER", "FOLDER cannot be read: Is a directory"),
+        ("serve --storage memory --listen 127.0.0.1:0 --trace FILE", "no trace can be written to"),
+        ("bench growth members --quick --out FILE", "FILE: File exists"),
+        ("bench growth members --quick --out FILE/below", "FILE/below: Not a directory"),
         ("cluster up 1 --data FILE", "FILE: File exists"),
         ("sim --seeds 1 --processes 1 --trace FILE", "FILE: File exists"),
         ("pub nowhere queue:q x", "ConfigurationError: 'nowhere' is not an address of a server"),
@@ -306,6 +317,18 @@ def test_what_a_property_on_the_command_line_means(
     commands.main(["pub", URL, "topic:Alarms", "Fire!", "-p", text, "-p", "type=old"])
     assert called[0][1].properties == [("floor", value), ("type", "old")]
     assert type(called[0][1].properties[0][1]) is type(value)
+
+
+def test_how_many_servers_fit_one_machine() -> None:
+    assert arguments.servers("25") == 25
+    with pytest.raises(argparse.ArgumentTypeError, match="too many servers for one machine"):
+        arguments.servers("26")
+
+
+def test_an_empty_path_is_not_the_current_folder() -> None:
+    assert arguments.path(".") == "."
+    with pytest.raises(argparse.ArgumentTypeError, match="an empty path names nothing"):
+        arguments.path("")
 
 
 def test_an_option_counts_more_than_the_file(

@@ -184,6 +184,6 @@ def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     options = ["--listen", "127.0.0.1:0", "--storage", "memory", "--trace", tmp_path / "file"]
     done = subprocess.run([*COMMAND, "serve", *options], capture_output=True, text=True, timeout=50)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert f"no trace can be written to {tmp_path / 'file'}" in done.stderr
     assert "Traceback" not in done.stderr

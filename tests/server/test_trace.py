@@ -8,7 +8,7 @@ import pytest
 
 from antiphon.broker.machine.machine import Broker
 from antiphon.broker.machine.sessions.session import Consumer, Session
-from antiphon.errors import IllegalStateError
+from antiphon.errors import ConfigurationError
 from antiphon.formats import columns, pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.trace import TraceEvent, decode
@@ -109,5 +109,5 @@ def test_a_trace_that_cannot_be_written_ends_and_says_so(
 
 def test_a_folder_that_cannot_be_made(broker: Broker, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(IllegalStateError, match="no trace can be written to"):
+    with pytest.raises(ConfigurationError, match="no trace can be written to"):
         ServerTrace(str(tmp_path / "file"), 1, broker)

@@ -521,6 +521,9 @@ def main():
     ("end", "said"),
     [
         ('if __name__ == "__main__":\n    main()\n', "processes differ: "),
+        ("if (__name__=='__main__'): main()\n", "processes differ: "),
+        ('if "__main__" == __name__ and True:\n    main()\n', "processes differ: "),
+        ('if __name__ != "__main__":\n    pass\nmain()\n', 'has no if __name__ == "__main__":'),
         ("main()\n", 'has no if __name__ == "__main__":'),
     ],
 )

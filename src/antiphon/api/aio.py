@@ -37,7 +37,7 @@ from antiphon.api.messages.destinations import (
 from antiphon.api.messages.message import Message
 from antiphon.api.messages.properties import PropertyValue
 from antiphon.api.modes import SessionMode, SlowPolicy
-from antiphon.api.operations import closing, destinations, opening, transactions
+from antiphon.api.operations import arguments, closing, destinations, opening, transactions
 from antiphon.api.operations.acknowledgements import Loop
 from antiphon.api.operations.consumer import ConsumerCore
 from antiphon.api.operations.context import ContextCore
@@ -177,6 +177,8 @@ class Consumer(ConsumerFace):
     # JMS has the timeout here, and after it there is no message, but no error either.
     async def receive(self, timeout: float | None = None) -> Message | None:  # noqa: ASYNC109
         core = self._core
+        if timeout is not None:
+            arguments.timeout("a timeout", timeout)  # wrong also while messages are there
         message = core.take()
         if message is not None or (timeout == 0 and not core.must_provide):
             return message

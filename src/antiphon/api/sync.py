@@ -131,6 +131,8 @@ class Consumer(ConsumerFace):
 
     def receive(self, timeout: float | None = None) -> Message | None:
         core = self._core
+        if timeout is not None:
+            arguments.timeout("a timeout", timeout)  # wrong also while messages are there
         message = core.take()
         if message is not None or (timeout == 0 and not core.must_provide):
             return message

@@ -8,12 +8,15 @@ import argparse
 import json
 import os
 
-from antiphon.errors import InvalidDestinationError
+from antiphon.errors import FormatError, InvalidDestinationError
 
 Address = tuple[str, int]
 
 MOST = 1_000_000_000
 """The largest number, also of seconds: more is a slip, and not every format has room for it."""
+
+SERVERS_MAX = 25
+"""Of `cluster up`: each is a process, and all answer a leader. Many more than anybody needs."""
 
 
 def seconds(text: str) -> float:
@@ -41,6 +44,23 @@ def positive(text: str) -> int:
     if not (text.isdecimal() and len(text) < 20 and 0 < int(text) <= MOST):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0, up to {MOST}")
     return int(text)
+
+
+def servers(text: str) -> int:
+    """Return how many servers to start on this machine."""
+    if positive(text) > SERVERS_MAX:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} are too many servers for one machine: at most {SERVERS_MAX}"
+        )
+    return positive(text)
+
+
+def path(text: str) -> str:
+    """Return the path; an empty one, as of a variable that is not set, would be the current
+    folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("an empty path names nothing; the current folder is .")
+    return text
 
 
 def words(text: str) -> str:
@@ -92,10 +112,12 @@ def url(text: str) -> str:
 
 def address(text: str) -> Address:
     """`127.0.0.1:7470`, `localhost:0`, `[::1]:7470`."""
-    host, colon, port = text.rpartition(":")
-    if not (colon and host and port.isdecimal() and int(port) < 65536):
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    from antiphon.io.transport import parse_address
+
+    try:
+        return parse_address(text)
+    except FormatError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def node_address(text: str) -> tuple[int, Address]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 
+from antiphon.cli import arguments
 from antiphon.cli.arguments import duration, positive
 from antiphon.cli.parsers import (
     Commands,
@@ -171,7 +172,7 @@ COMMANDS = (
                 choices=("members", "servers", "backlog", "topics", "subscriptions", "connections"),
             ),
             QUICK,
-            option("--out", "figures and charts go here", metavar="DIR"),
+            option("--out", "figures and charts go here", type=arguments.path, metavar="DIR"),
             add_json,
         ),
     ),

@@ -49,7 +49,10 @@ DESTINATION = option(
     "destination", "topic:NAME or queue:NAME", type=arguments.destination, metavar="DESTINATION"
 )
 SERVER_TRACE = option(
-    "--trace", "write accepted and delivered messages to traces here, for audits", metavar="DIR"
+    "--trace",
+    "write accepted and delivered messages to traces here, for audits",
+    type=arguments.path,
+    metavar="DIR",
 )
 
 
@@ -148,7 +151,12 @@ def _add_serve(commands: Commands) -> None:
             type=arguments.cluster,
             metavar="1=HOST:PORT,...",
         ),
-        option("--data", "journal, if durable (default: ./antiphon-data)", metavar="DIR"),
+        option(
+            "--data",
+            "journal, if durable (default: ./antiphon-data)",
+            type=arguments.path,
+            metavar="DIR",
+        ),
     )
     add_storage(parser, default=None)
     add_contexts(parser, default=None)
@@ -188,8 +196,13 @@ def _add_cluster(commands: Commands) -> None:
         "run N local servers, until Ctrl-C",
         "antiphon cluster up 3",
         implementation("antiphon.cli.cluster", "up"),
-        option("servers", "how many servers", type=positive, metavar="N"),
-        option("--data", "keep the journals here (default: temporary)", metavar="DIR"),
+        option("servers", "how many servers", type=arguments.servers, metavar="N"),
+        option(
+            "--data",
+            "keep the journals here (default: temporary)",
+            type=arguments.path,
+            metavar="DIR",
+        ),
         add_storage,
         add_contexts,
         SERVER_TRACE,
@@ -442,6 +455,7 @@ def _add_experiment(commands: Commands) -> None:
                 "--out",
                 "raw events, results, charts and the report go here",
                 f"experiment-{name}",
+                type=arguments.path,
                 metavar="DIR",
             ),
             add_master,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NoReturn, TypeAlias
 
+from antiphon.cli import arguments
 from antiphon.terminal.lines import harmless
 
 Handler = Callable[..., int]
@@ -127,7 +128,9 @@ def add_contexts(parser: argparse.ArgumentParser, default: str | None = "replica
 def add_traces(parser: argparse.ArgumentParser) -> None:
     """Add `--trace` and `--audit`, which runs the audit after the command. Call it after the
     handler is set."""
-    parser.add_argument("--trace", metavar="DIR", help="keep the delivery traces here")
+    parser.add_argument(
+        "--trace", type=arguments.path, metavar="DIR", help="keep the delivery traces here"
+    )
     parser.add_argument(
         "--audit", action="store_true", help="end with `antiphon audit` of the traces in --trace"
     )

@@ -556,17 +556,23 @@ def parse_url(url: str) -> list[Address]:
             "the @. Servers of this version keep no users"
         )
     try:
-        return [parse_address(part) for part in url.removeprefix(SCHEME).split(",")]
+        addresses = [parse_address(part) for part in url.removeprefix(SCHEME).split(",")]
     except FormatError as error:
         raise ConfigurationError(f"{url!r}: {error}") from None
+    if any(port == 0 for _, port in addresses):
+        raise ConfigurationError(f"{url!r}: nobody can be reached at port 0")
+    return addresses
 
 
 def parse_address(text: str) -> Address:
     """`127.0.0.1:7470` or `[::1]:7470`; raises `FormatError`."""
     host, _, port = text.rpartition(":")
-    if not (host and _can_be_looked_up(host) and port.isdecimal() and int(port) < 65536):
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    known = host and "[" not in host and "]" not in host and _can_be_looked_up(host)
+    if not (known and port.isascii() and port.isdecimal() and int(port) < 65536):
         raise FormatError(f"{text!r} is not HOST:PORT")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    return host, int(port)
 
 
 def _can_be_looked_up(host: str) -> bool:

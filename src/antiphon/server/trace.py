@@ -32,7 +32,7 @@ from typing import Any, ClassVar
 from antiphon.broker.machine import events as ev
 from antiphon.broker.machine.machine import Broker
 from antiphon.broker.machine.sessions.lifecycle import NUMBER_MAX
-from antiphon.errors import FormatError, IllegalStateError
+from antiphon.errors import ConfigurationError, FormatError
 from antiphon.formats import columns, pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.trace import Kind, TraceEvent, encode_event
@@ -78,7 +78,7 @@ class ServerTrace:
         except OSError as error:
             text = f"no trace can be written to {folder}: {error.strerror}"
             if error.errno != errno.ENOSPC:
-                raise IllegalStateError(text) from None
+                raise ConfigurationError(text) from None
             self._file = None
             logger.error(text)
         self._run = f"{run_of(where)}.servers"  # programs may write their own traces there

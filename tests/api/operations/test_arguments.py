@@ -87,6 +87,25 @@ def test_what_is_no_number_of_seconds_is_refused_by_who_waits(
                 look(value)
 
 
+@pytest.mark.parametrize("value", [*NEVER_SECONDS, False, ""], ids=repr)
+def test_what_is_no_number_of_seconds_is_refused_while_messages_are_there(
+    ctx: Any, value: Any
+) -> None:
+    queue = ctx.create_queue("full")
+    consumer = ctx.create_consumer(queue)
+    member = ctx.join(ctx.create_group("g"))
+    ctx.create_producer().send_all(queue, ["one", "two"])
+    assert consumer.receive(PATIENCE_S).text == "one"
+    assert member.receive(PATIENCE_S).view.members == (member.name,)
+    member.multicast("one")
+    member.multicast("two")
+    assert member.receive(PATIENCE_S).text == "one"
+    for waiting in (consumer, member):
+        with pytest.raises((TypeError, ValueError), match="a timeout is a number of seconds"):
+            waiting.receive(value)
+        assert waiting.receive(PATIENCE_S).text == "two"
+
+
 @pytest.mark.parametrize("value", FOR_EVER, ids=lambda value: str(value)[:6])
 def test_infinity_and_what_no_clock_measures_is_for_ever(front: Any, value: Any) -> None:
     url = f"embedded:arguments{next(_numbers)}"
@@ -101,12 +120,18 @@ def test_infinity_and_what_no_clock_measures_is_for_ever(front: Any, value: Any)
     front.connect(url, close_timeout=value).close()
 
 
-@pytest.mark.parametrize("value", [*NEVER_SECONDS, math.inf, 1e12], ids=repr)
+@pytest.mark.parametrize("value", [*NEVER_SECONDS, False, "", [], math.inf, 1e12], ids=repr)
 @pytest.mark.parametrize("header", ["time_to_live", "delivery_delay"])
 def test_headers_in_seconds_have_bounds(ctx: Any, header: str, value: Any) -> None:
     producer, queue = ctx.create_producer(), ctx.create_queue("q")
     with pytest.raises((TypeError, ValueError), match=f"{header} is a number of seconds"):
         producer.send(queue, "x", **{header: value})
+
+
+@pytest.mark.parametrize("value", [True, False, "4", 4.0], ids=repr)
+def test_a_priority_is_a_whole_number(ctx: Any, value: Any) -> None:
+    with pytest.raises(ValueError, match="a priority is a number from 0 to 9"):
+        ctx.create_producer().send(ctx.create_queue("q"), "x", priority=value)
 
 
 def test_a_timeout_is_a_float_or_none() -> None:

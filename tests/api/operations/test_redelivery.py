@@ -13,6 +13,7 @@ import pytest
 
 import antiphon
 from antiphon import Queue
+from antiphon.api.operations.redelivery import redelivery_of
 from antiphon.errors import IllegalStateError, InvalidDestinationError
 from tests.api.support.backends import Backend, lose_connection
 from tests.api.support.fronts import every_front
@@ -407,3 +408,14 @@ def test_a_server_of_0_1_is_not_told_of_failures(connect: Connect, backend: Back
     send(context, queue, "a", "b")
     assert heard(listener.handled, 2) == ["a", "b"]
     assert heard(listener.failed, 4) == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
+
+
+@pytest.mark.parametrize("value", [True, "2", [2], {}], ids=repr)
+def test_a_factor_is_a_number(value: Any) -> None:
+    with pytest.raises(TypeError, match="redelivery_factor is a number, not"):
+        redelivery_of("jobs", redelivery_factor=value)
+
+
+def test_an_option_that_a_queue_does_not_have_is_named() -> None:
+    with pytest.raises(TypeError, match="a queue has no option 'redelivery_dealy'"):
+        redelivery_of("jobs", redelivery_dealy=1.0)

@@ -15,7 +15,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from antiphon import LogBounds, LogSlice, cli
-from antiphon.errors import FormatError, IllegalStateError, MessagesGoneError, UnknownVersionError
+from antiphon.errors import (
+    ConfigurationError,
+    FormatError,
+    IllegalStateError,
+    MessagesGoneError,
+    UnknownVersionError,
+)
 from antiphon.spark.archive import files as archive_files
 from antiphon.spark.archive import run as archiving
 from antiphon.spark.archive.files import ArchiveFiles, File, quoted
@@ -203,7 +209,7 @@ def test_an_archive_is_not_made_inside_the_journal_or_around_it(
     fill(book)
     (tmp_path / "link").symlink_to(book.folder)
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(IllegalStateError, match="are in each other: give the archive a folder"):
+    with pytest.raises(ConfigurationError, match="are in each other: give the archive a folder"):
         run(book, book.folder / place)
     assert sorted(tmp_path.rglob("*")) == before
 

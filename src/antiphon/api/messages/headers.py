@@ -59,7 +59,7 @@ def fields_of(given: Headers, extra: Extra) -> dict[str, Any]:
             case "priority":
                 fields[name] = _priority(value)
             case "time_to_live" | "delivery_delay":
-                fields[name] = _milliseconds(name, value) if value else 0
+                fields[name] = _milliseconds(name, value)
             case "reply_to":
                 fields[name] = address(value)
             case _:
@@ -105,13 +105,13 @@ def address(destination: Destination | None) -> str | None:
 
 
 def _priority(priority: int) -> int:
-    if not isinstance(priority, int) or not 0 <= priority <= 9:
+    if not isinstance(priority, int) or isinstance(priority, bool) or not 0 <= priority <= 9:
         raise ValueError(f"a priority is a number from 0 to 9, not {priority!r}")
     return int(priority)
 
 
 def _milliseconds(name: str, seconds: float) -> int:
-    if not 0 < arguments.seconds(name, seconds) <= SECONDS_MAX:
+    if not arguments.seconds(name, seconds) <= SECONDS_MAX:
         raise ValueError(
             f"{name} is a number of seconds from 0 to {SECONDS_MAX:g}, not {seconds!r}"
         )

@@ -34,10 +34,15 @@ def redelivery_of(
     redelivery_most: float | None = None,
     deliveries: int | None = None,
     dead_letters: Queue | str | None = None,
+    **others: object,
 ) -> Redelivery:
     """Return what the queue is to say of redeliveries. Raise what is wrong with it."""
+    for name in others:
+        raise TypeError(f"a queue has no option {name!r}")
     factor = redelivery_factor
-    if factor is not None and not 1 <= arguments.seconds("redelivery_factor", factor) <= FACTOR_MAX:
+    if isinstance(factor, bool) or not isinstance(factor, int | float | None):
+        raise TypeError(f"redelivery_factor is a number, not {factor!r}")
+    if factor is not None and not 1 <= factor <= FACTOR_MAX:
         raise ValueError(f"redelivery_factor is a number from 1 to {FACTOR_MAX:g}, not {factor!r}")
     if deliveries is not None and not 1 <= arguments.number("deliveries", deliveries) <= (
         DELIVERIES_MAX

@@ -11,11 +11,11 @@ top of a module, or of a program that begins its work behind `if __name__ == "__
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import os
 import pickle
-import re
 import runpy
 import subprocess
 import sys
@@ -105,10 +105,22 @@ def _wanted(service: MakeService, modules: Sequence[ModuleType]) -> _Wanted:
 def _is_importable_program(file: str) -> bool:
     """Loading it again must not do its work again."""
     try:
-        text = Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+        program = ast.parse(Path(file).read_bytes())
+    except (OSError, SyntaxError, ValueError):
         return False
-    return bool(re.search(r"^if __name__ == ['\"]__main__['\"]", text, re.MULTILINE))
+    return any(isinstance(part, ast.If) and _is_for_main(part.test) for part in program.body)
+
+
+def _is_for_main(test: ast.expr) -> bool:
+    """Whether it compares `__name__` with `"__main__"`, however that is written."""
+    match test:
+        case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
+            sides = {ast.unparse(left), ast.unparse(right)}
+            return sides == {"__name__", repr(MAIN)}
+        case ast.BoolOp(op=ast.And(), values=values):
+            return any(map(_is_for_main, values))
+        case _:
+            return False
 
 
 def _started(number: int) -> subprocess.Popen[bytes]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from antiphon import LogSlice
-from antiphon.errors import IllegalStateError
+from antiphon.errors import ConfigurationError, IllegalStateError
 from antiphon.spark import session
 from antiphon.spark.archive.files import ArchiveFiles, File, Manifest
 from antiphon.spark.source.journal_log import ALL_TOPICS, JournalLog
@@ -79,10 +79,10 @@ def archive(journal: JournalLog, folder: Path, work: Work) -> Report:
 
 
 def _check_apart(journal: Path, folder: Path) -> None:
-    """Raises `IllegalStateError`: a server's folder is its own."""
+    """Raises `ConfigurationError`: a server's folder is its own."""
     ours, theirs = folder.resolve(), journal.resolve()
     if ours == theirs or ours in theirs.parents or theirs in ours.parents:
-        raise IllegalStateError(
+        raise ConfigurationError(
             f"the archive {str(folder)!r} and the journal {str(journal)!r} are in each other: "
             "give the archive a folder of its own, beside the journal"
         )

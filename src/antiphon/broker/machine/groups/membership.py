@@ -434,7 +434,8 @@ def delete(b: State, m: cw.DeleteGroup) -> None:
     """Remove all members with one view, which makes it a group that is over."""
     group = b.groups.get(m.destination)
     if group is None:
-        raise InvalidDestinationError(f"there is no group {m.destination!r}")
+        name = m.destination.partition(":")[2]
+        raise InvalidDestinationError(f"there is no group {name!r}")
     live = [member.name for member in group.members.values() if _is_live(b, member)]
     if live and not m.force:
         raise IllegalStateError(

@@ -75,6 +75,8 @@ def run(args: argparse.Namespace) -> int:
     chosen = [args.dimension] if args.dimension else list(DIMENSIONS)
     effort = QUICK if args.quick else FULL
     report: dict[str, Any] = {"cores": os.cpu_count(), "size": measures.SIZE, "load": _load()}
+    if args.out is not None:  # before the hours of measuring
+        Path(args.out).mkdir(parents=True, exist_ok=True)
     with Progress() as progress:
         points = {name: _points(name, args.quick) for name in chosen}
         bar = progress.add_task("", total=sum(map(len, points.values())))
