@@ -21,6 +21,9 @@ from antiphon.sim.plan import LEADER, Fault, Plan, draw_plan
 from antiphon.sim.seeds import stream
 from antiphon.sim.violations import ViolationError
 
+LOSSY = 0.2
+"""A network that loses more of the messages than this is given more time."""
+
 PATIENT_MS = 400
 """From this `election_ms` on, a message that is lost by chance causes no election."""
 
@@ -84,13 +87,19 @@ def _run(world: World) -> None:
     world.at(plan.reads_us, world.read_now_and_then)
     world.run_until(plan.duration_us)
     if _choose_core(world):
-        world.run_until(plan.duration_us + LIVENESS_US, world.live)
+        world.run_until(plan.duration_us + _patience_us(plan), world.live)
         if not world.live():
             raise ViolationError(f"the core is not live: {world.why_not_live()}")
         _stay_calm(world)
         for server in world.core_members():
             server.log.write()  # as for anybody who reads: in memory it may be left for later
             world.oracle.nothing_lost(server, partial(world.needs, server))
+
+
+def _patience_us(plan: Plan) -> int:
+    """Return how long the core may take. What is lost on its way to the leader is proposed again
+    after up to 8 s, and by a detour of two steps half of it may be lost each time."""
+    return LIVENESS_US * (2 if plan.loss > LOSSY else 1)
 
 
 def _stay_calm(world: World) -> None:

@@ -2,7 +2,7 @@
 
 One heap of events; simulated time is microseconds. The faulty phase carries out the plan; then the
 faults stop for a random core majority, everything else stays broken for good, and the core must
-finish all work within `LIVENESS_US`. Safety is checked at every step of both.
+finish all work within `LIVENESS_US`, or twice that. Safety is checked at every step of both.
 """
 
 from __future__ import annotations
