@@ -202,6 +202,28 @@ def test_an_older_file_of_the_same_number_is_not_the_segment() -> None:
     assert caught.value.file == name
 
 
+def test_a_file_of_a_journal_that_was_set_aside_is_not_the_segment() -> None:
+    """It has the name, it begins at the same offset, it is whole, and there is more of it."""
+    disk = old_journal()[0]
+    earlier = files_of(disk)
+    for openings in range(3):
+        files = files_of(disk) | {MANIFEST: b""}
+        journal, recovered = open_journal(disk_of(files), lambda: 88, segment_bytes=SEGMENT_BYTES)
+        assert recovered.damage
+        disk = journal._disk
+        assert isinstance(disk, SimDisk)
+        write(journal, entry(1, "another"))
+        sync(journal, disk)
+        (name,) = map(segment_name, segment_numbers(disk))
+        opened(disk_of(files_of(disk)), alone=True)
+        for copy in (earlier[name], files[name]):
+            for reached in (files_of(disk), files_of(disk) | {f"damaged-1-{REACHED}": b""}):
+                with pytest.raises(JournalDamagedError, match="an older file") as caught:
+                    opened(disk_of(reached | {name: copy}), alone=True)
+                assert caught.value.file == name, openings
+        opened(disk)
+
+
 def test_all_segments_and_the_manifest_deleted_are_damage() -> None:
     files = files_of(old_journal()[0])
     with pytest.raises(JournalDamagedError, match="a journal was here"):

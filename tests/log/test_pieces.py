@@ -89,7 +89,9 @@ def test_who_has_forgotten_is_sent_all_of_it_again() -> None:
     again = Arriving()
     answer = again.take(pieces[0])
     assert answer == PieceTaken(name_of(pack("a")), 0)
-    carry(leaving, again, leaving.taken(answer))
+    assert leaving.taken(answer) == [], "an old answer says the same"
+    assert leaving.again() == []
+    carry(leaving, again, leaving.again())
     assert again.named(name_of(pack("a"))) == pack("a")
     assert arriving.named(name_of(pack("a"))) is None
 
@@ -122,6 +124,43 @@ def test_any_loss_repetition_and_order_ends_with_the_pack(seed: int) -> None:
     assert leaving.waits == 0
     if leaving.holds(name_of(pack("a", 905))):
         assert arriving.named(name_of(pack("a", 905))) == pack("a", 905)
+
+
+def test_an_old_answer_is_no_reason_to_send_again() -> None:
+    leaving = Leaving(PIECE)
+    name = leaving.add([pack("a")])[0].name
+    assert len(leaving.taken(PieceTaken(name, 5 * PIECE))) == 5
+    assert leaving.taken(PieceTaken(name, 2 * PIECE)) == []
+    assert [p.at for p in leaving.taken(PieceTaken(name, 6 * PIECE))] == [(5 + WINDOW) * PIECE]
+    assert leaving.again() == []
+    assert [p.at for p in leaving.again()] == [6 * PIECE]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_pieces_and_answers_that_come_twice_do_not_beget_more(seed: int) -> None:
+    random = Random(seed)
+    leaving, arriving = Leaving(PIECE), Arriving()
+    sent = there = leaving.add([pack("a")])
+    back, count, beats = list[PieceTaken](), len(sent), 0
+    while leaving.waits:
+        if not there and not back:
+            beats += 1
+            there += (sent := leaving.again())
+            count += len(sent)
+        for way in (there, back):
+            random.shuffle(way)
+        if there:
+            piece = there.pop()
+            there += [piece] * (random.random() < 0.5)
+            answer = arriving.take(piece)
+            back += [answer] * (answer is not None)
+        if back:
+            taken = back.pop()
+            back += [taken] * (random.random() < 0.5)
+            there += (sent := leaving.taken(taken))
+            count += len(sent)
+        assert count <= 1000 // PIECE + WINDOW * (beats + 1)
+    assert arriving.named(name_of(pack("a"))) == pack("a")
 
 
 @pytest.mark.parametrize(

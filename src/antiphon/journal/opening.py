@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import msgspec
 
-from antiphon.errors import JournalDamagedError
+from antiphon.errors import FormatError, JournalDamagedError
 from antiphon.formats import journal as f
 from antiphon.formats.entry import (
     Entry,
@@ -23,11 +24,11 @@ from antiphon.formats.entry import (
     SnapshotMeta,
     decode_membership,
 )
-from antiphon.formats.journal import MANIFEST, index_name, segment_name, snapshot_name
+from antiphon.formats.journal import MANIFEST, REACHED, index_name, segment_name, snapshot_name
 from antiphon.journal import recovery
 from antiphon.journal.disk import DIRECTORY, Disk
 from antiphon.journal.journal import Journal
-from antiphon.journal.reached import newest_note
+from antiphon.journal.reached import newest_note, notes_in
 from antiphon.journal.segments import SEGMENT_BYTES, Record, Segment, parts_of
 from antiphon.journal.snapshots import OWN_SNAPSHOT
 from antiphon.journal.transfer import INCOMING, INCOMING_LIVE
@@ -80,11 +81,29 @@ def _set_aside(disk: Disk) -> list[int]:
     return [int(name.split("-")[1]) for name in disk.names() if name.startswith("damaged-")]
 
 
+def _last_opening(disk: Disk) -> int:
+    """Return the newest opening of the journals that were set aside here. A new journal counts on
+    from it: its files have the names of theirs, and one of theirs in the place of its own is older
+    than its note says."""
+    openings = [0]
+    for name in disk.names():
+        if not name.startswith("damaged-"):
+            continue
+        with suppress(FormatError):
+            if name.endswith(REACHED):
+                openings += [note.opening for note in notes_in(disk, name)]
+            elif name.endswith(".log"):
+                header = f.decode_segment_header(disk.read(name, 0, f.SEGMENT_SIZE))
+                openings.append(header.opening)
+    return max(openings)
+
+
 def _begin(
     disk: Disk, incarnation: int, segment_bytes: int, damage: str
 ) -> tuple[Journal, Recovered]:
     manifest = f.Manifest(incarnation, 1, 0, 0, 0, bool(damage), not disk.volatile)
     journal = Journal(disk, manifest, segment_bytes)
+    journal.opening = 1 + _last_opening(disk)
     _sync_all(disk, journal.reached.begin(incarnation))
     _sync_all(disk, journal.replace_manifest(manifest))
     journal.start_segment(0)

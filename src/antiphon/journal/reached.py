@@ -24,9 +24,12 @@ NOTE_SYNC_S = 1.0
 
 def notes_on(disk: Disk) -> list[f.Reached]:
     """Return the notes that can be read."""
-    if REACHED not in disk.names():
-        return []
-    return f.decode_reached(disk.read(REACHED, 0, f.REACHED_SIZE))
+    return notes_in(disk, REACHED) if REACHED in disk.names() else []
+
+
+def notes_in(disk: Disk, name: str) -> list[f.Reached]:
+    """Return the notes of this file that can be read."""
+    return f.decode_reached(disk.read(name, 0, f.REACHED_SIZE))
 
 
 def newest_note(disk: Disk, manifest: f.Manifest) -> f.Reached | None:

@@ -71,7 +71,7 @@ class Segments:
         self._disk = disk
         self.manifest = manifest
         self._segment_bytes = segment_bytes
-        self.opening = 1  # how often this journal was opened, by this incarnation
+        self.opening = 1  # how often this journal was opened, and those before it in this folder
         self.segments: list[Segment] = []
         self._where = array("Q")  # of the entries after the base: segment and place in it
         # Entries before the base that are here, for their packs may be accepted by later ones:

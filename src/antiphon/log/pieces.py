@@ -55,6 +55,7 @@ class Leaving:
         self._held_whole: dict[bytes, None] = {}
         self._held = 0  # of the first that comes
         self._sent = 0
+        self._less = -1  # what it said to hold since then, if less; -1: it said no such thing
         self._stalled = 0  # heartbeats since the other has said anything new
 
     @property
@@ -88,9 +89,13 @@ class Leaving:
             self._held_whole.pop(m.name, None)  # it has been forgotten there
         if m.name != next(iter(self._coming), b"") or m.held == self._held:
             return []
-        if m.held < self._held or m.held > self._sent:
-            self._sent = m.held
-        self._held = m.held
+        if m.held < self._held:
+            # It has forgotten, or this answer is old: if nothing comes after it, the heartbeats
+            # show. To go back at once, with a window for each such answer, would beget ever more.
+            self._less = m.held
+            return []
+        self._held, self._less = m.held, -1
+        self._sent = max(self._sent, m.held)
         self._stalled = 0
         if m.held >= size_of(m.name):
             self._end_first()
@@ -110,6 +115,8 @@ class Leaving:
             return self._pieces(WINDOW)
         if self._stalled == 1:
             return []
+        if self._less >= 0:
+            self._held, self._less = self._less, -1
         self._sent = self._held
         return self._pieces(1)
 
@@ -127,6 +134,7 @@ class Leaving:
     def _end_first(self) -> None:
         del self._coming[next(iter(self._coming))]
         self._held = self._sent = self._stalled = 0
+        self._less = -1
 
 
 class Arriving:

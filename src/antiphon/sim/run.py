@@ -27,6 +27,9 @@ from antiphon.sim.plan import LEADER, Fault, Plan, draw_plan
 from antiphon.sim.seeds import stream
 from antiphon.sim.violations import ViolationError
 
+LOSSY = 0.2
+"""A network that loses more of the messages than this is given more time."""
+
 PATIENT_MS = 400
 """From this `election_ms` on, a message that is lost by chance causes no election."""
 
@@ -100,13 +103,20 @@ def _run(world: World) -> None:
 def _finish_in_time(world: World) -> None:
     """Run until all is done. The core has its time for that, and more if it is led from outside,
     over links that lose messages: chance alone says how long that takes."""
-    world.run_until(world.plan.duration_us + LIVENESS_US, world.live)
+    patience_us = _patience_us(world.plan)
+    world.run_until(world.plan.duration_us + patience_us, world.live)
     if not world.live() and world.is_led_over_lossy_links():
         world.faults["led from outside"] += 1
         world.events_max *= OUTSIDE_TIMES
-        world.run_until(world.plan.duration_us + OUTSIDE_TIMES * LIVENESS_US, world.live)
+        world.run_until(world.plan.duration_us + OUTSIDE_TIMES * patience_us, world.live)
     if not world.live():
         raise ViolationError(f"the core is not live: {world.why_not_live()}")
+
+
+def _patience_us(plan: Plan) -> int:
+    """Return how long the core may take. What is lost on its way to the leader is proposed again
+    after up to 8 s, and by a detour of two steps half of it may be lost each time."""
+    return LIVENESS_US * (2 if plan.loss > LOSSY else 1)
 
 
 def _stay_calm(world: World) -> None:

@@ -134,9 +134,16 @@ class MembershipChanges:
             self.removal = None
             done = self._change_to(smaller)
             r.emit(Decided(removal.request, waiting="" if done else self._obstacle()))
-        elif len(smaller.voters) - len(hopeless) < enough or r.now_ms >= removal.until_ms:
-            self.removal = None
-            r.emit(Decided(removal.request, no_majority(removal.node, smaller, missing)))
+        elif len(smaller.voters) - len(hopeless) < enough:
+            # The others may answer yet: nobody is to go and look why they do not.
+            missing = {v: missing[v] for v in hopeless}
+            self._refuse(removal, no_majority(removal.node, smaller, missing))
+        elif r.now_ms >= removal.until_ms:
+            self._refuse(removal, no_majority(removal.node, smaller, missing))
+
+    def _refuse(self, removal: Removal, why: str) -> None:
+        self.removal = None
+        self._r.emit(Decided(removal.request, why))
 
     def _missing(self, voter: ReplicaId, removal: Removal) -> str:
         """Return why this voter cannot be counted on, or an empty text."""

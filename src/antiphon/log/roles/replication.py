@@ -79,7 +79,7 @@ class Replication:
             if p.next <= r.log.base_index:
                 self._start_snapshot(p)
                 return
-            if p.next > r.log.last:
+            if p.next > r.log.last or self._spreading.comes(p.id, p.next):
                 return
             entries = r.log.cached(p.next, r.settings.append_max_bytes)
             if entries is None:
@@ -87,13 +87,19 @@ class Replication:
                     p.reading = True
                     r.emit(Read(p.id, p.next, r.settings.append_max_bytes))
                 return
-            if p.flow is Flow.PROBE and len(entries[0].payload) > r.settings.large_bytes:
-                return  # heartbeats probe without it: they may have to several times
-            if p.next <= self._spreading.spread_to:
-                entries = self._spreading.that_may_leave(p.id, entries)
-                if not entries:
-                    return
+            entries = self._that_may_leave(p, entries)
+            if not entries:
+                return
             self._send_entries(p, entries)
+
+    def _that_may_leave(self, p: Progress, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+        """Return those before the first that has to wait, wherever they come from: a large pack
+        that is still on its way in pieces is not sent a second time."""
+        if p.flow is Flow.PROBE and len(entries[0].payload) > self._r.settings.large_bytes:
+            return ()  # heartbeats probe without it: they may have to several times
+        if p.next <= self._spreading.spread_to:
+            return self._spreading.that_may_leave(p.id, entries)
+        return entries
 
     def _send_entries(self, p: Progress, entries: tuple[Entry, ...]) -> None:
         self._send_append(p, p.next - 1, entries, self.round)
@@ -138,7 +144,10 @@ class Replication:
             # Read from the journal, they may have been cut from the log in between.
             still = tuple(e for e in entries if self._r.log.epoch_at(e.index) == e.epoch)
             if still and still[0].index == first:
-                self._send_entries(p, still)
+                leaves = self._that_may_leave(p, still)
+                if not leaves:
+                    return  # to read it again would show the same
+                self._send_entries(p, leaves)
         self.replicate(p)
 
     def appended(self, p: Progress, m: Appended) -> None:

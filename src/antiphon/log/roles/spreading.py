@@ -38,6 +38,7 @@ class Spreading:
         self._key: Key = ()  # of that proposal, or of the next one, which is being spread
         self._waiting: dict[Key, tuple[bytes, ...]] = {}  # not appended
         self._leaving: dict[ReplicaId, Leaving] = {}
+        self._places: dict[int, bytes] = {}  # entries whose pack may still come to somebody
 
     # -- Ordering ------------------------------------------------------------------------------
 
@@ -61,8 +62,21 @@ class Spreading:
             self._spread()
         if self._is_spread():
             packs = self._waiting.pop(self._key)
+            self._note_places(packs)
             self.last = self.spread_to = self._r.log.last + len(packs)
             self._leadership.append_packs(packs)
+
+    def _note_places(self, packs: tuple[bytes, ...]) -> None:
+        """Note where the packs are about to stand, and forget the places of those that have come to
+        everybody."""
+        places = {i: n for i, n in self._places.items() if self._comes_to_somebody(n)}
+        for index, pack in enumerate(packs, self._r.log.last + 1):
+            if len(pack) > self._r.settings.large_bytes:
+                places[index] = name_of(pack)
+        self._places = places
+
+    def _comes_to_somebody(self, name: bytes) -> bool:
+        return any(leaving.comes(name) for leaving in self._leaving.values())
 
     def committed(self, index: int) -> None:
         if 0 < self.last <= index:
@@ -128,6 +142,12 @@ class Spreading:
             self._leadership.replication.replicate_to(id)
 
     # -- Entries -------------------------------------------------------------------------------
+
+    def comes(self, to: ReplicaId, index: int) -> bool:
+        """Return whether the pack of this entry is still on its way to this server: the entry need
+        not be read, for it cannot leave."""
+        leaving, name = self._leaving.get(to), self._places.get(index)
+        return leaving is not None and name is not None and leaving.comes(name)
 
     def that_may_leave(self, to: ReplicaId, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
         """Return those before the first whose pack is still on its way to this server."""

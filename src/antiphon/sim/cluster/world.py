@@ -2,8 +2,8 @@
 
 One heap of events; simulated time is microseconds. The faulty phase carries out the plan; then the
 faults stop for a random core majority, everything else stays broken for good, and the core must
-finish all work within `LIVENESS_US`, or within `OUTSIDE_TIMES` as much if it is led from outside,
-over links that still lose messages. Safety is checked at every step of both.
+finish all work within `LIVENESS_US`, or within a multiple of that where chance needs longer
+(`sim/run.py: _finish_in_time`). Safety is checked at every step of both.
 """
 
 from __future__ import annotations
