@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import hypothesis.strategies as st
 import msgspec
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -44,6 +45,8 @@ from antiphon.log.effects import Accepted, EntriesStored, Tail
 from antiphon.log.recovered import Recovered
 from antiphon.log.state_machine import PackMachine
 from antiphon.sim.cluster.disk import SimDisk, SyncToken
+
+pytestmark = pytest.mark.timeout(180)  # hundreds of runs of fifty steps, on a busy machine
 
 EVERYTHING = 1 << 40
 SEGMENT_BYTES = 250
