@@ -786,7 +786,7 @@ def test_who_does_not_get_a_lock_in_time_does_not_get_it_later() -> None:
                 async with asyncio.timeout(0.01):
                     await two.acquire()
             await one.release()
-            assert await one.acquire(timeout=PATIENCE_S) == first + 1
+            assert await one.acquire(timeout=PATIENCE_S) > first
             await one.release()
             assert not two.held
 

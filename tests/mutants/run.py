@@ -25,6 +25,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -115,7 +116,8 @@ def link_all_but(name: str, source: Path, target: Path) -> None:
 
 
 class Runner:
-    """A process that has loaded what all runs need (`warm.py`), and runs one after the other."""
+    """A process that has loaded what all runs need (`warm.py`), and runs one after the other. A run
+    that is given up ends it, and leaves nothing behind: neither what it ran, nor an open pipe."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -124,6 +126,7 @@ class Runner:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,  # so that what it runs is killed with it
         )
 
     def run(self, source: Path, script: str, arguments: list[str]) -> tuple[int, str]:
@@ -134,17 +137,25 @@ class Runner:
             request = {"source": str(source), "script": script, "arguments": arguments}
             self._process.stdin.write(json.dumps(request | {"output": output.name}) + "\n")
             self._process.stdin.flush()
-            timer = threading.Timer(SECONDS_MAX, self._process.kill)
+            timer = threading.Timer(SECONDS_MAX, self.kill)
             timer.start()
+            answer = ""
             try:
                 answer = self._process.stdout.readline()
-            except BaseException:  # otherwise the next one would get this one's answer
-                self._process.kill()
-                del _own.runner
-                raise
             finally:
                 timer.cancel()
+                if not answer:  # otherwise the next one would get this one's answer
+                    self._end()
             return int(answer or -9), output.read()
+
+    def kill(self) -> None:
+        os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _end(self) -> None:
+        if getattr(_own, "runner", None) is self:
+            del _own.runner
+        with self._process:  # which closes its pipes, and waits for it
+            self.kill()
 
 
 _own = threading.local()

@@ -1,8 +1,12 @@
 """CI's bounded form of `make mutants`: the bugs in recently changed files, and a third of all."""
 
+import os
+from pathlib import Path
+
 import pytest
 
-from tests.mutants.run import HERE, PYTEST, SOURCE, Mutant, changed, hunt, load_all, runner
+from tests.api.support.steps import heard, in_thread
+from tests.mutants.run import HERE, PYTEST, SOURCE, Mutant, Runner, changed, hunt, load_all, runner
 from tests.rotation import recent_files
 
 SEEDS = 1500
@@ -53,3 +57,20 @@ def test_where_nothing_is_planted_nothing_is_found() -> None:
     assert " passed" in text
     code, text = runner().run(SOURCE, str(HERE / "hunt.py"), ["1", "5"])
     assert code == 0, text
+
+
+@pytest.mark.mutant
+def test_a_run_that_is_given_up_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Or it would go on, and slow down all that come after it."""
+    script, pipe = tmp_path / "script.py", tmp_path / "pipe"
+    script.write_text("import signal, sys\npipe = open(sys.argv[1], 'w')\nsignal.pause()\n")
+    os.mkfifo(pipe)
+    one = Runner()
+    running = in_thread(lambda: one.run(SOURCE, str(script), [str(pipe)]))
+    with pipe.open() as reader:  # as soon as it runs
+        one.kill()
+        assert reader.read() == ""  # as soon as it runs no longer
+    assert heard(running, 1) == [(-9, "")]
+    assert one._process.returncode == -9
+    assert one._process.stdin is not None
+    assert one._process.stdin.closed

@@ -24,6 +24,7 @@ from antiphon.blocks.pure.coordination import (
     CounterService,
     ElectionService,
     Grant,
+    SemaphoreBlock,
     SemaphoreService,
     last_of,
     lost,
@@ -149,6 +150,9 @@ class Semaphore(Entered[SemaphoreService]):
         self._grants: list[Grant] = []
         self._set_up_entered(ctx, group, lambda: SemaphoreService(permits), name)
 
+    def _block_of(self, service: SemaphoreService) -> SemaphoreBlock:
+        return SemaphoreBlock(service)
+
     @abstractmethod
     def acquire(self, timeout: float | None = None) -> Any:
         """Wait for a permit, and return its fence, which is greater than that of everybody to whom
@@ -202,8 +206,7 @@ class Semaphore(Entered[SemaphoreService]):
     def _granted(self, wish: str, deadline: Deadline) -> Script[int]:
         left = deadline.left()
         asking = None if left is None else max(left, ASK_S)
-        floor = yield from self._host.joined_at(asking)
-        yield from self._calling(("acquire", self.name, wish, floor), asking)
+        yield from self._calling(("acquire", self.name, wish), asking)
         held = self._waiting_until(lambda lock: lock.holds(self.name, wish), deadline.left())
         return int((yield from held))
 

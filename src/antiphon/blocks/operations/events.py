@@ -22,8 +22,9 @@ def event_of(message: antiphon.Message) -> Event:
         return Suspected(message.position, message.suspects, message.withdrawn)
     call = message.correlation_id or ""
     members = message.view.members if message.view is not None else ()
-    heard = Heard(body_of(message), message.reply_to, call, message.properties, members)
-    return Arrived(message.position, heard)
+    position = message.position
+    heard = Heard(body_of(message), message.reply_to, call, message.properties, members, position)
+    return Arrived(position, heard)
 
 
 def views_of(event: antiphon.ViewMessage) -> Iterator[antiphon.View]:

@@ -72,7 +72,7 @@ class Host(Generic[AnyBlock]):
         self._title = group if isinstance(group, str) else group.name
         self._changed = front.watch()  # guards the block
         self._waiting: dict[Any, Pending] = {}
-        self._joined_at: int | None = None  # the position of its first event, which is its view
+        self._joined = False  # it has seen its first event
         # A member without a state to give must not be waited for, and skips nothing itself.
         provider = None if block.snapshot() is None else self._provide
         self._port = front.port(ctx, group, name, durable, provider, self._ended)
@@ -132,11 +132,6 @@ class Host(Generic[AnyBlock]):
             raise TimeoutError(f"it has not come about in {timeout:g} s")
         return found[0]
 
-    def joined_at(self, timeout: float | None = None) -> Script[int]:
-        """Return how many messages the cluster had accepted when this member joined."""
-        yield from self.waiting_until(lambda block: self._joined_at is not None, timeout)
-        return self._joined_at or 0
-
     def submitting(self, what: Any, body: Any, timeout: float | None) -> Script[Any]:
         """Send this to all members, and return the value with which the block settles `what`."""
         deadline = Deadline(timeout)
@@ -173,8 +168,7 @@ class Host(Generic[AnyBlock]):
 
     def _handling(self, event: Event) -> Script[None]:
         with self._changed:
-            if self._joined_at is None:
-                self._joined_at = event.position
+            self._joined = True
             effects = yield from reaction(self.block, event, time.monotonic())
             if isinstance(event, Installed) and self.name not in event.views[-1].members:
                 self._port.end("it was removed from the group")
@@ -240,7 +234,7 @@ class Host(Generic[AnyBlock]):
     def _check(self) -> None:
         if why := self._port.why_over():
             who = "the member cannot be used"
-            if self._joined_at is not None:
+            if self._joined:
                 who = f"{self.name} is not a member of the group any more"
             raise IllegalStateError(f"{who}: {why}")
 

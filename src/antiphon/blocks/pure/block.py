@@ -22,6 +22,7 @@ class Heard(NamedTuple):
     call: str = ""  # by which the sender knows the reply
     properties: Mapping[str, Any] = {}
     members: tuple[str, ...] = ()  # who gets it; empty: a durable member that is back may not know
+    position: int = 0  # in the order of all messages of the cluster, counted from 1
 
 
 class Multicast(NamedTuple):

@@ -6,13 +6,14 @@ holds no permit, does not lead, and is not counted at a barrier. A process that 
 finds out with its next request; what a lock protects should compare its `fence`, which grows with
 every grant.
 
-Fences grow even if all members have left between two grants, and the state of the group begins
-again: each request carries a floor, the number of messages that the cluster had accepted when its
-member joined, and its fence is above that floor. Every grant answers a request, which is a message
-too: so no fence is above the number of messages, and no later floor is below an earlier fence.
+A fence is the place of its request in the order of all messages of the cluster, not a number that
+the group counts. So it grows even if the state of the group was lost between two grants, and
+replicas that began without that state agree on it: they need not know who was granted what before,
+nor when they joined.
 
-Need: `viewed` at the place of each view in the order of the commands. Limit: members are told
-apart, threads and tasks of one member are not; `fence` and line are per request (`wish`).
+Need: `viewed` at the place of each view in the order of the commands; of a lock or semaphore, its
+`SemaphoreBlock`. Limit: members are told apart, threads and tasks of one member are not; `fence`
+and line are per request (`wish`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from antiphon.blocks.pure.block import Effects, Heard
+from antiphon.blocks.pure.scripts import Script
 from antiphon.blocks.pure.service import ReplicatedService
+from antiphon.blocks.pure.service_block import ServiceBlock
 from antiphon.errors import FormatError, IllegalStateError
 from antiphon.formats import values
 
@@ -65,18 +69,16 @@ class SemaphoreService(ReplicatedService):
         if type(permits) is not int or permits < 1:
             raise ValueError(f"a semaphore needs at least one permit, not {permits!r}")
         self.permits = permits
+        self.position = 0  # of the command, counted from 1; the block sets it
         self.members: tuple[str, ...] = ()
-        self.line: list[tuple[str, str, int]] = []  # member, which of its wishes, and its floor
-        self.fences: list[int] = []  # of the first ones in the line, who hold a permit
-        self.fence = 0  # the last one
+        self.line: list[tuple[str, str, int]] = []  # member, which of its wishes, and its fence
 
     def apply(self, command: Any) -> bool:
         match command:
-            case ("acquire", str(member), str(wish), int(floor)):
+            case ("acquire", str(member), str(wish)):
                 if member not in self.members:  # it was on its way when its member was removed
                     return False
-                self.line.append((member, wish, floor))
-                self._grant()
+                self.line.append((member, wish, self.position))
                 return True
             case ("release", str(member), str(wish)):
                 held = self.holds(member, wish) > 0
@@ -89,30 +91,22 @@ class SemaphoreService(ReplicatedService):
         self._without(lambda one: one[0] in members)
 
     def _without(self, stays: Callable[[tuple[str, str, int]], bool]) -> None:
-        granted = self.line[: len(self.fences)]
-        self.fences = [fence for one, fence in zip(granted, self.fences, strict=True) if stays(one)]
         self.line = [one for one in self.line if stays(one)]
-        self._grant()
-
-    def _grant(self) -> None:
-        for _, _, floor in self.line[len(self.fences) : self.permits]:
-            self.fence = max(self.fence, floor) + 1
-            self.fences.append(self.fence)
 
     def holds(self, member: str, wish: str) -> int:
         """The fence, if this is one of those who hold a permit; otherwise 0."""
-        for one, fence in zip(self.line, self.fences, strict=False):
-            if one[:2] == (member, wish):
+        for *who, fence in self.line[: self.permits]:
+            if who == [member, wish]:
                 return fence
         return 0
 
     def snapshot(self) -> bytes:
-        return values.encode((self.permits, self.members, self.line, self.fences, self.fence))
+        return values.encode((self.permits, self.members, self.line))
 
     def restore(self, data: bytes) -> None:
         match values.decode(data):
-            case (int(permits), members, list(line), list(fences), int(fence)):
-                self.members, self.line, self.fences, self.fence = members, line, fences, fence
+            case (int(permits), members, list(line)):
+                self.members, self.line = members, line
             case other:
                 raise FormatError(f"no state of a lock: {type(other).__name__}")
         if permits != self.permits:
@@ -120,6 +114,18 @@ class SemaphoreService(ReplicatedService):
                 f"the semaphore of this group has {permits} permits, not {self.permits}: all who "
                 "use it must give the same number"
             )
+
+
+class SemaphoreBlock(ServiceBlock):
+    """A semaphore's replica, whose service is told the position of each command."""
+
+    def __init__(self, service: SemaphoreService) -> None:
+        super().__init__(service)
+        self._service = service
+
+    def hearing(self, message: Heard, now: float) -> Script[Effects]:
+        self._service.position = message.position
+        return (yield from super().hearing(message, now))
 
 
 class Grant(NamedTuple):
