@@ -30,11 +30,20 @@ API = FRONTS | {"io", "api.classic"}
 PROGRAMS = ERRORS | {"antiphon", "aio"}
 """What a program of a user may import."""
 BLOCKS = PROGRAMS | WORDS | {"formats", "blocks", "blocks.pure"}
+PEERS = BYTES | {"peers.layers", "peers.membership", "peers.stack"}
 PIPELINES = (
     PROGRAMS | BYTES | {"api.messages", "terminal", "spark", "spark.source", "spark.archive"}
 )
-SIMULATED = DRIVER | {"checkers", "api.protocol", "blocks.pure"}
-SIMULATION = {"sim", "sim.cluster", "sim.programs", "sim.judges", "sim.services", "sim.event_loop"}
+SIMULATED = DRIVER | PEERS | {"checkers", "api.protocol", "blocks.pure"}
+SIMULATION = {
+    "sim",
+    "sim.cluster",
+    "sim.peers",
+    "sim.programs",
+    "sim.judges",
+    "sim.services",
+    "sim.event_loop",
+}
 COMMANDS = {"*"}
 """Everything but `cli` and `lab`, which nobody imports."""
 
@@ -76,8 +85,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "blocks.operations": BLOCKS,
     "blocks.threads": BLOCKS | {"blocks.operations"},
     "blocks.aio": BLOCKS | {"blocks.operations"},
+    "peers": PROGRAMS | FRONTS | {"io"} | PEERS,
+    "peers.layers": PEERS,
+    "peers.membership": PEERS,
+    "peers.stack": PEERS,
     "sim": SIMULATED | SIMULATION,
     "sim.cluster": SIMULATED | SIMULATION,
+    "sim.peers": SIMULATED | SIMULATION,
     "sim.programs": SIMULATED | SIMULATION,
     "sim.judges": SIMULATED | SIMULATION,
     "sim.services": SIMULATED | SIMULATION,
@@ -108,6 +122,7 @@ PURE = (
     | MACHINE_ROOMS
     | {"broker.dispatch", "broker.home"}
     | {"driver", "api.protocol", "blocks.pure"}
+    | {"peers.layers", "peers.membership", "peers.stack"}
 )
 IMPURE = {
     "asyncio",

@@ -1,0 +1,1 @@
+"""Channels: processes that run the protocols of a group themselves, without a server."""

@@ -1,0 +1,1 @@
+"""A stack as a value, and a running one, which carries out the effects of layers. Pure."""

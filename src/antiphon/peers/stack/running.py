@@ -1,0 +1,218 @@
+"""A running stack: the layers of one process, connected.
+
+It carries out the effects of its layers, depth first and in their order, and collects what the
+driver must do (`Transmit`, `Dial`) and what the program is told (`Delivered`, `Shown`, `Waits` and
+whatever layers say by `Tell`). The driver calls one input at a time and then takes the outputs
+(`take`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+from typing import Any, NamedTuple, TypeAlias
+
+from antiphon.errors import FormatError
+from antiphon.model.peer_views import Level, MemberId, PeerView, ViewId
+from antiphon.peers.layers.layer import (
+    Blocked,
+    Body,
+    Changed,
+    Dial,
+    Down,
+    Effect,
+    Frame,
+    Freeze,
+    Install,
+    Layer,
+    Suspect,
+    Tell,
+    To,
+    Up,
+)
+from antiphon.peers.stack.codec import FrameCodec
+from antiphon.peers.stack.stack import Stack
+
+logger = logging.getLogger("antiphon.peers.stack")
+
+
+class Transmit(NamedTuple):
+    """For the driver: send this to these processes, as far as there are connections to them."""
+
+    to: tuple[MemberId, ...]
+    data: bytes
+
+
+class Delivered(NamedTuple):
+    """For the program: a body that a member has sent in this view."""
+
+    sender: MemberId
+    body: Body
+    level: Level
+    view: ViewId
+
+
+class Shown(NamedTuple):
+    """For the program: a new view, after all that belongs to the one before."""
+
+    view: PeerView
+    changed: Changed
+
+
+class Waits(NamedTuple):
+    """For the program: sending waits for this process; None: no more."""
+
+    process: MemberId | None
+    why: str
+
+
+Output: TypeAlias = Transmit | Dial | Delivered | Shown | Waits | Any
+
+
+class Running:
+    """The layers of one process; see the module.
+
+    Promise: what the program sends (`send`) while a change is under way leaves in the next view, in
+    its order. `frozen`: a change is under way.
+    """
+
+    def __init__(
+        self, stack: Stack, me: MemberId, random: Callable[[str], Random], now_ms: int
+    ) -> None:
+        """`random` gives each layer a stream of chance of its own, by the layer's name."""
+        self.me = me
+        self.view = PeerView(ViewId(0, me), (me,), me)
+        self.frozen = False
+        self.layers = stack.fresh()
+        self._codec = FrameCodec(self.layers)
+        self._places = {id(layer): at for at, layer in enumerate(self.layers)}
+        self._outputs: list[Output] = []
+        self._waiting: deque[tuple[Frame, To]] = deque()
+        self._installing = False
+        for at, layer in enumerate(self.layers):
+            layer.bind(me, self.view, self.layers[:at], random(layer.name))
+        self._each(lambda layer: layer.start(now_ms), now_ms)
+
+    def take(self) -> list[Output]:
+        """Return the outputs since the last call."""
+        outputs, self._outputs = self._outputs, []
+        return outputs
+
+    # -- Inputs --------------------------------------------------------------------------------
+
+    def send(self, body: Body, now_ms: int, to: To = None, level: Level = Level.AGREED) -> None:
+        """Send to all members of the view, or to some."""
+        self._waiting.append((Frame(body, level=level), to))
+        self._send_waiting(now_ms)
+
+    @property
+    def waiting(self) -> int:
+        """How many bodies wait for the next view."""
+        return len(self._waiting)
+
+    def received(self, sender: MemberId, data: Body, now_ms: int) -> None:
+        """Take what another process has transmitted. Raises `FormatError` on garbage."""
+        self._hand_up(-1, self._codec.decode(data), sender, now_ms)
+        self._send_waiting(now_ms)
+
+    def linked(self, process: MemberId, address: str, now_ms: int) -> None:
+        self._each(lambda layer: layer.linked(process, address, now_ms), now_ms)
+
+    def unlinked(self, process: MemberId, goodbye: bool, now_ms: int) -> None:
+        self._each(lambda layer: layer.unlinked(process, goodbye, now_ms), now_ms)
+
+    def leave(self, now_ms: int) -> None:
+        self._each(lambda layer: layer.leave(now_ms), now_ms)
+
+    def tick(self, now_ms: int) -> None:
+        for layer in self.layers:
+            due_ms = layer.next_deadline_ms()
+            if due_ms is not None and due_ms <= now_ms:
+                self._carry_out(layer, layer.tick(now_ms), now_ms)
+        self._send_waiting(now_ms)
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when `tick` is due."""
+        due = [at for layer in self.layers if (at := layer.next_deadline_ms()) is not None]
+        return min(due, default=None)
+
+    # -- Effects -------------------------------------------------------------------------------
+
+    def _each(self, call: Callable[[Layer], Sequence[Effect]], now_ms: int) -> None:
+        for layer in self.layers:
+            self._carry_out(layer, call(layer), now_ms)
+
+    def _carry_out(self, layer: Layer, effects: Sequence[Effect], now_ms: int) -> None:
+        at = self._places[id(layer)]
+        for effect in effects:
+            match effect:
+                case Up(frame, sender):
+                    self._hand_up(at, frame, sender, now_ms)
+                case Down(frame, to):
+                    self._hand_down(at, frame, to, now_ms)
+                case Install():
+                    self._install(effect, now_ms)
+                case Freeze():
+                    self.frozen = True
+                    self._each(lambda layer: layer.freeze(now_ms), now_ms)
+                case Suspect(process, why):
+                    for above in self.layers:
+                        self._carry_out(above, above.suspected(process, why, now_ms), now_ms)
+                case Blocked(process, why):
+                    self._outputs.append(Waits(process, why))
+                case Tell(event):
+                    self._outputs.append(event)
+                case Dial():
+                    self._outputs.append(effect)
+
+    def _hand_up(self, at: int, frame: Frame, sender: MemberId, now_ms: int) -> None:
+        above = at + 1
+        if above < len(self.layers):
+            layer = self.layers[above]
+            self._carry_out(layer, layer.up(frame, sender, now_ms), now_ms)
+        elif frame.headers:
+            raise FormatError(f"no layer takes the header {type(frame.headers[-1]).__name__}")
+        else:
+            self._outputs.append(Delivered(sender, frame.body, frame.level, self.view.id))
+
+    def _hand_down(self, at: int, frame: Frame, to: To, now_ms: int) -> None:
+        assert frame.control or not (self.frozen or self._installing), "frozen, and sends"
+        if at > 0:
+            layer = self.layers[at - 1]
+            self._carry_out(layer, layer.down(frame, to, now_ms), now_ms)
+            return
+        everybody = self.view.members if to is None else to
+        others = tuple(process for process in everybody if process != self.me)
+        if others:
+            self._outputs.append(Transmit(others, self._codec.encode(frame)))
+        if len(others) < len(everybody):
+            # What a process sends to itself looks like what others get.
+            self._hand_up(-1, frame._replace(control=False), self.me, now_ms)
+
+    def _install(self, install: Install, now_ms: int) -> None:
+        self._installing = True
+        for layer in self.layers:
+            self._carry_out(layer, layer.close(install.closing, now_ms), now_ms)
+        self.view = install.view
+        begun: list[tuple[Layer, Sequence[Effect]]] = []
+        for layer in self.layers:
+            summary = install.summary.get(layer.name)
+            begun.append((layer, layer.install(install.view, summary, now_ms)))
+        self._outputs.append(Shown(install.view, install.changed))
+        self.frozen = self._installing = False
+        for layer, effects in begun:
+            self._carry_out(layer, effects, now_ms)
+
+    def _send_waiting(self, now_ms: int) -> None:
+        while self._waiting and not self.frozen:
+            frame, to = self._waiting.popleft()
+            self._hand_down(len(self.layers), frame, to, now_ms)
+
+    # -- For people ----------------------------------------------------------------------------
+
+    def status(self) -> Iterator[tuple[str, Any]]:
+        """Yield each layer's name and what it says of itself."""
+        for layer in self.layers:
+            yield layer.name, dict(layer.status())

@@ -1,0 +1,1 @@
+"""Simulated channels: peer stacks, their network and their programs, from one seed."""
