@@ -9,7 +9,9 @@ refuses to run as root; started by root, it runs as `nobody`.
 
 import os
 import pwd
+import shutil
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -42,6 +44,8 @@ class Database:
         self._folder = Path(self._temporary.name)
         if self._user:
             os.chown(self._folder, self._user["user"], self._user["group"])
+            if not _is_open_to_all(self._programs):  # as below root's home
+                self._programs = _copy(self._programs, self._folder)
         self.conninfo = f"host='{self._folder}' port={PORT} user=postgres dbname=postgres"
 
     def __enter__(self) -> "Database":
@@ -119,6 +123,20 @@ def _programs() -> Path:
             "there is no PostgreSQL: pip install 'antiphon[postgres]', which brings one along"
         )
     return Path(wheel.origin).parent / "pginstall18" / "bin"
+
+
+def _is_open_to_all(folder: Path) -> bool:
+    """Return whether every user may enter the folder and all folders above it."""
+    return all(path.stat().st_mode & stat.S_IXOTH for path in (folder, *folder.parents))
+
+
+def _copy(programs: Path, folder: Path) -> Path:
+    """Copy the wheel's PostgreSQL, and its libraries, which it looks for beside its package."""
+    wheel = programs.parents[1]
+    libraries = wheel.with_name(f"{wheel.name}.libs")
+    copied = shutil.copytree(programs.parent, folder / wheel.name / programs.parent.name)
+    shutil.copytree(libraries, folder / libraries.name)
+    return copied / programs.name
 
 
 def _user() -> dict[str, Any]:
