@@ -244,6 +244,11 @@ class Layer:
         self.view = view
         return ()
 
+    def behind(self, is_behind: bool, now_ms: int) -> Sequence[Effect]:
+        """The program has more to receive than may wait for it (True), or has caught up (False).
+        While it is behind, `Flow` gives the others no leave to send more."""
+        return ()
+
     def leave(self, now_ms: int) -> Sequence[Effect]:
         """This process wants to leave."""
         return ()

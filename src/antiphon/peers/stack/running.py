@@ -123,6 +123,10 @@ class Running:
     def unlinked(self, process: MemberId, goodbye: bool, now_ms: int) -> None:
         self._each(lambda layer: layer.unlinked(process, goodbye, now_ms), now_ms)
 
+    def behind(self, is_behind: bool, now_ms: int) -> None:
+        """The program is behind with receiving, or no longer."""
+        self._each(lambda layer: layer.behind(is_behind, now_ms), now_ms)
+
     def leave(self, now_ms: int) -> None:
         self._each(lambda layer: layer.leave(now_ms), now_ms)
 
