@@ -2,8 +2,11 @@
 
 from random import Random
 
-from antiphon.formats.entry import Entry, Kind
-from antiphon.log.effects import Applied, Deliver, ReadReady, Rejected
+import pytest
+
+from antiphon.formats.entry import Entry, Kind, ReplicaId
+from antiphon.formats.server_messages import Appended, Via, Vote
+from antiphon.log.effects import Applied, Deliver, ReadReady, Rejected, Send
 from antiphon.log.node import Node
 from antiphon.log.recovered import Recovered
 from antiphon.log.settings import Settings
@@ -29,3 +32,14 @@ def test_what_one_step_delivers_is_applied_as_one() -> None:
     assert isinstance(applied, Applied)
     assert [entry.index for entry in applied.entries] == [1, 2, 3]
     assert ready == ReadReady(7, 1)
+
+
+@pytest.mark.parametrize("message", [Vote(1, True, False), Appended(1, 7, 1)])
+def test_what_waits_for_a_sync_cannot_hide_in_a_detour(message: Vote | Appended) -> None:
+    node = Node(1, {1: "a", 2: "b"}, Recovered(1), PackMachine(), Settings(), Random(1), 0)
+    node.routes.detours = {2: 3}
+    with pytest.raises(AssertionError, match="leaves before its sync"):
+        node._run([Send(ReplicaId(2, 9), message)])
+    (hidden,) = node._run([Send(ReplicaId(2, 9), Vote(1, False, False))])
+    assert isinstance(hidden, Send)
+    assert isinstance(hidden.message, Via)

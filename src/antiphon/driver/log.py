@@ -3,9 +3,10 @@
 Promises: effects are carried out in the order in which the node gave them. All that was collected
 in one turn is one write, and one sync at a time covers every write since the last one began. What
 waits for a write leaves after the sync of that write, and no sooner: `_release` counts, and `_send`
-looks at what leaves without waiting. A journal in memory is written later, for several turns
-together, unless somebody needs it sooner. Without room on the disk the server takes part in nothing
-and tries again until there is room; a failed sync ends it.
+looks at what leaves without waiting (the node has looked at what is inside a `Via`). A journal in
+memory is written later, for several turns together, unless somebody needs it sooner. Without room
+on the disk the server takes part in nothing and tries again until there is room; a failed sync ends
+it.
 
 Needs: a `Port`, which has the clock, the network, the disk's syncs and the turns; and who stands on
 the log (`Above`). No clock, socket, file or thread is in here. Each call from outside is an input:
@@ -22,7 +23,7 @@ from typing import Any, Protocol
 from antiphon.errors import DiskFullError
 from antiphon.formats.entry import ClusterMember, ReplicaId, SnapshotMeta
 from antiphon.formats.journal import Local
-from antiphon.formats.server_messages import Appended, Envelope, Hears, Message, Relay, Vote
+from antiphon.formats.server_messages import Envelope, Hears, Message, Relay
 from antiphon.journal.journal import Journal, SyncJob
 from antiphon.journal.reached import NOTE_SYNC_S
 from antiphon.log.effects import (
@@ -349,13 +350,8 @@ class LogDriver:
     def _send(self, effect: Send) -> None:
         """A message leaves that waits for nothing, so it promises nothing that a crash may take
         back."""
-        message = effect.message
-        if isinstance(message, Vote):
-            assert message.pre or not message.granted, "a vote leaves before its sync"
-        elif isinstance(message, Appended):
-            stored = self.node.replica.stored
-            assert message.match <= stored, "an acknowledgement leaves before its sync"
-        self._port.send(effect.to, message)
+        effect.assert_free(self.node.replica.stored)
+        self._port.send(effect.to, effect.message)
 
     def _send_released(self, tail: Send) -> None:
         self._port.send(tail.to, tail.message)

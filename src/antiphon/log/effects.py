@@ -3,8 +3,9 @@
 Durability is an effect with a tail: `Persist(records, then)` releases `then` only when the records,
 and all records before them, are on disk. A granted vote, and an acknowledgement of what is not on
 disk yet, leave in a tail only: `Replica.send`, through which everything else leaves, does not take
-them (by type), and `Replica.send_held` acknowledges what is on disk. So "answered, then lost"
-cannot be written by accident. The driver carries out effects in order.
+them (by type), and `Replica.send_held` acknowledges what is on disk. `Send.assert_free` looks at
+what leaves without waiting: in the driver, and in the node before a message is hidden in a `Via`.
+So "answered, then lost" cannot be written by accident. The driver carries out effects in order.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import msgspec
 
 from antiphon.formats.entry import Entry, ReplicaId, SnapshotMeta
 from antiphon.formats.journal import Promise
-from antiphon.formats.server_messages import Message, Relay
+from antiphon.formats.server_messages import Appended, Message, Relay, Vote
 
 
 class Send(msgspec.Struct, frozen=True):
@@ -24,6 +25,15 @@ class Send(msgspec.Struct, frozen=True):
 
     to: ReplicaId
     message: Message
+
+    def assert_free(self, stored: int) -> None:
+        """Assert that this message may leave without waiting: that it promises nothing which is
+        not on disk yet. `stored`: the last own entry that is."""
+        message = self.message
+        if isinstance(message, Vote):
+            assert message.pre or not message.granted, "a vote leaves before its sync"
+        elif isinstance(message, Appended):
+            assert message.match <= stored, "an acknowledgement leaves before its sync"
 
 
 class EntriesStored(msgspec.Struct, frozen=True):

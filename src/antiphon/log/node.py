@@ -181,6 +181,9 @@ class Node:
         if not effects:
             return effects
         if self.routes.detours:
+            for effect in effects:
+                if isinstance(effect, Send):
+                    effect.assert_free(self.replica.stored)  # the driver cannot look into a `Via`
             effects = self.routes.around(effects)
         out: list[Effect] = []
         entries: list[Entry] = []

@@ -498,12 +498,17 @@ class Replica:
         """Write these records, and release `then` when they are on disk."""
         self._out.append(Persist(records, then))
 
+    def memory_holds(self, index: int) -> None:
+        """In memory mode, count the log up to this entry as stored: no disk is waited for."""
+        if self.settings.volatile:
+            self.stored = index
+
     def keep(self, entries: tuple[Entry, ...], then: list[Send]) -> None:
         """Write what is new in the log, and send this when it is held: in memory mode that is so
         at once, otherwise when it is on disk (and `stored_back` is called)."""
         last = entries[-1]
+        self.memory_holds(last.index)
         if self.settings.volatile:
-            self.stored = last.index
             self.persist(entries, ())
             self._out += then
         else:

@@ -175,8 +175,7 @@ class Leadership:
         size = 0 if large else sum([len(entry.payload) for entry in entries])
         self._uncommitted.append((r.log.last, size))
         self._uncommitted_bytes += size
-        if r.settings.volatile:
-            r.stored = r.log.last  # so that the appends tell it to the others, too
+        r.memory_holds(r.log.last)  # so that the appends tell it to the others, too
         # Others may write while we do: appends go to them first, and each counts when it has
         # synced.
         for progress in list(self.replication.progress.values()):
