@@ -7,6 +7,7 @@ is named by the change that made it, and says whether it is the primary one.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from enum import IntEnum
 
 import msgspec
@@ -55,6 +56,29 @@ class PeerView(msgspec.Struct, frozen=True, array_like=True):
     def __str__(self) -> str:
         kind = "primary" if self.primary else "minority"
         return f"{self.id} {kind}: {' '.join(map(str, self.members))}"
+
+
+def is_quorum(view: PeerView, processes: Collection[MemberId]) -> bool:
+    """Whether these processes may go on as the primary one after this view: of all sets at most one
+    of two that have no process in common."""
+    return held_by_quorum(view, dict.fromkeys(processes, 1)) == 1
+
+
+def held_by_quorum(view: PeerView, held: Mapping[MemberId, int]) -> int:
+    """Return the highest number that a quorum of the view has reached; 0 for who is not named.
+
+    A quorum is a strict majority of the members, or half of them with the first one; and a majority
+    of the seats, if there are any.
+    """
+    members = sorted(held.get(member, 0) for member in view.members)
+    half = len(members) // 2
+    reached = members[-half - 1]
+    if len(members) % 2 == 0:
+        reached = max(reached, min(members[half], held.get(view.members[0], 0)))
+    if view.seats:
+        seats = sorted(held.get(seat, 0) for seat in view.seats)
+        reached = min(reached, seats[-(len(seats) // 2) - 1])
+    return reached
 
 
 class Level(IntEnum):

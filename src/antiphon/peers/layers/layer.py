@@ -53,8 +53,9 @@ class Frame(NamedTuple):
 
     body: Body
     headers: tuple[Header, ...] = ()
-    level: Level = Level.AGREED  # wanted by the program; here only, it does not travel by itself
+    level: Level = Level.AGREED  # wanted by the program
     control: bool = False  # passes by order, repetition and credit; here only
+    number: int = 0  # its place in the sender's stream, or 0; from `Reliable` upwards, here only
 
     def push(self, header: Header) -> Frame:
         return self._replace(headers=(*self.headers, header))
@@ -115,10 +116,17 @@ class Dial(NamedTuple):
 
 
 class Blocked(NamedTuple):
-    """Sending waits for this process; None: no more."""
+    """Sending waits for this process; None: no more. The running stack keeps what the program sends
+    until no layer is blocked, and the layers above hear of it (`Layer.blocked`)."""
 
     process: MemberId | None
     why: str = ""
+
+
+class Acknowledged(NamedTuple):
+    """More is known of who holds a stream (`Layer.acknowledged`): for the layers above."""
+
+    stream: MemberId
 
 
 class Tell(NamedTuple):
@@ -127,7 +135,7 @@ class Tell(NamedTuple):
     event: Any
 
 
-Effect: TypeAlias = Down | Up | Suspect | Freeze | Install | Dial | Blocked | Tell
+Effect: TypeAlias = Down | Up | Suspect | Freeze | Install | Dial | Blocked | Acknowledged | Tell
 
 
 # -- Views ---------------------------------------------------------------------------------------
@@ -175,6 +183,15 @@ class Streams(Protocol):
         already, or would leave a gap, is ignored."""
 
 
+class Codec(Protocol):
+    """Frames as bytes, with the headers of all layers of the stack."""
+
+    def encode(self, frame: Frame) -> bytes: ...
+
+    def decode(self, data: Body) -> Frame:
+        """Raise `FormatError` on garbage."""
+
+
 class Layer:
     """One promise. Subclasses say it in their docstring, with what they need and their limits.
 
@@ -193,6 +210,8 @@ class Layer:
     me: MemberId
     view: PeerView
     random: Random
+    codec: Codec
+    """Of the whole stack; set before `bind`."""
 
     def bind(self, me: MemberId, view: PeerView, below: Sequence[Layer], random: Random) -> None:
         """Learn who this process is, its first view (itself alone), and the layers below, the
@@ -221,6 +240,14 @@ class Layer:
 
     def suspected(self, process: MemberId, why: str, now_ms: int) -> Sequence[Effect]:
         """A layer has said `Suspect`."""
+        return ()
+
+    def acknowledged(self, stream: MemberId, now_ms: int) -> Sequence[Effect]:
+        """A layer below has said `Acknowledged`: ask it for what changed."""
+        return ()
+
+    def blocked(self, process: MemberId | None, now_ms: int) -> Sequence[Effect]:
+        """A layer below has said `Blocked`."""
         return ()
 
     def freeze(self, now_ms: int) -> Sequence[Effect]:

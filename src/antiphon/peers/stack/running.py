@@ -4,6 +4,10 @@ It carries out the effects of its layers, depth first and in their order, and co
 driver must do (`Transmit`, `Dial`) and what the program is told (`Delivered`, `Shown`, `Waits` and
 whatever layers say by `Tell`). The driver calls one input at a time and then takes the outputs
 (`take`).
+
+A process hears what it sends itself (an `Up` out of `down`) once the input at hand is carried out:
+if a layer hands out two frames, and the first makes a layer above send, then the second one still
+comes before the answer.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 from antiphon.errors import FormatError
 from antiphon.model.peer_views import Level, MemberId, PeerView, ViewId
 from antiphon.peers.layers.layer import (
+    Acknowledged,
     Blocked,
     Body,
     Changed,
@@ -74,8 +79,8 @@ Output: TypeAlias = Transmit | Dial | Delivered | Shown | Waits | Any
 class Running:
     """The layers of one process; see the module.
 
-    Promise: what the program sends (`send`) while a change is under way leaves in the next view, in
-    its order. `frozen`: a change is under way.
+    Promise: what the program sends (`send`) while a change is under way leaves in the next view,
+    and while a layer is blocked once it is not, in its order. `frozen`: a change is under way.
     """
 
     def __init__(
@@ -91,9 +96,13 @@ class Running:
         self._outputs: list[Output] = []
         self._waiting: deque[tuple[Frame, To]] = deque()
         self._installing = False
+        self._blocked: dict[str, MemberId] = {}
+        self._echoes: deque[tuple[int, Frame, MemberId]] = deque()
         for at, layer in enumerate(self.layers):
+            layer.codec = self._codec
             layer.bind(me, self.view, self.layers[:at], random(layer.name))
         self._each(lambda layer: layer.start(now_ms), now_ms)
+        self._settle(now_ms)
 
     def take(self) -> list[Output]:
         """Return the outputs since the last call."""
@@ -105,23 +114,25 @@ class Running:
     def send(self, body: Body, now_ms: int, to: To = None, level: Level = Level.AGREED) -> None:
         """Send to all members of the view, or to some."""
         self._waiting.append((Frame(body, level=level), to))
-        self._send_waiting(now_ms)
+        self._settle(now_ms)
 
     @property
     def waiting(self) -> int:
-        """How many bodies wait for the next view."""
+        """How many bodies wait, for the next view or for a blocked layer."""
         return len(self._waiting)
 
     def received(self, sender: MemberId, data: Body, now_ms: int) -> None:
         """Take what another process has transmitted. Raises `FormatError` on garbage."""
         self._hand_up(-1, self._codec.decode(data), sender, now_ms)
-        self._send_waiting(now_ms)
+        self._settle(now_ms)
 
     def linked(self, process: MemberId, address: str, now_ms: int) -> None:
         self._each(lambda layer: layer.linked(process, address, now_ms), now_ms)
+        self._settle(now_ms)
 
     def unlinked(self, process: MemberId, goodbye: bool, now_ms: int) -> None:
         self._each(lambda layer: layer.unlinked(process, goodbye, now_ms), now_ms)
+        self._settle(now_ms)
 
     def behind(self, is_behind: bool, now_ms: int) -> None:
         """The program is behind with receiving, or no longer."""
@@ -129,13 +140,14 @@ class Running:
 
     def leave(self, now_ms: int) -> None:
         self._each(lambda layer: layer.leave(now_ms), now_ms)
+        self._settle(now_ms)
 
     def tick(self, now_ms: int) -> None:
         for layer in self.layers:
             due_ms = layer.next_deadline_ms()
             if due_ms is not None and due_ms <= now_ms:
                 self._carry_out(layer, layer.tick(now_ms), now_ms)
-        self._send_waiting(now_ms)
+                self._settle(now_ms)
 
     def next_deadline_ms(self) -> int | None:
         """Return when `tick` is due."""
@@ -148,10 +160,14 @@ class Running:
         for layer in self.layers:
             self._carry_out(layer, call(layer), now_ms)
 
-    def _carry_out(self, layer: Layer, effects: Sequence[Effect], now_ms: int) -> None:
+    def _carry_out(
+        self, layer: Layer, effects: Sequence[Effect], now_ms: int, of_down: bool = False
+    ) -> None:
         at = self._places[id(layer)]
         for effect in effects:
             match effect:
+                case Up(frame, sender) if of_down:
+                    self._echoes.append((at, frame, sender))
                 case Up(frame, sender):
                     self._hand_up(at, frame, sender, now_ms)
                 case Down(frame, to):
@@ -164,8 +180,11 @@ class Running:
                 case Suspect(process, why):
                     for above in self.layers:
                         self._carry_out(above, above.suspected(process, why, now_ms), now_ms)
+                case Acknowledged(stream):
+                    for above in self.layers[at + 1 :]:
+                        self._carry_out(above, above.acknowledged(stream, now_ms), now_ms)
                 case Blocked(process, why):
-                    self._outputs.append(Waits(process, why))
+                    self._block(at, process, why, now_ms)
                 case Tell(event):
                     self._outputs.append(event)
                 case Dial():
@@ -185,7 +204,7 @@ class Running:
         assert frame.control or not (self.frozen or self._installing), "frozen, and sends"
         if at > 0:
             layer = self.layers[at - 1]
-            self._carry_out(layer, layer.down(frame, to, now_ms), now_ms)
+            self._carry_out(layer, layer.down(frame, to, now_ms), now_ms, of_down=True)
             return
         everybody = self.view.members if to is None else to
         others = tuple(process for process in everybody if process != self.me)
@@ -193,7 +212,7 @@ class Running:
             self._outputs.append(Transmit(others, self._codec.encode(frame)))
         if len(others) < len(everybody):
             # What a process sends to itself looks like what others get.
-            self._hand_up(-1, frame._replace(control=False), self.me, now_ms)
+            self._echoes.append((-1, frame._replace(control=False), self.me))
 
     def _install(self, install: Install, now_ms: int) -> None:
         self._installing = True
@@ -209,10 +228,25 @@ class Running:
         for layer, effects in begun:
             self._carry_out(layer, effects, now_ms)
 
-    def _send_waiting(self, now_ms: int) -> None:
-        while self._waiting and not self.frozen:
-            frame, to = self._waiting.popleft()
-            self._hand_down(len(self.layers), frame, to, now_ms)
+    def _block(self, at: int, process: MemberId | None, why: str, now_ms: int) -> None:
+        if process is None:
+            self._blocked.pop(self.layers[at].name, None)
+        else:
+            self._blocked[self.layers[at].name] = process
+        self._outputs.append(Waits(next(iter(self._blocked.values()), None), why))
+        for above in self.layers[at + 1 :]:
+            self._carry_out(above, above.blocked(process, now_ms), now_ms)
+
+    def _settle(self, now_ms: int) -> None:
+        """Finish an input: hand up what this process has sent itself, and send what may leave."""
+        while True:
+            if self._echoes:
+                self._hand_up(*self._echoes.popleft(), now_ms)
+            elif self._waiting and not (self.frozen or self._blocked):
+                frame, to = self._waiting.popleft()
+                self._hand_down(len(self.layers), frame, to, now_ms)
+            else:
+                return
 
     # -- For people ----------------------------------------------------------------------------
 

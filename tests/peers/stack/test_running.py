@@ -1,0 +1,101 @@
+"""The running stack carries out effects in an order that layers can count on."""
+
+from collections.abc import Sequence
+from random import Random
+
+from antiphon.model.peer_views import Level, MemberId
+from antiphon.peers.layers.layer import Blocked, Down, Effect, Frame, Header, Layer, To, Up
+from antiphon.peers.stack.running import Delivered, Running, Waits
+from antiphon.peers.stack.stack import Stack
+
+ME = MemberId("a", 1)
+OTHER = MemberId("b", 1)
+
+
+class Both(Layer):
+    """Hands out two frames for one that came in, and what is sent to the own process, too."""
+
+    name = "both"
+
+    def up(self, frame: Frame, sender: MemberId, now_ms: int) -> Sequence[Effect]:
+        return (Up(frame, sender), Up(frame._replace(body=b"second"), sender))
+
+    def down(self, frame: Frame, to: To, now_ms: int) -> Sequence[Effect]:
+        return (Down(frame, to), Up(frame, self.me))
+
+
+class Asked(Header):
+    """A question."""
+
+
+class Answers(Layer):
+    """Answers each question."""
+
+    name = "answers"
+    headers = (Asked,)
+
+    def up(self, frame: Frame, sender: MemberId, now_ms: int) -> Sequence[Effect]:
+        if frame.top(Asked):
+            return (Up(frame.pop(), sender), Down(Frame(b"answer")))
+        return (Up(frame, sender),)
+
+
+class Gate(Layer):
+    """Blocks once it is told to, and frees at the next tick."""
+
+    name = "gate"
+
+    def down(self, frame: Frame, to: To, now_ms: int) -> Sequence[Effect]:
+        return (Down(frame, to), Blocked(OTHER, "it is slow"))
+
+    def tick(self, now_ms: int) -> Sequence[Effect]:
+        return (Blocked(None),)
+
+    def next_deadline_ms(self) -> int | None:
+        return 10
+
+
+class Watches(Layer):
+    """Sees who is blocked."""
+
+    name = "watches"
+
+    def __init__(self) -> None:
+        self.seen: list[MemberId | None] = []
+
+    def blocked(self, process: MemberId | None, now_ms: int) -> Sequence[Effect]:
+        self.seen.append(process)
+        return ()
+
+
+def running(*layers: Layer) -> Running:
+    return Running(Stack(*layers), ME, lambda _name: Random(0), 0)
+
+
+def bodies(stack: Running) -> list[bytes]:
+    return [bytes(output.body) for output in stack.take() if isinstance(output, Delivered)]
+
+
+def test_what_is_handed_out_together_comes_before_the_own_answer_to_it() -> None:
+    stack = running(Both(), Answers())
+    question = Frame(b"first", (Asked(),))
+    other = running(Answers())._codec.encode(question)
+    stack.received(OTHER, other, 0)
+    heard = bodies(stack)
+    assert heard.index(b"second") < heard.index(b"answer")
+
+
+def test_a_blocked_layer_keeps_what_the_program_sends_and_frees_it_in_order() -> None:
+    stack = running(Gate(), Watches())
+    watches = stack.layers[1]
+    assert isinstance(watches, Watches)
+    for body in (b"1", b"2", b"3"):
+        stack.send(body, 0, level=Level.FIFO)
+    assert stack.waiting == 2
+    outputs = stack.take()
+    assert [output.body for output in outputs if isinstance(output, Delivered)] == [b"1"]
+    assert Waits(OTHER, "it is slow") in outputs
+    stack.tick(10)
+    stack.tick(20)
+    assert bodies(stack) == [b"2", b"3"]
+    assert watches.seen == [OTHER, None, OTHER, None, OTHER]
