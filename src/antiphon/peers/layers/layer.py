@@ -21,6 +21,11 @@ of its own on top is none of a layer's business: it passes it on. A frame that i
 `control` (Membership, Detector, State and their like send them) passes by layers that keep frames
 in order, repeat them, or wait for credit. It may go to any process, member or not.
 
+**What layers give and need** is said in these words: `views` (the members agree on them), `in view`
+(a frame is handed up only in the view that it was sent in), `reliable`, `relayed`, `fifo`,
+`causal`, `total`, `uniform`, `safe`, `bounded`, `any size`, `state`. Each layer's docstring says
+more.
+
 **A summary** is what a layer adds to a change: each process of the change hands in `summary()`, the
 coordinator has them put together by `merge`, and all processes get the result at `install`.
 """
@@ -206,6 +211,8 @@ class Layer:
     needs: ClassVar[frozenset[str]] = frozenset()
     """What layers below must give; a stack without it is refused."""
     headers: ClassVar[tuple[type[Header], ...]] = ()
+    local: ClassVar[bool] = False
+    """The other processes cannot tell whether a process has it, and need not have it too."""
 
     me: MemberId
     view: PeerView

@@ -142,6 +142,12 @@ class Running:
         self._each(lambda layer: layer.leave(now_ms), now_ms)
         self._settle(now_ms)
 
+    def act(self, layer: Layer, effects: Sequence[Effect], now_ms: int) -> None:
+        """Carry out effects that a method of a layer, called by the driver, has returned: such
+        methods are for what only this kind of layer can do."""
+        self._carry_out(layer, effects, now_ms)
+        self._settle(now_ms)
+
     def tick(self, now_ms: int) -> None:
         for layer in self.layers:
             due_ms = layer.next_deadline_ms()

@@ -33,8 +33,9 @@ class Stack:
 
     @property
     def digest(self) -> int:
-        """A number that is the same for equal stacks, in every process."""
-        return crc32c(str(self).encode())
+        """A number that is the same for equal stacks, in every process. Layers that are `local`,
+        as those for debugging are, make no difference."""
+        return crc32c(" / ".join(_text(each) for each in self.layers if not each.local).encode())
 
     def __str__(self) -> str:
         return " / ".join(_text(layer) for layer in reversed(self.layers))

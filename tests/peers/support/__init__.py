@@ -1,0 +1,1 @@
+"""Running stacks in one thread, over a network that a test moves."""
