@@ -1,0 +1,322 @@
+"""The orders of messages in channels, as checks of histories (`peer_histories.py`).
+
+Each function checks one property, and yields a sentence for each place where it is broken.
+
+Levels: a message keeps an order towards messages of its own level and below. So an agreed message
+does not overtake a causal one, while a causal one may overtake an agreed one that is still on its
+way to its place. Messages for some members only have no part in orders.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from antiphon.checkers.peer_histories import (
+    Delivery,
+    Finding,
+    Key,
+    Life,
+    Lives,
+    Sending,
+    Stay,
+    told,
+    told_all,
+)
+from antiphon.model.peer_views import Level, MemberId, ViewId
+
+
+def once(lives: Lives) -> Iterator[Finding]:
+    """Nobody delivers a message twice, or one that was not sent, or not to this process."""
+    for life in lives.lives.values():
+        seen: set[Key] = set()
+        for stay in life.stays:
+            for delivery in stay.deliveries:
+                key = delivery.sender, delivery.number
+                if key in seen:
+                    yield Finding("once", f"{life} delivers {told(key)} twice")
+                seen.add(key)
+                if wrong := _not_sent(lives, life, delivery):
+                    yield Finding("once", f"{life} delivers {told(key)}, {wrong}")
+
+
+def _not_sent(lives: Lives, life: Life, delivery: Delivery) -> str:
+    if delivery.sender not in lives.lives:
+        return ""
+    sending = lives.sending(delivery.sender, delivery.number)
+    if sending is None:
+        return "which was never sent"
+    if sending.to is not None and life.me not in sending.to:
+        return "which was sent to others"
+    if sending.level != delivery.level:
+        return f"which was sent at level {sending.level.name}, at level {delivery.level.name}"
+    return ""
+
+
+def own(lives: Lives) -> Iterator[Finding]:
+    """In the end a process that goes on has delivered what it sent to all itself. Not so a message
+    that others delivered in a primary view of which this process missed the end: it is part of the
+    state that this process must take from them."""
+    if not lives.complete:
+        return
+    elsewhere = _primary_views_of(lives)
+    for life in lives.lives.values():
+        if life.ended:
+            continue
+        has = {d.number for stay in life.stays for d in stay.deliveries if d.sender == life.me}
+        onward = {s.view.id for s in life.stays if s.following is None or s.following.primary}
+        for number, sending in life.sent.items():
+            if number in has or sending.to is not None:
+                continue
+            if elsewhere[life.me, number] <= onward:
+                yield Finding("own", f"{life} sent {told((life.me, number))} and has not got it")
+
+
+def _primary_views_of(lives: Lives) -> dict[Key, set[ViewId]]:
+    """Return the primary views in which each message was delivered."""
+    found: dict[Key, set[ViewId]] = defaultdict(set)
+    for stays in lives.views.values():
+        for _, stay in stays:
+            if stay.view.primary:
+                for delivery in stay.deliveries:
+                    found[delivery.sender, delivery.number].add(stay.view.id)
+    return found
+
+
+def one_view(lives: Lives) -> Iterator[Finding]:
+    """A message is delivered in the same view wherever it is delivered. An agreed one whose sender
+    was cut off may be delivered once more, to others, in views that are not primary; in two
+    primary views it is never delivered."""
+    first: dict[Key, ViewId] = {}
+    for view, stays in lives.views.items():
+        for life, stay in stays:
+            for delivery in stay.deliveries:
+                if delivery.level >= Level.AGREED and not stay.view.primary:
+                    continue
+                key = delivery.sender, delivery.number
+                other = first.setdefault(key, view)
+                if other != view:
+                    text = f"{told(key)} is delivered in {other}, and by {life} in {view}"
+                    yield Finding("one view", text)
+
+
+# -- Orders of single senders, and causal order ----------------------------------------------------
+
+
+def fifo(lives: Lives) -> Iterator[Finding]:
+    """Messages of one sender come in its order, and without a gap: of what anybody delivers in a
+    view, nobody delivers a later message there who has not got the earlier ones."""
+    known = {view: _known(lives, stays) for view, stays in lives.views.items()}
+    for life in lives.lives.values():
+        seen: set[Key] = set()
+        highest: dict[tuple[MemberId, Level], int] = defaultdict(int)
+        for stay in life.stays:
+            checked: dict[tuple[MemberId, Level], int] = defaultdict(int)
+            for delivery in stay.deliveries:
+                sender, number, level = delivery[:3]
+                if level >= Level.FIFO and lives.is_for_all(delivery):
+                    earlier = known[stay.view.id].numbers(sender, Level.FIFO, level)
+                    at = checked[sender, level]
+                    while at < len(earlier) and earlier[at] < number:
+                        if (sender, earlier[at]) not in seen:
+                            yield _fifo_finding(life, stay, sender, number, earlier[at])
+                        at += 1
+                    checked[sender, level] = at
+                    overtaken_by = max(highest[sender, above] for above in Level if above >= level)
+                    if overtaken_by > number and (sender, number) not in seen:
+                        yield _fifo_finding(life, stay, sender, overtaken_by, number)
+                    highest[sender, level] = max(number, highest[sender, level])
+                seen.add((sender, number))
+
+
+def _fifo_finding(life: Life, stay: Stay, sender: MemberId, got: int, missed: int) -> Finding:
+    before = f"{told((sender, got))} before {told((sender, missed))}"
+    return Finding("fifo", f"{life} delivers {before}, of {stay.view.id}")
+
+
+class _Known:
+    """The messages to all that anybody delivers in one view."""
+
+    def __init__(self) -> None:
+        self.levels: dict[MemberId, dict[int, Level]] = defaultdict(dict)
+        self._numbers: dict[tuple[MemberId, Level, Level], list[int]] = {}
+
+    def numbers(self, sender: MemberId, lowest: Level, highest: Level) -> list[int]:
+        """Return those of a sender between two levels, in order."""
+        key = sender, lowest, highest
+        found = self._numbers.get(key)
+        if found is None:
+            levels = self.levels.get(sender, {})
+            found = sorted(n for n, level in levels.items() if lowest <= level <= highest)
+            self._numbers[key] = found
+        return found
+
+
+def _known(lives: Lives, stays: list[tuple[Life, Stay]]) -> _Known:
+    known = _Known()
+    for _, stay in stays:
+        for delivery in stay.deliveries:
+            if lives.is_for_all(delivery):
+                known.levels[delivery.sender][delivery.number] = delivery.level
+    return known
+
+
+class Past(NamedTuple):
+    """The causes of a message: up to which number of each sender, apart for causal messages and for
+    those of higher levels."""
+
+    causal: dict[MemberId, int]
+    agreed: dict[MemberId, int]
+
+    def add(self, sender: MemberId, number: int, level: Level) -> None:
+        part = self.causal if level == Level.CAUSAL else self.agreed
+        part[sender] = max(number, part.get(sender, 0))
+
+    def join(self, other: Past) -> None:
+        for part, more in zip(self, other, strict=True):
+            for sender, number in more.items():
+                if number > part.get(sender, 0):
+                    part[sender] = number
+
+    def copy(self) -> Past:
+        return Past(dict(self.causal), dict(self.agreed))
+
+
+def pasts(lives: Lives) -> dict[Key, Past]:
+    """Return the causes of each message: what its sender had sent or delivered before it, and the
+    causes of these; messages below the causal level carry no causes."""
+    found: dict[Key, Past] = {}
+    walks = [_Walk(lives, life) for life in lives.lives.values()]
+    waiting: dict[Key, list[_Walk]] = defaultdict(list)
+    while walks:
+        walk = walks.pop()
+        for key in walk.go_on(found):
+            walks += waiting.pop(key, ())
+        if walk.waits_for is not None:
+            waiting[walk.waits_for].append(walk)
+    return found
+
+
+class _Walk:
+    """A walk through the events of one life, which stops at a delivery whose causes are not known
+    yet."""
+
+    def __init__(self, lives: Lives, life: Life) -> None:
+        self.waits_for: Key | None = None
+        self._lives = lives
+        self._life = life
+        self._past = Past({}, {})
+        self._at = 0
+
+    def go_on(self, found: dict[Key, Past]) -> list[Key]:
+        """Add the causes of the messages that this process sends; return these messages."""
+        sent: list[Key] = []
+        self.waits_for = None
+        for event in islice(self._life.events, self._at, None):
+            if isinstance(event, Sending) and event.level >= Level.CAUSAL and event.to is None:
+                key = self._life.me, event.number
+                found[key] = self._past.copy()
+                self._past.add(*key, event.level)
+                sent.append(key)
+            elif isinstance(event, Delivery) and event.level >= Level.CAUSAL:
+                key = event.sender, event.number
+                if key in found:
+                    self._past.join(found[key])
+                elif (sending := self._lives.sending(*key)) is not None and sending.to is None:
+                    self.waits_for = key
+                    return sent
+                self._past.add(*key, event.level)
+            self._at += 1
+        return sent
+
+
+def causal(lives: Lives) -> Iterator[Finding]:
+    """Nobody delivers a message before its causes, as far as they are delivered in that view by
+    anybody, or by this process at all."""
+    causes = pasts(lives)
+    none = Past({}, {})
+    known = {view: _known(lives, stays) for view, stays in lives.views.items()}
+    for life in lives.lives.values():
+        seen: set[Key] = set()
+        covered = Past({}, {})  # all causes of what it has delivered, by kind of message
+        for stay in life.stays:
+            walk = _CausalWalk(life, stay, known[stay.view.id], seen)
+            for delivery in stay.deliveries:
+                key = delivery.sender, delivery.number
+                if delivery.level >= Level.CAUSAL and lives.is_for_all(delivery):
+                    past = causes.get(key, none)
+                    yield from walk.check(delivery, past)
+                    yield from _came_late(life, delivery, covered, seen)
+                    covered.join(past if delivery.level >= Level.AGREED else Past(past.causal, {}))
+                seen.add(key)
+
+
+class _CausalWalk:
+    """The deliveries of one process in one view; each cause in that view is looked at once."""
+
+    def __init__(self, life: Life, stay: Stay, known: _Known, seen: set[Key]) -> None:
+        self._life = life
+        self._stay = stay
+        self._known = known
+        self._seen = seen
+        self._checked: dict[tuple[MemberId, Level], int] = {}
+
+    def check(self, delivery: Delivery, past: Past) -> Iterator[Finding]:
+        kinds = [(past.causal, Level.CAUSAL, Level.CAUSAL)]
+        if delivery.level >= Level.AGREED:
+            kinds.append((past.agreed, Level.AGREED, Level.SAFE))
+        for part, lowest, highest in kinds:
+            for sender, last in part.items():
+                causes = self._known.numbers(sender, lowest, highest)
+                at = self._checked.get((sender, lowest), 0)
+                while at < len(causes) and causes[at] <= last:
+                    if (sender, causes[at]) not in self._seen:
+                        yield self._finding(delivery, (sender, causes[at]))
+                    at += 1
+                self._checked[sender, lowest] = at
+
+    def _finding(self, delivery: Delivery, cause: Key) -> Finding:
+        got, view = told((delivery.sender, delivery.number)), self._stay.view.id
+        text = f"{self._life} delivers {got} in {view} before its cause {told(cause)}"
+        return Finding("causal", text)
+
+
+def _came_late(life: Life, delivery: Delivery, covered: Past, seen: set[Key]) -> Iterator[Finding]:
+    part = covered.causal if delivery.level == Level.CAUSAL else covered.agreed
+    key = delivery.sender, delivery.number
+    if delivery.number <= part.get(delivery.sender, 0) and key not in seen:
+        text = f"{life} delivers {told(key)} in {delivery.view} after what it has caused"
+        yield Finding("causal", text)
+
+
+# -- The total order -------------------------------------------------------------------------------
+
+
+def total(lives: Lives) -> Iterator[Finding]:
+    """In each view, all deliver agreed messages in one order without holes: of two processes, one
+    delivers the first part of what the other does."""
+    for view, stays in lives.views.items():
+        best = max((stay.ordered() for _, stay in stays), key=len)
+        for life, stay in stays:
+            mine = stay.ordered()
+            if mine != best[: len(mine)]:
+                text = f"{life} delivers {told_all(mine)} in {view}, others {told_all(best)}"
+                yield Finding("total", text)
+
+
+def safe(lives: Lives) -> Iterator[Finding]:
+    """A safe message is delivered, before its view is closed, only when all members of the view
+    have it."""
+    for view, stays in lives.views.items():
+        for life, stay in stays:
+            for delivery in stay.deliveries:
+                if delivery.level < Level.SAFE or delivery.closing:
+                    continue
+                key = delivery.sender, delivery.number
+                for member in stay.view.members:
+                    other = lives.lives.get(member)
+                    if other is not None and key not in other.received.get(view, ()):
+                        text = f"{life} delivers {told(key)} in {view}, and {member} never has it"
+                        yield Finding("safe", text)

@@ -1,0 +1,234 @@
+"""The promises of channels, as checks of whole histories (`peer_histories.py`).
+
+Here are those of views; the orders of messages are in `orders.py`. Each function checks one
+property and yields a sentence for each place where a history breaks it; `check` runs those that a
+stack promises.
+
+Prefix delivery is JBora's (3.5 of its report): whoever stays in the primary view misses nothing,
+and whoever leaves it has missed the end at most, never something in the middle.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator
+from itertools import combinations, pairwise
+
+from antiphon.checkers import orders
+from antiphon.checkers.peer_histories import (
+    Finding,
+    History,
+    Key,
+    Life,
+    Lives,
+    Showing,
+    Stay,
+    told,
+    told_all,
+)
+from antiphon.model.peer_views import ViewId
+
+
+def check(
+    history: History, promises: Collection[str] | None = None, complete: bool = True
+) -> list[Finding]:
+    """Return all findings. `promises`: names of `CHECKS`, all if there are none. `complete`: the
+    run has come to rest, and all that must happen eventually has happened."""
+    lives = Lives(history, complete)
+    return [
+        finding
+        for name, rule in CHECKS.items()
+        if promises is None or name in promises
+        for finding in rule(lives)
+    ]
+
+
+# -- Views by themselves ---------------------------------------------------------------------------
+
+
+def inside(lives: Lives) -> Iterator[Finding]:
+    """A process is in each view that it is shown, and so is the sender of what it delivers there;
+    what it delivers is delivered in the view that it has."""
+    for life in lives.lives.values():
+        for stay in life.stays:
+            if life.me not in stay.view.members:
+                yield Finding("inside", f"{life} is shown {stay.view}, without it")
+            if stay.view.leader not in stay.view.members:
+                yield Finding("inside", f"{stay.view} is led by {stay.view.leader}")
+            for delivery in stay.deliveries:
+                what = f"{life} delivers {told((delivery.sender, delivery.number))}"
+                if delivery.view != stay.view.id:
+                    yield Finding("inside", f"{what} of {delivery.view} in {stay.view.id}")
+                elif delivery.sender not in stay.view.members:
+                    yield Finding("inside", f"{what} in {stay.view}, from outside")
+
+
+def rising(lives: Lives) -> Iterator[Finding]:
+    """The ids of the views that a process is shown rise."""
+    for life in lives.lives.values():
+        for stay in life.stays:
+            if stay.following is not None and stay.following.id <= stay.view.id:
+                text = f"{life} is shown {stay.following.id} after {stay.view.id}"
+                yield Finding("rising", text)
+
+
+def one_meaning(lives: Lives) -> Iterator[Finding]:
+    """Views with the same id are the same: members, leader, flag and seats."""
+    for stays in lives.views.values():
+        first, view = stays[0][0], stays[0][1].view
+        for life, stay in stays[1:]:
+            if stay.view != view:
+                text = f"{first} is shown {view}, and {life} {stay.view}"
+                yield Finding("one meaning", text)
+
+
+def together(lives: Lives) -> Iterator[Finding]:
+    """Whom a process names as coming with it into a view are members of both views, with itself;
+    and two that are shown it name each other just if they come from the same view."""
+    for view, stays in lives.views.items():
+        came = [(life, s.before, s.showing) for life, s in stays if s.before and s.showing]
+        for life, before, now in came:
+            with_it = set(now.together)
+            if life.me not in with_it or not with_it <= {*before.members} & {*now.view.members}:
+                text = f"{life} comes from {before} to {now.view} with {_names(now)}"
+                yield Finding("together", text)
+        for (life, before, now), (other, other_before, other_now) in combinations(came, 2):
+            same = before.id == other_before.id
+            if same and set(now.together) != set(other_now.together):
+                text = (
+                    f"{life} comes to {view} with {_names(now)}, {other} with {_names(other_now)}"
+                )
+                yield Finding("together", text)
+            if not same and (other.me in now.together or life.me in other_now.together):
+                text = f"{life} comes to {view} from {before.id}, {other} from {other_before.id}"
+                yield Finding("together", text)
+
+
+def _names(showing: Showing) -> str:
+    return " ".join(map(str, showing.together)) or "nobody"
+
+
+# -- Primary views ---------------------------------------------------------------------------------
+
+
+def one_chain(lives: Lives) -> Iterator[Finding]:
+    """The primary views that are shown to anybody form one chain: in the order of their ids, each
+    comes after the one before it, by the views that processes were shown one after the other, or
+    that were merged."""
+    before = _predecessors(lives)
+    primary = sorted(view for view, stays in lives.views.items() if stays[0][1].view.primary)
+    for earlier, later in pairwise(primary):
+        if not _comes_after(later, earlier, before):
+            yield Finding("one chain", f"{later} is primary, and does not come after {earlier}")
+
+
+def _predecessors(lives: Lives) -> dict[ViewId, set[ViewId]]:
+    before: dict[ViewId, set[ViewId]] = defaultdict(set)
+    for life in lives.lives.values():
+        for stay in life.stays:
+            if stay.following is not None:
+                before[stay.following.id].add(stay.view.id)
+            if stay.showing is not None:
+                before[stay.view.id].update(stay.showing.merged)
+    return before
+
+
+def _comes_after(later: ViewId, earlier: ViewId, before: dict[ViewId, set[ViewId]]) -> bool:
+    todo, seen = [later], {later}
+    while todo:
+        view = todo.pop()
+        if view == earlier:
+            return True
+        more = before.get(view, set()) - seen
+        seen |= more
+        todo += more
+    return False
+
+
+# -- The ends of views -----------------------------------------------------------------------------
+
+
+def virtual_synchrony(lives: Lives) -> Iterator[Finding]:
+    """Who goes from one view to the same next one has delivered the same messages in it. Once all
+    has come to rest, this goes for those that are in one view at the end, too."""
+    for view, stays in lives.views.items():
+        first: dict[ViewId | None, tuple[Life, frozenset[Key]]] = {}
+        for life, stay in stays:
+            onward = None if stay.following is None else stay.following.id
+            if onward is None and (life.ended or not lives.complete):
+                continue
+            mine = frozenset((d.sender, d.number) for d in stay.deliveries if lives.is_for_all(d))
+            other, its = first.setdefault(onward, (life, mine))
+            if its != mine:
+                odd = told(min(its ^ mine))
+                who = f"only one of {other} and {life} delivers {odd} in {view}"
+                yield Finding("virtual synchrony", f"{who}; both go on to {onward or 'the end'}")
+
+
+def prefix(lives: Lives) -> Iterator[Finding]:
+    """Of two members of a primary view: those with the same next view deliver the same sequence in
+    it; if one's next view is primary, the other delivers the first part of its sequence, or all;
+    if both are, one of the two sequences is the first part of the other (JBora 3.5)."""
+    for view, stays in lives.views.items():
+        if not stays[0][1].view.primary:
+            continue
+        onward = [(life, stay) for life, stay in stays if stay.following is not None]
+        for (life, stay), (other, other_stay) in combinations(onward, 2):
+            if not _is_prefix_delivery(stay, other_stay):
+                mine, its = stay.ordered(), other_stay.ordered()
+                text = f"in {view} {life} delivers {told_all(mine)}, {other} {told_all(its)}"
+                next_views = f"they go on to {stay.following} and {other_stay.following}"
+                yield Finding("prefix", f"{text}; {next_views}")
+
+
+def _is_prefix_delivery(stay: Stay, other: Stay) -> bool:
+    mine, its = stay.ordered(), other.ordered()
+    assert stay.following is not None
+    assert other.following is not None
+    if stay.following.id == other.following.id:
+        return mine == its
+    longer = mine if len(mine) > len(its) else its
+    shorter = its if longer is mine else mine
+    if stay.following.primary and not other.following.primary:
+        longer, shorter = mine, its
+    elif other.following.primary and not stay.following.primary:
+        longer, shorter = its, mine
+    elif not stay.following.primary:
+        return True
+    return longer[: len(shorter)] == shorter
+
+
+def uniform(lives: Lives) -> Iterator[Finding]:
+    """What anybody delivers in a primary view, crashed or not, is delivered there by all that go
+    from it to another primary view."""
+    for view, stays in lives.views.items():
+        if not stays[0][1].view.primary:
+            continue
+        anybody = max((stay.ordered() for _, stay in stays), key=len)
+        for life, stay in stays:
+            if stay.following is None or not stay.following.primary:
+                continue
+            mine = stay.ordered()
+            if mine[: len(anybody)] != anybody:
+                text = f"{life} goes from {view} to {stay.following.id} with {told_all(mine)}"
+                yield Finding("uniform", f"{text}; others delivered {told_all(anybody)}")
+
+
+CHECKS: dict[str, Callable[[Lives], Iterator[Finding]]] = {
+    "inside": inside,
+    "rising": rising,
+    "one meaning": one_meaning,
+    "together": together,
+    "one chain": one_chain,
+    "virtual synchrony": virtual_synchrony,
+    "prefix": prefix,
+    "uniform": uniform,
+    "once": orders.once,
+    "own": orders.own,
+    "one view": orders.one_view,
+    "fifo": orders.fifo,
+    "causal": orders.causal,
+    "total": orders.total,
+    "safe": orders.safe,
+}
+"""All properties by name. A stack promises those of its layers."""
