@@ -93,7 +93,9 @@ class Caller:
                 left = deadline.left()
                 next_look = Deadline(every if left is None else min(left, every))
                 yield partial(pending.wait, self._port.why_over, next_look)
-                if not call.done and sent.done():  # otherwise the connection is still trying
+                if call.done or self._port.why_over():
+                    break
+                if sent.done():  # otherwise the connection is still trying
                     if (error := sent.exception()) is not None:
                         raise error
                     sent = yield partial(self._port.ask, number, body, asked)
