@@ -27,10 +27,16 @@ import antiphon.blocks
 import antiphon.blocks.targets.http
 import antiphon.blocks.targets.postgres
 import antiphon.sim
+import antiphon.sim.pytest_plugin
+import antiphon.spark
 import antiphon.spark.patterns
 import antiphon.spark.session
-from antiphon.api.face.not_pickled import NotPickled
 from antiphon.api.face.producer import SendFutureFace
+from antiphon.api.messages import headers
+from antiphon.api.messages.message import _TextHeader
+from antiphon.api.messages.sending import outgoing
+from antiphon.api.operations.producer import split
+from antiphon.model import redelivery
 
 LIST = Path(__file__).with_name("public_names.txt")
 HEAVY = {"numpy", "pandas", "pyarrow", "pyspark"}
@@ -41,6 +47,8 @@ PACKAGES = (
     antiphon.blocks,
     antiphon.blocks.aio,
     antiphon.sim,
+    antiphon.sim.pytest_plugin,
+    antiphon.spark,
     antiphon.spark.session,
     antiphon.spark.patterns,
     antiphon.blocks.targets.http,
@@ -58,12 +66,6 @@ INHERITED = (
 )
 """Classes of others, whose members are described elsewhere."""
 
-MADE_BY_CALLS = (
-    *(NotPickled, SendFutureFace, antiphon.LogReader, antiphon.aio.Opening),
-    *(antiphon.TemporaryTopic, antiphon.TemporaryQueue),
-)
-"""Programs get objects of these from calls, and do not construct them."""
-
 
 def test_the_public_names_are_these() -> None:
     """If this is meant to be, renew the list: see above."""
@@ -75,8 +77,11 @@ def test_the_public_names_are_these() -> None:
 
 def lines(*packages: ModuleType) -> Iterator[str]:
     for package in packages or PACKAGES:
+        yield f"module {package.__name__}"
         for name in public_names(package):
             yield from described(f"{package.__name__}.{name}", getattr(package, name))
+    if not packages:
+        yield f"The servers' defaults of a queue: {redelivery.DEFAULT}"
 
 
 def public_names(package: ModuleType) -> list[str]:
@@ -92,14 +97,14 @@ def public_names(package: ModuleType) -> list[str]:
 
 def described(path: str, public: Any) -> Iterator[str]:
     if isinstance(public, ModuleType):
-        yield f"{path}: module"
+        yield f"{path} is a module"
     elif isinstance(public, type):
         base = public_base(public)
         yield f"class {path}" if base is None else f"class {path}({base.__name__})"
         inherited = set() if base is None else set(member_lines(base))
         yield from (line for line in member_lines(public) if line not in inherited)
     else:
-        yield written(path, public)
+        yield shown(path, public)
 
 
 def public_base(cls: type) -> type | None:
@@ -111,7 +116,18 @@ def is_public(cls: type) -> bool:
 
 
 def member_lines(cls: type) -> list[str]:
-    return [f"    {written(name, member)}" for name, member in sorted(members(cls).items())]
+    types = annotations(cls)
+    found = sorted(members(cls).items())
+    return [f"    {shown(name, member, types.get(name))}" for name, member in found]
+
+
+def annotations(cls: type) -> dict[str, str]:
+    """The types of its attributes, as its source has them."""
+    found = {}
+    for base in reversed(cls.__mro__):
+        for name, annotation in vars(base).get("__annotations__", {}).items():
+            found[name] = str(getattr(annotation, "__forward_arg__", annotation))
+    return found
 
 
 def members(cls: type) -> dict[str, Any]:
@@ -120,28 +136,41 @@ def members(cls: type) -> dict[str, Any]:
     if issubclass(cls, enum.Enum):
         theirs |= PROTOCOLS  # of its metaclass, and another one with each Python
     names = {name for name in dir(cls) if name[0] != "_" or name in PROTOCOLS} - theirs
-    found = {name: inspect.getattr_static(cls, name) for name in names}
+    names |= {name for name in annotations(cls) if name[0] != "_"}
+    found = {name: inspect.getattr_static(cls, name, NO_VALUE) for name in names}
     constructor = inspect.getattr_static(cls, "__init__")
-    if inspect.isfunction(constructor) and not issubclass(cls, MADE_BY_CALLS):
+    if inspect.isfunction(constructor) and not is_made_by_calls(cls):
         found["__init__"] = constructor
-    for base in cls.__mro__:
-        for name, annotation in vars(base).get("__annotations__", {}).items():
-            if name[0] != "_":
-                found.setdefault(name, annotation)
     return found
 
 
-def written(name: str, member: Any) -> str:
+NO_VALUE = object()
+
+
+def is_made_by_calls(cls: type) -> bool:
+    """Whether programs get objects of this class from calls alone, and do not construct them."""
+    doc = getattr(inspect.getattr_static(cls, "__init__"), "__doc__", "") or ""
+    return doc.startswith("Not for programs") or issubclass(cls, LIGHT)
+
+
+LIGHT = SendFutureFace
+"""Made for each message: its constructor is in C, and cannot say that it is not for programs."""
+
+
+def shown(name: str, member: Any, annotation: str | None = None) -> str:
     if isinstance(member, staticmethod | classmethod):
         member = member.__func__
     if isinstance(member, property):
         return f"{name}: {returned(member)}{'' if member.fset is None else ', settable'}"
+    if isinstance(member, _TextHeader):
+        return f"{name}: str | None, settable"
     if inspect.isfunction(member):
         waits = inspect.iscoroutinefunction(member) or inspect.isasyncgenfunction(member)
         return f"{'async ' if waits else ''}{name}{signature(member)}"
-    if isinstance(member, enum.Enum):
-        return f"{name} = {member.value}"
-    return f"{name}: {member}" if isinstance(member, str) else name
+    typed = name if annotation is None else f"{name}: {annotation}"
+    if member is NO_VALUE or inspect.isdatadescriptor(member):
+        return typed
+    return f"{typed} = {member.value!r}" if isinstance(member, enum.Enum) else f"{typed} = {member}"
 
 
 def returned(member: property) -> str:
@@ -166,6 +195,29 @@ def signature(function: Any) -> str:
 
 def unquoted(annotation: Any) -> Any:
     return Raw(annotation) if isinstance(annotation, str) else annotation
+
+
+def test_the_list_has_types_and_defaults() -> None:
+    """Of options, headers and fields too, and what aliases stand for."""
+    text = LIST.read_text(encoding="utf-8")
+    for excerpt in (
+        "connect(url: str | None = None, *, client_id: str | None = None, ",
+        "connect_timeout: float = 10.0",
+        "priority: int | None = 4",
+        "redelivery_delay: float | None = None",
+        "    members: tuple[str, ...]",
+        "antiphon.SlowPolicy = typing.Literal['spill', 'disconnect', 'drop']",
+        "module antiphon.sim.pytest_plugin",
+    ):
+        assert excerpt in text
+    assert "Unpack[" not in text
+
+
+def test_headers_that_are_left_out_are_those_of_the_list() -> None:
+    given = headers.DEFAULT_HEADERS.copy()
+    assert split(given)[0] == split({})[0] == 0
+    assert outgoing("x", now_ms=0, **split(given)[1]) == outgoing("x", now_ms=0)
+    assert given.keys() == headers.SendHeaders.__annotations__.keys()
 
 
 # -- What must be true of all of it ---------------------------------------------------------------
@@ -219,7 +271,7 @@ def test_every_class_has_a_docstring() -> None:
 FRONT_FILES = ("api/sync.py", "api/aio.py", "blocks/threads/", "blocks/aio/")
 
 PYTHONS = {
-    *("Any", "AsyncIterator", "Awaitable", "BaseException", "Callable", "Ellipsis"),
+    *("Any", "AsyncIterator", "Awaitable", "BaseException", "Callable", "ClassVar", "Ellipsis"),
     *("EllipsisType", "False", "Opened"),
     *("Generator", "IO", "Iterable", "Iterator", "Literal", "Mapping", "None", "Optional", "Self"),
     *("Sequence", "TracebackType", "True", "Unpack"),
@@ -233,9 +285,69 @@ def test_types_in_signatures_are_exported() -> None:
         name
         for line in hints
         if not line.startswith("class ")
-        for name in re.findall(r"(?<![\w.'<])[A-Z]\w*", line.partition("(")[2] or line)
+        for name in re.findall(r"(?<![\w.'<])[A-Z]\w*", without_values(line))
     }
     assert used - exported - PYTHONS == set()
+
+
+def without_values(line: str) -> str:
+    line = re.sub(r" = [^,)]*", "", line)
+    return line.partition("(")[2] or line.partition(": ")[2]
+
+
+def asks_a_server(member: Any) -> bool:
+    """Whether this call, or property, of the asyncio front waits for an answer."""
+    if isinstance(member, property):
+        return returned(member).startswith("Awaitable")
+    if not inspect.isfunction(member):
+        return False
+    opens = str(inspect.signature(member).return_annotation).startswith("Opening")
+    return opens or inspect.iscoroutinefunction(member)
+
+
+CLASSIC_OR_LOG = (
+    *(antiphon.ConnectionFactory, antiphon.Connection, antiphon.Session, antiphon.LogReader),
+    *(antiphon.MessageProducer, antiphon.MessageConsumer),
+)
+"""They have no counterpart for asyncio, by which one sees what asks a server."""
+
+ASKS_NO_SERVER = re.compile("__init__|create_(.*_)?message|create_topic|set_message_listener")
+
+
+def calls_that_may_fail() -> Iterator[Any]:
+    """All that talks to a server, and reads and writes of messages by type."""
+    yield pytest.param(antiphon.aio.connect, id="connect")
+    for package in (antiphon, antiphon.aio, antiphon.blocks.aio):
+        for name in public_names(package):
+            cls = getattr(package, name)
+            for member_name, member in members(cls).items() if isinstance(cls, type) else ():
+                if member_name not in PROTOCOLS and may_fail(cls, member_name, member):
+                    described_as = f"{package.__name__}.{name}.{member_name}"
+                    yield pytest.param(getattr(cls, member_name), id=described_as)
+
+
+def may_fail(cls: type, name: str, member: Any) -> bool:
+    if issubclass(cls, antiphon.Message):
+        return bool(re.match("read_|write_|[gs]et_(?!object)", name))
+    if issubclass(cls, CLASSIC_OR_LOG):
+        return inspect.isfunction(member) and not ASKS_NO_SERVER.fullmatch(name)
+    return asks_a_server(member)
+
+
+@pytest.mark.parametrize("call", list(calls_that_may_fail()))
+def test_calls_that_may_fail_say_with_what(call: Any) -> None:
+    text = " ".join((inspect.getdoc(call) or "").split())
+    assert re.search(r"\b[Rr]aises?\b|\bas `[\w.]+` does", text), text
+
+
+def test_both_fronts_have_the_same_options() -> None:
+    """`connect` is a function: each front has its own text."""
+    blocking, awaiting = (inspect.getdoc(f.connect) or "" for f in (antiphon, antiphon.aio))
+    (options,) = [part for part in blocking.split("\n\n") if part.startswith("Options")]
+    assert options in awaiting
+    assert blocking.rpartition("\n\n")[2] in awaiting
+    for name in antiphon.ConnectOptions.__annotations__:
+        assert f"`{name}`" in options
 
 
 FRONTS = [(antiphon, antiphon.aio), (antiphon.blocks, antiphon.blocks.aio)]

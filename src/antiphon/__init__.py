@@ -44,6 +44,7 @@ from antiphon.api.messages.destinations import (
     Topic,
 )
 from antiphon.api.messages.group_messages import SuspicionMessage, ViewMessage
+from antiphon.api.messages.headers import SendHeaders
 from antiphon.api.messages.kinds import (
     BytesMessage,
     MapMessage,
@@ -65,7 +66,6 @@ from antiphon.api.modes import (
 )
 from antiphon.api.operations.front import MessageListener
 from antiphon.api.operations.initial_state import StateProvider
-from antiphon.api.operations.producer import SendHeaders
 from antiphon.api.operations.redelivery import RedeliveryOptions
 from antiphon.api.options import ConnectOptions, FactoryOptions
 from antiphon.api.sync import Browser, Consumer, Context, Member, Producer, SendFuture, connect

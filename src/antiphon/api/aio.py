@@ -34,6 +34,7 @@ from antiphon.api.messages.destinations import (
     TemporaryTopic,
     Topic,
 )
+from antiphon.api.messages.headers import DEFAULT_HEADERS, SendHeaders
 from antiphon.api.messages.message import Message
 from antiphon.api.messages.properties import PropertyValue
 from antiphon.api.modes import SessionMode, SlowPolicy
@@ -43,9 +44,10 @@ from antiphon.api.operations.consumer import ConsumerCore
 from antiphon.api.operations.context import ContextCore
 from antiphon.api.operations.initial_state import StateProvider
 from antiphon.api.operations.member import MemberCore
-from antiphon.api.operations.producer import ProducerCore, SendHeaders, split
+from antiphon.api.operations.producer import ProducerCore, split
 from antiphon.api.operations.scripts import Deadline, Script
-from antiphon.api.options import ConnectOptions, parts_of
+from antiphon.api.options import DEFAULTS, ConnectOptions, parts_of
+from antiphon.api.signatures import made_by, spelled_out
 from antiphon.api.urls import default_url, route_to
 from antiphon.api.waiting.tasks import Tasks, run, wait
 from antiphon.errors import IllegalStateError, JMSError
@@ -55,12 +57,34 @@ from antiphon.model.conflicts import ConflictRelation
 Opened = TypeVar("Opened")
 
 
+@spelled_out(ConnectOptions, DEFAULTS)
 def connect(url: str | None = None, **options: Unpack[ConnectOptions]) -> Opening[Context]:
     """Connect to servers: awaited, or entered with `async with`, it gives a context on the new
     connection, started.
 
-    `url`, options and errors are those of `antiphon.connect`; `ConnectOptions` lists the options.
-    What is wrong with the options raises here already."""
+    `url`: `antiphon://HOST:PORT[,HOST:PORT...]` for a server or a cluster; `embedded:`,
+    `embedded:NAME` or `embedded:///PATH` for a server in this process, which is private, shared by
+    its name, or keeps a journal. Without a URL that of `ANTIPHON_URL` is taken, then that of
+    `antiphon.toml`.
+
+    Options, all by keyword. `client_id`: the name under which durable subscriptions are known; one
+    live connection has it at a time. `session_mode`: when a message that the context receives
+    counts as handled (`SessionMode`). `connect_timeout`: seconds until a server must have taken the
+    session. `send_timeout`: seconds that `send` waits for an answer, None: no limit.
+    `close_timeout`: seconds that `close` waits for the answers to what was sent. `packing`: when a
+    pack of messages leaves: "adaptive" by itself, "off" with each message, "fixed=N" when it has N
+    messages, or "hill-climbing", which looks for the best N. `allow_pickle`: object messages may
+    contain any object; only between programs that trust each other, for whoever can send such a
+    message can run code in the receiver. `trace`: a folder in which this program records what it
+    sent and received, for an audit. `user`, `password` and `tls` are refused, since servers of this
+    version know neither users nor encryption.
+
+    Raise `ConfigurationError` for a URL that makes no sense, `TypeError` or `ValueError` for an
+    option that does not, `SecurityError` for a user or a password, `IllegalStateError` for `tls`,
+    `ConnectionLostError` if no server took the session within `connect_timeout`, and
+    `InvalidClientIDError` if a live connection has the client id.
+
+    The call itself raises what is wrong with the options, before anything is awaited."""
     terms, rest, mode = parts_of(**options)
 
     async def opening() -> Context:
@@ -79,6 +103,7 @@ class Opening(Generic[Opened]):
     What has no end, as a group, can be entered too, and is left as it is.
     """
 
+    @made_by("`connect` and calls that open something")
     def __init__(self, opening: Coroutine[Any, Any, Opened]) -> None:
         self._opening = opening
         self._entered: AbstractAsyncContextManager[Any] = nullcontext()
@@ -131,11 +156,13 @@ class SendFuture(SendFutureFace, eq=False, gc=False):
 class Producer(ProducerFace):
     __doc__ = ProducerFace.__doc__
 
+    @spelled_out(SendHeaders, DEFAULT_HEADERS)
     async def send(
         self, destination: Destination, message_or_body: Any, **headers: Unpack[SendHeaders]
     ) -> None:
         await run(self._core.sending(destination, message_or_body, headers))
 
+    @spelled_out(SendHeaders, DEFAULT_HEADERS)
     async def send_async(
         self, destination: Destination, message_or_body: Any, **headers: Unpack[SendHeaders]
     ) -> SendFuture:
@@ -148,6 +175,7 @@ class Producer(ProducerFace):
             batch = await run(core.putting(destination, message_or_body, flags, message, deadline))
         return SendFuture(batch, core.context)
 
+    @spelled_out(SendHeaders, DEFAULT_HEADERS)
     async def send_all(
         self, destination: Destination, messages: Iterable[Any], **headers: Unpack[SendHeaders]
     ) -> int:
@@ -223,6 +251,7 @@ async def _open_consumer(script: Script[ConsumerCore]) -> Consumer:
 class Browser(BrowserFace):
     __doc__ = BrowserFace.__doc__
 
+    @made_by("`create_browser`")
     def __init__(self, context: ContextCore, queue: Queue, selector: str | None) -> None:
         super().__init__(queue, selector)
         self._context = context
@@ -250,6 +279,7 @@ class Browser(BrowserFace):
 class Member(MemberFace, Consumer):
     __doc__ = MemberFace.__doc__
 
+    @made_by("`join`")
     def __init__(self, core: MemberCore) -> None:
         super().__init__(core)
         self._producer = Producer(core.producer)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from antiphon.api.messages.destinations import Topic
 from antiphon.api.operations import arguments
+from antiphon.api.signatures import made_by
 from antiphon.api.urls import default_url, route_to
 from antiphon.errors import FormatError, MessagesGoneError
 from antiphon.formats import pack as packs
@@ -47,30 +48,40 @@ class LogSlice(NamedTuple):
 
 def open_log(url: str | None = None, *, timeout: float = 30.0) -> LogReader:
     """Return a reader of the log of a running server or cluster. Without a URL: `ANTIPHON_URL`,
-    then `antiphon.toml`. `timeout`: seconds that a call goes on without making progress."""
+    then `antiphon.toml`. `timeout`: seconds that a call goes on without making progress.
+
+    It connects with the first call. Raise `ConfigurationError` for a URL that makes no sense."""
     return LogReader(url or default_url(), arguments.seconds("timeout", timeout))
 
 
 class LogReader:
-    """Reads the log of the servers at `url`, and connects when it is first asked for something. It
-    keeps one connection for questions, and one for each `packs` that is being read.
+    """A reader of the log of the servers at `url` (`open_log`), which connects with its first call.
+    It keeps one connection for questions, and one for each `packs` that is being read.
+
+    Any call tries the servers in turn. It raises `ConnectionLostError` when none has made progress
+    for `timeout` seconds, `OutcomeUnknownError` if the last one was connected and did not answer,
+    and `IllegalStateError` when the reader is closed.
 
     One thread at a time may use it. `close`, or the end of its `with` block, ends its connections.
     """
 
+    @made_by("`open_log`")
     def __init__(self, url: str, timeout: float) -> None:
         self.url = url
         self._asker = Asker(route_to(url), url.count(",") + 1, timeout)
 
     def bounds(self) -> LogBounds:
         """Return which messages are kept now. Whatever was sent before this call is within the
-        bounds, whichever server was asked; servers may keep different parts of the past."""
+        bounds, whichever server was asked; servers may keep different parts of the past. Raise
+        `ConnectionLostError` or `OutcomeUnknownError` if no server has answered in time."""
         found = self._asker.ask("the bounds of the log", partial(_after_a_barrier, stamp=0))
         return LogBounds(found.first, found.last)
 
     def position_at(self, time: datetime | int) -> int:
         """Return the first position among those kept that was accepted at this time or later, by
-        the clock of the log; behind the last one, if there is none. An int is in ms since 1970."""
+        the clock of the log; behind the last one, if there is none. An int is in ms since 1970.
+        Raise `ValueError` for a time without its zone, and `ConnectionLostError` or
+        `OutcomeUnknownError` if no server has answered in time."""
         stamp = _milliseconds(time)
         return self._asker.ask(f"the position at {time}", partial(_after_a_barrier, stamp=stamp)).at
 
@@ -83,7 +94,8 @@ class LogReader:
     ) -> list[LogSlice]:
         """Return where the messages of these topics, which may have wildcards, are between two
         positions, both included: by topic, then by position, at most about `most` in a slice. Raise
-        `MessagesGoneError` if no server has all of that range."""
+        `MessagesGoneError` if no server has all of that range, and `ConnectionLostError` or
+        `OutcomeUnknownError` if none has made progress in time."""
         names = tuple(_destinations(topics))
         _check_range(first, last)
         if arguments.number("most", most) < 1:
@@ -99,7 +111,10 @@ class LogReader:
 
     def packs(self, topic: str | Topic, first: int, last: int) -> Iterator[LogPack]:
         """Yield the packs of one topic with messages between two positions, both included, in
-        order. The first and the last one may have messages beyond them."""
+        order. The first and the last one may have messages beyond them.
+
+        Raise `MessagesGoneError`, also between two packs, if no server has what follows, and
+        `ConnectionLostError` or `OutcomeUnknownError` if none has made progress in time."""
         (destination,) = _destinations([topic])
         _check_range(first, last)
         return self._packs(destination, first, last)
@@ -118,7 +133,8 @@ class LogReader:
                 attempts.failed(error)
 
     def close(self) -> None:
-        """Let go of the servers. What is being read can be read no further."""
+        """Close the connections: no `packs` can be read further, and calls raise
+        `IllegalStateError`. Closing twice is no error."""
         self._asker.close()
 
     def __enter__(self) -> LogReader:

@@ -12,26 +12,15 @@ from antiphon.api.protocol.attaching import Terms
 
 
 class FactoryOptions(TypedDict, total=False):
-    """The options of a connection, all by keyword.
-
-    `client_id`: the name under which durable subscriptions are known; one live connection has it
-    at a time. `user`, `password`: refused, since servers of this version let everybody in.
-    `connect_timeout` (10.0): seconds until a server must have taken the session. `send_timeout`
-    (None, no limit): seconds that `send` waits for an answer. `close_timeout` (10.0): seconds that
-    `close` waits for the answers to what was sent. `trace`: a folder in which this program writes
-    down what it sent and was handed, to be audited. `tls`: refused, not there yet. `allow_pickle`
-    (False): object messages may contain any object; only between programs that trust each other,
-    for whoever can send such a message can run code in the receiver. `packing` ("adaptive"): when a
-    pack of messages leaves: "adaptive" by itself, "off" with each message, "fixed=N" when it has N
-    messages, or "hill-climbing", which looks for the best N.
-    """
+    """The options of `ConnectionFactory`, all by keyword: those of `connect`, which explains them,
+    but for `session_mode`."""
 
     client_id: str | None
     user: str | None
     password: str | None
     connect_timeout: float
     send_timeout: float | None
-    close_timeout: float
+    close_timeout: float | None
     trace: str | None
     tls: Any
     allow_pickle: bool
@@ -39,10 +28,26 @@ class FactoryOptions(TypedDict, total=False):
 
 
 class ConnectOptions(FactoryOptions, total=False):
-    """The options of `connect`, all by keyword: those of `FactoryOptions`, and
-    `session_mode` (`AUTO_ACKNOWLEDGE`), when what the context receives counts as handled."""
+    """The options of `connect`, which explains them, all by keyword."""
 
     session_mode: SessionMode
+
+
+FACTORY_DEFAULTS = FactoryOptions(
+    client_id=None,
+    user=None,
+    password=None,
+    connect_timeout=10.0,
+    send_timeout=None,
+    close_timeout=10.0,
+    trace=None,
+    tls=None,
+    allow_pickle=False,
+    packing="adaptive",
+)
+
+DEFAULTS: ConnectOptions = {**FACTORY_DEFAULTS, "session_mode": SessionMode.AUTO_ACKNOWLEDGE}
+"""The value of each option that is not given."""
 
 
 def check_names(options: Mapping[str, object]) -> None:
@@ -56,20 +61,21 @@ def parts_of(**options: Unpack[ConnectOptions]) -> tuple[Terms, Options, Session
     """Return what the session asks of the servers, what the connection does by itself, and the mode
     of the context. Raise what is wrong with the options, before anything is sent."""
     check_names(options)
-    mode = options.get("session_mode", SessionMode.AUTO_ACKNOWLEDGE)
+    given: ConnectOptions = {**DEFAULTS, **options}
+    mode = given["session_mode"]
     terms = terms_of(
-        options.get("client_id"),
-        options.get("user"),
-        options.get("password"),
+        given["client_id"],
+        given["user"],
+        given["password"],
         mode,
-        options.get("connect_timeout", 10.0),
-        options.get("tls"),
+        given["connect_timeout"],
+        given["tls"],
     )
     rest = options_of(
-        options.get("send_timeout"),
-        options.get("close_timeout", 10.0),
-        options.get("allow_pickle", False),
-        options.get("trace"),
-        options.get("packing", "adaptive"),
+        given["send_timeout"],
+        given["close_timeout"],
+        given["allow_pickle"],
+        given["trace"],
+        given["packing"],
     )
     return terms, rest, mode

@@ -25,6 +25,7 @@ from antiphon.api.messages.destinations import (
     TemporaryTopic,
     Topic,
 )
+from antiphon.api.messages.headers import DEFAULT_HEADERS, SendHeaders
 from antiphon.api.messages.message import Message
 from antiphon.api.messages.properties import PropertyValue
 from antiphon.api.modes import SessionMode, SlowPolicy
@@ -33,9 +34,10 @@ from antiphon.api.operations.acknowledgements import Loop
 from antiphon.api.operations.context import ContextCore
 from antiphon.api.operations.initial_state import StateProvider
 from antiphon.api.operations.member import MemberCore
-from antiphon.api.operations.producer import ProducerCore, SendHeaders, split
+from antiphon.api.operations.producer import ProducerCore, split
 from antiphon.api.operations.scripts import Deadline
-from antiphon.api.options import ConnectOptions, parts_of
+from antiphon.api.options import DEFAULTS, ConnectOptions, parts_of
+from antiphon.api.signatures import made_by, spelled_out
 from antiphon.api.urls import default_url, route_to
 from antiphon.api.waiting.threads import Threads, run, wait
 from antiphon.errors import JMSError, OutcomeUnknownError
@@ -44,17 +46,31 @@ from antiphon.io.background_loop import background_loop
 from antiphon.model.conflicts import ConflictRelation
 
 
+@spelled_out(ConnectOptions, DEFAULTS)
 def connect(url: str | None = None, **options: Unpack[ConnectOptions]) -> Context:
     """Connect to servers, and return a context on the new connection, started.
 
     `url`: `antiphon://HOST:PORT[,HOST:PORT...]` for a server or a cluster; `embedded:`,
     `embedded:NAME` or `embedded:///PATH` for a server in this process, which is private, shared by
     its name, or keeps a journal. Without a URL that of `ANTIPHON_URL` is taken, then that of
-    `antiphon.toml`. `ConnectOptions` lists the options.
+    `antiphon.toml`.
+
+    Options, all by keyword. `client_id`: the name under which durable subscriptions are known; one
+    live connection has it at a time. `session_mode`: when a message that the context receives
+    counts as handled (`SessionMode`). `connect_timeout`: seconds until a server must have taken the
+    session. `send_timeout`: seconds that `send` waits for an answer, None: no limit.
+    `close_timeout`: seconds that `close` waits for the answers to what was sent. `packing`: when a
+    pack of messages leaves: "adaptive" by itself, "off" with each message, "fixed=N" when it has N
+    messages, or "hill-climbing", which looks for the best N. `allow_pickle`: object messages may
+    contain any object; only between programs that trust each other, for whoever can send such a
+    message can run code in the receiver. `trace`: a folder in which this program records what it
+    sent and received, for an audit. `user`, `password` and `tls` are refused, since servers of this
+    version know neither users nor encryption.
 
     Raise `ConfigurationError` for a URL that makes no sense, `TypeError` or `ValueError` for an
-    option that does not, `ConnectionLostError` if no server took the session within
-    `connect_timeout`, and `InvalidClientIDError` if a live connection has the client id."""
+    option that does not, `SecurityError` for a user or a password, `IllegalStateError` for `tls`,
+    `ConnectionLostError` if no server took the session within `connect_timeout`, and
+    `InvalidClientIDError` if a live connection has the client id."""
     terms, rest, mode = parts_of(**options)
     loop = background_loop()
     route = route_to(url or default_url())
@@ -91,11 +107,13 @@ class SendFuture(SendFutureFace, eq=False, gc=False):
 class Producer(ProducerFace):
     __doc__ = ProducerFace.__doc__
 
+    @spelled_out(SendHeaders, DEFAULT_HEADERS)
     def send(
         self, destination: Destination, message_or_body: Any, **headers: Unpack[SendHeaders]
     ) -> None:
         run(self._core.sending(destination, message_or_body, headers))
 
+    @spelled_out(SendHeaders, DEFAULT_HEADERS)
     def send_async(
         self, destination: Destination, message_or_body: Any, **headers: Unpack[SendHeaders]
     ) -> SendFuture:
@@ -108,6 +126,7 @@ class Producer(ProducerFace):
             batch = run(core.putting(destination, message_or_body, flags, message, deadline))
         return SendFuture(batch, core.context)
 
+    @spelled_out(SendHeaders, DEFAULT_HEADERS)
     def send_all(
         self, destination: Destination, messages: Iterable[Any], **headers: Unpack[SendHeaders]
     ) -> int:
@@ -180,6 +199,7 @@ class Consumer(ConsumerFace):
 class Browser(BrowserFace):
     __doc__ = BrowserFace.__doc__
 
+    @made_by("`create_browser`")
     def __init__(self, context: ContextCore, queue: Queue, selector: str | None) -> None:
         super().__init__(queue, selector)
         self._context = context
@@ -201,6 +221,7 @@ class Browser(BrowserFace):
 class Member(MemberFace, Consumer):
     __doc__ = MemberFace.__doc__
 
+    @made_by("`join`")
     def __init__(self, core: MemberCore) -> None:
         super().__init__(core)
         self._producer = Producer(core.producer)

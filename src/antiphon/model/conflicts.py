@@ -39,6 +39,9 @@ class ConflictRelation:
     """Tags `"rbcast"` and `"abcast"`: only two of the first do not conflict (thesis, fig. 4.1)."""
 
     __slots__ = ("_pairs", "keyed", "nothing", "tags")
+    tags: tuple[str, ...]
+    keyed: bool
+    nothing: bool
 
     def __init__(
         self,

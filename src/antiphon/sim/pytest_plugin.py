@@ -14,6 +14,7 @@ _FAILED = re.compile(r"AssertionError: seed (-?\d+) fails: ")
 
 
 def pytest_addoption(parser: Any) -> None:
+    """Add the option `--antiphon-seed`, which may be given more than once."""
     parser.getgroup("antiphon").addoption(
         "--antiphon-seed",
         type=int,
@@ -24,6 +25,7 @@ def pytest_addoption(parser: Any) -> None:
 
 
 def pytest_configure(config: Any) -> None:
+    """Have `simulate` run the seeds of the option, if there are any."""
     seeds = config.getoption("--antiphon-seed")
     if seeds:
         from antiphon.sim.services import simulate as services
@@ -32,12 +34,14 @@ def pytest_configure(config: Any) -> None:
 
 
 def pytest_unconfigure() -> None:
+    """Have `simulate` run the seeds of the tests again."""
     services = sys.modules.get("antiphon.sim.services.simulate")
     if services is not None:
         services.replayed.clear()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Write, for each failed test that `simulate` ended, the command that replays its seed."""
     for report in terminalreporter.getreports("failed"):
         if found := _FAILED.search(str(report.longrepr)):
             seed = found.group(1)

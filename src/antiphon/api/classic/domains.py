@@ -25,7 +25,8 @@ class TopicConnection(Connection):
         transacted: bool | SessionMode = False,
         acknowledge_mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE,
     ) -> TopicSession:
-        """Return a session for topics alone; the arguments are those of `create_session`."""
+        """Return a session for topics alone, as `create_session` does. Raise what that
+        raises."""
         return self._new_session(TopicSession, transacted, acknowledge_mode)
 
 
@@ -35,7 +36,8 @@ class TopicConnectionFactory(ConnectionFactory):
     def create_topic_connection(
         self, user: str | None = None, password: str | None = None
     ) -> TopicConnection:
-        """Return a connection, stopped, as `create_connection` does."""
+        """Return a connection, stopped, as `create_connection` does. Raise `SecurityError` for a
+        user or a password."""
         return TopicConnection(self, user, password)
 
 
@@ -53,7 +55,8 @@ class QueueConnection(Connection):
         transacted: bool | SessionMode = False,
         acknowledge_mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE,
     ) -> QueueSession:
-        """Return a session for queues alone; the arguments are those of `create_session`."""
+        """Return a session for queues alone, as `create_session` does. Raise what that
+        raises."""
         return self._new_session(QueueSession, transacted, acknowledge_mode)
 
 
@@ -63,5 +66,6 @@ class QueueConnectionFactory(ConnectionFactory):
     def create_queue_connection(
         self, user: str | None = None, password: str | None = None
     ) -> QueueConnection:
-        """Return a connection, stopped, as `create_connection` does."""
+        """Return a connection, stopped, as `create_connection` does. Raise `SecurityError` for a
+        user or a password."""
         return QueueConnection(self, user, password)

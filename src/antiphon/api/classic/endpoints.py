@@ -11,10 +11,11 @@ from typing import Any, Protocol, Self, Unpack, cast, overload
 from antiphon.api.connection import logger
 from antiphon.api.face.not_pickled import NotPickled
 from antiphon.api.messages.destinations import Destination, Queue, Topic
+from antiphon.api.messages.headers import DEFAULT_HEADERS, SendHeaders
 from antiphon.api.messages.message import Message
 from antiphon.api.modes import DeliveryMode
 from antiphon.api.operations.front import MessageListener
-from antiphon.api.operations.producer import SendHeaders
+from antiphon.api.signatures import made_by, spelled_out
 from antiphon.api.sync import Consumer, Producer
 from antiphon.errors import IllegalStateError, InvalidDestinationError
 from antiphon.formats.columns import PRIORITY
@@ -24,7 +25,8 @@ class Closing(NotPickled):
     """Something that is closed at the end of its `with` block."""
 
     def close(self) -> None:
-        """Close it; closing twice is no error."""
+        """Close it, and raise what `close` of the context's own object raises. Closing twice is no
+        error."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -35,6 +37,15 @@ class Closing(NotPickled):
 
 
 # -- Sending ---------------------------------------------------------------------------------------
+
+PRODUCER_HEADERS: SendHeaders = {
+    **DEFAULT_HEADERS,
+    "delivery_mode": None,
+    "priority": None,
+    "time_to_live": None,
+    "delivery_delay": None,
+}
+"""None: as the producer says."""
 
 
 class MessageProducer(Closing):
@@ -55,6 +66,7 @@ class MessageProducer(Closing):
     disable_message_id: bool = False
     disable_message_timestamp: bool = False
 
+    @made_by("`Session.create_producer` and its siblings")
     def __init__(self, producer: Producer, destination: Destination | None) -> None:
         self.destination = destination
         self._producer = producer
@@ -67,12 +79,13 @@ class MessageProducer(Closing):
         self, destination: Destination, message: Any, /, **headers: Unpack[SendHeaders]
     ) -> None: ...
 
+    @spelled_out(SendHeaders, PRODUCER_HEADERS)
     def send(self, *what: Any, **headers: Unpack[SendHeaders]) -> None:
         """Send a message or a mere body; before it the destination, if this producer has none.
 
-        Headers win over the producer's defaults. Return when the servers have the message, if it
-        is persistent a majority of them. Raise what `Producer.send` raises, and `IllegalStateError`
-        if there is no destination, or one too many."""
+        Headers are those of `Producer.send`, and win over the producer's defaults. Return when the
+        servers have the message, if it is persistent a majority of them. Raise what `Producer.send`
+        raises, and `IllegalStateError` if there is no destination, or one too many."""
         destination, message = self._addressed(what)
         self._producer.send(destination, message, **self._with_defaults(headers))
 
@@ -142,6 +155,7 @@ class MessageConsumer(Closing):
 
     message_selector: str | None
 
+    @made_by("`Session.create_consumer` and its siblings")
     def __init__(self, connection: Startable, consumer: Consumer, selector: str | None) -> None:
         self.message_selector = selector
         self._connection = connection
@@ -160,12 +174,14 @@ class MessageConsumer(Closing):
         return self._consumer.receive(timeout)
 
     def receive_no_wait(self) -> Message | None:
-        """Return the next message, or None if none is here."""
+        """Return the next message, or None if none is here. Raise what `Consumer.receive`
+        raises."""
         return self._consumer.receive_no_wait()
 
     def set_message_listener(self, listener: MessageListener | None) -> None:
-        """Have each message handed to `listener`, one at a time, on the session's thread; None: to
-        nobody. For the rest see `Consumer.set_message_listener`."""
+        """Have each message handed to `listener`, one at a time, on the session's thread; None: no
+        listener any more. The rest, and the errors, are as `Consumer.set_message_listener` has
+        them."""
         self._consumer.set_message_listener(listener)
 
     def close(self) -> None:
@@ -178,6 +194,7 @@ class TopicSubscriber(MessageConsumer):
     topic: Topic
     no_local: bool
 
+    @made_by("`Session.create_subscriber` and `create_durable_subscriber`")
     def __init__(
         self,
         connection: Startable,
@@ -196,6 +213,7 @@ class QueueReceiver(MessageConsumer):
 
     queue: Queue
 
+    @made_by("`Session.create_receiver`")
     def __init__(
         self, connection: Startable, consumer: Consumer, selector: str | None, queue: Queue
     ) -> None:

@@ -43,8 +43,9 @@ from antiphon.api.messages.message import Message
 from antiphon.api.messages.properties import DELIVERY_COUNT
 from antiphon.api.modes import SessionMode
 from antiphon.api.operations import arguments
-from antiphon.api.operations.redelivery import RedeliveryOptions
-from antiphon.api.options import ConnectOptions, FactoryOptions, check_names
+from antiphon.api.operations.redelivery import NO_REDELIVERY, RedeliveryOptions
+from antiphon.api.options import FACTORY_DEFAULTS, ConnectOptions, FactoryOptions, check_names
+from antiphon.api.signatures import made_by, spelled_out
 from antiphon.api.sync import Browser, Context, connect
 from antiphon.errors import IllegalStateError
 
@@ -54,13 +55,15 @@ SessionKind = TypeVar("SessionKind", bound="Session")
 class ConnectionFactory:
     """The arguments of `connect`, to be used any number of times.
 
-    `url` as for `connect`; `FactoryOptions` lists the options. Raise `SecurityError` for a user or
-    a password, and `TypeError` for an unknown option; other mistakes raise when it connects.
+    `url` and the options are those of `connect`, but for `session_mode`. Raise `SecurityError` for
+    a user or a password, and `TypeError` for an unknown option; other mistakes raise when it
+    connects.
     """
 
     url: str | None
     client_id: str | None
 
+    @spelled_out(FactoryOptions, FACTORY_DEFAULTS)
     def __init__(self, url: str | None = None, **options: Unpack[FactoryOptions]) -> None:
         self.url = url
         self.client_id = options.get("client_id")
@@ -79,8 +82,8 @@ class ConnectionFactory:
         password: str | None = None,
         session_mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE,
     ) -> Context:
-        """Connect, and return a started context, as `connect` does. Raise `SecurityError` for a
-        user or a password."""
+        """Connect, and return a started context, as `connect` does. Raise what that raises, and
+        `SecurityError` for a user or a password."""
         arguments.check_credentials(user, password)
         return self._connect(self.client_id, session_mode)
 
@@ -126,6 +129,7 @@ class Connection(Closing):
 
     metadata: ClassVar[ConnectionMetaData] = _metadata()
 
+    @made_by("`ConnectionFactory.create_connection` and its siblings")
     def __init__(
         self, factory: ConnectionFactory, user: str | None = None, password: str | None = None
     ) -> None:
@@ -170,13 +174,15 @@ class Connection(Closing):
                 self._owner.exception_listener = listener
 
     def start(self) -> None:
-        """Begin to deliver, or deliver again after `stop()`."""
+        """Begin to deliver, or deliver again after `stop()`. Raise `IllegalStateError` if the
+        connection is closed, and what `connect` raises, if this is the call that connects."""
         self._context().start()
         self._ever_started = True
 
     def stop(self) -> None:
-        """Hold deliveries. Return when running listeners have returned; raise `IllegalStateError`
-        inside one."""
+        """Hold deliveries, and return when running listeners have returned. Raise
+        `IllegalStateError` inside a listener or if the connection is closed, and what `connect`
+        raises, if this is the call that connects."""
         self._context().stop()
 
     def create_session(
@@ -185,12 +191,13 @@ class Connection(Closing):
         acknowledge_mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE,
     ) -> Session:
         """Return a session. `transacted=True` wins over the mode; a mode alone, as in JMS 2.0, may
-        stand in its place."""
+        stand in its place. Raise what `connect` raises, if this is the call that connects, and
+        `IllegalStateError` if the connection is closed."""
         return self._new_session(Session, transacted, acknowledge_mode)
 
     def close(self) -> None:
         """Close the connection with its sessions. Wait for pending sends and running listeners;
-        closing twice is no error."""
+        closing twice is no error. Raise what `Context.close` raises."""
         with self._lock:
             if self._owner is None:
                 self._closed = True
@@ -236,6 +243,7 @@ class Session(Closing):
 
     _REFUSES: ClassVar[type[Destination] | None] = None  # which this kind does not deal with
 
+    @made_by("`Connection.create_session` and its siblings")
     def __init__(self, connection: Connection, context: Context) -> None:
         self._connection = connection
         self._context = context
@@ -257,18 +265,21 @@ class Session(Closing):
         self._deal_with(Topic)
         return self._context.create_topic(name)
 
+    @spelled_out(RedeliveryOptions, NO_REDELIVERY)
     def create_queue(self, name: str, **redelivery: Unpack[RedeliveryOptions]) -> Queue:
         """Return the queue of this name, as `Context.create_queue` does."""
         self._deal_with(Queue)
         return self._context.create_queue(name, **redelivery)
 
     def create_temporary_topic(self) -> TemporaryTopic:
-        """Create a topic that lives until it is deleted, or as long as the connection."""
+        """Create a topic that lives until it is deleted, or as long as the connection, as
+        `Context.create_temporary_topic` does."""
         self._deal_with(Topic)
         return self._context.create_temporary_topic()
 
     def create_temporary_queue(self) -> TemporaryQueue:
-        """Create a queue that lives until it is deleted, or as long as the connection."""
+        """Create a queue that lives until it is deleted, or as long as the connection, as
+        `Context.create_temporary_queue` does."""
         self._deal_with(Queue)
         return self._context.create_temporary_queue()
 
@@ -301,7 +312,8 @@ class Session(Closing):
     # -- Sending ----------------------------------------------------------------------------------
 
     def create_producer(self, destination: Destination | None = None) -> MessageProducer:
-        """Return a producer for this destination; without one, each `send` names it."""
+        """Return a producer for this destination; without one, each `send` names it. Raise
+        `IllegalStateError` if the session is closed."""
         self._deal_with_kind_of(destination)
         return MessageProducer(self._context.create_producer(), destination)
 
@@ -324,8 +336,8 @@ class Session(Closing):
     def create_consumer(
         self, destination: Destination, selector: str | None = None, no_local: bool = False
     ) -> MessageConsumer:
-        """Open a consumer of this destination. For `selector`, `no_local` and the errors see
-        `Context.create_consumer`."""
+        """Open a consumer of this destination, as `Context.create_consumer` does: that explains
+        `selector` and `no_local`."""
         self._deal_with_kind_of(destination)
         consumer = self._context.create_consumer(destination, selector, no_local)
         return MessageConsumer(self._connection, consumer, selector)
@@ -371,8 +383,8 @@ class Session(Closing):
         self, topic: Topic, name: str, selector: str | None = None, no_local: bool = False
     ) -> TopicSubscriber:
         """Open the consumer of a subscription that belongs to the connection's client id, which
-        must be set, and lasts until `unsubscribe(name)`. For the rest see
-        `Context.create_durable_consumer`."""
+        must be set, and lasts until `unsubscribe(name)`. The other arguments are those of
+        `Context.create_durable_consumer`. Raise what that raises."""
         self._deal_with(Topic)
         check_topic(topic)
         consumer = self._context.create_durable_consumer(topic, name, selector, no_local)
@@ -387,13 +399,14 @@ class Session(Closing):
         return QueueReceiver(self._connection, consumer, selector, queue)
 
     def create_browser(self, queue: Queue, selector: str | None = None) -> Browser:
-        """Return a browser, which looks at the messages of a queue and leaves them there."""
+        """Return a browser, which shows the messages of a queue and leaves them there, as
+        `Context.create_browser` does."""
         self._deal_with(Queue)
         return self._context.create_browser(queue, selector)
 
     def unsubscribe(self, name: str) -> None:
-        """End the durable subscription of this name, with all that it kept. Raise
-        `IllegalStateError` if a consumer has it open."""
+        """End the durable subscription of this name, with all that it kept. Raise what
+        `Context.unsubscribe` raises."""
         self._deal_with(Topic)
         self._context.unsubscribe(name)
 
@@ -416,8 +429,8 @@ class Session(Closing):
         self._context.recover()
 
     def close(self) -> None:
-        """Close this session with its producers and consumers. What was not acknowledged goes to
-        others. Closing twice is no error."""
+        """Close this session with its producers and consumers. Messages that were not acknowledged
+        go to others. Closing twice is no error. Raise what `Context.close` raises."""
         self._context.close()
 
     def _deal_with(self, kind: type[Destination]) -> None:

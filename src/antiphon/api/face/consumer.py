@@ -9,6 +9,7 @@ from antiphon.api.face.not_pickled import NotPickled
 from antiphon.api.messages.destinations import Destination, Queue
 from antiphon.api.operations.consumer import ConsumerCore
 from antiphon.api.operations.front import MessageListener
+from antiphon.api.signatures import made_by
 
 
 class ConsumerFace(NotPickled, ABC):
@@ -23,6 +24,7 @@ class ConsumerFace(NotPickled, ABC):
     then it raises, for instance `ConnectionLostError`.
     """
 
+    @made_by("`create_consumer` and its siblings")
     def __init__(self, core: ConsumerCore) -> None:
         self._core = core
 
@@ -48,10 +50,12 @@ class ConsumerFace(NotPickled, ABC):
 
     @abstractmethod
     def receive_no_wait(self) -> Any:
-        """Return the next message, or None if none is here: `receive(0)`."""
+        """Return the next message, or None if none is here: `receive(0)`. Raise what `receive`
+        raises."""
 
     def set_message_listener(self, listener: MessageListener | None) -> None:
-        """Have each message handed to `listener`, one at a time; None: to nobody.
+        """Have each message handed to `listener`, one at a time; None: no listener
+        any more.
 
         Listeners of one context run one after the other, on a thread of their own; with asyncio in
         a task, and they may be coroutines. A message whose listener raises comes again, after a
@@ -67,16 +71,17 @@ class ConsumerFace(NotPickled, ABC):
 
         Messages that were not acknowledged go to others; in the modes where the program
         acknowledges, they can still be acknowledged until the context is closed. Closing twice is
-        no error."""
+        no error. Raise `IllegalStateError` in a forked process."""
 
 
 class BrowserFace(NotPickled, ABC):
-    """A look at the messages of a queue that leaves them there (`create_browser`).
+    """A view of the messages of a queue that leaves them there (`create_browser`).
 
     Each iteration shows the messages that are in the queue when it begins, also those that
-    consumers have and have not acknowledged.
+    consumers have and have not acknowledged. It raises what `create_consumer` raises.
     """
 
+    @made_by("`create_browser`")
     def __init__(self, queue: Queue, selector: str | None) -> None:
         self._queue = queue
         self._selector = selector
@@ -93,4 +98,5 @@ class BrowserFace(NotPickled, ABC):
 
     @abstractmethod
     def close(self) -> Any:
-        """Do nothing: a browser holds nothing between iterations. JMS has this call."""
+        """Do nothing, and raise nothing: a browser holds nothing between iterations. JMS has this
+        call."""

@@ -30,7 +30,8 @@ from antiphon.api.modes import SessionMode, SlowPolicy
 from antiphon.api.operations import arguments
 from antiphon.api.operations.context import ContextCore
 from antiphon.api.operations.initial_state import StateProvider
-from antiphon.api.operations.redelivery import RedeliveryOptions, redelivery_of
+from antiphon.api.operations.redelivery import NO_REDELIVERY, RedeliveryOptions, redelivery_of
+from antiphon.api.signatures import made_by, spelled_out
 from antiphon.api.urls import look_up
 from antiphon.errors import JMSError
 from antiphon.model.conflicts import ConflictRelation
@@ -46,16 +47,17 @@ class ContextFace(NotPickled, ABC):
     made from it at the end of its `with` block. It may be used from any thread, with asyncio from
     any task of its loop; its listeners get one message at a time.
 
-    A call raises `IllegalStateError` if the context is closed, or if this process was forked from
-    the one that connected, and `ConnectionLostError` once the connection is lost for good. A
-    connection that is merely interrupted is restored without a word: calls wait, and nothing is
-    sent twice or lost.
+    Any call raises `IllegalStateError` if the context is closed, or if this process was forked from
+    the one that connected, and `ConnectionLostError` once the connection is lost for good; the
+    errors that a call has in addition are in its own text. A connection that is merely interrupted
+    is restored by itself: calls wait, and nothing is sent twice or lost.
 
     With asyncio, what talks to a server is awaited; what opens something (`connect`,
     `create_consumer`, `create_group`, `join`) returns an `Opening`, which is awaited or entered
     with `async with`.
     """
 
+    @made_by("`connect` and `create_context`")
     def __init__(self, core: ContextCore) -> None:
         self._core = core
 
@@ -75,15 +77,22 @@ class ContextFace(NotPickled, ABC):
         `InvalidDestinationError` if the name is malformed."""
         return Topic(name)
 
+    @spelled_out(RedeliveryOptions, NO_REDELIVERY)
     def create_queue(self, name: str, **redelivery: Unpack[RedeliveryOptions]) -> Queue:
         """Return the queue of this name: each message goes to one of its consumers.
 
-        Nothing is sent; the servers know a queue from its first use. `redelivery`: how messages
-        come again that could not be handled (`RedeliveryOptions`). It applies from when a consumer
-        of this queue object is opened, as long as the queue has consumers or messages; an option
-        that is left out is as others have set it, or the default. If others have set it
-        differently, `create_consumer` raises `IllegalStateError`. Raise `InvalidDestinationError`
-        if the name is malformed."""
+        Nothing is sent; the servers know a queue from its first use. Options, all by keyword, say
+        how messages that could not be handled come again. `redelivery_delay`: seconds from the
+        first delivery that fails to the next one. `redelivery_factor`: by which each wait is longer
+        than the one before. `redelivery_most`: the longest wait, in seconds. `deliveries`: after
+        this many a message goes to the dead letters. `dead_letters`: the queue for these, or its
+        name.
+
+        They apply from when a consumer of this queue object is opened, as long as the queue has
+        consumers or messages; an option that is None, or left out, is as others have set it, or the
+        servers' default. If others have set it differently, `create_consumer` raises
+        `IllegalStateError`. Raise `InvalidDestinationError` if the name is malformed, `TypeError`
+        or `ValueError` for an option that makes no sense."""
         return Queue._with(name, *astuple(redelivery_of(name, **redelivery)))
 
     def create_message(self) -> Message:
@@ -150,7 +159,9 @@ class ContextFace(NotPickled, ABC):
 
         Without a name it costs nothing. A named one keeps its sequence beyond the connection: its
         `last_sequence` says how many of its messages were accepted, so that a restarted program can
-        go on exactly once. Raise `IllegalStateError` for a name in a transacted context."""
+        go on exactly once. Raise `IllegalStateError` for a name in a transacted context, or one
+        that another connection has open, and `ResourceAllocationError` if the connection has too
+        many named ones."""
 
     @abstractmethod
     def create_consumer(
@@ -204,7 +215,8 @@ class ContextFace(NotPickled, ABC):
         """Open one of the consumers among which the messages of a subscription are divided.
 
         The subscription, known by its name, lasts as long as one of them is open. The other
-        arguments, and the errors, are those of `create_consumer`."""
+        arguments are those of `create_consumer`. Raise what that raises, and `IllegalStateError` if
+        the subscription has another topic or selector."""
 
     @abstractmethod
     def create_shared_durable_consumer(
@@ -217,7 +229,8 @@ class ContextFace(NotPickled, ABC):
     ) -> Any:
         """Open one of the consumers of a shared subscription that lasts until `unsubscribe(name)`,
         and keeps the messages that come while none of them is open. With a client id its name is
-        that client's, without one everybody's. For the rest see `create_shared_consumer`."""
+        that client's, without one everybody's. The other arguments are those of
+        `create_consumer`. Raise what `create_shared_consumer` raises."""
 
     @abstractmethod
     def create_browser(self, queue: Queue, selector: str | None = None) -> Any:
@@ -257,7 +270,8 @@ class ContextFace(NotPickled, ABC):
     @abstractmethod
     def delete_group(self, name: str | Group, *, force: bool = False) -> Any:
         """Remove all members of a group with one view, the inactive ones too, so that its name is
-        free. Raise `IllegalStateError` if members are there, unless `force`."""
+        free. Raise `IllegalStateError` if members are active, unless `force`, and
+        `InvalidDestinationError` if there is no such group."""
 
     @abstractmethod
     def join(
@@ -278,35 +292,43 @@ class ContextFace(NotPickled, ABC):
         member as bytes, or as an iterable of them, for those who join later.
 
         Raise `IllegalStateError` if the name belongs to a member that is alive,
-        `InvalidDestinationError` if this is not a group, and `ValueError` for a name or a number
-        that is none."""
+        `InvalidDestinationError` if this is not a group, `ResourceAllocationError` if the group is
+        full, and `ValueError` for a name or a number that is none."""
 
     @abstractmethod
     def create_last_value_topic(self, name: str) -> Any:
         """Create a topic that keeps the last message of each `key`: a subscriber that comes later
-        begins with these. Messages sent before the topic was made so are not kept."""
+        begins with these. Messages sent before the topic was made so are not kept.
+
+        Raise `InvalidDestinationError` if the name is malformed or that of a group, and
+        `ResourceAllocationError` if the servers have too many of these topics."""
 
     @abstractmethod
     def create_temporary_topic(self) -> Any:
         """Create a topic that lives until it is deleted, or as long as this connection. Only this
-        connection may consume from it; anybody may send to it, for instance replies."""
+        connection may consume from it; any program may send to it, for instance replies. Raise
+        `ResourceAllocationError` if the connection has too many temporary destinations."""
 
     @abstractmethod
     def create_temporary_queue(self) -> Any:
         """Create a queue that lives until it is deleted, or as long as this connection. Only this
-        connection may consume from it; anybody may send to it, for instance replies."""
+        connection may consume from it; any program may send to it, for instance replies. Raise
+        `ResourceAllocationError` if the connection has too many temporary destinations."""
 
     @abstractmethod
     def delete_temporary(self, destination: TemporaryTopic | TemporaryQueue) -> Any:
         """Delete a temporary destination of this connection, with its messages. Raise
-        `IllegalStateError` if it has a consumer."""
+        `IllegalStateError` if it has a consumer, and `InvalidDestinationError` if this connection
+        did not create it."""
 
     # -- Acknowledging and transactions -----------------------------------------------------------
 
     @abstractmethod
     def acknowledge(self) -> Any:
-        """Acknowledge all messages that this context has delivered. Where the context acknowledges
-        by itself, or is transacted, this does nothing."""
+        """Acknowledge all messages that this context has delivered, and return when the servers
+        have it. Where the context acknowledges by itself, or is transacted, this does nothing.
+        Raise `ConnectionLostError` if the connection is lost for good: the messages that were not
+        acknowledged come again, to whoever consumes them next."""
 
     @abstractmethod
     def recover(self) -> Any:
@@ -319,9 +341,14 @@ class ContextFace(NotPickled, ABC):
         visible, at one place in the order. Return True, or False if a commit with this token
         happened before: then what was sent is dropped.
 
-        `staged`: handles of `stage()`, of any session; what they stand for becomes visible at the
-        same place. Raise `TransactionRolledBackError` if the servers could not commit: everything
-        is as after a rollback. Raise `IllegalStateError` if the context is not transacted."""
+        `token`: a text by which the servers know a commit that is repeated. `staged`: handles of
+        `stage()`, of any session; what they stand for becomes visible at the same place.
+
+        Raise `TransactionRolledBackError` if the servers could not commit, for instance since they
+        do not know a handle any more: everything is as after a rollback. Raise
+        `ConnectionLostError` if the connection was lost for good meanwhile: `happened` says whether
+        the commit may have taken effect. Raise `IllegalStateError` if the context is not
+        transacted."""
 
     @abstractmethod
     def rollback(self) -> Any:
@@ -330,8 +357,13 @@ class ContextFace(NotPickled, ABC):
 
     @abstractmethod
     def stage(self) -> Any:
-        """Hand what was sent since the last commit to the servers, invisible, and return a handle:
-        any session may commit it, also after this one has ended. What nobody commits expires."""
+        """Hand the messages sent since the last commit to the servers, invisible, and return a
+        handle: any session may commit them, also after this one has ended. Messages that no session
+        commits expire.
+
+        Raise `TransactionRolledBackError` if the servers refused one of the messages, for instance
+        since they keep too many that are not committed: none of them is kept. Raise
+        `IllegalStateError` if the context is not transacted."""
 
     # -- The end ----------------------------------------------------------------------------------
 
@@ -341,8 +373,8 @@ class ContextFace(NotPickled, ABC):
 
     @abstractmethod
     def stop(self) -> Any:
-        """Hold deliveries on the whole connection. Return when running listeners have returned;
-        raise `IllegalStateError` inside one."""
+        """Hold deliveries on the whole connection, and return when running listeners have returned.
+        Raise `IllegalStateError` inside a listener."""
 
     @abstractmethod
     def close(self) -> Any:
@@ -351,4 +383,4 @@ class ContextFace(NotPickled, ABC):
 
         Messages that were delivered and not acknowledged go to others. Closing twice is no error.
         Raise `OutcomeUnknownError` if sends remained without an answer, and `IllegalStateError`
-        inside a listener."""
+        inside a listener and in a forked process."""

@@ -65,31 +65,38 @@ class MemberFace(ConsumerFace):
         key: str | None = None,
         properties: Mapping[str, PropertyValue] | None = None,
     ) -> Any:
-        """Send a message to all members, and return a `SendFuture` as soon as there is room, as
-        `Producer.send_async` does. For the arguments see `multicast`."""
+        """Send a message to all members, and return a `SendFuture` as soon as there is room. The
+        arguments are those of `multicast`. Raise what `Producer.send_async` raises: an error of the
+        servers is in the future."""
 
     @abstractmethod
     def remove(self, *names: str) -> Any:
         """Remove members from the group, as of the view that this member has: a member that joined
         later under one of these names is not meant, and a name that is not in the group is no
-        error. Return when the request has its place in the order."""
+        error. Return when the request has its place in the order.
+
+        Raise `ValueError` if something cannot be a name, and `IllegalStateError` if this member is
+        closed or was removed itself."""
 
     @abstractmethod
     def invite(self, name: str, durable: bool = False) -> Any:
-        """Make somebody a member that is not there yet. For a durable one all messages are kept
-        from here on; another one is suspected until it joins. Raise `ValueError` if this cannot
-        be a name."""
+        """Make `name` a member before it joins. For a durable member all messages are kept from
+        here on; another one is suspected until it joins. Raise `ValueError` if this cannot be a
+        name, and `IllegalStateError` if this member is closed or was removed."""
 
     @abstractmethod
     def set_conflict(self, relation: ConflictRelation) -> Any:
-        """Give the group another conflict relation, from this place of its order on."""
+        """Give the group another conflict relation, from this place of its order on. Raise
+        `TypeError` if this is not one, and `IllegalStateError` if this member is closed or was
+        removed."""
 
     @abstractmethod
     def leave(self) -> Any:
-        """Leave the group, so that this is not even an inactive member, and close."""
+        """Leave the group, so that this is not even an inactive member, and close. Leaving twice is
+        no error. Raise `IllegalStateError` in a forked process."""
 
     @abstractmethod
     def close(self) -> Any:
         """Close this member: a durable one becomes inactive and stays in the view, another one
         leaves the group. Loops end, and calls that wait for a message return None. Closing twice is
-        no error."""
+        no error. Raise `IllegalStateError` in a forked process."""

@@ -10,9 +10,11 @@ import msgspec
 
 from antiphon.api.face.not_pickled import NotPickled
 from antiphon.api.messages.destinations import Destination
+from antiphon.api.messages.headers import SendHeaders
 from antiphon.api.operations.context import ContextCore
-from antiphon.api.operations.producer import ProducerCore, SendHeaders
+from antiphon.api.operations.producer import ProducerCore
 from antiphon.api.protocol.outbox import Batch
+from antiphon.api.signatures import made_by
 from antiphon.errors import JMSError
 from antiphon.formats.columns import Packed
 
@@ -25,6 +27,7 @@ class ProducerFace(NotPickled, ABC):
     that it is stored: if it is persistent, at a majority of the servers.
     """
 
+    @made_by("`create_producer`")
     def __init__(self, core: ProducerCore) -> None:
         self._core = core
 
@@ -46,8 +49,14 @@ class ProducerFace(NotPickled, ABC):
         """Send a message, and return when the servers have it; in a transaction, at once.
 
         A str becomes a text message, bytes a bytes message, a mapping a map message, a list a
-        stream message, any other value an object message. `headers`: see `SendHeaders`; what is
-        given here wins over what the message has.
+        stream message, any other value an object message.
+
+        Headers, all by keyword, win over those that the message has. `properties`: names and values
+        that selectors see. `priority`: 0 to 9. `time_to_live`: seconds after which the message is
+        of no use, 0: it never expires. `delivery_delay`: seconds before which it is not delivered.
+        `correlation_id`, `type`: texts for the receiver. `reply_to`: the destination for an answer.
+        `tag`, `key`: by which a group's conflict relation orders, and a last-value topic replaces.
+        `delivery_mode`: whether the message must outlive failures (`DeliveryMode`).
 
         Raise `OutcomeUnknownError` if no answer came within `send_timeout`; before anything is
         sent, `ResourceAllocationError` for a message of more than 64 MiB, `MessageFormatError` for
@@ -59,7 +68,7 @@ class ProducerFace(NotPickled, ABC):
         self, destination: Destination, message_or_body: Any, **headers: Unpack[SendHeaders]
     ) -> Any:
         """Send a message, and return a `SendFuture` as soon as there is room for it in the window
-        of what has no answer yet.
+        of what has no answer yet. Headers are those of `send`.
 
         Raise what `send` raises before anything is sent. An error of the servers is in the future;
         if nobody looks at it there, it goes to the exception listener and the log."""
@@ -68,8 +77,9 @@ class ProducerFace(NotPickled, ABC):
     def send_all(
         self, destination: Destination, messages: Iterable[Any], **headers: Unpack[SendHeaders]
     ) -> Any:
-        """Send many messages, each as `send` would, and return how many when the servers have them
-        all. An error has in its `sent` how many of them were accepted before it."""
+        """Send many messages, each as `send` would and with its headers, and return how many when
+        the servers have them all. Raise what `send` raises; the error has in its `sent` how many of
+        them were accepted before it."""
 
     @abstractmethod
     def send_packed(self, destination: Destination, messages: Packed) -> Any:
@@ -80,8 +90,8 @@ class ProducerFace(NotPickled, ABC):
 
     @abstractmethod
     def close(self) -> Any:
-        """Send nothing more: `send` raises `IllegalStateError` from now on. What was sent goes its
-        way. Closing twice is no error."""
+        """Send nothing more: `send` raises `IllegalStateError` from now on. Messages that were sent
+        are not affected. Closing twice is no error."""
 
 
 class SendFutureFace(msgspec.Struct, eq=False, gc=False):

@@ -57,47 +57,48 @@ class BytesAccess:
         return len(self.body)
 
     def read_boolean(self) -> bool:
-        """Read a bool."""
+        """Read a bool. Raise `MessageEOFError` if too few bytes are left."""
         return self._number(_BYTE) != 0
 
     def read_byte(self) -> int:
-        """Read an int of 8 bits."""
+        """Read an int of 8 bits. Raise `MessageEOFError` if too few bytes are left."""
         return int(self._number(_BYTE))
 
     def read_unsigned_byte(self) -> int:
-        """Read an int from 0 to 255."""
+        """Read an int from 0 to 255. Raise `MessageEOFError` if too few bytes are left."""
         return int(self._number(_UNSIGNED_BYTE))
 
     def read_short(self) -> int:
-        """Read an int of 16 bits."""
+        """Read an int of 16 bits. Raise `MessageEOFError` if too few bytes are left."""
         return int(self._number(_SHORT))
 
     def read_unsigned_short(self) -> int:
-        """Read an int from 0 to 65,535."""
+        """Read an int from 0 to 65,535. Raise `MessageEOFError` if too few bytes are left."""
         return int(self._number(_UNSIGNED_SHORT))
 
     def read_char(self) -> str:
-        """Read one character."""
+        """Read one character. Raise `MessageEOFError` if too few bytes are left."""
         return chr(int(self._number(_UNSIGNED_SHORT)))
 
     def read_int(self) -> int:
-        """Read an int of 32 bits."""
+        """Read an int of 32 bits. Raise `MessageEOFError` if too few bytes are left."""
         return int(self._number(_INT))
 
     def read_long(self) -> int:
-        """Read an int of 64 bits."""
+        """Read an int of 64 bits. Raise `MessageEOFError` if too few bytes are left."""
         return int(self._number(_LONG))
 
     def read_float(self) -> float:
-        """Read a float of 32 bits."""
+        """Read a float of 32 bits. Raise `MessageEOFError` if too few bytes are left."""
         return self._number(_FLOAT)
 
     def read_double(self) -> float:
-        """Read a float."""
+        """Read a float. Raise `MessageEOFError` if too few bytes are left."""
         return self._number(_DOUBLE)
 
     def read_utf(self) -> str:
-        """Read a text that `write_utf` has written."""
+        """Read a text that `write_utf` has written. Raise `MessageEOFError` if too few bytes are
+        left, and `MessageFormatError` if they are not such a text."""
         place = self._place()
         (length,) = _UNSIGNED_SHORT.unpack(self._part(place, _UNSIGNED_SHORT.size))
         begin = place + _UNSIGNED_SHORT.size
@@ -109,7 +110,8 @@ class BytesAccess:
         return text
 
     def read_bytes(self, count: int) -> bytes:
-        """Read the next `count` bytes, fewer if there are no more: at the end none."""
+        """Read the next `count` bytes, fewer if there are no more: at the end none. Raise
+        `MessageNotReadableError` while the message is written."""
         if count < 0:
             raise ValueError(f"a number of bytes is not negative: {count}")
         place = self._place()
@@ -135,39 +137,40 @@ class BytesAccess:
     # -- Writing ----------------------------------------------------------------------------------
 
     def write_boolean(self, value: bool) -> None:
-        """Append a bool."""
+        """Append a bool. Raise `MessageFormatError` if the value does not fit."""
         self._put(_BYTE, value, "boolean")
 
     def write_byte(self, value: int) -> None:
-        """Append an int of 8 bits."""
+        """Append an int of 8 bits. Raise `MessageFormatError` if the value does not fit."""
         self._put(_BYTE, value, "byte")
 
     def write_short(self, value: int) -> None:
-        """Append an int of 16 bits."""
+        """Append an int of 16 bits. Raise `MessageFormatError` if the value does not fit."""
         self._put(_SHORT, value, "short")
 
     def write_char(self, value: str) -> None:
-        """Append one character."""
+        """Append one character. Raise `MessageFormatError` if the value does not fit."""
         self._append(_UNSIGNED_SHORT.pack(ord(_stated(value, "char"))))
 
     def write_int(self, value: int) -> None:
-        """Append an int of 32 bits."""
+        """Append an int of 32 bits. Raise `MessageFormatError` if the value does not fit."""
         self._put(_INT, value, "int")
 
     def write_long(self, value: int) -> None:
-        """Append an int of 64 bits."""
+        """Append an int of 64 bits. Raise `MessageFormatError` if the value does not fit."""
         self._put(_LONG, value, "long")
 
     def write_float(self, value: float) -> None:
-        """Append a float of 32 bits."""
+        """Append a float of 32 bits. Raise `MessageFormatError` if the value does not fit."""
         self._put(_FLOAT, value, "float")
 
     def write_double(self, value: float) -> None:
-        """Append a float."""
+        """Append a float. Raise `MessageFormatError` if the value does not fit."""
         self._put(_DOUBLE, value, "double")
 
     def write_utf(self, value: str) -> None:
-        """Append a text of at most 65,535 bytes, with its length before it."""
+        """Append a text of at most 65,535 bytes, with its length before it. Raise
+        `MessageFormatError` for a longer one."""
         text = modified_utf8.encode(_text(value))
         if len(text) > UTF_MAX:
             raise MessageFormatError(
@@ -177,7 +180,8 @@ class BytesAccess:
         self._append(_UNSIGNED_SHORT.pack(len(text)) + text)
 
     def write_bytes(self, value: bytes | bytearray | memoryview) -> None:
-        """Append bytes, without their number."""
+        """Append bytes, without their number. Raise `MessageFormatError` if the value does not
+        fit."""
         if value is None:
             raise MessageFormatError("None has no bytes to be written")
         self._append(_stated(value, "bytes"))

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol
 
 from msgspec.structs import astuple
 
+from antiphon.api.signatures import made_by
 from antiphon.errors import IllegalStateError, InvalidDestinationError
 from antiphon.model import destinations as names
 from antiphon.model.redelivery import Redelivery
@@ -125,6 +126,7 @@ class Temporary(Destination):
     __slots__ = ("_owner",)
     _owner: Owner | None
 
+    @made_by("`create_temporary_topic` and `create_temporary_queue`")
     def __init__(self, name: str, owner: Owner | None = None) -> None:
         super().__init__(name)
         object.__setattr__(self, "_owner", owner)

@@ -13,6 +13,7 @@ from typing import Any, TypedDict
 from antiphon.api.messages import properties as props
 from antiphon.api.messages.destinations import Destination, check_sendable
 from antiphon.api.messages.properties import PropertyValue
+from antiphon.api.modes import DeliveryMode
 from antiphon.api.operations import arguments
 from antiphon.errors import (
     InvalidDestinationError,
@@ -40,6 +41,28 @@ class Headers(TypedDict, total=False):
     type: str | None
     tag: str | None
     key: str | None
+
+
+class SendHeaders(Headers, total=False):
+    """The headers and properties that may be given with each `send`: `Producer.send` has what each
+    of them means. None is as good as not given."""
+
+    delivery_mode: DeliveryMode | None
+
+
+DEFAULT_HEADERS = SendHeaders(
+    properties=None,
+    priority=columns.PRIORITY,
+    time_to_live=0,
+    delivery_delay=0,
+    correlation_id=None,
+    reply_to=None,
+    type=None,
+    tag=None,
+    key=None,
+    delivery_mode=DeliveryMode.PERSISTENT,
+)
+"""The effect of headers that are not given; None: as the message has it, if it is a `Message`."""
 
 
 def fields_of(given: Headers, extra: Extra) -> dict[str, Any]:

@@ -126,72 +126,79 @@ class PropertyAccess:
         return self.properties.get(name)
 
     def get_boolean_property(self, name: str) -> bool:
-        """Return the property as a bool."""
+        """Return the property as a bool. Raise `MessageFormatError` if it cannot be read so."""
         return bool(self._property(name, "boolean"))
 
     def get_byte_property(self, name: str) -> int:
-        """Return the property as an int of 8 bits."""
+        """Return the property as an int of 8 bits. Raise `MessageFormatError` if it cannot be read
+        so."""
         return int(self._property(name, "byte"))
 
     def get_short_property(self, name: str) -> int:
-        """Return the property as an int of 16 bits."""
+        """Return the property as an int of 16 bits. Raise `MessageFormatError` if it cannot be read
+        so."""
         return int(self._property(name, "short"))
 
     def get_int_property(self, name: str) -> int:
-        """Return the property as an int of 32 bits."""
+        """Return the property as an int of 32 bits. Raise `MessageFormatError` if it cannot be read
+        so."""
         return int(self._property(name, "int"))
 
     def get_long_property(self, name: str) -> int:
-        """Return the property as an int of 64 bits."""
+        """Return the property as an int of 64 bits. Raise `MessageFormatError` if it cannot be read
+        so."""
         return int(self._property(name, "long"))
 
     def get_float_property(self, name: str) -> float:
-        """Return the property as a float of 32 bits."""
+        """Return the property as a float of 32 bits. Raise `MessageFormatError` if it cannot be
+        read so."""
         return float(self._property(name, "float"))
 
     def get_double_property(self, name: str) -> float:
-        """Return the property as a float."""
+        """Return the property as a float. Raise `MessageFormatError` if it cannot be read so."""
         return float(self._property(name, "double"))
 
     def get_string_property(self, name: str) -> str | None:
-        """Return the property as a text."""
+        """Return the property as a text. Raise `MessageFormatError` if it cannot be read so."""
         text: str | None = self._property(name, "string")
         return text
 
     def set_object_property(self, name: str, value: PropertyValue) -> None:
-        """Set the property, of the smallest type that holds the value."""
+        """Set the property, of the smallest type that holds the value. Raise `MessageFormatError`
+        for a value that is none of `PropertyValue`."""
         self.properties[name] = value
 
     def set_boolean_property(self, name: str, value: bool) -> None:
-        """Set the property as a bool."""
+        """Set the property as a bool. Raise `MessageFormatError` if it does not fit."""
         self.properties._state(name, value, "boolean")
 
     def set_byte_property(self, name: str, value: int) -> None:
-        """Set the property as an int of 8 bits."""
+        """Set the property as an int of 8 bits. Raise `MessageFormatError` if it does not fit."""
         self.properties._state(name, value, "byte")
 
     def set_short_property(self, name: str, value: int) -> None:
-        """Set the property as an int of 16 bits."""
+        """Set the property as an int of 16 bits. Raise `MessageFormatError` if it does not fit."""
         self.properties._state(name, value, "short")
 
     def set_int_property(self, name: str, value: int) -> None:
-        """Set the property as an int of 32 bits."""
+        """Set the property as an int of 32 bits. Raise `MessageFormatError` if it does not fit."""
         self.properties._state(name, value, "int")
 
     def set_long_property(self, name: str, value: int) -> None:
-        """Set the property as an int of 64 bits."""
+        """Set the property as an int of 64 bits. Raise `MessageFormatError` if it does not fit."""
         self.properties._state(name, value, "long")
 
     def set_float_property(self, name: str, value: float) -> None:
-        """Set the property as a float of 32 bits, rounded to what that can hold."""
+        """Set the property as a float of 32 bits, rounded to what that can hold. Raise
+        `MessageFormatError` if it does not fit."""
         self.properties._state(name, value, "float")
 
     def set_double_property(self, name: str, value: float) -> None:
-        """Set the property as a float."""
+        """Set the property as a float. Raise `MessageFormatError` if it does not fit."""
         self.properties._state(name, value, "double")
 
     def set_string_property(self, name: str, value: str | None) -> None:
-        """Set the property as a text."""
+        """Set the property as a text. Raise `MessageFormatError` if it does not fit."""
         self.properties._state(name, value, "string")
 
 

@@ -11,6 +11,7 @@ from types import EllipsisType
 from typing import IO, TYPE_CHECKING, Any
 
 from antiphon.api.messages.destinations import Topic
+from antiphon.api.messages.headers import SendHeaders
 from antiphon.api.messages.message import Message
 from antiphon.api.operations import arguments
 from antiphon.api.operations.consumer import ConsumerCore
@@ -22,7 +23,6 @@ from antiphon.api.operations.producer import (
     SET_CONFLICT,
     SUBSCRIPTION,
     ProducerCore,
-    SendHeaders,
 )
 from antiphon.api.operations.scripts import Pause, Script
 from antiphon.api.operations.worker_schedule import Item, Scheduler

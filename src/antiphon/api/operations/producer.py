@@ -16,6 +16,7 @@ import msgspec
 
 from antiphon.api.messages.destinations import Destination, Topic, check_sendable
 from antiphon.api.messages.headers import Headers as MessageHeaders
+from antiphon.api.messages.headers import SendHeaders
 from antiphon.api.messages.message import Message
 from antiphon.api.messages.sending import BODY_MAX, outgoing, sent
 from antiphon.api.modes import DeliveryMode
@@ -57,20 +58,6 @@ from antiphon.model.conflicts import ConflictRelation
 
 if TYPE_CHECKING:
     from antiphon.api.operations.context import ContextCore
-
-
-class SendHeaders(MessageHeaders, total=False):
-    """Headers and properties that may be given with each `send`. None is as good as not given.
-
-    `properties`: names and values that selectors see. `priority`: 0 to 9, 4 if not given.
-    `time_to_live`: seconds after which the message is of no use, 0: it never expires.
-    `delivery_delay`: seconds before which it is not delivered. `correlation_id`, `type`: texts for
-    the receiver. `reply_to`: the destination for an answer. `tag`, `key`: by which a group's
-    conflict relation orders, and a last-value topic replaces. `delivery_mode`: whether the message
-    must outlive failures (`DeliveryMode`).
-    """
-
-    delivery_mode: DeliveryMode | None
 
 
 REMOVE = "JMS_remove"

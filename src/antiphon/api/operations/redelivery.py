@@ -10,20 +10,24 @@ from antiphon.model.redelivery import DELIVERIES_MAX, FACTOR_MAX, WAIT_MAX_MS, R
 
 
 class RedeliveryOptions(TypedDict, total=False):
-    """How the messages of a queue come again that could not be handled (`create_queue`). None is as
-    good as not given.
-
-    `redelivery_delay`: seconds from the first delivery that fails to the next one.
-    `redelivery_factor`: by which each wait is longer than the one before. `redelivery_most`: the
-    longest wait, in seconds. `deliveries`: after this many a message goes to the dead letters.
-    `dead_letters`: the queue for these, or its name.
-    """
+    """The options of `create_queue`, which explains them: how messages that could not be handled
+    come again. None is as good as not given."""
 
     redelivery_delay: float | None
     redelivery_factor: float | None
     redelivery_most: float | None
     deliveries: int | None
     dead_letters: Queue | str | None
+
+
+NO_REDELIVERY = RedeliveryOptions(
+    redelivery_delay=None,
+    redelivery_factor=None,
+    redelivery_most=None,
+    deliveries=None,
+    dead_letters=None,
+)
+"""Says nothing: a queue is as others have set it, or as the servers' configuration says."""
 
 
 def redelivery_of(

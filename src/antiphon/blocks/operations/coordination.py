@@ -45,17 +45,17 @@ class Counter(Replica[CounterService]):
 
     @abstractmethod
     def add(self, n: int = 1, timeout: float | None = TIMEOUT_S) -> Any:
-        """Add `n`, and return the new value. Errors are those of `call`."""
+        """Add `n`, and return the new value. Raise what `call` raises."""
 
     @abstractmethod
     def set(self, n: int, timeout: float | None = TIMEOUT_S) -> Any:
-        """Make it `n`. Errors are those of `call`."""
+        """Make it `n`. Raise what `call` raises."""
 
     @property
     @abstractmethod
     def value(self) -> Any:
         """The value with all that was added before, anywhere; it asks the group (asyncio: to be
-        awaited)."""
+        awaited). Raise what `call` raises."""
 
 
 class Entered(Replica[AnyService]):
@@ -171,7 +171,7 @@ class Semaphore(Entered[SemaphoreService]):
     @abstractmethod
     def hold(self, timeout: float | None = None) -> Any:
         """Hold it for a `with` block, which gets the fence, and stay in the group afterwards.
-        Errors are those of `acquire` and `release`."""
+        Raise what `acquire` and `release` raise."""
 
     @property
     def held(self) -> bool:
@@ -300,7 +300,7 @@ class LeaderElection(Entered[ElectionService]):
 
     @abstractmethod
     def resign(self) -> Any:
-        """Let another one lead, if there is one. Errors are those of `call`."""
+        """Let another one lead, if there is one. Raise what `call` raises."""
 
     def _waiting_to_lead(self, timeout: float | None) -> Script[int]:
         leads = self._waiting_until(lambda election: election.term_of(self.name), timeout)
@@ -334,7 +334,7 @@ class Barrier(Replica[BarrierService]):
     def wait(self, timeout: float | None = None) -> Any:
         """Wait until it opens, and return how often it has, this time included. Raise
         `TimeoutError` if it does not within `timeout` seconds (None: no limit): then this member is
-        not counted any more."""
+        not counted any more. Raise `IllegalStateError` if this is not a member any more."""
 
     def _awaiting(self, timeout: float | None) -> Script[int]:
         deadline, turn = Deadline(timeout), 0

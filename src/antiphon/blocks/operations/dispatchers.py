@@ -52,19 +52,23 @@ class GroupClient(Opened):
         a member raised is there as an exception.
 
         `replies`: `FIRST`, a number, `MAJORITY`, `ALL`, or `NONE`, which returns an empty dict when
-        the servers have the message. Raise `TooFewRepliesError` if they do not come within
-        `timeout` seconds (None: no limit), with those that came. Members that leave are not waited
-        for."""
+        the servers have the message. Members that leave are not waited for.
+
+        Raise `TooFewRepliesError`, with the replies that came, if they are too few after `timeout`
+        seconds (None: no limit) or when the connection is lost for good. Raise
+        `OutcomeUnknownError` if the servers did not take the message in time, `IllegalStateError`
+        if this is closed, `MessageFormatError` if the body cannot be sent, and `ValueError` for a
+        number of replies that is none of these."""
 
     @abstractmethod
     def cast(self, body: Any, properties: Mapping[str, Any] | None = None) -> Any:
-        """Send `body` to all members, after what was sent before; nobody replies. Wait for nothing
-        (asyncio: but room in the connection's buffer)."""
+        """Send `body` to all members, after what was sent before; no member replies. Wait for
+        nothing (asyncio: but room in the connection's buffer). Raise `IllegalStateError` if this is
+        closed, and `MessageFormatError` if the body cannot be sent."""
 
     @abstractmethod
     def close(self) -> Any:
-        """Call no more: calls that wait end with `TooFewRepliesError`. Closing twice is no
-        error."""
+        """Call no more: calls that wait raise `TooFewRepliesError`. Closing twice is no error."""
 
     def _opening(self) -> Script[None]:
         yield from self._client.opening()
@@ -119,22 +123,23 @@ class RpcClient(Opened):
         """Call a method on every member's object, and return the results by member, exceptions
         among them.
 
-        Arguments and results are what an object message may have. `replies`, `timeout` and errors
-        are those of `GroupClient.call`."""
+        Arguments and results are what an object message may have. `replies` and `timeout` are those
+        of `GroupClient.call`. Raise what that raises: `TooFewRepliesError` if too few replies came
+        in time, `MessageFormatError` if an argument cannot be sent, `IllegalStateError` if this is
+        closed."""
 
     def proxy(self, replies: Replies = FIRST, timeout: float | None = TIMEOUT_S) -> Any:
         """Return the objects of all members as if they were one here: its methods are theirs
         (asyncio: to be awaited).
 
         With `replies=FIRST` they return the first result, or raise what was raised there, as a
-        local object does; otherwise they return the results by member. Raise `ValueError` if
-        `replies` is none of the wishes."""
+        local object does; otherwise they return the results by member. They raise what `call`
+        raises. Raise `ValueError` if `replies` is none of those that `call` knows."""
         return Proxy(self._front, self._client, check_replies(replies), timeout)
 
     @abstractmethod
     def close(self) -> Any:
-        """Call no more: calls that wait end with `TooFewRepliesError`. Closing twice is no
-        error."""
+        """Call no more: calls that wait raise `TooFewRepliesError`. Closing twice is no error."""
 
     def _calling(
         self, method: str, args: Any, named: Any, replies: Replies, timeout: float | None

@@ -39,7 +39,8 @@ class Hosted(Opened):
     @abstractmethod
     def close(self) -> Any:
         """Leave the group. Return when the handler that is running has ended; called by a handler,
-        at once (asyncio). Closing twice is no error."""
+        at once (asyncio). Calls that wait raise `OutcomeUnknownError`. Closing twice is no
+        error."""
 
     def _opening(self) -> Script[None]:
         yield from self._host.opening()

@@ -21,5 +21,4 @@ class Opened(ABC):
     def _closing(self) -> Script[None]: ...
 
     @abstractmethod
-    def close(self) -> Any:
-        """Close it. Closing twice is no error."""
+    def close(self) -> Any: ...  # no text: `help()` would show it in place of each block's own

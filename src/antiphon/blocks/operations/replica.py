@@ -101,7 +101,8 @@ class Replica(Hosted, Generic[AnyService]):
     @abstractmethod
     def post(self, command: Any) -> Any:
         """Have a command applied by all replicas, and wait for nothing (asyncio: but room in the
-        connection's buffer)."""
+        connection's buffer). An error of the service reaches no caller. Raise `IllegalStateError`
+        if this is not a member any more, and `MessageFormatError` if the command cannot travel."""
 
     def look(self, what: Callable[[AnyService], Any]) -> Any:
         """Return what a function finds in this replica, which may be behind the others. Nothing is
@@ -116,8 +117,8 @@ class Replica(Hosted, Generic[AnyService]):
 
     @abstractmethod
     def close(self) -> Any:
-        """Leave the group. Calls at targets that are not ended are ended by the next primary.
-        Closing twice is no error."""
+        """Leave the group: calls that wait raise `OutcomeUnknownError`. Calls at targets that are
+        not ended are ended by the next primary. Closing twice is no error."""
 
     # -- Scripts ---------------------------------------------------------------------------------
 
@@ -219,11 +220,12 @@ class ServiceClient(Opened):
 
         It is submitted again while no replica replies, and takes effect once. Raise
         `OutcomeUnknownError` if none has replied within `timeout` seconds (None: no limit): it may
-        take effect yet."""
+        take effect yet. Raise `IllegalStateError` if this is closed, and `MessageFormatError` if
+        the command cannot travel."""
 
     @abstractmethod
     def close(self) -> Any:
-        """Submit no more: calls that wait end with `OutcomeUnknownError`. Closing twice is no
+        """Submit no more: calls that wait raise `OutcomeUnknownError`. Closing twice is no
         error."""
 
     def _calling(self, command: Any, timeout: float | None) -> Script[Any]:
