@@ -76,7 +76,6 @@ from antiphon.log.effects import (
     VoteStored,
 )
 from antiphon.log.entries import EntryLog
-from antiphon.log.failure_detector import Detector
 from antiphon.log.membership import MembershipHistory
 from antiphon.log.recovered import Recovered
 from antiphon.log.roles.election import Election
@@ -87,6 +86,7 @@ from antiphon.log.roles.leader import Leadership
 from antiphon.log.roles.membership_changes import NO_LEADER
 from antiphon.log.roles.transitions import Role
 from antiphon.log.settings import Settings
+from antiphon.model.failure_detector import Detector
 
 FOUNDING_EPOCH = 1
 """The epoch of entry 1, which names the founders; elections begin above it."""

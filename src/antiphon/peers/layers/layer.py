@@ -219,6 +219,8 @@ class Layer:
     random: Random
     codec: Codec
     """Of the whole stack; set before `bind`."""
+    stack: Sequence[Layer] = ()
+    """All layers of the running stack, the lowest first; set before `bind`."""
 
     def bind(self, me: MemberId, view: PeerView, below: Sequence[Layer], random: Random) -> None:
         """Learn who this process is, its first view (itself alone), and the layers below, the
@@ -281,6 +283,11 @@ class Layer:
     def behind(self, is_behind: bool, now_ms: int) -> Sequence[Effect]:
         """The program has more to receive than may wait for it (True), or has caught up (False).
         While it is behind, `Flow` gives the others no leave to send more."""
+        return ()
+
+    def found(self, now_ms: int) -> Sequence[Effect]:
+        """This process holds the founding record: its next view may begin a chain of primary
+        views."""
         return ()
 
     def leave(self, now_ms: int) -> Sequence[Effect]:

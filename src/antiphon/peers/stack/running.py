@@ -100,6 +100,7 @@ class Running:
         self._echoes: deque[tuple[int, Frame, MemberId]] = deque()
         for at, layer in enumerate(self.layers):
             layer.codec = self._codec
+            layer.stack = self.layers
             layer.bind(me, self.view, self.layers[:at], random(layer.name))
         self._each(lambda layer: layer.start(now_ms), now_ms)
         self._settle(now_ms)
@@ -137,6 +138,11 @@ class Running:
     def behind(self, is_behind: bool, now_ms: int) -> None:
         """The program is behind with receiving, or no longer."""
         self._each(lambda layer: layer.behind(is_behind, now_ms), now_ms)
+
+    def found(self, now_ms: int) -> None:
+        """This process holds the founding record."""
+        self._each(lambda layer: layer.found(now_ms), now_ms)
+        self._settle(now_ms)
 
     def leave(self, now_ms: int) -> None:
         self._each(lambda layer: layer.leave(now_ms), now_ms)

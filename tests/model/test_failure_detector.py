@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.log.failure_detector import Detector
+from antiphon.model.failure_detector import Detector
 
 FLOOR_MS, CEILING_MS = 400, 3000
 gaps = st.lists(st.integers(0, 10_000), max_size=30)
