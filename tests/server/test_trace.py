@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from antiphon.broker.machine.consumers.consumer import Consumer
 from antiphon.broker.machine.machine import Broker
-from antiphon.broker.machine.sessions.session import Consumer, Session
+from antiphon.broker.machine.sessions.session import Session
 from antiphon.errors import ConfigurationError
 from antiphon.formats import columns, pack
 from antiphon.formats import protocol as cw

@@ -31,7 +31,7 @@ from typing import Any, ClassVar
 
 from antiphon.broker.machine import events as ev
 from antiphon.broker.machine.machine import Broker
-from antiphon.broker.machine.sessions.lifecycle import NUMBER_MAX
+from antiphon.broker.machine.sessions.session import NUMBER_MAX
 from antiphon.errors import ConfigurationError, FormatError
 from antiphon.formats import columns, pack
 from antiphon.formats import protocol as cw

@@ -5,8 +5,7 @@ import pytest
 
 from antiphon.broker.machine import events as ev
 from antiphon.broker.machine.machine import Broker
-from antiphon.broker.machine.sessions import lifecycle as limits
-from antiphon.broker.machine.sessions import registry
+from antiphon.broker.machine.sessions import producers, registry
 from antiphon.formats import commands, pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.entry import Kind
@@ -492,11 +491,11 @@ def test_a_named_producer_goes_on_in_another_session() -> None:
     r.entry(Kind.PACK, pack.encode("topic:t", 1, b"", B, 4, 1))
     assert r.accepted
     r.close(B)
-    r.wait(limits.PRODUCER_RETENTION_MS - 10)
+    r.wait(producers.RETENTION_MS - 10)
     r.attach(C)
     assert r.ask(C, cw.OpenProducer(1, "p")).value == 4
     r.close(C)
-    r.wait(limits.PRODUCER_RETENTION_MS)
+    r.wait(producers.RETENTION_MS)
     r.attach(C)
     r.numbers.clear()
     assert r.ask(C, cw.OpenProducer(1, "p")).value == 0

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from antiphon.broker.machine import events as ev
-from antiphon.broker.machine import transactions
+from antiphon.broker.machine import pending_packs, transactions
 from antiphon.broker.machine.machine import Broker
 from antiphon.formats import columns, commands, pack
 from antiphon.formats import protocol as cw
@@ -198,7 +198,7 @@ def test_what_is_for_a_temporary_destination_that_has_ended_is_dropped() -> None
 
 
 def test_too_many_packs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transactions, "PARKED_MAX", 2)
+    monkeypatch.setattr(pending_packs, "PACKS_MAX", 2)
     rig = rig_with_sessions()
     one, two, three = (rig.stage(A, "queue:q") for _ in range(3))
     assert isinstance(rig.events[-1], ev.PackRefused)
@@ -243,7 +243,7 @@ def test_a_second_commit_with_a_token_sends_nothing_and_acknowledges_all_the_sam
 
 
 def test_a_token_is_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transactions, "TOKENS_MAX", 3)
+    monkeypatch.setattr(pending_packs, "TOKENS_MAX", 3)
     rig = rig_with_sessions()
     for token in "abcde":
         assert rig.commit(A, token=token).value == 1

@@ -19,9 +19,9 @@ from antiphon.broker.dispatch.queue_cursors import BrowserCursor, QueueCursor
 from antiphon.broker.dispatch.queue_delivery import QueueDelivery
 from antiphon.broker.dispatch.topic_cursors import TopicCursor
 from antiphon.broker.dispatch.topic_delivery import PackSource, TopicDelivery
+from antiphon.broker.machine.consumers.consumer import Consumer
 from antiphon.broker.machine.machine import Broker
 from antiphon.broker.machine.ranges import Span
-from antiphon.broker.machine.sessions.session import Consumer
 from antiphon.formats import protocol as cw
 from antiphon.log.effects import Accepted
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from antiphon.broker.dispatch.outlets import Outlet
+from antiphon.broker.machine.consumers.consumer import Consumer
 from antiphon.broker.machine.ranges import Range, Span, Spans
-from antiphon.broker.machine.sessions.session import Consumer
 from antiphon.model.selectors.evaluate import Selector, parse
 
 

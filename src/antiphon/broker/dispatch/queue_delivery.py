@@ -19,11 +19,11 @@ from antiphon.broker.dispatch.filtering import Contents, matching
 from antiphon.broker.dispatch.outlets import Outlet
 from antiphon.broker.dispatch.queue_cursors import BrowserCursor, QueueCursor
 from antiphon.broker.machine.consumers.acknowledging import buries
+from antiphon.broker.machine.consumers.consumer import Consumer
 from antiphon.broker.machine.machine import Broker
 from antiphon.broker.machine.queues.lanes import PLAIN
 from antiphon.broker.machine.queues.queue import Queue
 from antiphon.broker.machine.ranges import Range, Span, Spans
-from antiphon.broker.machine.sessions.session import Consumer
 from antiphon.formats import protocol as cw
 from antiphon.formats.journal import Row
 

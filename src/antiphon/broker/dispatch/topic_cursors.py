@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from antiphon.broker.dispatch.audience import Audience
 from antiphon.broker.dispatch.outlets import Outlet
+from antiphon.broker.machine.consumers.consumer import Consumer
 from antiphon.broker.machine.ranges import Range, Spans
-from antiphon.broker.machine.sessions.session import Consumer
 from antiphon.broker.machine.topics import RESERVE, Subscription
 from antiphon.formats import protocol as cw
 from antiphon.model.selectors.evaluate import Selector, parse

@@ -25,10 +25,10 @@ from antiphon.broker.dispatch.filtering import Sieve
 from antiphon.broker.dispatch.outlets import TURN_BYTES, Outlet, Outlets
 from antiphon.broker.dispatch.skipped_floors import SkippedFloors
 from antiphon.broker.dispatch.topic_cursors import TopicCursor
+from antiphon.broker.machine.consumers.consumer import Consumer
 from antiphon.broker.machine.groups.group import Group
 from antiphon.broker.machine.machine import Broker
 from antiphon.broker.machine.ranges import Range, Span
-from antiphon.broker.machine.sessions.session import Consumer
 from antiphon.broker.machine.topics import RESERVE, Subscription
 from antiphon.formats import protocol as cw
 from antiphon.formats.journal import Row

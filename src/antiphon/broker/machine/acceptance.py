@@ -15,14 +15,13 @@ from antiphon.broker.machine.pending_packs import Notes
 from antiphon.broker.machine.queues.lanes import PLAIN, Special
 from antiphon.broker.machine.sessions.session import Session
 from antiphon.broker.machine.state import State
-from antiphon.errors import FormatError, InvalidDestinationError, ResourceAllocationError
+from antiphon.errors import FormatError, ResourceAllocationError
 from antiphon.formats import pack
 from antiphon.formats.columns import Columns, Extra, decode_extra
 from antiphon.formats.pack import PackHeader
 from antiphon.log.effects import Accepted
 from antiphon.model import destinations as names
 
-KNOWN_MAX = 65536
 GROUP_ID, GROUP_SEQUENCE = "JMSXGroupID", "JMSXGroupSeq"
 CLOSES = -1
 """The sequence number by which a sender says that its group ends."""
@@ -34,8 +33,7 @@ the formats."""
 
 def accept(b: State, header: PackHeader, notes: Notes, source: int = 0) -> None:
     """`source`: the earlier entry that has the pack. Times to live begin with the present one."""
-    first = b.position + 1
-    b.position += header.count
+    first = b.take_positions(header.count)
     timed = [_until(special, b.stamp) for special in notes.specials]
     if names.is_queue(header.destination):
         queue = b.queues.named(header.destination)
@@ -49,8 +47,8 @@ def accept(b: State, header: PackHeader, notes: Notes, source: int = 0) -> None:
             b.queues.assign(queue, b.stamp)
     group = b.groups.get(header.destination)
     if group is not None:
-        group.messages += header.count
-    b.accepted.append(
+        group.count(header.count)
+    b.accept(
         Accepted(
             b.index,
             first,
@@ -129,40 +127,6 @@ def _special(extra: Extra) -> Special:
         closes and bool(group),
     )
     return PLAIN if special == PLAIN else special
-
-
-def why_not(b: State, destination: str) -> str:
-    """Why nothing can be sent there; empty: it can."""
-    wrong = b.unsendable.get(destination)
-    if wrong is None:
-        if len(b.unsendable) >= KNOWN_MAX:
-            b.unsendable.clear()
-        wrong = b.unsendable[destination] = _check_sendable(b, destination)
-    return wrong
-
-
-def has_ended(b: State, destination: str) -> bool:
-    """It was a temporary destination. A client that sends there in a transaction cannot know, and
-    has done the work: the message is dropped."""
-    if not names.is_temporary(destination) or not why_not(b, destination):
-        return False
-    try:
-        names.owner(destination)
-    except InvalidDestinationError:
-        return False
-    return True
-
-
-def _check_sendable(b: State, destination: str) -> str:
-    try:
-        _, name = names.parse(destination)
-    except InvalidDestinationError as error:
-        return str(error)
-    if names.is_pattern(name):
-        return f"{destination!r} has a wildcard: it can be subscribed to, not sent to"
-    if names.is_temporary(destination) and not b.sessions.owner_of(destination):
-        return f"{destination!r} does not exist: it was deleted, or its connection has ended"
-    return ""
 
 
 def _why_topic_cannot(b: State, destination: str, keys: Keys) -> str:

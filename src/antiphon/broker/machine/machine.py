@@ -23,7 +23,6 @@ from antiphon.broker.machine import events as ev
 from antiphon.broker.machine.consumers import acknowledging
 from antiphon.broker.machine.groups import membership
 from antiphon.broker.machine.sessions import lifecycle
-from antiphon.broker.machine.sessions.lifecycle import NUMBER_MAX
 from antiphon.broker.machine.sessions.session import Session
 from antiphon.broker.machine.snapshot import encoder
 from antiphon.broker.machine.state import State
@@ -76,12 +75,8 @@ class Broker(State):
         except FormatError:
             return  # servers check what clients send; what slips in is nobody's message
         session = self.sessions.get(header.session)
-        last = session.streams.get(header.producer) if session is not None else None
-        if session is None or last is None or header.sequence != last + 1:
+        if session is None or not session.takes(header):
             return  # a duplicate, or behind a gap, or of a session that is over
-        if header.last > NUMBER_MAX:
-            return
-        session.streams[header.producer] = header.last
         try:
             self._take(session, header, payload)
         except JMSError as error:
@@ -94,10 +89,10 @@ class Broker(State):
                 raise IllegalStateError(
                     f"producer {header.producer} was opened by another connection meanwhile"
                 )
-            self.producers[session.names[header.producer]].last = header.last
-        wrong = acceptance.why_not(self, header.destination)
+            self.producers.accepted(session.names[header.producer], header.last)
+        wrong = self.sendable.why_not(header.destination)
         staged = header.flags & pack.STAGED
-        if wrong and not (staged and acceptance.has_ended(self, header.destination)):
+        if wrong and not (staged and self.sendable.has_ended(header.destination)):
             raise InvalidDestinationError(wrong)
         if header.flags & pack.CONTROL and header.destination not in self.groups:
             raise InvalidDestinationError(
@@ -107,14 +102,14 @@ class Broker(State):
             transactions.park(self, session, header, payload)
         elif header.flags & pack.CONTROL:
             membership.control(self, self.groups[header.destination], payload)
-            self.events.append(ev.Taken(session.number, header.producer))
+            self.report(ev.Taken(session.number, header.producer))
         else:
             acceptance.accept(self, header, acceptance.look_into(self, session, header, payload))
 
     def _refuse(self, session: Session, header: pack.PackHeader, code: str, text: str) -> None:
         refusal = cw.NotPublished(header.producer, header.sequence, header.last, code, text)
         session.refuse(refusal)
-        self.events.append(ev.PackRefused(session.number, refusal))
+        self.report(ev.PackRefused(session.number, refusal))
 
     def _commands(self, payload: bytes) -> None:
         try:
@@ -135,19 +130,19 @@ class Broker(State):
             if session is not None:
                 for row in rows:
                     acknowledging.acknowledge(self, session, row)
-        self.events.append(ev.AcksDone(m.node, m.life, m.batch))
+        self.report(ev.AcksDone(m.node, m.life, m.batch))
 
     def _request(self, m: command.Request) -> None:
         session = self.sessions.get(m.session)
         if session is None or m.number not in (session.request, session.request + 1):
             return
         if not transactions.has_arrived(session, m.body):
-            self.events.append(ev.Early(session.number, m.number))
+            self.report(ev.Early(session.number, m.number))
             return
         if m.number == session.request + 1:
-            session.request = m.number
-            session.result = requests.answer(self, session, m)
-        self.events.append(ev.Answered(session.number, session.result))
+            session.ask(m.number)
+            session.answer(requests.answer(self, session, m))
+        self.report(ev.Answered(session.number, session.result))
         if isinstance(m.body, cw.CloseSession):
             lifecycle.close(self, session, m.body.kept)
 

@@ -1,12 +1,19 @@
-"""Packs that are stored in the log and not visible to anybody yet, as plain data; the rules are in
+"""Packs that are stored in the log and not visible to anybody yet; the rules are in
 `transactions.py`."""
 
 from __future__ import annotations
 
 import msgspec
 
+from antiphon.broker.machine.deadlines import DELAYED, STAGED, Deadlines
 from antiphon.broker.machine.queues.lanes import Special
+from antiphon.errors import ResourceAllocationError
 from antiphon.formats.pack import PackHeader
+
+PACKS_MAX = 1_000_000
+"""Packs of all sessions together that are stored and not visible."""
+
+TOKENS_MAX = 1_000_000
 
 
 class Notes(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -37,10 +44,80 @@ class Staged(msgspec.Struct, frozen=True):
 
 class PendingPacks:
     """All packs that wait: for their time, or for a commit of any session. (Those that wait for a
-    commit of their own session are with that one: `Session.staged`.)"""
+    commit of their own session are with that one, `Session.staged`, and are only counted here.)
 
-    def __init__(self) -> None:
+    Promise: `count` is the number of all packs that wait, and each that waits for its time, or for
+    a commit of any session, has a deadline.
+    """
+
+    def __init__(self, deadlines: Deadlines) -> None:
+        self._deadlines = deadlines
         self.delayed: dict[int, tuple[int, Parked]] = {}  # entry -> due, its pack
         self.staged: dict[str, Staged] = {}  # by handle
         self.count = 0  # of packs that are delayed or staged, also by sessions
         self.tokens: dict[str, int] = {}  # of commits -> remembered until
+
+    def check_room(self) -> None:
+        """Raise if no more packs can be stored."""
+        if self.count >= PACKS_MAX:
+            raise ResourceAllocationError(
+                f"{PACKS_MAX} packs wait for a commit or for their time; no more can be stored"
+            )
+
+    def park(self) -> None:
+        """Count a pack that waits for a commit of its own session."""
+        self.count += 1
+
+    def unpark(self, count: int) -> None:
+        """These packs wait no longer for a commit of their own session."""
+        self.count -= count
+
+    def delay(self, due: int, parked: Parked) -> None:
+        """Keep a pack until its time."""
+        self.delayed[parked.index] = (due, parked)
+        self.count += 1
+        self._deadlines.add(due, DELAYED, parked.index)
+
+    def take_due(self, index: int) -> Parked:
+        """Remove and return a pack whose time has come."""
+        _, parked = self.delayed.pop(index)
+        self.count -= 1
+        return parked
+
+    def stage(self, handle: str, expires: int, packs: list[Parked]) -> None:
+        """Keep packs under a handle until a commit names it."""
+        self.staged[handle] = Staged(expires, packs)
+        self.count += len(packs)
+        self._deadlines.add(expires, STAGED, handle)
+
+    def release(self, handle: str) -> None:
+        """Forget a handle: its packs were committed, or nobody did that in time. Without such a
+        handle nothing happens."""
+        released = self.staged.pop(handle, None)
+        if released is not None:
+            self.count -= len(released.packs)
+
+    def knows(self, token: str, stamp: int) -> bool:
+        """Return whether something was committed with this token."""
+        return bool(token) and self.tokens.get(token, 0) > stamp
+
+    def remember(self, token: str, stamp: int, until: int) -> None:
+        """Remember the token of a commit, and forget those whose time is over."""
+        if not token or self.knows(token, stamp):
+            return
+        while self.tokens and (
+            len(self.tokens) >= TOKENS_MAX or next(iter(self.tokens.values())) <= stamp
+        ):
+            del self.tokens[next(iter(self.tokens))]
+        self.tokens[token] = until
+
+    # -- From a snapshot -----------------------------------------------------------------------
+
+    def restore_staged(self, handle: str, parked: Parked) -> None:
+        """Take a pack that was staged under a handle from a snapshot."""
+        self.staged[handle].packs.append(parked)
+        self.count += 1
+
+    def restore_tokens(self, tokens: list[tuple[str, int]]) -> None:
+        """Take tokens of commits from a snapshot."""
+        self.tokens.update(tokens)

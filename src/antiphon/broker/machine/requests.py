@@ -13,7 +13,7 @@ from antiphon.broker.machine.consumers import closing, opening, subscriptions
 from antiphon.broker.machine.groups import membership, state_requests
 from antiphon.broker.machine.queues import redelivery
 from antiphon.broker.machine.sessions import lifecycle
-from antiphon.broker.machine.sessions.session import Producer, Session
+from antiphon.broker.machine.sessions.session import Session
 from antiphon.broker.machine.state import State
 from antiphon.errors import (
     IllegalStateError,
@@ -49,8 +49,8 @@ def _create_temporary(b: State, session: Session, m: cw.CreateTemporary) -> int:
         raise ResourceAllocationError(
             f"a connection has at most {TEMPORARIES_MAX} temporary destinations"
         )
-    session.temporaries[m.destination] = None
-    b.unsendable.pop(m.destination, None)
+    session.create_temporary(m.destination)
+    b.sendable.forget(m.destination)
     return 0
 
 
@@ -61,7 +61,7 @@ def _delete_temporary(b: State, session: Session, m: cw.DeleteTemporary) -> int:
     if any(not consumer.closed for consumer in users):
         raise IllegalStateError(f"{m.destination!r} has consumers. Close them first")
     for consumer in users:
-        del session.consumers[consumer.number]
+        session.forget(consumer.number)
     lifecycle.drop_temporary(b, session, m.destination)
     return 0
 
@@ -73,16 +73,15 @@ def _open_producer(b: State, session: Session, m: cw.OpenProducer) -> int:
         raise IllegalStateError(f"producer {m.producer} cannot be opened")
     if len(session.streams) > PRODUCERS_MAX:
         raise ResourceAllocationError(f"a connection has at most {PRODUCERS_MAX} producers")
-    known = b.producers.setdefault(m.name, Producer(m.name, 0, 0, 0, 0))
-    owner = b.sessions.get(known.session)
-    if owner is not None:
+    known = b.producers.get(m.name)
+    owner = b.sessions.get(known.session) if known is not None else None
+    if known is not None and owner is not None:
         if not owner.detached or owner is session:
             raise IllegalStateError(f"the producer {m.name!r} is open in another connection")
-        del owner.names[known.number]  # from now on, what it sends is refused
-    known.session, known.number = session.number, m.producer
-    session.streams[m.producer] = known.last
-    session.names[m.producer] = m.name
-    return known.last
+        owner.lose_producer(known.number)
+    last = b.producers.open(m.name, session.number, m.producer).last
+    session.open_producer(m.producer, m.name, last)
+    return last
 
 
 def _close_session(b: State, session: Session, m: cw.CloseSession) -> int:

@@ -13,23 +13,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from antiphon.broker.machine.deadlines import (
-    DELAYED,
-    GROUP,
-    HELD,
-    PRODUCER,
-    SERVING,
-    SESSION,
-    STAGED,
-    Deadline,
-    GroupKey,
-)
+from antiphon.broker.machine.deadlines import GROUP, HELD, SESSION, Deadline, GroupKey
 from antiphon.broker.machine.groups.group import Group, Past
-from antiphon.broker.machine.pending_packs import Parked, Staged
+from antiphon.broker.machine.pending_packs import Parked
 from antiphon.broker.machine.queues.lanes import Special
 from antiphon.broker.machine.queues.queue import Queue
-from antiphon.broker.machine.sessions.servers import GRACE_MS, Life, Serving
-from antiphon.broker.machine.sessions.session import Producer, Session
+from antiphon.broker.machine.sessions.producers import Producer
+from antiphon.broker.machine.sessions.servers import Life, Serving
+from antiphon.broker.machine.sessions.session import Session
 from antiphon.broker.machine.state import State
 from antiphon.broker.machine.topics import Subscription
 
@@ -60,22 +51,12 @@ def read(state: State, chunks: Iterator[bytes]) -> None:
     for queue in state.queues.values():
         queue.expire(state.stamp)  # no message: only what consumers have may have expired
         state.queues.watch(queue)
-    state.pending.count = len(state.parked())
 
 
 def _deadlines(state: State) -> Iterator[Deadline]:
     for session in state.sessions.values():
         if session.expires:
             yield session.expires, SESSION, session.number
-    for serving in state.servers.serving.values():
-        yield serving.renewed + GRACE_MS, SERVING, serving.node
-    for producer in state.producers.values():
-        if not producer.session:
-            yield producer.expires, PRODUCER, producer.name
-    for index, (due, _) in state.pending.delayed.items():
-        yield due, DELAYED, index
-    for handle, staged in state.pending.staged.items():
-        yield staged.expires, STAGED, handle
     for queue in state.queues.values():
         if (release := queue.next_release) is not None:
             yield release, HELD, queue.name
@@ -94,7 +75,9 @@ def _some_at_a_time(rows: Iterator[Any]) -> Iterator[list[Any]]:
 
 
 def _head(state: State, rows: list[Any]) -> None:
-    state.position, state.digest, state.stamp, state.servers.contexts = rows
+    *numbers, contexts = rows
+    state.restore_head(*numbers)
+    state.servers.restore_contexts(contexts)
 
 
 def _sessions(state: State, rows: list[Any]) -> None:
@@ -108,7 +91,7 @@ def _subscriptions(state: State, rows: list[Any]) -> None:
 
 
 def _last(state: State, rows: list[Any]) -> None:
-    state.topics.last.update(rows)
+    state.topics.restore_last(rows)
 
 
 def _last_value_topics(state: State, rows: list[Any]) -> None:
@@ -121,8 +104,7 @@ def _last_values(state: State, rows: list[Any]) -> None:
 
 def _queues(state: State, rows: list[Any]) -> None:
     for row in rows:
-        queue = Queue.from_state(row)
-        state.queues[queue.name] = queue
+        state.queues.restore(Queue.from_state(row))
 
 
 def _waiting(state: State, rows: list[Any]) -> None:
@@ -142,70 +124,68 @@ def _special(state: State, rows: list[Any]) -> None:
 
 def _reasons(state: State, rows: list[Any]) -> None:
     for name, first, last, reason in rows:
-        state.queues[name].reasons.add(first, last, reason)
+        state.queues[name].restore_reason(first, last, reason)
 
 
 def _delayed(state: State, rows: list[Any]) -> None:
     for due, parked in msgspec.convert(rows, list[tuple[int, Parked]]):
-        state.pending.delayed[parked.index] = (due, parked)
+        state.pending.delay(due, parked)
 
 
 def _parked(state: State, rows: list[Any]) -> None:
     for session, parked in msgspec.convert(rows, list[tuple[int, Parked]]):
         state.sessions[session].stage(parked)
+        state.pending.park()
 
 
 def _staged(state: State, rows: list[Any]) -> None:
-    state.pending.staged.update((handle, Staged(expires, [])) for handle, expires in rows)
+    for handle, expires in rows:
+        state.pending.stage(handle, expires, [])
 
 
 def _staged_packs(state: State, rows: list[Any]) -> None:
     for handle, parked in msgspec.convert(rows, list[tuple[str, Parked]]):
-        state.pending.staged[handle].packs.append(parked)
+        state.pending.restore_staged(handle, parked)
 
 
 def _tokens(state: State, rows: list[Any]) -> None:
-    state.pending.tokens.update(rows)
+    state.pending.restore_tokens(rows)
 
 
 def _groups(state: State, rows: list[Any]) -> None:
     for row in rows:
-        group = Group.from_state(row)
-        state.groups[group.destination] = group
-        if group.is_over:  # 0.1 forgot none
-            state.groups.unsettled[group.destination] = None
+        state.groups.restore(Group.from_state(row))
 
 
 def _past_groups(state: State, rows: list[Any]) -> None:
-    state.groups.past.update((name, Past(*past)) for name, *past in rows)
+    state.groups.restore_past(rows)
 
 
 def _past_floor(state: State, rows: list[Any]) -> None:
-    state.groups.past_floor = Past(*rows[0])
+    state.groups.restore_floor(Past(*rows[0]))
 
 
 def _producers(state: State, rows: list[Any]) -> None:
     for producer in msgspec.convert(rows, list[Producer]):
-        state.producers[producer.name] = producer
+        state.producers.restore(producer)
 
 
 def _serving(state: State, rows: list[Any]) -> None:
     for serving in msgspec.convert(rows, list[Serving]):
-        state.servers.serving[serving.node] = serving
+        state.servers.restore_serving(serving)
 
 
 def _lives(state: State, rows: list[Any]) -> None:
     for life in msgspec.convert(rows, list[Life]):
-        state.servers.lives[life.node] = life
+        state.servers.restore_life(life)
 
 
 def _incarnations(state: State, rows: list[Any]) -> None:
-    state.servers.incarnations.update(rows)
+    state.servers.restore_incarnations(rows)
 
 
 def _ended(state: State, rows: list[Any]) -> None:
-    ended = ((session, (attempt, until)) for session, (attempt, until) in rows)
-    state.sessions.ended.update(ended)
+    state.sessions.restore_ended(rows)
 
 
 class Part(NamedTuple):

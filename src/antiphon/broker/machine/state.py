@@ -1,13 +1,16 @@
 """The state of the state machine: its parts, and what follows from several of them.
 
-Each room has its own part, which it alone writes to: `sessions`, `queues`, `groups` and so on. The
-rules are functions in the rooms, which the machine calls (`machine.py`); the state's way into a
-snapshot and back is in `snapshot.py`.
+Whatever is in a part is written by the methods of its own class alone: `topics`, `sessions`,
+`groups` and so on, and the subscriptions, sessions and groups in them
+(`tests/broker/machine/test_state.py` reads the code for that). The rules are functions in the
+rooms, which the machine calls (`machine.py`); they read everything, and call these methods. The
+state's way into a snapshot and back is in `snapshot.py`.
 """
 
 from __future__ import annotations
 
 from antiphon.broker.machine import events as ev
+from antiphon.broker.machine.consumers.consumer import Consumer
 from antiphon.broker.machine.deadlines import (
     DELAYED,
     EXPIRY,
@@ -24,9 +27,10 @@ from antiphon.broker.machine.last_values import LastValues
 from antiphon.broker.machine.pending_packs import PendingPacks
 from antiphon.broker.machine.queues.registry import Queues
 from antiphon.broker.machine.ranges import Span, coarse
+from antiphon.broker.machine.sendable import Sendable
+from antiphon.broker.machine.sessions.producers import Producers
 from antiphon.broker.machine.sessions.registry import Sessions
-from antiphon.broker.machine.sessions.servers import GRACE_MS, Servers
-from antiphon.broker.machine.sessions.session import Consumer, Producer
+from antiphon.broker.machine.sessions.servers import Servers
 from antiphon.broker.machine.topics import Subscription, Topics
 from antiphon.log.effects import Accepted
 
@@ -51,14 +55,36 @@ class State:
         self.events: list[ev.Event] = []
         self.deadlines = Deadlines()
         self.sessions = Sessions()
-        self.servers = Servers()
-        self.producers: dict[str, Producer] = {}  # by name
+        self.servers = Servers(self.deadlines)
+        self.producers = Producers(self.deadlines)
         self.topics = Topics()
         self.last_values = LastValues()
         self.queues = Queues(self.deadlines, self.events)
         self.groups = Groups(self.events)
-        self.pending = PendingPacks()
-        self.unsendable: dict[str, str] = {}  # destination -> why nobody can send there; a cache
+        self.pending = PendingPacks(self.deadlines)
+        self.sendable = Sendable(self.sessions)
+
+    def restore_head(self, position: int, digest: int, stamp: int) -> None:
+        """Take the numbers that stand at the beginning of a snapshot."""
+        self.position, self.digest, self.stamp = position, digest, stamp
+
+    def take_positions(self, count: int) -> int:
+        """Give the next positions to this many messages, and return the first of these."""
+        first = self.position + 1
+        self.position += count
+        return first
+
+    def accept(self, pack: Accepted) -> None:
+        """Note that the present entry made this pack visible."""
+        self.accepted.append(pack)
+
+    def count_dropped(self, messages: int) -> None:
+        """Count messages that were for nobody."""
+        self.dropped += messages
+
+    def report(self, event: ev.Event) -> None:
+        """Tell the servers of this event."""
+        self.events.append(event)
 
     def next_deadline(self) -> int | None:
         """Return when something is due next, in log time; None: never."""
@@ -80,8 +106,7 @@ class State:
             session = self.sessions.get(int(key))
             return session.expires if session is not None else None
         if kind == SERVING:
-            serving = self.servers.serving.get(int(key))
-            return serving.renewed + GRACE_MS if serving is not None else None
+            return self.servers.due(int(key))
         if kind == EXPIRY:
             queue = self.queues.get(str(key))
             return queue.next_expiry() if queue is not None else None
@@ -94,8 +119,7 @@ class State:
         if kind == STAGED:
             staged = self.pending.staged.get(str(key))
             return staged.expires if staged is not None else None
-        producer = self.producers.get(str(key))
-        return producer.expires if producer is not None and not producer.session else None
+        return self.producers.due(str(key))
 
     def live(self) -> tuple[tuple[int, int], ...]:
         """Return the ranges of positions whose messages the journal must keep."""

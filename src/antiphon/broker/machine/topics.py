@@ -54,6 +54,22 @@ class Subscription:
         # A stamp: handling what comes first has failed, and who goes on is to wait until then.
         self.waits = 0
 
+    def serve(self, consumer: tuple[int, int] | None) -> None:
+        """Be served through this consumer (session and number) from now on; None: through none."""
+        self.consumer = consumer
+
+    def end(self, position: int) -> None:
+        """Nothing behind this position is for it: its member was removed."""
+        self.ends = position
+
+    def wait(self, stamp: int) -> None:
+        """Whoever goes on waits until then: handling what comes first has failed."""
+        self.waits = stamp
+
+    def keep_state(self) -> None:
+        """The state that was taken over is acknowledged: it is not put back any more."""
+        self.base = None
+
     def acknowledge(self, first: int, last: int) -> None:
         """`first` 0: everything up to `last`."""
         if last <= self.floor:
@@ -112,10 +128,10 @@ class Subscription:
             if last > self.floor:
                 self.returned.add(max(first, self.floor + 1), last, deliveries)
 
-    def lose(self, position: int, prefetch: int) -> None:
-        """Flag what the consumer may have seen: its session is lost, and nobody knows."""
+    def lose(self, position: int, seen: int) -> None:
+        """Flag what the consumer may have seen: its session is lost, and nobody knows. `seen`: how
+        many messages at most."""
         if position > self.floor:
-            seen = prefetch * RESERVE
             if self.base is not None:
                 seen += self.floor - self.base  # in the state, and perhaps to be delivered before
             self.lost = (position, max(self.lost[1], seen), self.lost[2] + 1)
@@ -285,6 +301,10 @@ class Topics:
     def forget(self, destination: str) -> None:
         """A temporary topic is gone."""
         self.last.pop(destination, None)
+
+    def restore_last(self, rows: list[Any]) -> None:
+        """Take the last messages of topics from a snapshot."""
+        self.last.update(rows)
 
     def live(self) -> Iterator[Range]:
         """Return the ranges that subscriptions may still read: each from its floor on, once a

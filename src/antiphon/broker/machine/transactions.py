@@ -12,14 +12,11 @@ to commit. A token makes a second commit of the same thing one that sends nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from antiphon.broker.machine import acceptance
 from antiphon.broker.machine import events as ev
 from antiphon.broker.machine.consumers import acknowledging
-from antiphon.broker.machine.deadlines import DELAYED, STAGED
 from antiphon.broker.machine.groups import membership
-from antiphon.broker.machine.pending_packs import Parked, Staged
+from antiphon.broker.machine.pending_packs import Parked
 from antiphon.broker.machine.sessions.session import Session
 from antiphon.broker.machine.state import State
 from antiphon.errors import (
@@ -32,14 +29,10 @@ from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns, decode_extra
 from antiphon.formats.pack import PackHeader
 
-PARKED_MAX = 1_000_000
-"""Packs of all sessions together that are stored and not visible."""
-
 STAGED_RETENTION_MS = 24 * 3600 * 1000
 """Staged packs that nobody commits are forgotten after this time."""
 
 TOKEN_RETENTION_MS = 7 * 24 * 3600 * 1000
-TOKENS_MAX = 1_000_000
 TOKEN_LENGTH_MAX = 1024
 
 CONTROL_MAX = 64 << 10
@@ -51,20 +44,17 @@ CONTROL_MAX = 64 << 10
 
 def park(b: State, session: Session, header: PackHeader, payload: bytes) -> None:
     """Raises what is wrong with it: at its commit, or when its time has come, nothing may be."""
-    if b.pending.count >= PARKED_MAX:
-        raise ResourceAllocationError(
-            f"{PARKED_MAX} packs wait for a commit or for their time; no more can be stored"
-        )
+    b.pending.check_room()
     delay = acceptance.delay_of(payload) if header.flags & pack.DELAYED else 0
     notes = acceptance.look_into(b, session, header, payload)
     control = _checked_control(payload) if header.flags & pack.CONTROL else b""
     parked = Parked(b.index, header, notes, delay, control)
-    b.pending.count += 1
     if header.flags & pack.STAGED:
         session.stage(parked)
+        b.pending.park()
     else:
-        _delay(b, parked)
-    b.events.append(ev.Taken(session.number, header.producer))
+        b.pending.delay(b.stamp + delay, parked)
+    b.report(ev.Taken(session.number, header.producer))
 
 
 def _checked_control(payload: bytes) -> bytes:
@@ -79,39 +69,21 @@ def _checked_control(payload: bytes) -> bytes:
     return payload
 
 
-def _delay(b: State, parked: Parked) -> None:
-    due = b.stamp + parked.delay
-    b.pending.delayed[parked.index] = (due, parked)
-    b.deadlines.add(due, DELAYED, parked.index)
-
-
 def due(b: State, index: int) -> None:
     """The delay of this pack is over."""
-    _, parked = b.pending.delayed.pop(index)
-    b.pending.count -= 1
-    _appear(b, parked)
+    _appear(b, b.pending.take_due(index))
 
 
 def _appear(b: State, parked: Parked) -> None:
     header = parked.header
-    if acceptance.has_ended(b, header.destination):
-        b.dropped += header.count
+    if b.sendable.has_ended(header.destination):
+        b.count_dropped(header.count)
     elif header.flags & pack.CONTROL:
         group = b.groups.get(header.destination)
         if group is not None:  # otherwise it is over, and there is nobody whom this concerns
             membership.control(b, group, parked.payload)
     else:
         acceptance.accept(b, header, parked.notes, parked.index)
-
-
-def drop(b: State, some: Iterable[Parked]) -> None:
-    """These packs will not be visible."""
-    b.pending.count -= len(list(some))
-
-
-def expire(b: State, handle: str) -> None:
-    """Forget what was staged under this handle."""
-    drop(b, b.pending.staged.pop(handle).packs)
 
 
 # -- What clients ask for --------------------------------------------------------------------------
@@ -128,18 +100,17 @@ def has_arrived(session: Session, body: cw.Body) -> bool:
 def commit(b: State, session: Session, m: cw.Commit) -> int:
     """Do what the transaction did, or nothing. Return 1 if its messages were sent: the token is
     new."""
-    fresh = not _known(b, m.token)
+    fresh = not b.pending.knows(m.token, b.stamp)
     try:
         _check(b, session, m)
         packs = _listed(b, session, m) if fresh else []
     except (IllegalStateError, TransactionRolledBackError) as error:
         _forget_own(b, session, m.sent)
         raise TransactionRolledBackError(f"nothing was committed: {error}") from None
-    _remember(b, m.token)
+    b.pending.remember(m.token, b.stamp, b.stamp + TOKEN_RETENTION_MS)
     _forget_own(b, session, m.sent)
     for handle in m.staged:
-        if handle in b.pending.staged:
-            expire(b, handle)
+        b.pending.release(handle)
     with b.queues.together(b.stamp):
         for row in m.rows:
             acknowledging.acknowledge(b, session, row)
@@ -191,34 +162,14 @@ def _why_missing(session: Session, producer: int, sequence: int) -> str:
     return f"message {sequence} of this transaction is not here"
 
 
-def _known(b: State, token: str) -> bool:
-    return bool(token) and b.pending.tokens.get(token, 0) > b.stamp
-
-
-def _remember(b: State, token: str) -> None:
-    if not token or _known(b, token):
-        return
-    while b.pending.tokens and (
-        len(b.pending.tokens) >= TOKENS_MAX or next(iter(b.pending.tokens.values())) <= b.stamp
-    ):
-        del b.pending.tokens[next(iter(b.pending.tokens))]
-    b.pending.tokens[token] = b.stamp + TOKEN_RETENTION_MS
-
-
 def _forget_own(b: State, session: Session, sent: tuple[cw.Sent, ...]) -> None:
     """Forget the packs in these ranges that this session has staged."""
-    found = [
-        session.staged.pop(key)
-        for key in list(session.staged)
-        if any(producer == key[0] and first <= key[1] <= last for producer, first, last in sent)
-    ]
-    drop(b, found)
+    b.pending.unpark(session.unstage(sent))
 
 
 def _publish(b: State, parked: Parked) -> None:
     if parked.header.flags & pack.DELAYED:
-        b.pending.count += 1
-        _delay(b, parked)
+        b.pending.delay(b.stamp + parked.delay, parked)
     else:
         _appear(b, parked)
 
@@ -229,10 +180,8 @@ def stage(b: State, session: Session, m: cw.Stage) -> tuple[int, bytes]:
         packs = _own(session, m.sent)
     finally:
         _forget_own(b, session, m.sent)
-    b.pending.count += len(packs)
     handle = f"{session.number:x}-{b.index}-{session.request}"  # nobody ever had or has this one
-    b.pending.staged[handle] = Staged(b.stamp + STAGED_RETENTION_MS, packs)
-    b.deadlines.add(b.pending.staged[handle].expires, STAGED, handle)
+    b.pending.stage(handle, b.stamp + STAGED_RETENTION_MS, packs)
     return 0, handle.encode()
 
 
@@ -244,5 +193,4 @@ def discard(b: State, session: Session, m: cw.Discard) -> int:
 
 def end(b: State, session: Session) -> None:
     """A session is over: what it has not committed is as if it had never been sent."""
-    drop(b, session.staged.values())
-    session.staged.clear()
+    b.pending.unpark(session.unstage_all())

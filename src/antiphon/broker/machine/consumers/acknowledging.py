@@ -11,10 +11,11 @@ import msgspec
 
 from antiphon.broker.machine import events as ev
 from antiphon.broker.machine.consumers import closing
+from antiphon.broker.machine.consumers.consumer import Consumer
 from antiphon.broker.machine.groups import membership
 from antiphon.broker.machine.queues import redelivery
 from antiphon.broker.machine.queues.queue import Queue, Taker
-from antiphon.broker.machine.sessions.session import Consumer, Session
+from antiphon.broker.machine.sessions.session import Session
 from antiphon.broker.machine.state import State
 from antiphon.broker.machine.topics import Subscription
 from antiphon.formats import protocol as cw
@@ -43,7 +44,7 @@ def acknowledge(b: State, session: Session, row: cw.AckRow) -> None:
         subscription.acknowledge(row.first, row.last)
         if row.event or had_state:
             membership.acknowledge(b, session, consumer, row)
-        consumer.kept.take(row.first, row.last)
+        consumer.take_kept(row.first, row.last)
     elif (queue := b.queues.get(consumer.destination)) is not None:
         _acknowledge_queue(b, queue, key, row)
     closing.drop_if_done(b, session, consumer)
@@ -61,18 +62,15 @@ def taken_over(b: State, session: Session, row: cw.AckRow) -> Subscription | Non
 
 
 def _acknowledge_queue(b: State, queue: Queue, taker: Taker, row: cw.AckRow) -> None:
-    consumer = queue.takers.get(taker)
-    if consumer is None:
+    if taker not in queue.takers:
         return
     if row.kind == cw.CLAIM:
         for first, last, deliveries in queue.claim(taker, row.first, row.last):
-            b.events.append(ev.Assigned(*taker, first, last, deliveries))
+            b.report(ev.Assigned(*taker, first, last, deliveries))
     elif row.kind == cw.SKIP:
         if queue.pattern and queue.selector:
             queue.skip(row.first, row.last)
-    elif taken := consumer.assigned.take(row.first, row.last):
-        for first, last, _ in taken:
-            queue.forget(first, last)
+    elif queue.acknowledge(taker, row.first, row.last):
         b.queues.assign(queue, b.stamp)
 
 

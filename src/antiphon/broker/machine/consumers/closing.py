@@ -5,11 +5,12 @@ A closed consumer stays known while something that its application saw may yet b
 
 from __future__ import annotations
 
+from antiphon.broker.machine.consumers.consumer import Consumer
 from antiphon.broker.machine.groups import membership, shared_members
 from antiphon.broker.machine.queues import redelivery
 from antiphon.broker.machine.queues.queue import Queue
 from antiphon.broker.machine.ranges import Span, Spans
-from antiphon.broker.machine.sessions.session import Consumer, Session
+from antiphon.broker.machine.sessions.session import Session
 from antiphon.broker.machine.state import State
 from antiphon.formats import protocol as cw
 from antiphon.model.redelivery import DELIVERIES_MAX
@@ -21,7 +22,7 @@ def close_consumer(b: State, session: Session, m: cw.CloseConsumer) -> int:
     if consumer is None or consumer.closed:
         return 0
     if m.failed and consumer.destination in b.groups:
-        membership.lost(b, session, consumer)
+        membership.lost(b, session, consumer, consumer.seen_most)
     else:
         seen = [k for k in (*m.kept, *m.back) if k.consumer == m.consumer]
         with b.queues.together(b.stamp):
@@ -38,25 +39,22 @@ def shut(b: State, session: Session, consumer: Consumer, kept: list[cw.Kept]) ->
     if consumer.destination in b.groups:
         membership.closed(b, session, consumer, list(_valid(b, kept)))
         return
-    consumer.closed = True
+    seen = _valid(b, kept)
+    consumer.close(seen if subscription is not None and subscription.durable else None)
     if subscription is not None:
-        subscription.consumer = None
+        subscription.serve(None)
         if subscription.durable:
-            consumer.kept = _valid(b, kept)
-            subscription.give_back(list(consumer.kept))
+            subscription.give_back(list(seen))
         else:
             b.topics.remove(subscription.key)
     elif consumer.browses is None and (queue := b.queues.get(consumer.destination)) is not None:
-        taker = queue.takers[session.number, consumer.number]
-        taker.closed = True
-        queue.leave((session.number, consumer.number))
+        taker = (session.number, consumer.number)
+        queue.close(taker)
         shared_members.review(b, queue)
         if consumer.number not in session.consumers:
             return  # it was the last one of a member, which has left its group
-        stays = [span for k in kept for span in _counted(k, taker.assigned)]
-        queue.give_back([(low, high, d - 1) for low, high, d in taker.assigned.clear()])
-        for span in stays:
-            taker.assigned.add(*span)
+        stays = [s for k in kept for s in _counted(k, queue.take_from(taker, k.first, k.last))]
+        queue.keep_only(taker, stays)
     drop_if_done(b, session, consumer)
 
 
@@ -82,24 +80,23 @@ def give_back(b: State, session: Session, consumer: Consumer, k: cw.Kept) -> Non
     """Give back one range, with the count of deliveries that the client saw."""
     subscription = b.subscription(consumer)
     if subscription is not None:
-        subscription.give_back(_counted(k, consumer.kept))
+        subscription.give_back(_counted(k, consumer.take_kept(k.first, k.last)))
     elif (queue := b.queues.get(consumer.destination)) is not None:
-        taker = queue.takers.get((session.number, consumer.number))
-        if taker is not None:
-            redelivery.hold(b, queue, _counted(k, taker.assigned), k.wait)
+        taker = (session.number, consumer.number)
+        if taker in queue.takers:
+            spans = _counted(k, queue.take_from(taker, k.first, k.last))
+            redelivery.hold(b, queue, spans, k.wait)
             b.queues.assign(queue, b.stamp)
     drop_if_done(b, session, consumer)
 
 
 def let_go(b: State, session: Session, consumer: Consumer, *, lost: bool = False) -> None:
     """Whatever a closed consumer still has goes back, and counts as delivered."""
-    del session.consumers[consumer.number]
+    session.forget(consumer.number)
     key = (session.number, consumer.number)
     queue = b.queues.get(consumer.destination) if consumer.subscription is None else None
     if queue is not None and key in queue.takers:
-        queue.leave(key)
-        taker = queue.takers.pop(key)
-        queue.give_back(taker.assigned.clear())
+        queue.lose(key)
         shared_members.review(b, queue, lost=lost)
         _settle(b, queue)
 
@@ -115,9 +112,9 @@ def drop_if_done(b: State, session: Session, consumer: Consumer) -> None:
             if taker.assigned:
                 b.queues.assign(queue, b.stamp)
                 return
-            del queue.takers[session.number, consumer.number]
+            queue.remove((session.number, consumer.number))
             _settle(b, queue)
-    del session.consumers[consumer.number]
+    session.forget(consumer.number)
 
 
 def _settle(b: State, queue: Queue) -> None:
@@ -129,10 +126,10 @@ def _settle(b: State, queue: Queue) -> None:
         b.queues.settle(queue, b.stamp)
 
 
-def _counted(k: cw.Kept, spans: Spans) -> list[Span]:
-    """Take what the application saw out of `spans`, with the count that it saw."""
+def _counted(k: cw.Kept, spans: list[Span]) -> list[Span]:
+    """Return what the application saw, with the count of deliveries that it saw."""
     deliveries = _bounded(k.deliveries)
-    return [(low, high, max(d, deliveries)) for low, high, d in spans.take(k.first, k.last)]
+    return [(low, high, max(d, deliveries)) for low, high, d in spans]
 
 
 def _bounded(deliveries: int) -> int:

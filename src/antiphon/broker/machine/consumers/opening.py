@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from antiphon.broker.machine import keys
 from antiphon.broker.machine.consumers import subscriptions
+from antiphon.broker.machine.consumers.consumer import Consumer
 from antiphon.broker.machine.groups import membership, shared_members
 from antiphon.broker.machine.keys import SubscriptionKey
 from antiphon.broker.machine.queues import redelivery
 from antiphon.broker.machine.queues.queue import Queue, QueueConsumer
-from antiphon.broker.machine.sessions.session import Consumer, Session
+from antiphon.broker.machine.sessions.session import Session
 from antiphon.broker.machine.state import State
 from antiphon.broker.machine.topics import Subscription
 from antiphon.errors import (
@@ -84,7 +85,7 @@ def join(
     assert old is not None
     if (old.selector, old.no_local) != (selector, no_local):
         new = Subscription(old.key, old.durable, old.pattern, selector, b.position, no_local)
-        new.consumer = old.consumer
+        new.serve(old.consumer)
         b.topics.add(new)
     return granted
 
@@ -102,7 +103,7 @@ def leave(b: State, session: Session, m: cw.Leave) -> int:
     if consumer is None or consumer.destination not in b.groups:
         raise IllegalStateError(f"consumer {m.consumer} is not a member of a group")
     membership.leave(b, session, consumer)
-    session.consumers.pop(m.consumer, None)
+    session.forget(m.consumer)
     return 0
 
 
@@ -112,14 +113,14 @@ def _open_queue_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int:
     wanted = redelivery.agreed(b, m)
     queue = b.queues.named(m.destination)
     _consume(b, session, m, queue)
-    queue.redelivery = wanted
+    queue.agree(wanted)
     return 0
 
 
 def _consume(b: State, session: Session, m: cw.OpenConsumer, queue: Queue) -> None:
     selector, _ = _choice(session, m)
-    session.consumers[m.consumer] = Consumer(
-        session.number, m.consumer, queue.name, m.prefetch, m.slow, None, selector
+    session.open(
+        Consumer(session.number, m.consumer, queue.name, m.prefetch, m.slow, None, selector)
     )
     taker = QueueConsumer(m.prefetch, bool(selector), m.exclusive)
     queue.open((session.number, m.consumer), taker)
@@ -130,10 +131,18 @@ def _open_browser(b: State, session: Session, m: cw.OpenConsumer) -> int:
     if not names.is_queue(m.destination):
         raise InvalidDestinationError(f"{m.destination!r} is not a queue: only queues are browsed")
     selector, _ = _choice(session, m)
-    session.consumers[m.consumer] = browser = Consumer(
-        session.number, m.consumer, m.destination, m.prefetch, m.slow, None, selector
+    session.open(
+        Consumer(
+            session.number,
+            m.consumer,
+            m.destination,
+            m.prefetch,
+            m.slow,
+            None,
+            selector,
+            browses=b.position,
+        )
     )
-    browser.browses = b.position
     return 0
 
 
@@ -162,7 +171,7 @@ def _open_shared_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int
         shared_members.enter(b, group, m.shared, name, bool(m.durable))
     if queue is None:
         queue = b.queues.named(name)
-        queue.pattern, queue.selector, queue.durable = m.destination, selector, bool(m.durable)
+        queue.share(m.destination, selector, bool(m.durable))
         for position in b.last_values.positions(names.matcher(m.destination)):
             queue.put(position, position)
         b.queues.shared_changed()
@@ -176,9 +185,9 @@ def _open_topic_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int:
         subscription = _durable(b, session, m)
     else:
         subscription = _subscribe(b, session, m, keys.of_consumer(session.number, m.consumer))
-    subscription.consumer = (session.number, m.consumer)
-    session.consumers[m.consumer] = Consumer(
-        session.number, m.consumer, m.destination, m.prefetch, m.slow, subscription.key
+    subscription.serve((session.number, m.consumer))
+    session.open(
+        Consumer(session.number, m.consumer, m.destination, m.prefetch, m.slow, subscription.key)
     )
     return subscription.floor
 
@@ -222,10 +231,10 @@ def widen(b: State, session: Session, m: cw.Widen) -> int:
             f"a prefetch of {consumer.prefetch} can be raised up to {PREFETCH_MAX}, not to "
             f"{m.prefetch}"
         )
-    consumer.prefetch = m.prefetch
+    consumer.widen(m.prefetch)
     queue = b.queues.get(consumer.destination)
-    taker = queue.takers.get((session.number, consumer.number)) if queue is not None else None
-    if queue is not None and taker is not None:
-        taker.prefetch = m.prefetch
+    taker = (session.number, consumer.number)
+    if queue is not None and taker in queue.takers:
+        queue.widen(taker, m.prefetch)
         b.queues.assign(queue, b.stamp)
     return 0

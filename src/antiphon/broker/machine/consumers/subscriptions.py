@@ -43,7 +43,7 @@ def forget_shared(b: State, name: str) -> None:
     for session in b.sessions.values():
         for consumer in list(session.consumers.values()):
             if consumer.closed and consumer.destination == name:
-                del session.consumers[consumer.number]
+                session.forget(consumer.number)
 
 
 def forget_kept(b: State, key: SubscriptionKey) -> None:
@@ -51,7 +51,7 @@ def forget_kept(b: State, key: SubscriptionKey) -> None:
     for session in b.sessions.values():
         for consumer in list(session.consumers.values()):
             if consumer.closed and consumer.subscription == key:
-                del session.consumers[consumer.number]
+                session.forget(consumer.number)
 
 
 def unsubscribe(b: State, session: Session, m: cw.Unsubscribe) -> int:

@@ -70,6 +70,69 @@ class Member(msgspec.Struct, array_like=True):
         if not self.suspected:
             self.remove_at = 0
 
+    def remove_later(self, stamp: int) -> None:
+        """It is removed at this stamp unless it comes back; 0: not by itself."""
+        self.remove_at = stamp
+
+    def provide(self, provides: bool) -> None:
+        """Say whether it can hand out the state: its next life may say otherwise."""
+        self.provides = provides
+
+    # -- The events that it has handled --------------------------------------------------------
+
+    def handle(self, serial: int) -> None:
+        """It has handled events up to this one, but perhaps not the state before them."""
+        self.late = max(self.late, serial)
+
+    def acknowledge(self) -> None:
+        """Count what it has handled as acknowledged: it has the state before that."""
+        self.acked = max(self.acked, self.late)
+
+    def pass_over(self, serial: int) -> None:
+        """Events up to this one are not for it."""
+        self.acked = serial
+
+    # -- The state that it waits for -----------------------------------------------------------
+
+    def begin(self, needs_state: bool) -> None:
+        """It joins, or joins again without having a state."""
+        self.needs_state = needs_state
+        self.request, self.stateless, self.since = 0, False, self.joined
+
+    def need_again(self) -> None:
+        """The state that it took over is lost with its last life, which did not acknowledge it."""
+        self.needs_state = True
+        self.late = self.acked
+
+    def ask(self, provider: Member, path: tuple[int, int, int, int], serial: int, cut: int) -> None:
+        """Another member is asked for its state, with this event."""
+        self.provider, self.path = provider.name, path
+        self.request, self.cut, self.since = serial, cut, provider.since
+
+    def unask(self) -> None:
+        """Whoever was asked sends nothing more."""
+        self.request = 0
+
+    def complain(self, raised: bool) -> None:
+        """It did not get its state from the member that was asked. `raised`: because that one
+        cannot hand it out."""
+        if raised and self.provider not in self.unable:
+            self.unable = (*self.unable, self.provider)
+        self.request, self.detour = 0, not self.detour
+
+    def take_state(self, serial: int) -> None:
+        """It has got the state that was asked for with this event."""
+        self.needs_state = False
+        self.took, self.request, self.provider, self.unable = serial, 0, "", ()
+
+    def do_without(self) -> None:
+        """Nobody can give it a state: it goes on without, and gets a notice."""
+        self.needs_state, self.stateless, self.since = False, True, self.joined
+
+    def take_notice(self) -> None:
+        """It knows that nobody could give it a state."""
+        self.stateless = False
+
 
 class Departed(msgspec.Struct, array_like=True):
     """A member that was removed while it was connected: it gets that event, and then nothing
@@ -80,6 +143,10 @@ class Departed(msgspec.Struct, array_like=True):
     acked: int
     last: int  # the event that removed it
     waits: bool  # for its state, which it will not get
+
+    def acknowledge(self, serial: int) -> None:
+        """It has handled events up to this one."""
+        self.acked = max(self.acked, serial)
 
 
 class Past(NamedTuple):
@@ -107,6 +174,64 @@ class Group:
         self.messages = 0  # accepted, ever
         self._found: dict[tuple[int, int], Member] = {}  # by `member_of`; a cache
 
+    # -- Options -------------------------------------------------------------------------------
+
+    def relate(self, relation: str) -> bool:
+        """Take this conflict relation. Return whether it is another one than before."""
+        self.relation_given = True
+        changed = relation != self.relation
+        self.relation = relation
+        return changed
+
+    def remove_after(self, time_ms: int) -> None:
+        """Remove suspects after this time; `NEVER`: members do that."""
+        self.remove_after_ms = time_ms
+
+    def fix_options(self) -> None:
+        """All options are given now: those that were left out are at their defaults."""
+        self.relation_given = self.remove_after_given = True
+
+    def keep(self, until: int) -> None:
+        """Keep it until this stamp, though nobody has joined it; 0: no longer."""
+        self.kept_until = until
+
+    # -- Members -------------------------------------------------------------------------------
+
+    def go_on(self, past: Past) -> None:
+        """Count on from where a group of the same name had stopped."""
+        self.view, self.serial = past
+
+    def next_view(self) -> None:
+        """Begin another view."""
+        self.view += 1
+
+    def enter(self, member: Member) -> None:
+        """Add a member."""
+        self.members[member.name] = member
+
+    def leave(self, member: Member) -> None:
+        """Remove a member."""
+        del self.members[member.name]
+
+    def depart(self, member: Member) -> None:
+        """Remove a member that is connected: it gets the event that is announced next, which says
+        so. Before that event, which is kept for all who get it."""
+        waits = member.needs_state or member.stateless
+        self.departed.append(
+            Departed(member.session, member.consumer, member.acked, self.serial + 1, waits)
+        )
+        self.leave(member)
+
+    def forget_departed(self, session: int, consumer: int) -> None:
+        """A member that was removed is closed, or lost."""
+        self.departed = [d for d in self.departed if (d.session, d.consumer) != (session, consumer)]
+
+    # -- Events --------------------------------------------------------------------------------
+
+    def count(self, messages: int) -> None:
+        """Count messages that were accepted for it."""
+        self.messages += messages
+
     def announce(
         self, position: int, kind: int, came: tuple[str, ...] = (), went: tuple[str, ...] = ()
     ) -> None:
@@ -120,7 +245,7 @@ class Group:
         )
         for member in self.members.values():
             if member.shared:
-                member.acked = self.serial
+                member.pass_over(self.serial)
             elif kind == cw.STATE:
                 self.pass_over(member)
         self.trim()
@@ -130,7 +255,13 @@ class Group:
         for event in self.after(member.acked):
             if event.kind != cw.STATE or self._is_asked(event, member):
                 return
-            member.acked = event.serial
+            member.pass_over(event.serial)
+
+    def acknowledge(self, session: int, consumer: int, serial: int) -> None:
+        """A member that was removed has handled events."""
+        for one in self.departed:
+            if (one.session, one.consumer) == (session, consumer):
+                one.acknowledge(serial)
 
     def concerns(self, event: cw.GroupEvent, session: int, consumer: int) -> bool:
         """Return whether this event is for this consumer: a state request is only for the member

@@ -15,18 +15,14 @@ from __future__ import annotations
 import msgspec
 
 from antiphon.broker.machine import keys
+from antiphon.broker.machine.consumers.consumer import Consumer
 from antiphon.broker.machine.deadlines import GroupKey
 from antiphon.broker.machine.groups import state_requests, suspicion, views
-from antiphon.broker.machine.groups.group import (
-    REMOVE_AFTER_MS,
-    Departed,
-    Group,
-    Member,
-)
+from antiphon.broker.machine.groups.group import REMOVE_AFTER_MS, Group, Member
 from antiphon.broker.machine.groups.presence import Cause, Presence
 from antiphon.broker.machine.keys import SubscriptionKey
 from antiphon.broker.machine.ranges import Span
-from antiphon.broker.machine.sessions.session import Consumer, Session
+from antiphon.broker.machine.sessions.session import Session
 from antiphon.broker.machine.state import State
 from antiphon.broker.machine.topics import Subscription
 from antiphon.errors import (
@@ -69,7 +65,7 @@ def create(b: State, m: cw.CreateGroup) -> tuple[int, bytes]:
         )
     _give(b, group, m.relation, m.remove_after_ms)
     if not group.members:
-        group.kept_until = b.stamp + KEPT_MS
+        group.keep(b.stamp + KEPT_MS)
         suspicion.set_deadline(b, group, "", group.kept_until)
     return group.view, group.relation.encode()
 
@@ -97,19 +93,16 @@ def _give(b: State, group: Group, relation: str, remove_after_ms: int) -> None:
     if relation and not group.relation_given:
         _relate(b, group, relation)
     if remove_after_ms != AS_IT_IS and not group.remove_after_given:
-        group.remove_after_ms = max(suspicion.NEVER, remove_after_ms)
+        group.remove_after(max(suspicion.NEVER, remove_after_ms))
         for member in group.members.values():
             if member.suspected:
                 suspicion.remove_later(b, group, member)
-    group.relation_given = group.remove_after_given = True
+    group.fix_options()
 
 
 def _relate(b: State, group: Group, relation: str) -> None:
-    group.relation_given = True
-    if relation != group.relation:
-        group.relation = relation
-        if group.members:
-            views.announce(b, group, cw.RELATION)
+    if group.relate(relation) and group.members:
+        views.announce(b, group, cw.RELATION)
 
 
 def check_relation(relation: str) -> None:
@@ -176,12 +169,12 @@ def _resume(b: State, group: Group, old: Member, session: Session, m: cw.Join) -
     """A durable member is back: the same one, in the same view."""
     subscription = b.topics.subscriptions[keys.member(group.destination, old.name)]
     before = b.sessions.get(old.session)
-    consumer = before.consumers.pop(old.consumer, None) if before is not None else None
+    consumer = before.forget(old.consumer) if before is not None else None
     if consumer is not None:  # of the session that lost it: who knows what was seen there
-        subscription.lose(b.position, consumer.prefetch)
+        subscription.lose(b.position, consumer.seen_most)
         state_requests.gone(b, group, old)
-    old.provides = m.provides
-    subscription.consumer = (session.number, m.consumer)
+    old.provide(m.provides)
+    subscription.serve((session.number, m.consumer))
     _add_consumer(session, m, keys.member(group.destination, old.name))
     suspicion.change(b, group, old, Cause.COMES, session=session.number, consumer=m.consumer)
     state_requests.comes_back(group, old, m.takes_state)
@@ -198,13 +191,13 @@ def _enter(
         _drop(b, group, old)
     key = keys.member(group.destination, name)
     subscription = Subscription(key, m.durable, group.destination, "", b.position)
-    subscription.consumer = (session.number, m.consumer)
+    subscription.serve((session.number, m.consumer))
     b.topics.add(subscription)
     _add_consumer(session, m, key)
-    group.members[name] = Member(
-        name, m.durable, group.view + 1, session.number, m.consumer, m.provides, group.serial
-    )
-    state_requests.comes(group, group.members[name], m.takes_state)
+    view = group.view + 1
+    new = Member(name, m.durable, view, session.number, m.consumer, m.provides, group.serial)
+    group.enter(new)
+    state_requests.comes(group, new, m.takes_state)
     views.new_view(b, group, came=(name,), went=(name,) if old is not None else ())
 
 
@@ -216,16 +209,13 @@ def enter_shared(b: State, group: Group, name: str, queue: str, durable: bool) -
         raise ResourceAllocationError(f"a group has at most {MEMBERS_MAX} members")
     if old is not None:
         _drop(b, group, old)
-    group.members[name] = Member(
-        name, durable, group.view + 1, 0, 0, False, group.serial, shared=queue
-    )
+    view = group.view + 1
+    group.enter(Member(name, durable, view, 0, 0, False, group.serial, shared=queue))
     views.new_view(b, group, came=(name,), went=(name,) if old is not None else ())
 
 
 def _add_consumer(session: Session, m: cw.Join, key: SubscriptionKey) -> None:
-    session.consumers[m.consumer] = Consumer(
-        session.number, m.consumer, m.destination, m.prefetch, "spill", key
-    )
+    session.open(Consumer(session.number, m.consumer, m.destination, m.prefetch, "spill", key))
 
 
 def leave(b: State, session: Session, consumer: Consumer) -> None:
@@ -254,11 +244,11 @@ def closed(b: State, session: Session, consumer: Consumer, kept: list[Span]) -> 
     member = group.member_of(session.number, consumer.number)
     if member is not None and member.durable:
         subscription = b.topics.subscriptions[keys.member(group.destination, member.name)]
-        subscription.consumer = None
+        subscription.serve(None)
         state_requests.gone(b, group, member)
         subscription.give_back(kept)
         suspicion.change(b, group, member, Cause.CLOSED)
-        del session.consumers[consumer.number]
+        session.forget(consumer.number)
         state_requests.review(b, group)
     elif member is not None:
         leave(b, session, consumer)
@@ -268,26 +258,25 @@ def closed(b: State, session: Session, consumer: Consumer, kept: list[Span]) -> 
 
 
 def _forget_departed(b: State, group: Group, session: Session, consumer: Consumer) -> None:
-    who = (session.number, consumer.number)
-    group.departed = [d for d in group.departed if (d.session, d.consumer) != who]
-    del session.consumers[consumer.number]
+    group.forget_departed(session.number, consumer.number)
+    session.forget(consumer.number)
     b.topics.discard(consumer.subscription)
-    b.groups.unsettled[group.destination] = None
+    b.groups.touch(group.destination)
 
 
-def lost(b: State, session: Session, consumer: Consumer) -> None:
+def lost(b: State, session: Session, consumer: Consumer, seen: int) -> None:
     """Its session is lost. A non-durable member stays in the view until it is removed, but nothing
-    is kept for it."""
+    is kept for it. `seen`: how many messages it may have seen at most."""
     group = b.groups[consumer.destination]
     member = group.member_of(session.number, consumer.number)
     if member is None:
         _forget_departed(b, group, session, consumer)
         return
-    del session.consumers[consumer.number]
+    session.forget(consumer.number)
     subscription = b.topics.subscriptions[keys.member(group.destination, member.name)]
-    subscription.consumer = None
+    subscription.serve(None)
     if member.durable:
-        subscription.lose(b.position, consumer.prefetch)
+        subscription.lose(b.position, seen)
         state_requests.gone(b, group, member)
     else:
         b.topics.remove(subscription.key)
@@ -300,8 +289,8 @@ def due(b: State, key: GroupKey) -> None:
     """Do what is due for a member, or for the group itself."""
     group = b.groups[key.destination]
     if not key.member:
-        group.kept_until = 0
-        b.groups.unsettled[key.destination] = None
+        group.keep(0)
+        b.groups.touch(key.destination)
         return
     member = group.members[key.member]
     if member.presence is Presence.CUT_OFF:
@@ -344,13 +333,8 @@ def _remove(b: State, group: Group, members: list[Member]) -> None:
         session = b.sessions.get(member.session)
         consumer = session.consumers.get(member.consumer) if session is not None else None
         if consumer is not None:
-            # Before the view is announced: it is kept for those whom it removes, too.
-            waits = member.needs_state or member.stateless
-            group.departed.append(
-                Departed(member.session, member.consumer, member.acked, group.serial + 1, waits)
-            )
             _set_apart(b, group, member, consumer)
-            del group.members[member.name]
+            group.depart(member)
             state_requests.left(group, member)
         else:
             _drop(b, group, member)
@@ -360,9 +344,9 @@ def _remove(b: State, group: Group, members: list[Member]) -> None:
 def _set_apart(b: State, group: Group, member: Member, consumer: Consumer) -> None:
     """It gets what was ordered before its removal, and nothing of whoever has its name next."""
     apart = keys.departed(group.destination, consumer.session, consumer.number)
-    consumer.subscription = apart
+    consumer.set_apart(apart)
     subscription = b.topics.rename(keys.member(group.destination, member.name), apart)
-    subscription.ends = b.position
+    subscription.end(b.position)
 
 
 def _invite(b: State, group: Group, invited: list[str], durable: bool) -> None:
@@ -375,9 +359,8 @@ def _invite(b: State, group: Group, invited: list[str], durable: bool) -> None:
         if durable:
             key = keys.member(group.destination, name)
             b.topics.add(Subscription(key, True, group.destination, "", b.position))
-        group.members[name] = Member(
-            name, durable, group.view + 1, 0, 0, False, group.serial, needs_state=durable
-        )
+        view = group.view + 1
+        group.enter(Member(name, durable, view, 0, 0, False, group.serial, needs_state=durable))
     if came:
         views.new_view(b, group, came)
     for name in came if not durable else ():
@@ -414,17 +397,15 @@ def acknowledge(b: State, session: Session, consumer: Consumer, row: cw.AckRow) 
     serial = min(row.event, group.serial)
     member = group.member_of(session.number, number)
     if member is not None:
-        member.late = max(member.late, serial)
+        member.handle(serial)
         subscription = b.topics.subscriptions[keys.member(group.destination, member.name)]
         if row.state == member.took:
-            subscription.base = None
+            subscription.keep_state()
         if subscription.base is None:
-            member.acked = max(member.acked, member.late)
+            member.acknowledge()
             group.pass_over(member)
-    for one in group.departed:
-        if (one.session, one.consumer) == (session.number, number):
-            one.acked = max(one.acked, serial)
-    b.groups.unsettled[group.destination] = None
+    group.acknowledge(session.number, number, serial)
+    b.groups.touch(group.destination)
 
 
 # -- Letting go ------------------------------------------------------------------------------------
@@ -442,9 +423,9 @@ def delete(b: State, m: cw.DeleteGroup) -> None:
             f"the group {m.destination!r} has live members: {', '.join(live)}. Nothing was "
             "changed. Let them leave first, or delete it by force: then they are removed"
         )
-    group.kept_until = 0
+    group.keep(0)
     _remove(b, group, list(group.members.values()))
-    b.groups.unsettled[group.destination] = None
+    b.groups.touch(group.destination)
 
 
 def _is_live(b: State, member: Member) -> bool:
@@ -456,7 +437,7 @@ def _is_live(b: State, member: Member) -> bool:
 
 def _drop(b: State, group: Group, member: Member) -> None:
     """Nothing is kept for this member any more."""
-    del group.members[member.name]
+    group.leave(member)
     state_requests.left(group, member)
     _forget_consumer(b, member)
     b.topics.discard(keys.member(group.destination, member.name))
@@ -468,11 +449,11 @@ def _drop_shared(b: State, member: Member) -> None:
     """Close the consumers that divided its messages."""
     queue = b.queues.get(member.shared)
     for session, consumer in queue.takers if queue is not None else ():
-        b.sessions[session].consumers.pop(consumer, None)
+        b.sessions[session].forget(consumer)
     b.queues.drop(member.shared)
 
 
 def _forget_consumer(b: State, member: Member) -> None:
     session = b.sessions.get(member.session)
     if session is not None:
-        session.consumers.pop(member.consumer, None)
+        session.forget(member.consumer)

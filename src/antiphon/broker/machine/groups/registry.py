@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from antiphon.broker.machine import events as ev
 from antiphon.broker.machine.groups.group import Group, Past
 
@@ -18,8 +20,7 @@ class Groups(dict[str, Group]):
     def __init__(self, events: list[ev.Event]) -> None:
         super().__init__()
         self._events = events
-        # Whose events this entry has acknowledged, or that somebody has left (`settle`).
-        self.unsettled: dict[str, None] = {}
+        self._touched: dict[str, None] = {}  # by this entry
         self.past: dict[str, Past] = {}  # by destination, the last to be forgotten last
         self.past_floor = Past(0, 0)  # above which all others begin
 
@@ -30,18 +31,41 @@ class Groups(dict[str, Group]):
     def add(self, group: Group) -> None:
         """Add a new group. Whoever knows the views of an earlier life of it must not take one for
         another, as a removal that is still on its way would, or a judge of a trace."""
-        group.view, group.serial = self.past.pop(group.destination, self.past_floor)
+        group.go_on(self.past.pop(group.destination, self.past_floor))
         self[group.destination] = group
+
+    def touch(self, destination: str) -> None:
+        """Look at this group when the entry is done (`settle`): events of it were acknowledged, or
+        somebody has left it."""
+        self._touched[destination] = None
 
     def settle(self) -> None:
         """Let go of events that all have acknowledged, and of groups that are over. At the end of
         an entry, which may have the acknowledgements of many members."""
-        for destination in self.unsettled:
+        for destination in self._touched:
             if (group := self.get(destination)) is not None:
                 group.trim()
                 if group.is_over:
                     self._forget(group)
-        self.unsettled.clear()
+        self._touched.clear()
+
+    # -- From a snapshot -----------------------------------------------------------------------
+
+    def restore(self, group: Group) -> None:
+        """Take a group from a snapshot."""
+        self[group.destination] = group
+        if group.is_over:  # 0.1 forgot none
+            self.touch(group.destination)
+
+    def restore_past(self, rows: list[Any]) -> None:
+        """Take groups that were forgotten from a snapshot."""
+        self.past.update((name, Past(*past)) for name, *past in rows)
+
+    def restore_floor(self, past: Past) -> None:
+        """Take from a snapshot where groups begin that it does not know by name."""
+        self.past_floor = past
+
+    # -- Inside --------------------------------------------------------------------------------
 
     def _forget(self, group: Group) -> None:
         del self[group.destination]

@@ -30,13 +30,12 @@ from antiphon.formats import protocol as cw
 def comes(group: Group, member: Member, takes_state: bool) -> None:
     """A member joins. Call this before `review`: a member without a state must not be asked for
     it."""
-    member.needs_state = takes_state and _hopes(group, member)
-    member.request, member.stateless, member.since = 0, False, member.joined
+    member.begin(takes_state and _hopes(group, member))
 
 
 def comes_back(group: Group, member: Member, takes_state: bool) -> None:
     """A durable member has another life. It needs a state if it has acknowledged none."""
-    member.stateless = False  # if it was so, its last life got a notice
+    member.take_notice()  # if there was one to take, its last life got it
     if member.needs_state:
         comes(group, member, takes_state)
 
@@ -45,7 +44,7 @@ def review(b: State, group: Group) -> None:
     """After something happened to members: see to it that everybody who waits can hope."""
     for member in list(group.members.values()):
         if member.needs_state and member.request and not _is_there(b, member):
-            member.request = 0  # the provider goes on without it
+            member.unask()  # the provider goes on without it
             b.groups.tell(group.destination)
         elif member.needs_state and _is_there(b, member) and not _stands(b, group, member):
             _ask(b, group, member)
@@ -57,7 +56,7 @@ def _ask(b: State, group: Group, member: Member) -> None:
     if provider is not None:
         _request(b, group, member, provider)
     elif not member.request and not _hopes(group, member):
-        member.needs_state, member.stateless, member.since = False, True, member.joined
+        member.do_without()
         b.groups.tell(group.destination)
     # Otherwise somebody may come back; or all has been sent, and only has to arrive.
 
@@ -68,9 +67,7 @@ def _next(last: str, able: list[Member]) -> Member | None:
 
 
 def _request(b: State, group: Group, member: Member, provider: Member) -> None:
-    member.provider = provider.name
-    member.path = _path(b, member, provider)
-    member.request, member.cut, member.since = group.serial + 1, b.position, provider.since
+    member.ask(provider, _path(b, member, provider), group.serial + 1, b.position)
     group.announce(b.position, cw.STATE, came=(member.name,), went=(provider.name,))
     b.groups.tell(group.destination)
 
@@ -132,9 +129,7 @@ def ask_again(b: State, session: Session, m: cw.AskState) -> int:
     """The member asks for its state once more; another one is asked."""
     group, member = _member(b, session, m.consumer)
     if member.needs_state and member.request == m.serial:
-        if m.raised and member.provider not in member.unable:
-            member.unable = (*member.unable, member.provider)
-        member.request, member.detour = 0, not member.detour
+        member.complain(m.raised)
         review(b, group)
         b.groups.tell(group.destination)  # even if nobody is asked now: the last one may stop
     return 0
@@ -145,8 +140,7 @@ def done(b: State, session: Session, m: cw.StateDone) -> int:
     group, member = _member(b, session, m.consumer)
     if not (member.needs_state and member.request == m.serial):
         return 0
-    member.needs_state = False
-    member.took, member.request, member.provider, member.unable = m.serial, 0, "", ()
+    member.take_state(m.serial)
     b.topics.subscriptions[keys.member(group.destination, member.name)].take_over(member.cut)
     b.groups.tell(group.destination)
     review(b, group)  # it may hand out the state itself, from now on
@@ -157,8 +151,7 @@ def gone(b: State, group: Group, member: Member) -> None:
     """Whoever was this durable member is not there any more. If it has not acknowledged the state
     that it took over, its next life needs one."""
     if b.topics.subscriptions[keys.member(group.destination, member.name)].put_back():
-        member.needs_state = True
-        member.late = member.acked
+        member.need_again()
 
 
 def left(group: Group, provider: Member) -> None:
@@ -166,7 +159,7 @@ def left(group: Group, provider: Member) -> None:
     acknowledged, it has not sent, or not all of it: nobody need wait for that."""
     for taker in group.members.values():
         if taker.provider == provider.name and taker.request > max(provider.acked, provider.late):
-            taker.request = 0
+            taker.unask()
 
 
 def _member(b: State, session: Session, number: int) -> tuple[Group, Member]:

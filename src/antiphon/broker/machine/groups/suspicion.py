@@ -90,9 +90,9 @@ def change(
 
 
 def remove_later(b: State, group: Group, member: Member) -> None:
-    member.remove_at = 0
+    member.remove_later(0)
     if not member.durable and group.remove_after_ms != NEVER:
-        member.remove_at = b.stamp + group.remove_after_ms
+        member.remove_later(b.stamp + group.remove_after_ms)
         set_deadline(b, group, member.name, member.remove_at)
 
 
@@ -107,5 +107,5 @@ def renew(b: State) -> None:
             if member.presence is Presence.CUT_OFF:
                 change(b, group, member, Cause.NEW_LEADER, suspect_at=b.stamp + SUSPECT_MS)
             elif member.remove_at:
-                member.remove_at = b.stamp + group.remove_after_ms
+                member.remove_later(b.stamp + group.remove_after_ms)
                 set_deadline(b, group, member.name, member.remove_at)

@@ -12,11 +12,11 @@ def new_view(
     b: State, group: Group, came: tuple[str, ...] = (), went: tuple[str, ...] = ()
 ) -> None:
     """Begin another view: these members came, and these went."""
-    group.view += 1
+    group.next_view()
     if came:
-        group.kept_until = 0
+        group.keep(0)
     announce(b, group, cw.VIEW, came, went)
-    b.groups.unsettled[group.destination] = None
+    b.groups.touch(group.destination)
     state_requests.review(b, group)
 
 

@@ -173,6 +173,16 @@ class Queue:
         self._lane(special.priority).add(first, last, deliveries)
         self._note_expiry(first, last, special)
 
+    # -- Consumers ------------------------------------------------------------------------------
+
+    def share(self, pattern: str, selector: str, durable: bool) -> None:
+        """Be a shared subscription of this topic."""
+        self.pattern, self.selector, self.durable = pattern, selector, durable
+
+    def agree(self, redelivery: Redelivery) -> None:
+        """These terms are what its consumers have asked for."""
+        self.redelivery = redelivery
+
     def open(self, taker: Taker, consumer: QueueConsumer) -> None:
         """A consumer comes, last in turn."""
         self.opened += 1
@@ -182,6 +192,38 @@ class Queue:
             self._owners.clear()
             for other in self.takers.values():
                 self.give_back(other.reserved.clear())
+
+    def widen(self, taker: Taker, prefetch: int) -> None:
+        """Raise the window of a consumer."""
+        self.takers[taker].prefetch = prefetch
+
+    def close(self, taker: Taker) -> None:
+        """This consumer gets nothing more; what it has stays with it."""
+        self.takers[taker].closed = True
+        self.leave(taker)
+
+    def leave(self, taker: Taker) -> None:
+        """This consumer gets nothing more; its groups are free, and what it had alone."""
+        consumer = self.takers[taker]
+        self.returned += 1
+        self._owners = {g: owned for g, owned in self._owners.items() if owned[0] != taker}
+        self.give_back(consumer.reserved.clear())
+
+    def keep_only(self, taker: Taker, spans: list[Span]) -> None:
+        """Leave these with a consumer that is closed; the rest comes back as it was, unseen."""
+        assigned = self.takers[taker].assigned
+        self.give_back([(low, high, d - 1) for low, high, d in assigned.clear()])
+        for span in spans:
+            assigned.add(*span)
+
+    def lose(self, taker: Taker) -> None:
+        """Forget a consumer; what it has comes back, and counts as delivered."""
+        self.leave(taker)
+        self.give_back(self.takers.pop(taker).assigned.clear())
+
+    def remove(self, taker: Taker) -> None:
+        """Forget a consumer that has nothing."""
+        del self.takers[taker]
 
     # -- Out ------------------------------------------------------------------------------------
 
@@ -282,6 +324,17 @@ class Queue:
         spans = (span for lane in self._lanes.values() for span in lane.after(position))
         return sorted((first, last) for first, last, _ in spans)
 
+    def take_from(self, taker: Taker, first: int, last: int) -> list[Span]:
+        """Remove and return what a consumer has of this range."""
+        return self.takers[taker].assigned.take(first, last)
+
+    def acknowledge(self, taker: Taker, first: int, last: int) -> bool:
+        """A consumer is done with this range. Return whether it had any of it."""
+        taken = self.take_from(taker, first, last)
+        for low, high, _ in taken:
+            self.forget(low, high)
+        return bool(taken)
+
     def skip(self, first: int, last: int) -> None:
         """Drop waiting messages of a shared subscription that none of its consumers wants."""
         for lane in self._lanes.values():
@@ -294,13 +347,6 @@ class Queue:
             self.special.take(first, last)
         if self.reasons:
             self.reasons.take(first, last)
-
-    def leave(self, taker: Taker) -> None:
-        """This consumer gets nothing more; its groups are free, and what it had alone."""
-        consumer = self.takers[taker]
-        self.returned += 1
-        self._owners = {g: owned for g, owned in self._owners.items() if owned[0] != taker}
-        self.give_back(consumer.reserved.clear())
 
     # -- Time -----------------------------------------------------------------------------------
 
@@ -320,6 +366,19 @@ class Queue:
                 return expires
             heapq.heappop(self._expiring)  # it is done with
         return None
+
+    def watch(self) -> int | None:
+        """Return when the next message expires, if there has to be a deadline for that which there
+        is not yet."""
+        due = self.next_expiry()
+        if due is None or (self.watched is not None and self.watched <= due):
+            return None
+        self.watched = due
+        return due
+
+    def unwatch(self) -> None:
+        """The deadline has passed."""
+        self.watched = None
 
     def expire(self, stamp: int) -> None:
         """Drop what nobody has and should have had by now."""
@@ -368,6 +427,10 @@ class Queue:
         """Take what is special about messages from a snapshot."""
         self.special.add(first, last, special)
         self._note_expiry(first, last, special)
+
+    def restore_reason(self, first: int, last: int, reason: str) -> None:
+        """Take from a snapshot why messages are here."""
+        self.reasons.add(first, last, reason)
 
     def state(self) -> tuple[Any, ...]:
         """Return what snapshots have of it, without the messages that wait or are held, and

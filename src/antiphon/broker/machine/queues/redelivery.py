@@ -53,7 +53,7 @@ def postpone(b: State, subscription: Subscription, kept: Iterable[cw.Kept]) -> N
     next one waits, if handling some of it has failed. One that was closed while it waited changes
     nothing."""
     if wait := max((_bounded(k.wait) for k in kept), default=0):
-        subscription.waits = b.stamp + wait
+        subscription.wait(b.stamp + wait)
 
 
 def _bounded(wait_ms: int) -> int:

@@ -40,6 +40,10 @@ class Queues(dict[str, Queue]):
         if gone is not None and gone.pattern:
             self.shared_changed()
 
+    def restore(self, queue: Queue) -> None:
+        """Take a queue from a snapshot, without what waits in it."""
+        self[queue.name] = queue
+
     # -- Messages for consumers ----------------------------------------------------------------
 
     def assign(self, queue: Queue, stamp: int) -> None:
@@ -75,16 +79,20 @@ class Queues(dict[str, Queue]):
 
     def watch(self, queue: Queue) -> None:
         """Set a deadline for the first of its messages that expires."""
-        due = queue.next_expiry()
-        if due is not None and (queue.watched is None or due < queue.watched):
-            queue.watched = due
+        if (due := queue.watch()) is not None:
             self._deadlines.add(due, EXPIRY, queue.name)
 
     def watch_anew(self, queue: Queue, passed: int) -> None:
         """Set another deadline: the one at `passed` was taken from the heap."""
         if queue.watched == passed:
-            queue.watched = None
+            queue.unwatch()
             self.watch(queue)
+
+    def expire(self, name: str, stamp: int) -> None:
+        """The first message of this queue that expires may do so now."""
+        queue = self[name]
+        queue.unwatch()
+        self.settle(queue, stamp)
 
     # -- Shared subscriptions ------------------------------------------------------------------
 

@@ -28,18 +28,12 @@ from antiphon.broker.machine.groups import membership, shared_members, suspicion
 from antiphon.broker.machine.queues import redelivery
 from antiphon.broker.machine.sessions import local_contexts
 from antiphon.broker.machine.sessions.attachment import Cause
-from antiphon.broker.machine.sessions.servers import GRACE_MS, LOCAL, Life, Serving
+from antiphon.broker.machine.sessions.servers import LOCAL
 from antiphon.broker.machine.sessions.session import Session
 from antiphon.broker.machine.state import State
 from antiphon.formats import commands
 from antiphon.formats import protocol as cw
 from antiphon.model.destinations import NAME_MAX
-
-PRODUCER_RETENTION_MS = 7 * 24 * 3600 * 1000
-"""How long a named producer that nobody has open keeps its sequence."""
-
-NUMBER_MAX = 1 << 62
-"""Numbers of a client that are counted on stay below, so that they always fit the formats."""
 
 LEASE_MAX_MS = 24 * 3600 * 1000
 
@@ -66,29 +60,24 @@ def attach(b: State, m: commands.Attach) -> None:
         _tell_attached(b, session)  # it was proposed again
         return
     if not code and (home := local_contexts.home_of(b, session, m)):
-        b.events.append(ev.Redirected(m.session, m.node, m.life, m.link, home))
+        b.report(ev.Redirected(m.session, m.node, m.life, m.link, home))
         return
     if code:
-        b.events.append(ev.AttachRefused(m.session, m.node, m.life, m.link, code, text))
+        b.report(ev.AttachRefused(m.session, m.node, m.life, m.link, code, text))
         return
     _heard(b, m.node, m.life)
     if session is None:
         session = _open(b, m)
-    session.attachment += 1
-    session.attempt, session.node, session.life, session.link = m.attempt, m.node, m.life, m.link
-    session.change(Cause.ATTACH)
+    session.attach(m.attempt, m.node, m.life, m.link)
     suspicion.attached(b, session)
     shared_members.review_all(b, session)
     for producer, sequence in m.sequences:
-        if producer in session.streams:
-            # What was answered early and then lost does not come again (non-persistent).
-            last = min(sequence - 1, NUMBER_MAX)
-            session.streams[producer] = max(session.streams[producer], last)
+        session.go_on_with(producer, sequence)
     _tell_attached(b, session)
 
 
 def _tell_attached(b: State, s: Session) -> None:
-    b.events.append(ev.Attached(s.number, s.attachment, s.node, s.life, s.link))
+    b.report(ev.Attached(s.number, s.attachment, s.node, s.life, s.link))
 
 
 def _why_not_open(b: State, m: commands.Attach) -> tuple[str, str]:
@@ -155,7 +144,7 @@ def begin(b: State, m: commands.Begin) -> None:
     is_late = known is not None and m.opening <= known.opening
     if not is_member or is_late or not local_contexts.decide(b, LOCAL):
         return
-    b.servers.lives[m.node] = Life(m.node, m.life, m.opening)
+    b.servers.begin(m.node, m.life, m.opening)
     for session in b.sessions.values():
         if session.node == m.node and session.life != m.life and not session.leased:
             _begin_lease(b, session, Cause.LET_GO)
@@ -163,21 +152,17 @@ def begin(b: State, m: commands.Begin) -> None:
 
 def follow_members(b: State, incarnations: dict[int, int]) -> None:
     """Take the cluster's members from a membership entry: their incarnations, by node."""
-    before, b.servers.incarnations = b.servers.incarnations, incarnations
-    for node, incarnation in before.items():
-        if incarnations.get(node) != incarnation:
-            _is_gone(b, node)
+    for node in b.servers.follow(incarnations):
+        _is_gone(b, node)
 
 
 def _is_gone(b: State, node: int) -> None:
     """A server is gone with what it alone knew: no session waits for it, and none is bound to it
     later."""
-    if b.servers.lives.pop(node, None) is None:
+    if not b.servers.end(node):
         return
     for session in [s for s in b.sessions.values() if s.node == node and not s.leased]:
         if local_contexts.is_bound(b, session):
-            for consumer in session.consumers.values():
-                consumer.prefetch = b.position  # any number may have been seen, not some windows
             lose(b, session, Cause.GONE_BOUND, HOME_IS_GONE)
         else:
             _begin_lease(b, session, Cause.GONE)
@@ -187,8 +172,7 @@ def _heard(b: State, node: int, life: int) -> None:
     known = b.servers.serving.get(node)
     if known is not None and known.life != life:
         _detach_all(b, node, known.life)
-    b.servers.serving[node] = Serving(node, life, b.stamp)
-    b.deadlines.add(b.stamp + GRACE_MS, SERVING, node)
+    b.servers.renew(node, life, b.stamp)
 
 
 def _detach_all(b: State, node: int, life: int) -> None:
@@ -226,18 +210,20 @@ def _lease_is_over(b: State, number: int) -> None:
 
 
 def _server_is_silent(b: State, node: int) -> None:
-    silent = b.servers.serving.pop(node)
+    silent = b.servers.silent(node)
     _detach_all(b, silent.node, silent.life)
 
 
 def _expire_messages(b: State, name: str) -> None:
-    queue = b.queues[name]
-    queue.watched = None
-    b.queues.settle(queue, b.stamp)
+    b.queues.expire(name, b.stamp)
 
 
 def _expire_producer(b: State, name: str) -> None:
-    del b.producers[name]
+    b.producers.forget(name)
+
+
+def _forget_staged(b: State, handle: str) -> None:
+    b.pending.release(handle)
 
 
 _EXPIRE: dict[int, Callable[[State, Any], None]] = {
@@ -247,7 +233,7 @@ _EXPIRE: dict[int, Callable[[State, Any], None]] = {
     GROUP: membership.due,
     EXPIRY: _expire_messages,
     DELAYED: transactions.due,
-    STAGED: transactions.expire,
+    STAGED: _forget_staged,
     HELD: redelivery.due,
 }
 
@@ -272,27 +258,30 @@ def _close_consumers(b: State, session: Session, kept: tuple[cw.Kept, ...]) -> N
 def lose(b: State, session: Session, cause: Cause, why: str) -> None:
     """End a session without a request of its client: all that was sent to it may have been seen."""
     with b.queues.together(b.stamp):
-        _lose_consumers(b, session)
+        _lose_consumers(b, session, unlogged=cause is Cause.GONE_BOUND)
     _end(b, session, cause, "ConnectionLostError", why)
 
 
-def _lose_consumers(b: State, session: Session) -> None:
+def _lose_consumers(b: State, session: Session, *, unlogged: bool) -> None:
+    """`unlogged`: its server knew of acknowledgements that the log does not have. So any number of
+    messages may have been seen, not some windows."""
     for consumer in list(session.consumers.values()):
+        seen = b.position if unlogged else consumer.seen_most
         subscription = b.subscription(consumer)
         if consumer.destination in b.groups:
-            membership.lost(b, session, consumer)
+            membership.lost(b, session, consumer, seen)
         elif subscription is None:
-            consumer.closed = True
+            consumer.close()
             closing.let_go(b, session, consumer, lost=True)
         elif consumer.closed:
-            del session.consumers[consumer.number]
+            session.forget(consumer.number)
         else:
-            subscription.consumer = None
+            subscription.serve(None)
             if subscription.durable:
-                subscription.lose(b.position, consumer.prefetch)
+                subscription.lose(b.position, seen)
             else:
                 b.topics.remove(subscription.key)
-            del session.consumers[consumer.number]
+            session.forget(consumer.number)
 
 
 def _end(b: State, session: Session, cause: Cause, code: str, text: str) -> None:
@@ -301,17 +290,14 @@ def _end(b: State, session: Session, cause: Cause, code: str, text: str) -> None
     for destination in list(session.temporaries):
         drop_temporary(b, session, destination)
     for name in session.names.values():
-        producer = b.producers[name]
-        producer.session, producer.number = 0, 0
-        producer.expires = b.stamp + PRODUCER_RETENTION_MS
-        b.deadlines.add(producer.expires, PRODUCER, name)
+        b.producers.close(name, b.stamp)
     b.sessions.end(session, b.stamp)
-    b.events.append(ev.SessionEnded(session.number, code, text))
+    b.report(ev.SessionEnded(session.number, code, text))
 
 
 def drop_temporary(b: State, session: Session, destination: str) -> None:
     """End a temporary destination with all that is in it."""
-    del session.temporaries[destination]
-    b.unsendable.pop(destination, None)
+    session.delete_temporary(destination)
+    b.sendable.forget(destination)
     b.queues.drop(destination)
     b.topics.forget(destination)

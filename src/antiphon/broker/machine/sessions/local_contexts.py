@@ -25,8 +25,7 @@ from antiphon.formats import commands
 
 def decide(b: State, contexts: str) -> bool:
     """Whether this cluster has such contexts; from now on, if it had no clients so far."""
-    b.servers.contexts = b.servers.contexts or contexts
-    return b.servers.contexts == contexts
+    return b.servers.decide(contexts)
 
 
 def serves(b: State, m: commands.Attach) -> bool:

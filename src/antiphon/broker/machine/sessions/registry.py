@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from antiphon.broker.machine.sessions.session import Session
 from antiphon.errors import InvalidDestinationError
 from antiphon.model import destinations as names
@@ -41,6 +43,10 @@ class Sessions(dict[int, Session]):
         self.ended[session.number] = (session.attempt, stamp + ENDED_MS)
         while len(self.ended) > ENDED_MAX or next(iter(self.ended.values()))[1] <= stamp:
             del self.ended[next(iter(self.ended))]
+
+    def restore_ended(self, rows: list[Any]) -> None:
+        """Take sessions that have ended from a snapshot."""
+        self.ended.update((session, (attempt, until)) for session, (attempt, until) in rows)
 
     def of_client(self, client_id: str) -> Session | None:
         """Return the session that has this client id."""

@@ -1,4 +1,4 @@
-"""Sessions as the servers know them, with their consumers, and named producers.
+"""Sessions as the servers know them, with their consumers.
 
 A session is attached to one server, or detached with a lease that runs in log time. Everything is
 plain data with a `state()` for the snapshot; the rules are in `broker/machine/machine.py`.
@@ -6,58 +6,23 @@ plain data with a `state()` for the snapshot; the rules are in `broker/machine/m
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-from antiphon.broker.machine.keys import SubscriptionKey
+from antiphon.broker.machine.consumers.consumer import Consumer
 from antiphon.broker.machine.pending_packs import Parked
-from antiphon.broker.machine.ranges import Spans
 from antiphon.broker.machine.sessions.attachment import Attachment, Cause, next_attachment
-from antiphon.formats.protocol import NotPublished, Result
+from antiphon.formats.pack import PackHeader
+from antiphon.formats.protocol import NotPublished, Result, Sent
+
+NUMBER_MAX = 1 << 62
+"""Numbers of a client that are counted on stay below, so that they always fit the formats."""
 
 REFUSALS_MAX = 256
 """Refused packs that a session remembers, so that a client which asks again gets the same answer.
 More than a client may have unanswered."""
-
-
-class Consumer:
-    """One consumer of a session, of a topic (`subscription`) or of a queue."""
-
-    def __init__(
-        self,
-        session: int,
-        number: int,
-        destination: str,
-        prefetch: int,
-        slow: str,
-        subscription: SubscriptionKey | None,
-        selector: str = "",
-    ) -> None:
-        self.session = session
-        self.number = number
-        self.destination = destination
-        self.prefetch = prefetch
-        self.slow = slow
-        self.subscription = subscription  # None: of a queue
-        self.selector = selector  # of a queue's
-        self.browses: int | None = None  # only looks at the messages of a queue, up to this one
-        self.closed = False
-        self.kept = Spans()  # after closing, of a topic: seen, and may yet be acknowledged
-
-    def state(self) -> tuple[Any, ...]:
-        """Return what snapshots have of it."""
-        return (
-            self.number,
-            self.destination,
-            self.prefetch,
-            self.slow,
-            self.subscription.encoded if self.subscription is not None else None,
-            self.closed,
-            list(self.kept),
-            self.selector,
-            self.browses,
-        )
 
 
 class Session:
@@ -118,10 +83,92 @@ class Session:
         """The connection that this session has: attempt, node, life and link."""
         return self.attempt, self.node, self.life, self.link
 
+    def attach(self, attempt: int, node: int, life: int, link: int) -> None:
+        """Be served by this server from now on."""
+        self.attachment += 1
+        self.attempt, self.node, self.life, self.link = attempt, node, life, link
+        self.change(Cause.ATTACH)
+
+    # -- What it sends -------------------------------------------------------------------------
+
+    def takes(self, header: PackHeader) -> bool:
+        """Return whether this pack comes next in its producer's sequence, and count it if it does.
+        Otherwise it is a duplicate, or behind a gap."""
+        before, last = self.streams.get(header.producer), header.last
+        if before is None or header.sequence != before + 1 or last > NUMBER_MAX:
+            return False
+        self.streams[header.producer] = last
+        return True
+
+    def go_on_with(self, producer: int, sequence: int) -> None:
+        """Go on with this sequence: what was answered early and then lost does not come again
+        (non-persistent)."""
+        if producer in self.streams:
+            last = min(sequence - 1, NUMBER_MAX)
+            self.streams[producer] = max(self.streams[producer], last)
+
+    def open_producer(self, number: int, name: str, last: int) -> None:
+        """Open a named producer, which goes on behind this message."""
+        self.streams[number] = last
+        self.names[number] = name
+
+    def lose_producer(self, number: int) -> None:
+        """Another session has opened it: from now on, what this one sends is refused."""
+        del self.names[number]
+
     def refuse(self, refusal: NotPublished) -> None:
         """Remember that a pack was refused."""
         self.refusals.append(refusal)
         del self.refusals[:-REFUSALS_MAX]
+
+    def stage(self, parked: Parked) -> None:
+        """Keep a pack until its commit."""
+        self.staged[parked.header.producer, parked.header.sequence] = parked
+
+    def unstage(self, sent: Iterable[Sent]) -> int:
+        """Forget the packs in these ranges that it has staged, and return how many these are."""
+        found = [
+            key
+            for key in self.staged
+            if any(producer == key[0] and first <= key[1] <= last for producer, first, last in sent)
+        ]
+        for key in found:
+            del self.staged[key]
+        return len(found)
+
+    def unstage_all(self) -> int:
+        """Forget all packs that it has staged, and return how many these are."""
+        count = len(self.staged)
+        self.staged.clear()
+        return count
+
+    # -- What it asks for ----------------------------------------------------------------------
+
+    def ask(self, number: int) -> None:
+        """Begin with the next request."""
+        self.request = number
+
+    def answer(self, result: Result) -> None:
+        """Remember the answer to the last request."""
+        self.result = result
+
+    def open(self, consumer: Consumer) -> None:
+        """Add a consumer."""
+        self.consumers[consumer.number] = consumer
+
+    def forget(self, consumer: int) -> Consumer | None:
+        """Remove and return a consumer, if it is still there."""
+        return self.consumers.pop(consumer, None)
+
+    def create_temporary(self, destination: str) -> None:
+        """Add a temporary destination."""
+        self.temporaries[destination] = None
+
+    def delete_temporary(self, destination: str) -> None:
+        """Remove a temporary destination."""
+        del self.temporaries[destination]
+
+    # -- All of it -----------------------------------------------------------------------------
 
     def state(self) -> tuple[Any, ...]:
         """Return what snapshots have of it, without its staged packs, which are a part of their
@@ -157,29 +204,9 @@ class Session:
         one.refusals = msgspec.convert(state[12], list[NotPublished])
         one.request = state[13]
         one.result = msgspec.convert(state[14], Result)
-        for number, destination, prefetch, slow, key, closed, kept, selector, browses in state[15]:
-            subscription = SubscriptionKey.decoded(key) if key is not None else None
-            consumer = Consumer(
-                one.number, number, destination, prefetch, slow, subscription, selector
-            )
-            consumer.closed, consumer.browses = closed, browses
-            consumer.kept = Spans(map(tuple, kept))
-            one.consumers[number] = consumer
+        for consumer in state[15]:
+            one.open(Consumer.from_state(one.number, consumer))
         one.temporaries = dict.fromkeys(state[16])
         if state[17]:
             one.phase = Attachment.HELD
         return one
-
-    def stage(self, parked: Parked) -> None:
-        """Keep a pack until its commit."""
-        self.staged[parked.header.producer, parked.header.sequence] = parked
-
-
-class Producer(msgspec.Struct, array_like=True):
-    """A named producer, which outlives its sessions for a while."""
-
-    name: str
-    last: int  # messages accepted, ever
-    session: int  # 0: nobody has it open
-    number: int  # in that session
-    expires: int  # a stamp, while nobody has it open
