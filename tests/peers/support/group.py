@@ -147,6 +147,8 @@ class Group:
 
     def show(self, name: str) -> None:
         """Show a process the view that it was left out of by `now`."""
+        if not self.running[name].frozen:
+            self.freeze(name)
         install = self.later.pop(name)
         self.act(name, Scripted, lambda _: [install])
 
