@@ -43,6 +43,7 @@ class Pipe:
         self.ended = False
         self.reason = ""
         self.waiting_bytes = 0
+        self.reads = True
         self.heard: list[cw.Answer] = []
         self.frame_max = 0
         self.held = False
@@ -50,7 +51,9 @@ class Pipe:
 
     def send_body(self, *parts: bytes) -> None:
         assert not self.ended
-        self.heard.append(cw.decode_answer(b"".join(parts)))
+        body = b"".join(parts)
+        self.heard.append(cw.decode_answer(body))
+        self.waiting_bytes += 0 if self.reads else len(body)
 
     def attached(self, frame_max: int) -> None:
         self.frame_max = frame_max
@@ -72,7 +75,7 @@ class Pipe:
 class House:
     """Clients on a log that remembers what was asked of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: HomeSettings | None = None) -> None:
         self.time_ms = 0
         self.leads = True
         self.reign: tuple[int, int] | None = (1, 1)
@@ -82,7 +85,7 @@ class House:
         self.broker = Broker()
         self.journal = Journal()
         journal: Any = self.journal
-        self.home = Home(1, 1, self.broker, journal, HomeSettings(), 0)
+        self.home = Home(1, 1, self.broker, journal, settings or HomeSettings(), 0)
         self.wanted: list[Any] = []
         self.home.take = self._take  # type: ignore[method-assign]
         self.clients = Clients(self, self.home, self.broker, journal, self, 0)
@@ -305,6 +308,29 @@ def test_a_connection_that_is_lost_is_lost_for_the_home(house: House) -> None:
     client.client.closed()
     assert house.home.counts()["links"] == 0
     assert house.turns > 0
+
+
+def test_who_does_not_read_its_answers_is_cut_off_and_nobody_else() -> None:
+    house = House(HomeSettings(unread_bytes=1000))
+    slow, quick = Pipe(house.clients), Pipe(house.clients)
+    slow.reads = False
+    while not slow.ended:
+        before = slow.waiting_bytes
+        for pipe in (slow, quick):
+            house.effects(Tell(pipe.client.number, cw.Refused("x" * 100)))
+    assert before <= 1000 < slow.waiting_bytes
+    assert slow.reason == f"it has not read {slow.waiting_bytes} bytes that it asked for"
+    assert not quick.ended
+    assert house.home.counts()["links"] == 1
+
+
+def test_who_was_cut_off_is_told_nothing_more() -> None:
+    house = House(HomeSettings(unread_bytes=10))
+    client = Pipe(house.clients)
+    client.reads = False
+    client.asks(cw.Tail(1, 1000))  # four packs at once
+    assert client.ended
+    assert len(client.heard) == 1
 
 
 def test_what_another_server_relays_cannot_do_harm(house: House) -> None:

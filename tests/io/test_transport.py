@@ -577,24 +577,3 @@ def test_a_peer_that_does_not_read_costs_a_bounded_queue_and_nobody_else(
             deaf.close()
 
     run(main())
-
-
-def test_a_client_that_does_not_read_its_answers_is_disconnected(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(transport, "QUEUE_BYTES", 1 << 20)
-
-    async def main() -> None:
-        one = Peer(1)
-        await one.listen()
-        loop = asyncio.get_running_loop()
-        with socket.socket() as client:
-            client.setblocking(False)
-            await loop.sock_connect(client, one.address)
-            requests = frames.frame(bytes(100_000)) * 1000
-            with pytest.raises(ConnectionError):
-                await loop.sock_sendall(client, hello(ReplicaId(0, 0), "client") + requests)
-        await eventually(lambda: not one.transport._clients)
-        await one.transport.close()
-
-    run(main())

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from antiphon.broker.home.settings import HomeSettings
 from antiphon.errors import ConfigurationError, IllegalStateError
 from antiphon.formats import columns, pack
 from antiphon.formats import protocol as cw
@@ -179,6 +180,28 @@ def test_a_client_that_does_not_take_its_messages_costs_a_bounded_amount() -> No
             background_loop().call_soon_threadsafe(look)
         assert max(held) < 400_000
         client.link.close()
+        await embedded.release()
+
+    run(main())
+
+
+def test_a_client_whose_loop_stands_still_is_cut_off() -> None:
+    async def main() -> None:
+        embedded = acquire("embedded:")
+        first = await Client().connect(embedded)
+        server = embedded._server
+        assert server is not None
+        server.home.settings = HomeSettings(unread_bytes=1000)
+        client = await Client().connect(embedded)
+        assert len(server.clients._clients) == 2
+        client.send(*[cw.AskStatus()] * 100)
+        done = threading.Event()
+        background_loop().call_soon_threadsafe(done.set)
+        assert done.wait(10)  # without a turn of this loop
+        assert len(server.clients._clients) == 1
+        async with asyncio.timeout(10):
+            assert "has not read" in str(await client.lost)
+        await first.attach()
         await embedded.release()
 
     run(main())

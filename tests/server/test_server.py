@@ -257,6 +257,32 @@ def test_a_held_publisher_goes_on_when_there_is_room() -> None:
 # -- Receiving -------------------------------------------------------------------------------------
 
 
+async def ask_without_end(client: RawClient) -> None:
+    while True:
+        client.send(*[cw.AskStatus()] * 100)
+        await client.writer.drain()
+
+
+def test_a_client_that_does_not_read_its_answers_is_disconnected(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        home = HomeSettings(unread_bytes=100_000)
+        async with running(RamDisk(), home=home) as (server, client):
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            other = await connected(client.writer.get_extra_info("peername"))
+            with pytest.raises(ConnectionError):
+                await ask_without_end(client)
+            assert "has not read" in caplog.text
+            await other.attach(SESSION + 1)
+            other.send(publish(1, session=SESSION + 1))
+            await other.published(1)
+            assert not server.ended.done()
+            other.writer.close()
+
+    run(main())
+
+
 def test_a_message_goes_from_one_client_to_another() -> None:
     async def main() -> None:
         async with running(RamDisk()) as (server, client):

@@ -66,11 +66,20 @@ class Pipe(Protocol):
     @property
     def ended(self) -> bool: ...
     @property
-    def waiting_bytes(self) -> int: ...
-    def send_body(self, *parts: bytes) -> None: ...
-    def attached(self, frame_max: int) -> None: ...
-    def hold(self, hold: bool) -> None: ...
-    def end(self, reason: str = "") -> None: ...
+    def waiting_bytes(self) -> int:
+        """Return how many bytes were sent and have not left."""
+
+    def send_body(self, *parts: bytes) -> None:
+        """Queue a message, however many wait: the limit is in `Client.answer`."""
+
+    def attached(self, frame_max: int) -> None:
+        """This client has a session: it may send packs."""
+
+    def hold(self, hold: bool) -> None:
+        """Take nothing from the client until it is no longer held."""
+
+    def end(self, reason: str = "") -> None:
+        """End the connection after what was sent; with a reason, the client is to blame."""
 
 
 class Log(Protocol):
@@ -129,6 +138,7 @@ class Client:
         self._clients = clients
         self._home = clients.home
         self._journal = clients.journal
+        self._unread_max = clients.home.settings.unread_bytes
         self._next = 0  # the position to read next; 0: does not read the log
         self._credit = 0
         self._task: Task | None = None  # what it wants of a part of the log
@@ -286,8 +296,13 @@ class Client:
             self.answer(cw.Asked(effect.waiting))
 
     def answer(self, answer: cw.Answer) -> None:
-        if not self.pipe.ended:
-            self.pipe.send_body(*cw.encode_parts(answer))
+        """Send this; a client that does not read what it asked for is cut off."""
+        pipe = self.pipe
+        if pipe.ended:
+            return
+        pipe.send_body(*cw.encode_parts(answer))
+        if pipe.waiting_bytes > self._unread_max:
+            pipe.end(f"it has not read {pipe.waiting_bytes} bytes that it asked for")
 
     _HANDLERS: ClassVar[dict[type, Callable[[Client, Any], None]]] = {
         cw.Tail: _tail,

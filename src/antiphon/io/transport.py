@@ -53,10 +53,9 @@ SERVERS_MAX = 64
 """Beyond that the oldest that is not listed is closed."""
 
 QUEUE_BYTES = 96 << 20
-"""The bytes that may wait to be sent to one other process: more than the largest frame, and more
+"""The bytes that may wait to be sent to one other server: more than the largest frame, and more
 than a full window of appends, so that replication drops nothing as long as a peer keeps up at all.
-At the limit the newest message to a peer is dropped; a client, which must read what it asked for,
-is disconnected."""
+At the limit the newest message to a peer is dropped. (For clients: `HomeSettings.unread_bytes`.)"""
 
 WRITE_BUFFER_BYTES = 256 << 10
 """The bytes that the event loop may hold ahead of the socket; the rest waits here, where it is
@@ -100,7 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._socket: asyncio.Transport | None = None
         self._queue: list[bytes] = []
-        self._queued_bytes = 0
+        self.waiting_bytes = 0  # sent, and not with the event loop yet
         self._full = False  # the event loop holds enough; what comes now waits in the queue
         self._writing = False  # a joined write is due
         self._timer: asyncio.TimerHandle | None = None  # ends it
@@ -167,27 +166,19 @@ class Connection(asyncio.BufferedProtocol):
     def ended(self) -> bool:
         return self._socket is None or self._socket.is_closing()
 
-    @property
-    def waiting_bytes(self) -> int:
-        """Return how many bytes were sent and have not left for the event loop yet."""
-        return self._queued_bytes
-
-    def send(self, *frame: bytes) -> bool:
-        """Queue a frame; False: there was no room, and it was dropped."""
+    def send(self, *frame: bytes) -> None:
+        """Queue a frame; without room it is dropped."""
         # Its parts are not joined here: a large one would be copied for it.
         size = sum(map(len, frame))
-        if self._queued_bytes + size > QUEUE_BYTES:
+        if self.waiting_bytes + size > QUEUE_BYTES:
             self.dropped += 1
-            return False
-        self._queue += frame
-        self._queued_bytes += size
-        self._write_soon()
-        return True
+        else:
+            self._enqueue(frame, size)
 
     def send_body(self, *parts: bytes) -> None:
-        """Queue a message for a client; one that does not read is disconnected."""
-        if not self.send(wire.frame_head(*parts), *parts):
-            self.end(f"it has not read {self._queued_bytes} bytes that it asked for")
+        """Queue a message for a client, which nobody drops: the handler looks at what waits."""
+        frame = wire.frame_head(*parts), *parts
+        self._enqueue(frame, sum(map(len, frame)))
 
     def hold(self, hold: bool) -> None:
         """Stop reading, so that the sender has to wait; or go on."""
@@ -214,8 +205,10 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- Inside --------------------------------------------------------------------------------
 
-    def _write_soon(self) -> None:
+    def _enqueue(self, frame: tuple[bytes, ...], size: int) -> None:
         """All that is sent in this turn of the loop leaves in one write."""
+        self._queue += frame
+        self.waiting_bytes += size
         if not self._writing and not self._full:
             self._writing = True
             self._loop.call_soon(self._write)
@@ -223,8 +216,8 @@ class Connection(asyncio.BufferedProtocol):
     def _write(self) -> None:
         self._writing = False
         if self._queue and not self._full and self._socket is not None:
-            frames, size = self._queue, self._queued_bytes
-            self._queue, self._queued_bytes = [], 0
+            frames, size = self._queue, self.waiting_bytes
+            self._queue, self.waiting_bytes = [], 0
             write_parts(self._socket, frames, size)
         if self.client is not None and not self._full:
             self.client.writable()

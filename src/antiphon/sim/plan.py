@@ -49,6 +49,7 @@ class Messaging(msgspec.Struct, frozen=True):
     silent: float  # how often a process dies without a word to the other end
     home: HomeSettings
     faults: tuple[Fault, ...]  # targets are programs
+    stalls: float = 0.0  # how often a program stops reading when a frame comes
     groups: dict[str, int] = {}  # and after how many ms they remove suspects
 
 
@@ -131,7 +132,20 @@ PROGRAM_KINDS = {
 def draw_plan(seed: int) -> Plan:
     plan = _with_partial_partitions(stream(seed, "partial"), _draw_plan(seed))
     plan = _with_starts_without_room(stream(seed, "full-at-start"), plan)
-    return _with_little_room(stream(seed, "little-room"), plan)
+    plan = _with_little_room(stream(seed, "little-room"), plan)
+    return _with_slow_readers(stream(seed, "slow-readers"), plan)
+
+
+def _with_slow_readers(random: Random, plan: Plan) -> Plan:
+    """Let programs stop reading in some worlds, where little may wait for them at a server: a few
+    packs, and often less than a home has on their way at a time."""
+    if plan.messaging is None or random.random() < 0.8:
+        return plan
+    home = plan.messaging.home
+    home = msgspec.structs.replace(home, unread_bytes=random.choice((600, 1_500)))
+    stalls = random.choice((0.02, 0.1))
+    messaging = msgspec.structs.replace(plan.messaging, home=home, stalls=stalls)
+    return msgspec.structs.replace(plan, messaging=messaging)
 
 
 def _with_starts_without_room(random: Random, plan: Plan) -> Plan:

@@ -2,7 +2,8 @@
 
 Like TCP: frames arrive in order; those on their way when a connection breaks are lost, and neither
 end knows how many. An end learns of a break a little later, or, if the line is *dead*, only by
-missing heartbeats. A frame may come twice, as if a proxy had sent it again.
+missing heartbeats. A frame may come twice, as if a proxy had sent it again. A program that does not
+read for a while, though it goes on sending, leaves what it is sent waiting at the server.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from antiphon.formats import protocol as cw
+from antiphon.sim.violations import ViolationError
 
 if TYPE_CHECKING:
     from antiphon.sim.cluster.messaging_world import MessagingWorld
@@ -42,6 +44,7 @@ class SimLink:
         self._unread: deque[bytes] = deque()  # at the server
         self._untaken: deque[bytes] = deque()  # at the program
         self._arrival_us = [0, 0]  # of the last frame, each way
+        self._stalled_until_us = 0  # the program does not read before
 
     # -- Frames --------------------------------------------------------------------------------
 
@@ -82,11 +85,13 @@ class SimLink:
     def _at_client(self, body: bytes) -> None:
         if self._open and not self._dead:
             self._untaken.append(body)
+            self._stalled_until_us = max(self._stalled_until_us, self._world.reads_again_us())
             self._take()
 
     def _take(self) -> None:
-        """Hand the program its frames, in order, unless it is paused."""
-        wait_us = self.program.paused_until_us - self._world.now_us
+        """Hand the program its frames, in order, unless it is paused or does not read."""
+        until_us = max(self.program.paused_until_us, self._stalled_until_us)
+        wait_us = until_us - self._world.now_us
         if wait_us > 0:
             self._world.at(wait_us, self._take)
             return
@@ -104,6 +109,11 @@ class SimLink:
     # -- The server's end (`driver/clients.py: Pipe`) -----------------------------------------
 
     def send_body(self, *parts: bytes) -> None:
+        if self.waiting_bytes > self._world.unread_bytes:
+            raise ViolationError(
+                f"server {self.server.number} sends more to {self.name}, which has not read "
+                f"{self.waiting_bytes} bytes"
+            )
         if self._world.breaks_a_link():
             self.cut()
             return
@@ -125,6 +135,7 @@ class SimLink:
         """End the connection at the server; the client learns of it after the frames before it."""
         if not self.ended:
             self.ended = True
+            self._world.faults["unread"] += self.waiting_bytes > self._world.unread_bytes
             self._travel(1, self._end_at_client)
             self.server.link_lost(self)
 

@@ -67,6 +67,8 @@ class MessagingWorld(World):
         self._leaving = False
         self._remove_us = 0  # when to remove the next server
         self._chance = stream(plan.seed, "links")
+        self._stalls = stream(plan.seed, "stalls")
+        self.unread_bytes = self._messaging.home.unread_bytes
         super().__init__(plan, story)
         self.programs = [SimProgram(self, n + 1, r) for n, r in enumerate(self._messaging.roles)]
 
@@ -121,6 +123,14 @@ class MessagingWorld(World):
 
     def repeats_a_frame(self) -> bool:
         return self._happens("frame repeated", self._messaging.repeats)
+
+    def reads_again_us(self) -> int:
+        """Return when a program reads again to which a frame has come: mostly it reads now."""
+        stalls = self._messaging.stalls
+        if not stalls or self.core is not None or self._stalls.random() >= stalls:
+            return 0
+        self.faults["reader stalls"] += 1
+        return self.now_us + self._stalls.choice((100_000, 1_000_000, 3_000_000))
 
     def dies_silently(self) -> bool:
         return self._chance.random() < self._messaging.silent
