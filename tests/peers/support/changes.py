@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from antiphon.model.peer_views import Level, MemberId, PeerView, ViewId
+from antiphon.model.peer_views import Level, MemberId, PeerView, ViewId, is_quorum
 from antiphon.peers.layers.layer import Changed, Closing, Freeze, Install
 from antiphon.peers.layers.reliable import Reliable
 from tests.peers.support.group import Group
@@ -20,13 +20,13 @@ def change(group: Group, *names: str, leader: str | None = None, primary: bool =
     for name in names:
         group.act(name, Scripted, lambda _: [Freeze()])
     cuts = {
-        view.id: _cut(group, view, _who(group, names, view), primary)
+        view.id: _cut(group, view, names, primary)
         for view in {group.running[name].view for name in names}
     }
     for name in names:
         _fetch(group, name, names, cuts[group.running[name].view.id])
     members = tuple(group.ids[name] for name in names)
-    round_ = 1 + max(group.running[name].view.id.round for name in names)
+    round_ = 1 + max(running.view.id.round for running in group.running.values())
     chosen = group.ids[leader or names[0]]
     view = PeerView(ViewId(round_, chosen), members, chosen, primary)
     summary = _summary(group, names)
@@ -39,11 +39,9 @@ def change(group: Group, *names: str, leader: str | None = None, primary: bool =
     return view
 
 
-def _who(group: Group, names: Sequence[str], view: PeerView) -> list[str]:
-    return [name for name in names if group.running[name].view == view]
-
-
 def _cut(group: Group, view: PeerView, names: Sequence[str], primary: bool) -> dict[MemberId, int]:
+    """Return how much of a view belongs to it. Who came through another view counts, too, if it has
+    kept the frames."""
     cut = dict.fromkeys(view.members, 0)
     for name in names:
         streams = group.layer(name, Reliable)
@@ -56,15 +54,15 @@ def _cut(group: Group, view: PeerView, names: Sequence[str], primary: bool) -> d
 
 def _fetch(group: Group, name: str, names: Sequence[str], cut: Mapping[MemberId, int]) -> None:
     """Give a process the frames that it lacks of its view."""
-    view = group.running[name].view
+    view = group.running[name].view.id
     mine = group.layer(name, Reliable)
     for stream, last in cut.items():
-        for other in _who(group, names, view):
-            first = mine.held(view.id)[stream] + 1
-            frames = group.layer(other, Reliable).read(view.id, stream, first, last)
-            if frames and group.layer(other, Reliable).held(view.id)[stream] >= last:
-                mine.add(view.id, stream, first, frames)
-        assert mine.held(view.id)[stream] >= last, f"nobody has {stream} up to {last} for {name}"
+        for other in names:
+            theirs = group.layer(other, Reliable)
+            if theirs.held(view).get(stream, 0) >= last:
+                first = mine.held(view)[stream] + 1
+                mine.add(view, stream, first, theirs.read(view, stream, first, last))
+        assert mine.held(view)[stream] >= last, f"nobody has {stream} up to {last} for {name}"
 
 
 def _summary(group: Group, names: Sequence[str]) -> dict[str, Any]:
@@ -94,19 +92,21 @@ def reconnect(group: Group, one: str, other: str) -> None:
 
 class Storm:
     """Random events from a seed: sends, links that move at their own pace or break, time that
-    passes, and, if it may, changes of the view.
+    passes, and, if it may, changes of the view, with `splits` also into two views, of which one is
+    primary if it has a quorum of the last primary one.
 
-    `sent`: what each program has sent; `levels`, and whether all views are `primary`, say how.
+    `sent`: what each program has sent.
     """
 
     def __init__(
-        self, group: Group, seed: int, levels: Sequence[Level], primary: bool = True
+        self, group: Group, seed: int, levels: Sequence[Level], splits: bool = False
     ) -> None:
         self.group = group
         self.chance = Random(seed)
         self.levels = levels
-        self.primary = primary
+        self.splits = splits
         self.sent: dict[str, list[str]] = {name: [] for name in group.ids}
+        self._last = next(iter(group.running.values())).view
 
     def blow(self, events: int, breaks: bool = True, changes: bool = False) -> None:
         """Have so many things happen."""
@@ -145,9 +145,18 @@ class Storm:
     def change(self, names: Sequence[str]) -> None:
         """Bring everybody into a new view, or split them into two."""
         shuffled = self.chance.sample(names, len(names))
-        if self.primary or self.chance.random() < 0.5:
-            change(self.group, *shuffled)
-            return
-        at = self.chance.randint(1, len(names) - 1)
-        change(self.group, *shuffled[:at], primary=False)
-        change(self.group, *shuffled[at:], primary=False)
+        at = self.chance.randint(1, len(names) - 1) if self.splits else len(names)
+        for part in (shuffled[:at], shuffled[at:]):
+            if part:
+                self.bring(*part)
+
+    def bring(self, *names: str) -> None:
+        """Bring these into one view. Who missed a primary view is alone before."""
+        primary = is_quorum(self._last, [self.group.ids[name] for name in names])
+        for name in names:
+            view = self.group.running[name].view
+            if view.primary and view != self._last:
+                change(self.group, name, primary=False)
+        view = change(self.group, *names, primary=primary)
+        if primary:
+            self._last = view

@@ -401,8 +401,6 @@ class Reliable(Layer):
         return min(due, default=None)
 
     def tick(self, now_ms: int) -> Sequence[Effect]:
-        if self._frozen:
-            return ()
         effects = self._ask(now_ms)
         self._batch_ms = None
         whom: Iterable[MemberId] = [one for one in self._hurried if one in self._owed]

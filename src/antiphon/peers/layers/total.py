@@ -1,0 +1,260 @@
+"""Total order: one member, the view's leader, puts the messages of all into its own stream.
+
+::
+
+    Forward   sender -> leader: my message of this number
+    Ordered   leader -> all: this sender's message of this number is next
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any
+
+from antiphon.model.peer_views import Level, MemberId, PeerView
+from antiphon.peers.layers.layer import Blocked, Down, Effect, Frame, Header, Layer, To, Up
+
+KEPT_BYTES_MAX = 4 << 20
+"""A process sends no more while so much of its own is not delivered to itself."""
+GONE_MAX = 1024
+"""The numbers of so many processes that are not members are remembered: they may come back."""
+
+
+class Forward(Header, frozen=True):
+    """A message for the leader to order. `to`: who is to hand it out; None: all."""
+
+    number: int
+    to: tuple[MemberId, ...] | None
+
+
+class Ordered(Header, frozen=True):
+    """A message in its place in the order, which is that of the leader's stream."""
+
+    sender: MemberId
+    number: int
+    to: tuple[MemberId, ...] | None
+
+
+class _Numbers:
+    """Which messages of one sender there were: all up to `mark`, and some beyond it."""
+
+    __slots__ = ("beyond", "mark")
+
+    def __init__(self, mark: int = 0, beyond: Sequence[int] = ()) -> None:
+        self.mark = mark
+        self.beyond = set(beyond)
+
+    def __contains__(self, number: int) -> bool:
+        return number <= self.mark or number in self.beyond
+
+    def add(self, number: int) -> None:
+        if number != self.mark + 1:
+            self.beyond.add(number)
+            return
+        self.mark = number
+        while self.beyond and self.mark + 1 in self.beyond:
+            self.mark += 1
+            self.beyond.discard(self.mark)
+
+    def merge(self, other: _Numbers) -> None:
+        self.mark = max(self.mark, other.mark)
+        self.beyond |= other.beyond
+        while self.mark + 1 in self.beyond:
+            self.mark += 1
+        self.beyond = {number for number in self.beyond if number > self.mark}
+
+
+class Total(Layer):
+    """All members hand out the messages of all in one order.
+
+    Promise: messages of level agreed or higher are handed out in one order, each once, also if it
+    was sent again in a later view; those of one sender in the order in which they were sent. With
+    that a message does not overtake those that its sender had got before (with `plain` neither of
+    the two holds: the leader orders what arrives as it arrives). A message to some members is
+    ordered with all others, and handed out by those alone. A message of a lower level to all that
+    is sent behind one that is still on its way is ordered, too.
+
+    Need: views, with a leader that all members agree on. With `Reliable` and `Uniform` below it
+    every message of a member that goes on is delivered, and what is delivered in a primary view
+    stays in that order; without them messages can be lost. With `Causal` below it the order holds
+    between the levels, too.
+
+    Limits: a message is sent twice, to the leader and from there to all. The leader orders nothing
+    while it is blocked. A sender waits when too much of its own is not delivered.
+    """
+
+    name = "total"
+    gives = frozenset({"total"})
+    needs = frozenset({"views"})
+    headers = (Forward, Ordered)
+
+    def __init__(self, plain: bool = False) -> None:
+        self.plain = plain
+
+    def options(self) -> Mapping[str, Any]:
+        return {"plain": True} if self.plain else {}
+
+    def bind(self, me: MemberId, view: PeerView, below: Sequence[Layer], random: Random) -> None:
+        super().bind(me, view, below, random)
+        self._number = 0
+        self._kept: dict[int, tuple[Frame, To]] = {}
+        self._kept_bytes = 0
+        self._blocks = False  # this layer has said `Blocked`
+        self._delivered: dict[MemberId, _Numbers] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        self._frozen = False
+        self._leads = self.view.leader == self.me
+        self._leader = (self.view.leader,)
+        self._delivered.update(
+            (member, _Numbers()) for member in self.view.members if member not in self._delivered
+        )
+        # At the leader: what it has ordered, and what it cannot order yet.
+        self._ordered = {
+            sender: _Numbers(numbers.mark, tuple(numbers.beyond))
+            for sender, numbers in self._delivered.items()
+        }
+        self._early: dict[tuple[MemberId, int], tuple[Frame, To]] = {}
+        self._stopped: MemberId | None = None  # a layer below waits for this process
+        self._arrived: deque[tuple[MemberId, int, Frame, To]] = deque()
+
+    # -- The sender ------------------------------------------------------------------------------
+
+    def down(self, frame: Frame, to: To, now_ms: int) -> Sequence[Effect]:
+        if frame.control or frame.level < Level.AGREED:
+            follows = to is None and self._kept and frame.level > Level.NONE
+            if frame.control or not follows:
+                return (Down(frame, to),)
+        self._number += 1
+        self._kept[self._number] = frame, to
+        self._kept_bytes += len(frame.body)
+        effects = self._forward(self._number, frame, to)
+        if self._kept_bytes >= KEPT_BYTES_MAX and not self._blocks:
+            self._blocks = True
+            effects.append(Blocked(self.view.leader, "it has not ordered what was sent to it"))
+        return effects
+
+    def _forward(self, number: int, frame: Frame, to: To) -> list[Effect]:
+        if self._leads:
+            return self._take(self.me, number, frame, to)
+        return [Down(frame.push(Forward(number, to)), self._leader)]
+
+    def _arrives(self, number: int) -> list[Effect]:
+        """Forget an own message that is delivered."""
+        kept = self._kept.pop(number, None)
+        if kept is None:
+            return []
+        self._kept_bytes -= len(kept[0].body)
+        if self._blocks and self._kept_bytes < KEPT_BYTES_MAX:
+            self._blocks = False
+            return [Blocked(None)]
+        return []
+
+    # -- The leader ------------------------------------------------------------------------------
+
+    def _take(self, sender: MemberId, number: int, frame: Frame, to: To) -> list[Effect]:
+        if number in self._ordered[sender]:
+            return []
+        if self._stopped is not None:
+            self._arrived.append((sender, number, frame, to))
+            return []
+        if self.plain:
+            return [self._order(sender, number, frame, to)]
+        self._early[sender, number] = frame, to
+        effects: list[Effect] = []
+        number = self._ordered[sender].mark + 1
+        while (early := self._early.pop((sender, number), None)) is not None:
+            effects.append(self._order(sender, number, *early))
+            number += 1
+        return effects
+
+    def _order(self, sender: MemberId, number: int, frame: Frame, to: To) -> Effect:
+        self._ordered[sender].add(number)
+        return Down(frame.push(Ordered(sender, number, to)))
+
+    def blocked(self, process: MemberId | None, now_ms: int) -> Sequence[Effect]:
+        self._stopped = process
+        effects: list[Effect] = []
+        if process is None and not self._frozen:
+            arrived, self._arrived = self._arrived, deque()
+            for waiting in arrived:
+                effects += self._take(*waiting)
+        return effects
+
+    # -- All members -----------------------------------------------------------------------------
+
+    def up(self, frame: Frame, sender: MemberId, now_ms: int) -> Sequence[Effect]:
+        header = frame.headers[-1] if frame.headers else None
+        if isinstance(header, Ordered):
+            return self._hand_out(frame, header)
+        if isinstance(header, Forward):
+            if self._leads and not self._frozen and sender in self._ordered:
+                return self._take(sender, header.number, frame.pop(), header.to)
+            return ()
+        return (Up(frame, sender),)
+
+    def _hand_out(self, frame: Frame, header: Ordered) -> Sequence[Effect]:
+        sender, number, to = header.sender, header.number, header.to
+        delivered = self._delivered.get(sender)
+        if delivered is None:
+            delivered = self._delivered[sender] = _Numbers()
+        if number in delivered:
+            return ()
+        delivered.add(number)
+        effects = self._arrives(number) if sender == self.me else []
+        if to is None or self.me in to:
+            effects.append(Up(frame.pop(), sender))
+        return effects
+
+    # -- Views -----------------------------------------------------------------------------------
+
+    def freeze(self, now_ms: int) -> Sequence[Effect]:
+        self._frozen = True
+        return ()
+
+    def summary(self) -> Any:
+        """Return which messages this process has handed out: sender, mark, and some beyond it."""
+        return [
+            (sender.name, sender.incarnation, numbers.mark, sorted(numbers.beyond))
+            for sender, numbers in self._delivered.items()
+        ]
+
+    def merge(self, summaries: Mapping[MemberId, Any]) -> Any:
+        merged: dict[MemberId, _Numbers] = {}
+        for _, summary in sorted(summaries.items()):
+            _merge_into(merged, summary)
+        return [
+            (sender.name, sender.incarnation, numbers.mark, sorted(numbers.beyond))
+            for sender, numbers in merged.items()
+        ]
+
+    def install(self, view: PeerView, summary: Any, now_ms: int) -> Sequence[Effect]:
+        super().install(view, summary, now_ms)
+        _merge_into(self._delivered, summary or ())
+        gone = [sender for sender in self._delivered if sender not in view.members]
+        for sender in gone[: len(gone) - GONE_MAX]:
+            del self._delivered[sender]
+        self._begin()
+        effects: list[Effect] = []
+        mine = self._delivered[self.me]
+        for number in [number for number in self._kept if number in mine]:
+            effects += self._arrives(number)
+        for number, (frame, to) in self._kept.items():
+            effects += self._forward(number, frame, to)
+        return effects
+
+    # -- For people ------------------------------------------------------------------------------
+
+    def status(self) -> Mapping[str, Any]:
+        """`kept`: own messages that are not delivered; `waiting`: messages that the leader, this
+        process, cannot order yet."""
+        return {"kept": len(self._kept), "waiting": len(self._early) + len(self._arrived)}
+
+
+def _merge_into(delivered: dict[MemberId, _Numbers], summary: Any) -> None:
+    for name, incarnation, mark, beyond in summary:
+        numbers = delivered.setdefault(MemberId(name, incarnation), _Numbers())
+        numbers.merge(_Numbers(mark, beyond))
