@@ -24,6 +24,7 @@ from antiphon.broker.machine.groups.presence import Presence
 from antiphon.broker.machine.sessions import attachment
 from antiphon.broker.machine.sessions.attachment import Attachment
 from antiphon.log.roles.transitions import TRANSITIONS, Role
+from antiphon.peers.membership import phases as change_phases
 
 PAGE = Path(__file__).parents[2] / "docs" / "STATES.md"
 
@@ -70,6 +71,12 @@ MACHINES = [
         presence.TRANSITIONS,
     ),
     StateMachine("phase of a conversation", (Phase.PAUSING,), (Phase.OVER,), phases.TRANSITIONS),
+    StateMachine(
+        "phase of a change",
+        (change_phases.Phase.IN_VIEW, change_phases.Phase.WAITING),
+        (change_phases.Phase.OUT,),
+        change_phases.TRANSITIONS,
+    ),
 ]
 
 

@@ -1,0 +1,274 @@
+"""What a change decides: whether its view is primary, and what belongs to the views that end.
+
+Pure, and all of it: to be read beside PEER-STACK 3. The coordinator of a change has the reports of
+all processes of the change, who are frozen and take part in no older change any more.
+
+**Flagged.** Primary views form a chain, for each one needs a *quorum* (`is_quorum`) of the last
+active one. What makes it hard is that nobody may know which one that is: a change can break off
+when some have installed a flagged view and others have not. So a view is flagged if and only if its
+change has a quorum of the highest view that is known to be active, *and* of each later flagged view
+that may be active, too. A flagged view is active, and shown, only when all processes of its change
+have installed it; so one that a process of the present change should have installed, and has not,
+is dead: that process has promised this change, and will not install it any more.
+
+**Cuts.** How much of each stream belongs to a view that ends:
+
+- the active view that a flagged one follows: as the highest flagged view has it that follows it,
+  too, since members may have shown that one; else all that any process of the change holds,
+  also one that came through a minority: more cannot be committed;
+- a primary view otherwise: what is known to be committed, for the next primary view has it, too;
+- a view that is not primary: all that any of those holds who come from it.
+
+Who comes straight from a primary view that is not the active one has missed something: it is
+*behind*, and has to show that before it goes on with the others (`Behind`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from antiphon.model.peer_views import MemberId, PeerView, ViewId, is_quorum
+from antiphon.peers.membership.records import (
+    Decision,
+    Flagged,
+    Kept,
+    Known,
+    Marks,
+    Report,
+    Source,
+)
+
+Reports = Mapping[MemberId, Report]
+
+
+class Lagging(NamedTuple):
+    """These processes have to show first that they have missed the active view."""
+
+    processes: tuple[MemberId, ...]
+    active: Known | None
+
+
+class Chain(NamedTuple):
+    """The primary views of one founding, as far as they matter: the highest active one, and the
+    later ones that may be active, in their order."""
+
+    founding: ViewId
+    active: Known | None
+    attempts: tuple[Flagged, ...]
+
+    @property
+    def views(self) -> list[PeerView]:
+        attempts = [flagged.view for flagged in self.attempts]
+        return attempts if self.active is None else [self.active.view, *attempts]
+
+
+class Basis(NamedTuple):
+    """What makes a view primary: the chain that it continues; or, if it founds one (`chain` is
+    None), who gets a seat."""
+
+    chain: Chain | None
+    seats: tuple[MemberId, ...] = ()
+
+
+def decide(change: ViewId, reports: Reports, names: Sequence[str]) -> Decision | Lagging:
+    """Return the end of a change. `names`: those who found the group, all together; without names,
+    who holds the founding record does."""
+    basis = _basis(reports, names)
+    active = basis.chain.active if basis and basis.chain else None
+    if basis:
+        lagging = _lagging(reports, active)
+        if lagging:
+            return Lagging(lagging, active)
+    sources = _sources(reports, active)
+    members = tuple(
+        member for source in sources for member in source.members if not reports[member].leaving
+    )
+    closed = tuple(
+        Source(source.view, source.members, _cut(source, reports, basis)) for source in sources
+    )
+    known = tuple(chain.active for chain in _chains(reports) if chain.active)
+    seats = basis.seats if basis else ()
+    view = PeerView(change, members, change.coordinator, basis is not None, seats)
+    if basis is None:
+        return Decision(view, closed, active=known)
+    flagged = Flagged(
+        view,
+        basis.chain.founding if basis.chain else change,
+        active.view.id if active else None,
+        _cut_of_active(active, basis.chain, reports) if active else (),
+        tuple(reports),
+    )
+    return Decision(view, closed, flagged, active.view if active else None, known)
+
+
+# -- Flagged -------------------------------------------------------------------------------------
+
+
+def _basis(reports: Reports, names: Sequence[str]) -> Basis | None:
+    """Return what makes the view of a change primary, or None."""
+    able = {
+        chain.views[-1].id: basis
+        for chain in _chains(reports)
+        if (basis := _continued(chain, reports))
+    }
+    return able[max(able)] if able else _founded(reports, names)
+
+
+def _continued(chain: Chain, reports: Reports) -> Basis | None:
+    if not chain.views or not all(is_quorum(view, reports) for view in chain.views):
+        return None
+    seats = _seats(chain, reports)
+    staying = {process for process, report in reports.items() if not report.leaving}
+    if seats and 2 * len(staying.intersection(seats)) <= len(seats):
+        return None  # it could never commit anything
+    return Basis(chain, seats) if staying else None
+
+
+def _chains(reports: Reports) -> list[Chain]:
+    """Return what the processes of a change know together, by founding."""
+    active: dict[ViewId, Known] = {}
+    for report in reports.values():
+        for known in report.active:
+            best = active.get(known.founding)
+            if best is None or best.view.id < known.view.id:
+                active[known.founding] = known
+    attempts = {
+        flagged.view.id: flagged
+        for report in reports.values()
+        for flagged in report.flagged
+        if _may_be_active(flagged, reports, active.get(flagged.founding))
+    }
+    foundings = {*active, *(flagged.founding for flagged in attempts.values())}
+    return [
+        Chain(
+            founding,
+            active.get(founding),
+            tuple(attempts[id_] for id_ in sorted(attempts) if attempts[id_].founding == founding),
+        )
+        for founding in sorted(foundings)
+    ]
+
+
+def _may_be_active(flagged: Flagged, reports: Reports, active: Known | None) -> bool:
+    """Whether a flagged view is later than the active one and not dead."""
+    if active and flagged.view.id <= active.view.id:
+        return False
+    return all(
+        any(installed.view.id == flagged.view.id for installed in reports[process].flagged)
+        for process in flagged.present
+        if process in reports
+    )
+
+
+def _seats(chain: Chain, reports: Reports) -> tuple[MemberId, ...]:
+    """Return the seats of the next view. A new incarnation takes its seat once it has been a member
+    of an active view: before that it may still found the group anew, if all others are new,
+    too."""
+    held = chain.views[0].seats
+    members = set(chain.active.view.members) if chain.active else set()
+    heirs = {
+        process.name: process
+        for process in sorted(reports)
+        if process in members and not reports[process].leaving
+    }
+    return tuple(seat if seat in reports else heirs.get(seat.name, seat) for seat in held)
+
+
+def _founded(reports: Reports, names: Sequence[str]) -> Basis | None:
+    if any(report.founder and not report.leaving for report in reports.values()):
+        return Basis(None)
+    attempts = {flagged.view.id for chain in _chains(reports) for flagged in chain.attempts}
+    fresh = {
+        process.name: process
+        for process, report in reports.items()
+        if not report.active
+        and not report.leaving
+        and not any(flagged.view.id in attempts for flagged in report.flagged)
+    }
+    if not names or not fresh.keys() >= set(names):
+        return None
+    return Basis(None, tuple(fresh[name] for name in names))
+
+
+# -- Cuts ----------------------------------------------------------------------------------------
+
+
+def _lagging(reports: Reports, active: Known | None) -> tuple[MemberId, ...]:
+    return tuple(
+        process
+        for process, report in reports.items()
+        if report.now.view.primary and (active is None or report.now.view.id != active.view.id)
+    )
+
+
+def _sources(reports: Reports, active: Known | None) -> list[Source]:
+    """Return the views that end, the one first that goes on, then the largest; each with its
+    members in their order."""
+    views = {report.now.view.id: report.now.view for report in reports.values()}
+    sources = []
+    for view in views.values():
+        members = tuple(
+            member
+            for member in view.members
+            if member in reports and reports[member].now.view.id == view.id
+        )
+        sources.append(Source(view, members, ()))
+    first = active.view.id if active else None
+    return sorted(
+        sources,
+        key=lambda one: (
+            one.view.id != first,
+            not one.view.primary,
+            -len(one.members),
+            one.view.id,
+        ),
+    )
+
+
+def _cut(source: Source, reports: Reports, basis: Basis | None) -> Marks:
+    view = source.view
+    active = basis.chain.active if basis and basis.chain else None
+    if basis and basis.chain and active and active.view.id == view.id:
+        return _cut_of_active(active, basis.chain, reports)
+    if view.primary:
+        return _highest(view, (kept.committed for kept in _last(view, reports)))
+    return _highest(view, (reports[member].now.held for member in source.members))
+
+
+def _cut_of_active(active: Known, chain: Chain | None, reports: Reports) -> Marks:
+    following = [
+        flagged for flagged in (chain.attempts if chain else ()) if flagged.basis == active.view.id
+    ]
+    if following:
+        return following[-1].cut
+    return _highest(active.view, (kept.held for kept in _last(active.view, reports)))
+
+
+def _last(view: PeerView, reports: Reports) -> Iterable[Kept]:
+    """Yield what is kept by those whose last primary view this is."""
+    for report in reports.values():
+        if report.last and report.last.view.id == view.id:
+            yield report.last
+
+
+def _highest(view: PeerView, marks: Iterable[Marks]) -> Marks:
+    return tuple(map(max, zip((0,) * len(view.members), *marks, strict=True)))
+
+
+# -- Whom to ask for frames ----------------------------------------------------------------------
+
+
+def holder(
+    view: ViewId, stream: MemberId, reports: Reports, but: Collection[MemberId] = ()
+) -> MemberId | None:
+    """Return the process that holds most of a stream."""
+    best, most = None, 0
+    for process, report in reports.items():
+        for kept in (report.now, report.last):
+            if kept is None or kept.view.id != view or process in but:
+                continue
+            held = kept.held[kept.view.members.index(stream)]
+            if held > most:
+                best, most = process, held
+    return best

@@ -1,0 +1,391 @@
+"""Membership as a layer: when a change of the view begins, and with whom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any, cast
+
+from antiphon.errors import ConfigurationError
+from antiphon.model.peer_views import MemberId, PeerView
+from antiphon.peers.layers.detector import Detector
+from antiphon.peers.layers.layer import (
+    Down,
+    Effect,
+    Frame,
+    Freeze,
+    Header,
+    Layer,
+    Streams,
+    Up,
+)
+from antiphon.peers.membership.candidates import Lead, followers, preferred, ranking
+from antiphon.peers.membership.coordinator import ATTEMPTS_MAX, Coordinator
+from antiphon.peers.membership.member import Left, Member
+from antiphon.peers.membership.messages import (
+    HEADERS,
+    Ask,
+    Behind,
+    Decided,
+    Fetch,
+    Frames,
+    Here,
+    Installed,
+    Refused,
+    Show,
+    Told,
+)
+from antiphon.peers.membership.phases import Phase
+from antiphon.peers.membership.shelf import NoStreams, Shelf
+
+__all__ = ["Left", "Membership"]
+
+GATHER_MS = 50
+"""Suspects, and processes that knock, are gathered for so long before a change begins..."""
+GATHER_MAX_MS = 200
+"""... and at most for so long, if there are always more."""
+PATIENCE_MS = 500
+"""How long a coordinator that is alive may take to do what seems to be necessary. After that it is
+passed over."""
+SKIP_MS = 3000
+"""For so long."""
+STUCK_MS = 4000
+"""A change that makes no step for so long is stuck."""
+HERE_MS = 1000
+"""How often a process says again what it is."""
+LEAVE_MS = 5000
+"""A process that wants to leave ends after this time, also without a view that says so."""
+
+
+class Membership(Layer):
+    """Views: who belongs together, which view is primary, and which frames belong to which view.
+
+    Promise: processes that show the same two views one after the other have handed out the same
+    frames in between. Primary views that are shown form one chain, and what was handed out in one
+    of them by processes that go on without the majority is a prefix of what the majority has handed
+    out (JBora's prefix delivery; see `decision.py`). Processes that hear each other come into one
+    view. `primary_partition`: only primary views are shown; without one, sending waits.
+
+    `names`: those who found the group, all together; the group has its primary view from then on.
+    Without names, a process that holds the founding record does (`found`). `lead`: who coordinates.
+
+    Needs: the opinions of `Detector`, and the streams of `Reliable`, without which views promise
+    nothing of frames. Limits: without a primary view
+    that goes on there is never another one, until a process is told to found again.
+    """
+
+    name = "membership"
+    gives = frozenset({"views"})
+    needs = frozenset({"opinions"})
+    headers = HEADERS
+
+    def __init__(
+        self,
+        names: Sequence[str] = (),
+        lead: Lead = "hears",
+        primary_partition: bool = False,
+    ) -> None:
+        if len(set(names)) < len(names):
+            raise ConfigurationError(f"a name is twice among the founders: {', '.join(names)}")
+        self._names = tuple(names)
+        self._lead: Lead = lead
+        self._hides = primary_partition
+        self._news: dict[MemberId, Here] = {}
+        self._looked_version = -1
+        self._dirty = True
+        self._here: Here | None = None
+        self._here_ms = 0
+        self._skipped: dict[MemberId, int] = {}
+        self._unhappy_ms: int | None = None
+        self._wanted: frozenset[MemberId] = frozenset()
+        self._wanted_ms = 0
+        self._wanting_ms: int | None = None
+        self._leave_ms: int | None = None
+        self._look_ms: int | None = None
+
+    def options(self) -> Mapping[str, Any]:
+        return {
+            "names": self._names,
+            "lead": self._lead,
+            "primary_partition": self._hides,
+        }
+
+    def bind(self, me: MemberId, view: PeerView, below: Sequence[Layer], random: Random) -> None:
+        super().bind(me, view, below, random)
+        self._detector = next(layer for layer in below if isinstance(layer, Detector))
+        streams = next((layer for layer in below if "reliable" in layer.gives), None)
+        shelf = Shelf(cast(Streams, streams) if streams else NoStreams())
+        self._member = Member(me, view, shelf, self.stack, self._hides)
+        self._coordinator = Coordinator(me, self.stack, self._names)
+
+    def start(self, now_ms: int) -> Sequence[Effect]:
+        self._look_ms = now_ms
+        return (Freeze(),) if self._hides else ()
+
+    # -- Inputs --------------------------------------------------------------------------------
+
+    def linked(self, process: MemberId, address: str, now_ms: int) -> Sequence[Effect]:
+        self._dirty = True
+        return self._say([process])
+
+    def unlinked(self, process: MemberId, goodbye: bool, now_ms: int) -> Sequence[Effect]:
+        self._dirty = True
+        if goodbye:
+            self._news.pop(process, None)
+        return ()
+
+    def suspected(self, process: MemberId, why: str, now_ms: int) -> Sequence[Effect]:
+        self._dirty = True
+        return () if why else self._say([process])
+
+    def found(self, now_ms: int) -> Sequence[Effect]:
+        self._member.founder = self._dirty = True
+        return ()
+
+    def leave(self, now_ms: int) -> Sequence[Effect]:
+        self._member.leaving = self._dirty = True
+        self._leave_ms = now_ms + LEAVE_MS
+        return ()
+
+    def up(self, frame: Frame, sender: MemberId, now_ms: int) -> Sequence[Effect]:
+        header = frame.headers[-1] if frame.headers else None
+        if not isinstance(header, HEADERS):
+            return (Up(frame, sender),)
+        self._dirty = True
+        return self._take(header, sender, now_ms)
+
+    def _take(self, header: Header, sender: MemberId, now_ms: int) -> Sequence[Effect]:
+        member, coordinator = self._member, self._coordinator
+        match header:
+            case Here():
+                return self._hear(header, sender)
+            case Ask():
+                willing = sender == self.me or (self._here and self._here.prefers == sender)
+                return member.asked(header, sender, bool(willing), now_ms)
+            case Refused():
+                return coordinator.refused(header, sender, now_ms)
+            case Told():
+                return coordinator.told(header, sender, now_ms)
+            case Behind():
+                return member.behind(header, now_ms)
+            case Decided():
+                return member.decided(header, sender, now_ms)
+            case Fetch() if header.process == sender:
+                return coordinator.fetch(header, sender)
+            case Fetch():
+                return member.read(header, sender)
+            case Frames() if header.process == self.me:
+                return member.fetched(header, now_ms)
+            case Frames():
+                return coordinator.frames(header)
+            case Installed():
+                return coordinator.installed(header, sender)
+            case Show():
+                return member.show(header, now_ms)
+        return ()
+
+    def _hear(self, here: Here, sender: MemberId) -> Sequence[Effect]:
+        self._member.seen_round = max(self._member.seen_round, here.round)
+        if sender == self.me:
+            return ()
+        known = self._news.get(sender)
+        self._news[sender] = here
+        return () if known else self._say([sender])
+
+    # -- What the others know of this process --------------------------------------------------
+
+    def _say(self, to: Sequence[MemberId]) -> list[Effect]:
+        if self._here is None or not to:
+            return []
+        return [Down(Frame(b"", (self._here,), control=True), tuple(to))]
+
+    def _describe(self, prefers: MemberId) -> Here:
+        view = self._member.formed
+        return Here(
+            view.id,
+            view.leader,
+            view.primary,
+            len(view.members),
+            view.members.index(self.me),
+            self._member.seen_round,
+            prefers,
+            self._member.founder and not view.primary,
+            self._member.leaving,
+        )
+
+    # -- What to do ----------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> Sequence[Effect]:
+        if self._member.phase is Phase.OUT:
+            return ()
+        effects = [*self._member.tick(now_ms), *self._coordinator.tick(now_ms)]
+        if self._is_due(now_ms):
+            effects += self._look(now_ms)
+        if now_ms >= self._here_ms:
+            self._here_ms = now_ms + HERE_MS
+            effects += self._say(self._detector.heard())
+        return effects
+
+    def _is_due(self, now_ms: int) -> bool:
+        return (
+            self._dirty
+            or self._detector.version != self._looked_version
+            or (self._look_ms is not None and now_ms >= self._look_ms)
+        )
+
+    def next_deadline_ms(self) -> int | None:
+        if self._member.phase is Phase.OUT:
+            return None
+        if self._dirty or self._detector.version != self._looked_version:
+            return 0
+        due = (
+            self._here_ms,
+            self._look_ms,
+            self._member.next_deadline_ms(),
+            self._coordinator.next_deadline_ms(),
+        )
+        return min(at for at in due if at is not None)
+
+    def _look(self, now_ms: int) -> list[Effect]:
+        """Form an opinion of who coordinates; begin a change if it is this process, and one is
+        wanted."""
+        self._dirty, self._looked_version = False, self._detector.version
+        self._look_ms = None
+        self._skipped = {one: until for one, until in self._skipped.items() if until > now_ms}
+        for until in self._skipped.values():
+            self._wake(until)
+        prefers = self._prefer()
+        if self._member.leaving and (prefers is None or now_ms >= (self._leave_ms or 0)):
+            return self._member.left(now_ms)
+        assert prefers is not None
+        effects = self._announce(prefers)
+        self._complain(prefers, now_ms)
+        return effects + self._coordinate(prefers, now_ms)
+
+    def _mutual(self) -> list[MemberId]:
+        return [process for process in self._detector.mutual() if process in self._news]
+
+    def _prefer(self) -> MemberId | None:
+        news = {**self._news, self.me: self._here or self._describe(self.me)}
+        degrees = {one: len(self._detector.hears(one)) for one in news}
+        key = ranking(self._lead, news, lambda process: degrees[process])
+        heard = [process for process in self._mutual() if process not in self._skipped]
+        return preferred(self.me, heard, news, key)
+
+    def _announce(self, prefers: MemberId) -> list[Effect]:
+        here = self._describe(prefers)
+        if here == self._here:
+            return []
+        self._here = here
+        return self._say(self._detector.heard())
+
+    def _complain(self, prefers: MemberId, now_ms: int) -> None:
+        """Pass over a coordinator that does nothing."""
+        member = self._member
+        frozen = member.phase not in (Phase.IN_VIEW, Phase.WAITING)
+        if prefers == self.me or (not frozen and member.formed.leader == prefers):
+            self._unhappy_ms = None
+            return
+        if self._unhappy_ms is None:
+            self._unhappy_ms = now_ms
+        patience = STUCK_MS if frozen and member.promised.coordinator == prefers else PATIENCE_MS
+        until = max(self._unhappy_ms, member.progress_ms) + patience
+        if now_ms >= until:
+            self._skipped[prefers] = now_ms + SKIP_MS
+            self._unhappy_ms = None
+            self._dirty = True
+        else:
+            self._wake(until)
+
+    def _coordinate(self, prefers: MemberId, now_ms: int) -> list[Effect]:
+        if self._coordinator.attempt is not None:
+            return self._go_on(prefers, now_ms)
+        if prefers != self.me:
+            self._wanting_ms = None
+            return []
+        waves = self._waves()
+        wanted = frozenset(process for wave in waves for process in wave)
+        if self._is_calm(wanted):
+            self._wanting_ms = None
+            self._coordinator.refusals.clear()
+            return []
+        if self._wanting_ms is None:
+            self._wanting_ms = self._wanted_ms = now_ms
+            self._wanted = wanted
+        elif wanted != self._wanted:
+            self._wanted, self._wanted_ms = wanted, now_ms
+        begin_ms = max(self._begin_ms(wanted), self._coordinator.again_ms)
+        if now_ms < begin_ms:
+            self._wake(begin_ms)
+            return []
+        return self._begin(waves, now_ms)
+
+    def _begin(self, waves: Sequence[Sequence[MemberId]], now_ms: int) -> list[Effect]:
+        self._wanting_ms = None
+        return self._coordinator.begin(waves, self._member.seen_round, now_ms)
+
+    def _waves(self) -> list[list[MemberId]]:
+        """Return whom to ask: first those who may refuse, this process last."""
+        news = self._news
+        members = self._member.formed.members
+        mutual = [one for one in self._mutual() if not news[one].leaving or one in members]
+        refused = self._coordinator.refusals
+        refusing = {process for process, count in refused.items() if count >= ATTEMPTS_MAX}
+        sure, unsure = followers(self.me, mutual, news, refusing)
+        return [unsure, sure, [self.me]]
+
+    def _is_calm(self, wanted: frozenset[MemberId]) -> bool:
+        """Whether the view is as it should be."""
+        member = self._member
+        if member.phase not in (Phase.IN_VIEW, Phase.WAITING):
+            return False
+        if any(self._news[one].leaving or self._news[one].wants for one in wanted - {self.me}):
+            return False
+        formed = member.formed
+        if member.founder and not formed.primary:
+            return False
+        return formed.leader == self.me and wanted == frozenset(formed.members)
+
+    def _begin_ms(self, wanted: frozenset[MemberId]) -> int:
+        """Return when to begin: soon if somebody has come or gone, later if a coordinator that is
+        alive should do it, or members want to go elsewhere."""
+        assert self._wanting_ms is not None
+        member, mutual = self._member, set(self._mutual())
+        leader = member.formed.leader
+        is_led = leader != self.me and leader in mutual and not self._news[leader].leaving
+        is_torn = any(one in mutual and one not in wanted for one in member.formed.members)
+        if (is_led or is_torn) and member.phase in (Phase.IN_VIEW, Phase.WAITING):
+            return self._wanting_ms + PATIENCE_MS
+        return min(self._wanted_ms + GATHER_MS, self._wanting_ms + GATHER_MAX_MS)
+
+    def _go_on(self, prefers: MemberId, now_ms: int) -> list[Effect]:
+        """Look after the change under way: without those who are gone it begins again."""
+        coordinator = self._coordinator
+        attempt = coordinator.attempt
+        assert attempt is not None
+        there = {*self._mutual(), self.me}
+        if prefers != self.me:
+            if coordinator.is_late(now_ms) or not there.issuperset(attempt.present):
+                coordinator.give_up()
+                self._dirty = True
+            return []
+        if there.issuperset(attempt.present) and not coordinator.is_late(now_ms):
+            return []
+        late = set(attempt.awaited()) if coordinator.is_late(now_ms) else set()
+        coordinator.give_up()
+        waves = [[one for one in wave if one not in late] for wave in self._waves()[:-1]]
+        return self._begin([*waves, [self.me]], now_ms)
+
+    def _wake(self, at_ms: int) -> None:
+        self._look_ms = at_ms if self._look_ms is None else min(at_ms, self._look_ms)
+
+    def status(self) -> Mapping[str, Any]:
+        member, attempt = self._member, self._coordinator.attempt
+        return {
+            "view": str(member.formed),
+            "phase": member.phase.value,
+            "prefers": str(self._here.prefers) if self._here else None,
+            "coordinates": str(attempt.change) if attempt else None,
+            "waits for": [str(process) for process in attempt.awaited()] if attempt else [],
+            "changes": self._coordinator.changes,
+        }

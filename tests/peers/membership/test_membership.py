@@ -1,0 +1,86 @@
+"""Views among whole stacks, which find each other by themselves."""
+
+import pytest
+
+from antiphon.peers.layers.detector import Detector
+from antiphon.peers.layers.reliable import Reliable
+from antiphon.peers.membership.membership import Membership
+from tests.peers.support.mesh import Mesh
+
+NAMES = ("a", "b", "c")
+
+
+def mesh(names: tuple[str, ...] = NAMES, hides: bool = False) -> Mesh:
+    return Mesh(Reliable(), Detector(), Membership(names, primary_partition=hides))
+
+
+def founded(*names: str, hides: bool = False) -> Mesh:
+    """Return the processes a, b, c in a primary view, and others that have joined."""
+    group = mesh(hides=hides)
+    group.start(*NAMES)
+    assert group.until(group.together(*NAMES))
+    for at, name in enumerate(names):
+        group.start(name)
+        assert group.until(group.together(*NAMES, *names[: at + 1]))
+    return group
+
+
+def test_the_listed_found_the_group_when_all_are_there() -> None:
+    group = mesh()
+    group.start("a", "b")
+    assert group.until(group.together("a", "b", primary=False))
+    group.start("c")
+    assert group.until(group.together("a", "b", "c"))
+    assert group.processes["c"].view.seats == group.processes["c"].view.members
+
+
+def test_a_process_joins_within_100_ms() -> None:
+    group = founded()
+    group.start("d")
+    assert group.until(group.together("a", "b", "c", "d"), within_ms=100)
+
+
+def test_a_view_without_the_killed_comes_within_150_ms() -> None:
+    for name in NAMES:
+        group = founded()
+        group.kill(name)
+        rest = [other for other in NAMES if other != name]
+        assert group.until(group.together(*rest), within_ms=100)
+
+
+def test_the_minority_comes_back() -> None:
+    group = founded()
+    group.part("b", "ac")
+    assert group.until(group.together("a", "c"))
+    assert group.until(group.together("b", primary=False))
+    group.heal()
+    assert group.until(group.together("a", "b", "c"), within_ms=200)
+    assert group.histories()["b"].endswith("[a b c]* [b] [a c b]*")
+
+
+def test_a_hidden_minority_waits() -> None:
+    group = founded(hides=True)
+    group.part("b", "ac")
+    assert group.until(group.together("a", "c"))
+    group.send("b", "waits")
+    group.run(1000)
+    group.heal()
+    assert group.until(group.together("a", "b", "c"), within_ms=200)
+    group.run(100)
+    assert group.histories() == {
+        "a": "[a b c]* [a c]* [a c b]* waits",
+        "b": "[a b c]* [a c b]* waits",
+        "c": "[a b c]* [a c]* [a c b]* waits",
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_process_leaves(name: str) -> None:
+    group = founded()
+    group.send(name, "last")
+    group.leave(name)
+    rest = [other for other in NAMES if other != name]
+    assert group.until(group.together(*rest), within_ms=100)
+    for other in rest:
+        assert group.histories()[other].count("last") == 1
+    assert group.histories()[name].endswith("Left()")
