@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from antiphon.broker.machine import keys
 from antiphon.broker.machine.machine import Broker
 from antiphon.formats import commands as command
 from antiphon.formats import pack
@@ -194,7 +195,8 @@ def test_a_snapshot_has_something_of_everything() -> None:
     rig.ack(1, (1, 0, 3), (1, 5, 5))
     rig.close_consumer(1, 1, cw.Kept(1, 4, 4, 3))
     rig.open(1, 2, "topic:v", durable="e", selector="a = 1", no_local=True)
-    assert [s.no_local for s in rig.broker.topics.subscriptions.values()] == ["", "c "]
+    whose = [s.no_local for s in rig.broker.topics.subscriptions.values()]
+    assert whose == [None, keys.owner("c", 1)]
     rig.open(2, 2, "queue:q", prefetch=2)
     rig.close_consumer(2, 2)
     rig.detach(2)

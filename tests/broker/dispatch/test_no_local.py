@@ -2,6 +2,7 @@
 
 import pytest
 
+from antiphon.broker.machine import keys
 from antiphon.broker.machine.machine import Broker
 from antiphon.formats import pack
 from antiphon.formats import protocol as cw
@@ -44,6 +45,17 @@ def test_a_client_id_is_what_counts() -> None:
     assert r.subscription(C, 1).floor == 3
     r.publish(B, "topic:t", 2)
     assert r.subscription(C, 1).floor == 3
+
+
+def test_a_later_connection_of_the_client_goes_on_with_what_others_sent() -> None:
+    r = rig(a="c", b="d")
+    r.open(A, 1, "topic:t", durable="s", no_local=True)
+    r.close(A)
+    r.publish(B, "topic:t", 1)
+    r.attach(C, client_id="c")
+    r.publish(C, "topic:t", 3)
+    r.open(C, 1, "topic:t", durable="s", no_local=True)
+    assert r.subscription(C, 1).runs(1, 4, 0) == [(1, 1, 1)]
 
 
 def test_a_durable_subscription_with_another_no_local_is_a_new_one() -> None:
@@ -105,7 +117,7 @@ def test_nothing_is_left_of_a_subscription_that_is_gone() -> None:
     r = rig(a="c")
     r.open(A, 1, "topic:t", no_local=True)
     r.open(A, 2, "topic:t", durable="s", no_local=True)
-    assert len(r.broker.topics.no_local["c "]) == 2
+    assert len(r.broker.topics.no_local[keys.owner("c", A)]) == 2
     r.close_consumer(A, 1)
     r.close_consumer(A, 2)
     r.ask(A, cw.Unsubscribe("s"))

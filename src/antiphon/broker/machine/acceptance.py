@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from antiphon.broker.machine.keys import Owner
 from antiphon.broker.machine.last_values import Keys, keys_in
 from antiphon.broker.machine.pending_packs import Notes
 from antiphon.broker.machine.queues.lanes import PLAIN, Special
@@ -136,7 +137,7 @@ def _why_topic_cannot(b: State, destination: str, keys: Keys) -> str:
     return b.last_values.why_not(destination, keys)
 
 
-def _publish(b: State, owner: str, destination: str, keys: Keys, first: int, last: int) -> None:
+def _publish(b: State, owner: Owner, destination: str, keys: Keys, first: int, last: int) -> None:
     """Messages of this client, from one position to the other."""
     for subscription in b.topics.no_local.get(owner, {}).values():
         # Here and not where messages are handed out, which may be long after the session of their

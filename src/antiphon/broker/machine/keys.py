@@ -1,8 +1,8 @@
-"""Keys of subscriptions: whose each one is.
+"""Keys: whose a subscription is, whose messages are, and which queue a shared subscription has.
 
 Promises: keys of different kinds never meet, whatever clients call themselves and their
-subscriptions; a snapshot has each key as two texts, which distinguish the kinds by a blank in a
-place where no name has one (`encoded`).
+subscriptions. A snapshot has each key as one or two texts, which distinguish the kinds by a blank
+in a place where no name has one (`encoded`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 DURABLE, CONSUMER, MEMBER, DEPARTED = "durable", "consumer", "member", "departed"
+CLIENT, SESSION = "client", "session"
 
 
 class SubscriptionKey(NamedTuple):
@@ -63,3 +64,42 @@ def member(group: str, name: str) -> SubscriptionKey:
 def departed(group: str, session: int, consumer: int) -> SubscriptionKey:
     """Return the key of the subscription of one that is not a member any more."""
     return SubscriptionKey(DEPARTED, group, f"{session:x}.{consumer:x}")
+
+
+class Owner(NamedTuple):
+    """Names the client whose messages are its own: by its client id, or if it has none, by its
+    session."""
+
+    kind: str
+    name: str
+
+    @property
+    def encoded(self) -> str:
+        """The owner as snapshots have it."""
+        return f"{self.name} " if self.kind == CLIENT else self.name
+
+    @classmethod
+    def decoded(cls, encoded: str) -> Owner:
+        """Return the owner that a snapshot has. (The number of a session does not end with a
+        blank.)"""
+        return cls(CLIENT, encoded[:-1]) if encoded.endswith(" ") else cls(SESSION, encoded)
+
+
+def owner(client_id: str, session: int) -> Owner:
+    """Return the owner of what this session sends."""
+    return Owner(CLIENT, client_id) if client_id else Owner(SESSION, f"{session:x}")
+
+
+class SharedKey(NamedTuple):
+    """Names one shared subscription of topics, which is a queue."""
+
+    durable: bool
+    client_id: str
+    name: str
+
+    @property
+    def queue(self) -> str:
+        """The name of its queue. No destination has a blank before its first colon, so none has
+        such a name; and the literal of the client id ends where its quotes do, so no two keys have
+        the same one."""
+        return f"{'durable' if self.durable else 'shared'} {self.client_id!r} {self.name}"

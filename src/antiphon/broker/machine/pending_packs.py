@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from antiphon.broker.machine.deadlines import DELAYED, STAGED, Deadlines
+from antiphon.broker.machine.keys import Owner
 from antiphon.broker.machine.queues.lanes import Special
 from antiphon.errors import ResourceAllocationError
 from antiphon.formats.pack import PackHeader
@@ -16,16 +19,16 @@ PACKS_MAX = 1_000_000
 TOKENS_MAX = 1_000_000
 
 
-class Notes(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Notes(msgspec.Struct, frozen=True, gc=False):
     """Facts about a pack's messages that the state machine keeps, for it reads the pack only
     once."""
 
-    owner: str = ""  # whose they are: `Session.owner`
+    owner: Owner  # whose they are: `Session.owner`
     specials: tuple[Special, ...] = ()  # empty: all are plain
     keys: dict[str, int] = {}  # of a last-value topic: -> the index of its last message
 
 
-class Parked(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Parked(msgspec.Struct, frozen=True, gc=False):
     """A pack that is stored and not visible."""
 
     index: int  # of the entry that has it
@@ -33,6 +36,18 @@ class Parked(msgspec.Struct, frozen=True, array_like=True, gc=False):
     notes: Notes
     delay: int  # ms from when it is accepted until it is visible
     payload: bytes  # only of messages for a group itself, which are not delivered
+
+    def state(self) -> tuple[Any, ...]:
+        """Return what snapshots have of it."""
+        notes = (self.notes.owner.encoded, self.notes.specials, self.notes.keys)
+        return self.index, self.header, notes, self.delay, self.payload
+
+    @classmethod
+    def from_state(cls, state: Any) -> Parked:
+        """Return the pack that a snapshot has."""
+        index, header, (owner, specials, keys), delay, payload = state
+        notes = Notes(Owner.decoded(owner), msgspec.convert(specials, tuple[Special, ...]), keys)
+        return cls(index, msgspec.convert(header, PackHeader), notes, delay, payload)
 
 
 class Staged(msgspec.Struct, frozen=True):

@@ -99,7 +99,7 @@ def _delete_group(b: State, session: Session, m: cw.DeleteGroup) -> int:
 
 def _join(b: State, session: Session, m: cw.Join) -> Granted:
     opening.check_new(session, m.consumer, m.prefetch)
-    return opening.join(b, session, m, "", "")
+    return opening.join(b, session, m, "", None)
 
 
 def _create_topic(b: State, session: Session, m: cw.CreateTopic) -> int:

@@ -128,13 +128,13 @@ def _reasons(state: State, rows: list[Any]) -> None:
 
 
 def _delayed(state: State, rows: list[Any]) -> None:
-    for due, parked in msgspec.convert(rows, list[tuple[int, Parked]]):
-        state.pending.delay(due, parked)
+    for due, parked in rows:
+        state.pending.delay(due, Parked.from_state(parked))
 
 
 def _parked(state: State, rows: list[Any]) -> None:
-    for session, parked in msgspec.convert(rows, list[tuple[int, Parked]]):
-        state.sessions[session].stage(parked)
+    for session, parked in rows:
+        state.sessions[session].stage(Parked.from_state(parked))
         state.pending.park()
 
 
@@ -144,8 +144,8 @@ def _staged(state: State, rows: list[Any]) -> None:
 
 
 def _staged_packs(state: State, rows: list[Any]) -> None:
-    for handle, parked in msgspec.convert(rows, list[tuple[str, Parked]]):
-        state.pending.restore_staged(handle, parked)
+    for handle, parked in rows:
+        state.pending.restore_staged(handle, Parked.from_state(parked))
 
 
 def _tokens(state: State, rows: list[Any]) -> None:
@@ -219,16 +219,18 @@ PARTS = (
     Part("held", _of_queues(lambda q: sorted(q.held)), _held),
     Part("special", _of_queues(lambda q: q.special), _special),
     Part("reason", _of_queues(lambda q: q.reasons), _reasons),
-    Part("delayed", lambda s: s.pending.delayed.values(), _delayed),
+    Part("delayed", lambda s: ((d, p.state()) for d, p in s.pending.delayed.values()), _delayed),
     Part(
         "parked",
-        lambda s: ((one.number, p) for one in s.sessions.values() for p in one.staged.values()),
+        lambda s: (
+            (one.number, p.state()) for one in s.sessions.values() for p in one.staged.values()
+        ),
         _parked,
     ),
     Part("staged", lambda s: ((h, one.expires) for h, one in s.pending.staged.items()), _staged),
     Part(
         "staged pack",
-        lambda s: ((h, p) for h, one in s.pending.staged.items() for p in one.packs),
+        lambda s: ((h, p.state()) for h, one in s.pending.staged.items() for p in one.packs),
         _staged_packs,
     ),
     Part("token", lambda s: s.pending.tokens.items(), _tokens),

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from antiphon.broker.machine.keys import SubscriptionKey
+from antiphon.broker.machine.keys import Owner, SubscriptionKey
 from antiphon.broker.machine.ranges import Range, Span, Spans
 from antiphon.model.destinations import is_pattern, matcher
 
@@ -33,13 +33,13 @@ class Subscription:
         pattern: str,
         selector: str,
         floor: int,
-        no_local: str = "",
+        no_local: Owner | None = None,
     ) -> None:
         self.key = key
         self.durable = durable
         self.pattern = pattern
         self.selector = selector  # what it does not want is passed over where messages are sent
-        self.no_local = no_local  # whose messages are not for it (`Session.owner`); empty: nobody's
+        self.no_local = no_local  # whose messages are not for it; None: nobody's
         self.matches = matcher(pattern)
         self.floor = floor  # everything up to here is acknowledged, or was never for us
         self.acked = Spans()  # above the floor, out of order
@@ -196,7 +196,7 @@ class Subscription:
             self.consumer,
             self.ends,
             self.base,
-            self.no_local,
+            self.no_local.encoded if self.no_local is not None else "",
             self.waits,
         )
 
@@ -204,7 +204,8 @@ class Subscription:
     def from_state(cls, state: Any) -> Subscription:
         """Return the subscription that a snapshot has."""
         key, durable, pattern, selector, floor, acked, returned, lost, consumer = state[:9]
-        one = cls(SubscriptionKey.decoded(key), durable, pattern, selector, floor, state[11])
+        no_local = Owner.decoded(state[11]) if state[11] else None
+        one = cls(SubscriptionKey.decoded(key), durable, pattern, selector, floor, no_local)
         one.acked = Spans(map(tuple, acked))
         one.returned = Spans(map(tuple, returned))
         one.lost = tuple(lost)
@@ -223,9 +224,8 @@ class Topics:
         self._exact: dict[str, int] = {}  # pattern without wildcards -> subscriptions
         self._wide: dict[SubscriptionKey, Subscription] = {}  # those with wildcards
         self._wide_matches: dict[str, bool] = {}  # a cache
-        self.no_local: dict[
-            str, dict[SubscriptionKey, Subscription]
-        ] = {}  # by whose messages are not for them
+        # By whose messages are not for them.
+        self.no_local: dict[Owner, dict[SubscriptionKey, Subscription]] = {}
 
     def add(self, subscription: Subscription) -> None:
         """Add a subscription, in the place of one with its key."""
@@ -267,7 +267,7 @@ class Topics:
         they are does not matter."""
         subscription = self.subscriptions[new] = self.subscriptions.pop(old)
         self._forget_no_local(subscription, old)
-        subscription.key, subscription.no_local = new, ""
+        subscription.key, subscription.no_local = new, None
         if old in self._wide:
             self._wide[new] = self._wide.pop(old)
         return subscription

@@ -10,7 +10,7 @@ from antiphon.broker.machine import keys
 from antiphon.broker.machine.consumers import subscriptions
 from antiphon.broker.machine.consumers.consumer import Consumer
 from antiphon.broker.machine.groups import membership, shared_members
-from antiphon.broker.machine.keys import SubscriptionKey
+from antiphon.broker.machine.keys import Owner, SubscriptionKey
 from antiphon.broker.machine.queues import redelivery
 from antiphon.broker.machine.queues.queue import Queue, QueueConsumer
 from antiphon.broker.machine.sessions.session import Session
@@ -76,7 +76,7 @@ def _open_member(b: State, session: Session, m: cw.OpenConsumer) -> tuple[int, b
 
 
 def join(
-    b: State, session: Session, asked: cw.Join, selector: str, no_local: str
+    b: State, session: Session, asked: cw.Join, selector: str, no_local: Owner | None
 ) -> tuple[int, bytes]:
     """Messages are selected for a member, what happens to its group is not. One that comes back
     with another selector is the same member, but what waited for it is gone."""
@@ -90,11 +90,11 @@ def join(
     return granted
 
 
-def _choice(session: Session, m: cw.OpenConsumer) -> tuple[str, str]:
+def _choice(session: Session, m: cw.OpenConsumer) -> tuple[str, Owner | None]:
     """Return which messages it wants, as `selector` and `no_local` of a subscription. Selectors
     that differ in blanks only are the same. Raises `InvalidSelectorError`."""
     selector = evaluate.parse(m.selector)
-    return "" if selector is None else selector.text, session.owner if m.no_local else ""
+    return "" if selector is None else selector.text, session.owner if m.no_local else None
 
 
 def leave(b: State, session: Session, m: cw.Leave) -> int:
@@ -149,7 +149,7 @@ def _open_browser(b: State, session: Session, m: cw.OpenConsumer) -> int:
 def _open_shared_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int:
     if m.durable not in ("", m.shared):
         raise IllegalStateError(f"{m.shared!r} cannot be durable under the name {m.durable!r}")
-    name = subscriptions.shared_name(session, m.shared, bool(m.durable))
+    name = subscriptions.shared_queue(session, m.shared, bool(m.durable))
     if (
         session.client_id
         and subscriptions.durable_key(session, m.durable) in b.topics.subscriptions
@@ -194,7 +194,7 @@ def _open_topic_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int:
 
 def _durable(b: State, session: Session, m: cw.OpenConsumer) -> Subscription:
     key = subscriptions.durable_key(session, m.durable)
-    if subscriptions.shared_name(session, m.durable, durable=True) in b.queues:
+    if subscriptions.shared_queue(session, m.durable, durable=True) in b.queues:
         raise IllegalStateError(
             f"{m.durable!r} is a shared durable subscription. Choose another name"
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from antiphon.broker.machine import keys
 from antiphon.broker.machine.groups import membership
-from antiphon.broker.machine.keys import SubscriptionKey
+from antiphon.broker.machine.keys import SharedKey, SubscriptionKey
 from antiphon.broker.machine.sessions.session import Session
 from antiphon.broker.machine.state import State
 from antiphon.errors import (
@@ -19,11 +19,11 @@ from antiphon.formats import protocol as cw
 from antiphon.model import destinations as names
 
 
-def shared_name(session: Session, name: str, durable: bool) -> str:
-    """Return the name of a shared subscription's queue: no destination has such a name."""
+def shared_queue(session: Session, name: str, durable: bool) -> str:
+    """Return the name of a shared subscription's queue; raise if this is no name of one."""
     if not 0 < len(name) <= names.NAME_MAX:
         raise IllegalStateError(f"a subscription's name has 1 to {names.NAME_MAX} characters")
-    return f"{'durable' if durable else 'shared'} {session.client_id!r} {name}"
+    return SharedKey(durable, session.client_id, name).queue
 
 
 def durable_key(session: Session, name: str) -> SubscriptionKey:
@@ -77,7 +77,7 @@ def unsubscribe(b: State, session: Session, m: cw.Unsubscribe) -> int:
 
 def _unsubscribe_shared(b: State, session: Session, name: str) -> bool:
     """End a shared durable subscription. Return False if there is none of this name."""
-    shared = shared_name(session, name, durable=True)
+    shared = shared_queue(session, name, durable=True)
     queue = b.queues.get(shared)
     if queue is None:
         return False

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from antiphon.broker.machine import keys
 from antiphon.broker.machine.consumers.consumer import Consumer
 from antiphon.broker.machine.pending_packs import Parked
 from antiphon.broker.machine.sessions.attachment import Attachment, Cause, next_attachment
@@ -35,6 +36,7 @@ class Session:
         self.number = number
         self.token = token
         self.client_id = client_id
+        self.owner = keys.owner(client_id, number)  # of its messages
         self.lease_ms = lease_ms
         self.attachment = 0
         self.attempt = 0  # the client's, that led to this attachment
@@ -71,12 +73,6 @@ class Session:
         """Enter the state that `cause` leads to. `expires`: when its lease ends, if it has one."""
         self.phase = next_attachment(self.phase, cause)
         self.expires = expires if self.phase is Attachment.LEASED else None
-
-    @property
-    def owner(self) -> str:
-        """By which its messages are its own: its client id, or if it has none, itself. A blank
-        cannot be in the number of a session: the two kinds do not meet."""
-        return f"{self.client_id} " if self.client_id else f"{self.number:x}"
 
     @property
     def place(self) -> tuple[int, int, int, int]:
