@@ -9,7 +9,7 @@ memory, before this server has written them: a majority has. One that does not *
 number here, and reads from the journal when its window opens.
 
 A member of a group gets its views and other events between the messages where they belong
-(`_send_events`).
+(`view_delivery.py`).
 
 What a consumer is not sent, its client cannot acknowledge. So that it does not stay in the journal
 forever, the floor is moved past it from here, now and then (`pass_over`).
@@ -25,6 +25,7 @@ from antiphon.broker.dispatch.filtering import Sieve
 from antiphon.broker.dispatch.outlets import TURN_BYTES, Outlet, Outlets
 from antiphon.broker.dispatch.skipped_floors import SkippedFloors
 from antiphon.broker.dispatch.topic_cursors import TopicCursor
+from antiphon.broker.dispatch.view_delivery import ViewDelivery
 from antiphon.broker.machine.consumers.consumer import Consumer
 from antiphon.broker.machine.groups.group import Group
 from antiphon.broker.machine.machine import Broker
@@ -76,7 +77,7 @@ class TopicDelivery:
         self._broker = broker
         self._packs = packs
         self._outlets = outlets
-        self._tell = outlets.tell
+        self._views = ViewDelivery(broker, outlets.tell)
         self._sieve = sieve
         self._rows = rows
         self._slow_quota = slow_quota
@@ -112,12 +113,8 @@ class TopicDelivery:
                 self._uncounted[cursor] = None
                 cursor.next = cursor.had + 1
         cursor.caught_up = cursor.next > self._dispatched
-        group = self._broker.groups.get(consumer.destination)
-        if group is not None:
-            acked = group.acked_by(consumer.session, consumer.number)
-            cursor.event = max(acked, seen.event if seen is not None else 0)
-            self._look_after_state(cursor, group)
-        if not cursor.caught_up or group is not None:
+        in_group = self._views.open(cursor, seen)
+        if in_group or not cursor.caught_up:
             self._outlets.ready[cursor] = None
         return cursor
 
@@ -199,26 +196,10 @@ class TopicDelivery:
     def group_changed(self, cursor: TopicCursor, group: Group | None) -> None:
         """There is something that this member does not know yet."""
         if group is not None:
-            self._look_after_state(cursor, group)
+            self._views.look_after_state(cursor, group)
         cursor.skip()
         if cursor.caught_up or cursor.room > 0:
             self._outlets.ready[cursor] = None
-
-    def _look_after_state(self, cursor: TopicCursor, group: Group) -> None:
-        """Let a member that waits for its state get messages when it has it, and report at once
-        whom to expect it from: that is not for the others, and has no place among messages."""
-        session, number = cursor.consumer.session, cursor.consumer.number
-        member = group.member_of(session, number)
-        cursor.waits = member is not None and member.needs_state
-        if group.waits_in_vain(session, number):
-            news = cw.StateComes(number, 0, 0, "")
-        elif member is not None and member.needs_state and member.request:
-            news = cw.StateComes(number, member.request, member.cut, member.provider)
-        else:
-            return
-        if news != cursor.told:
-            cursor.told = news
-            self._tell(cursor.outlet.link, news)
 
     def acked(self, cursor: TopicCursor, row: cw.AckRow) -> bool:
         """The client acknowledged; the log will know later. Return whether it should know soon, for
@@ -331,7 +312,7 @@ class TopicDelivery:
         cursor.next = max(cursor.next, self._dispatched + 1)
         cursor.caught_up = True
         cursor.behind = 0
-        self._send_events(cursor, cursor.next)
+        self._views.send(cursor, cursor.next)
 
     def _read_by_selectors(self, first: TopicCursor) -> None:
         """For all with selectors that want to go on: what is read for one is read for the others
@@ -387,28 +368,13 @@ class TopicDelivery:
 
     # -- Sending -------------------------------------------------------------------------------
 
-    def _send_events(self, cursor: TopicCursor, before: int) -> None:
-        """Send a member of a group the events before the message at this position that it was not
-        sent."""
-        consumer = cursor.consumer
-        group = self._broker.groups.get(consumer.destination)
-        if group is None or cursor.event >= group.serial:
-            return
-        last = group.last_for(consumer.session, consumer.number)
-        for event in group.after(cursor.event):
-            if event.position >= before or event.serial > last:
-                return
-            cursor.event = event.serial
-            if group.concerns(event, consumer.session, consumer.number):
-                self._tell(cursor.outlet.link, cw.Happened(consumer.number, event))
-
     def _send_from(
         self, cursor: TopicCursor, row: Row, pack: bytes, matched: list[Range] | None = None
     ) -> bool:
         """Send what of this pack is for the cursor; False: its window or its outlet is full.
         `matched`: what its selector wants, by the index in the pack, if that is known."""
         first = max(row.position, cursor.next)
-        self._send_events(cursor, first)
+        self._views.send(cursor, first)
         wanted = [(first, row.position + row.count - 1)]
         if matched is not None or flags_of(pack) & SPECIAL:  # otherwise that is for the cursor
             wanted = self._wanted(cursor, row, pack, first, matched)
