@@ -40,7 +40,7 @@ class Group:
             for name, me in self.ids.items()
         }
         for name in names:
-            self._collect(name)
+            self.collect(name)
 
     # -- What a test does ----------------------------------------------------------------------
 
@@ -51,7 +51,7 @@ class Group:
         targets = None if to is None else tuple(self.ids[target] for target in to)
         for text in texts:
             self.running[name].send(text.encode(), self.now_ms, targets, level)
-        self._collect(name)
+        self.collect(name)
 
     def move(self, sender: str, receiver: str, count: int | None = None) -> None:
         """Move the next `count` frames of a link, or all that are on it now."""
@@ -60,7 +60,7 @@ class Group:
             data = link.popleft()
             if receiver not in self.crashed:
                 self.running[receiver].received(self.ids[sender], data, self.now_ms)
-                self._collect(receiver)
+                self.collect(receiver)
 
     def lose(self, sender: str, receiver: str) -> None:
         """Lose what is on a link now."""
@@ -87,7 +87,7 @@ class Group:
             turns = 0
             while name not in self.crashed and self._is_due(running):
                 running.tick(self.now_ms)
-                self._collect(name)
+                self.collect(name)
                 turns += 1
                 assert turns < TURNS_MAX, f"{name} always has a layer that is due"
 
@@ -95,7 +95,7 @@ class Group:
         """Call a method of a layer that returns effects, and have them carried out."""
         layer = self.layer(name, kind)
         self.running[name].act(layer, call(layer), self.now_ms)
-        self._collect(name)
+        self.collect(name)
 
     def advance(self, passed_ms: int) -> None:
         """Let time pass, with all that happens meanwhile."""
@@ -189,7 +189,8 @@ class Group:
         due_ms = running.next_deadline_ms()
         return due_ms is not None and due_ms <= self.now_ms
 
-    def _collect(self, name: str) -> None:
+    def collect(self, name: str) -> None:
+        """Take the outputs of a process: for the program, and for the links."""
         for output in self.running[name].take():
             if not isinstance(output, Transmit):
                 self.told[name].append(output)

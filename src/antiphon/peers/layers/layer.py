@@ -60,7 +60,8 @@ class Frame(NamedTuple):
     headers: tuple[Header, ...] = ()
     level: Level = Level.AGREED  # wanted by the program
     control: bool = False  # passes by order, repetition and credit; here only
-    number: int = 0  # its place in the sender's stream, or 0; from `Reliable` upwards, here only
+    number: int = 0  # from `Reliable` upwards, here only: its place in the sender's stream, or,
+    # negative, among the frames for this process alone; 0 for control frames
 
     def push(self, header: Header) -> Frame:
         return self._replace(headers=(*self.headers, header))

@@ -284,7 +284,8 @@ class Reliable(Layer):
         self, frame: Frame, header: Single, sender: MemberId, now_ms: int
     ) -> Sequence[Effect]:
         stream = self._peers[sender].singles
-        fresh = stream.take(header.number, frame.pop())
+        kept = Frame(frame.body, frame.headers[:-1], frame.level, False, -header.number)
+        fresh = stream.take(header.number, kept)
         stream.purge(stream.held)
         if not fresh:
             self._look_for_gap((sender, True), stream, now_ms)

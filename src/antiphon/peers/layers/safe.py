@@ -39,7 +39,7 @@ class Safe(Layer):
         self._held_back: dict[MemberId, deque[Frame]] = {one: deque() for one in view.members}
 
     def up(self, frame: Frame, sender: MemberId, now_ms: int) -> Sequence[Effect]:
-        if frame.number == 0:
+        if frame.number <= 0:
             return (Up(frame, sender),)
         waiting = self._held_back[sender]
         if not waiting and frame.level < Level.SAFE:

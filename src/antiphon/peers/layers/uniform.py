@@ -50,7 +50,7 @@ class Uniform(Layer):
             self._reliable.commits(self._stream, 0, now_ms)
 
     def up(self, frame: Frame, sender: MemberId, now_ms: int) -> Sequence[Effect]:
-        if frame.number == 0 or sender != self._stream:
+        if frame.number <= 0 or sender != self._stream:
             return (Up(frame, sender),)
         self._held_back.append(frame)
         self._held = frame.number

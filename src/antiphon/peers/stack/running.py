@@ -138,6 +138,7 @@ class Running:
     def behind(self, is_behind: bool, now_ms: int) -> None:
         """The program is behind with receiving, or no longer."""
         self._each(lambda layer: layer.behind(is_behind, now_ms), now_ms)
+        self._settle(now_ms)
 
     def found(self, now_ms: int) -> None:
         """This process holds the founding record."""

@@ -1,0 +1,155 @@
+"""A process sends only as much as the slowest member has room for."""
+
+import pytest
+
+from antiphon.model.peer_views import Level, MemberId
+from antiphon.peers.layers import flow
+from antiphon.peers.layers.flow import Flow
+from antiphon.peers.layers.layer import Down, Frame, Suspect
+from antiphon.peers.layers.reliable import Reliable
+from antiphon.peers.layers.total import Total
+from antiphon.peers.stack.running import Waits
+from antiphon.peers.stack.stack import Stack
+from tests.peers.support.changes import Storm, change
+from tests.peers.support.group import Group
+from tests.peers.support.scripted import Scripted
+
+STACK = Stack(Reliable(), Flow(window=8), Scripted())
+TOTAL = Stack(Reliable(), Flow(window=8), Scripted(), Total())
+
+
+@pytest.fixture(autouse=True)
+def only_bodies_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow, "OVERHEAD", 0)
+
+
+def group(stack: Stack = STACK, names: str = "abc") -> Group:
+    made = Group(stack, *names)
+    change(made, *names)
+    return made
+
+
+def waits(g: Group, name: str) -> list[MemberId | None]:
+    return [output.process for output in g.told[name] if isinstance(output, Waits)]
+
+
+def test_a_sender_stops_at_the_bound_and_goes_on_when_all_have_taken_something() -> None:
+    g = group()
+    g.send("a", "1234", "5678", "9abc", level=Level.FIFO)
+    assert g.got("a") == ["1234", "5678"]
+    assert g.running["a"].waiting == 1
+    g.move("a", "b")
+    g.move("b", "a")
+    assert g.running["a"].waiting == 1
+    assert waits(g, "a")[-1] == g.ids["c"]
+    g.run()
+    assert waits(g, "a")[-1] is None
+    assert g.got("c") == ["1234", "5678", "9abc"]
+
+
+def test_it_is_said_who_is_slow_and_why() -> None:
+    g = group()
+    g.cut.add(("a", "b"))
+    g.send("a", "1234", "5678", "9abc", level=Level.FIFO)
+    g.run()
+    said = [output for output in g.told["a"] if isinstance(output, Waits)][-1]
+    assert said.process == g.ids["b"]
+    assert said.why == "it has not taken 8 bytes that are under way to it"
+    assert g.layer("a", Flow).status() == {"under way": 8, "slowest": "b"}
+
+
+def test_what_is_for_one_counts_for_that_one() -> None:
+    g = group()
+    g.send("a", "12345678", to=["b"], level=Level.FIFO)
+    assert waits(g, "a") == [g.ids["b"]]
+    g.send("a", "x", level=Level.FIFO)
+    assert g.running["a"].waiting == 1
+    g.run()
+    assert g.got("c") == ["x"]
+
+
+def test_a_member_whose_program_is_behind_makes_no_room_until_it_has_caught_up() -> None:
+    g = group()
+    g.running["b"].behind(True, g.now_ms)
+    g.send("a", "1234", "5678", "9abc", level=Level.FIFO)
+    g.advance(1000)
+    assert waits(g, "a")[-1] == g.ids["b"]
+    g.running["b"].behind(False, g.now_ms)
+    g.tick()
+    g.collect("b")
+    g.run()
+    assert g.got("b") == ["1234", "5678", "9abc"]
+
+
+def test_a_view_frees_who_was_blocked_and_counts_from_the_start() -> None:
+    g = group()
+    g.cut.add(("a", "c"))
+    g.send("a", "1234", "5678", "9abc", level=Level.FIFO)
+    g.run()
+    g.crash("c")
+    change(g, "a", "b")
+    g.run()
+    assert waits(g, "a")[-1] is None
+    assert g.got("b") == ["1234", "5678", "9abc"]
+    g.send("a", "def", "0123", level=Level.FIFO)
+    g.run()
+    assert g.running["a"].waiting == 0
+
+
+def test_a_new_member_counts_at_once() -> None:
+    g = Group(STACK, *"abc")
+    change(g, "a", "b")
+    change(g, "a", "b", "c")
+    g.cut.add(("a", "c"))
+    g.send("a", "1234", "5678", "9abc", level=Level.FIFO)
+    g.run()
+    assert waits(g, "a")[-1] == g.ids["c"]
+
+
+def test_nobody_waits_for_a_suspect_until_it_is_back() -> None:
+    g = group()
+    g.cut.add(("a", "c"))
+    g.send("a", "1234", "5678", "9abc", level=Level.FIFO)
+    g.act("a", Scripted, lambda _: [Suspect(g.ids["c"], "silent")])
+    g.run()
+    assert waits(g, "a")[-1] is None
+    assert g.running["a"].waiting == 0
+    g.act("a", Scripted, lambda _: [Suspect(g.ids["c"], "")])
+    assert waits(g, "a")[-1] == g.ids["c"]
+
+
+def test_control_frames_are_not_counted() -> None:
+    g = group()
+    control = Frame(b"123456789", control=True)
+    g.act("a", Scripted, lambda _: [Down(control)])
+    g.run()
+    assert waits(g, "a") == []
+    g.cut |= {("a", "b"), ("a", "c")}
+    g.send("a", "1234", "5678", "9abc", level=Level.FIFO)
+    assert g.running["a"].waiting == 1
+
+
+def test_a_blocked_leader_orders_nothing_until_it_is_free() -> None:
+    g = group(TOTAL)
+    g.cut.add(("a", "c"))
+    g.send("a", "1234", "5678")
+    g.send("b", "from b")
+    g.advance(300)
+    assert g.got("b") == ["1234", "5678"]
+    assert g.layer("a", Total).status()["waiting"] == 1
+    g.cut.clear()
+    g.advance(1000)
+    assert g.got("c") == ["1234", "5678", "from b"]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_through_a_storm_nobody_waits_for_ever(seed: int) -> None:
+    g = Group(TOTAL, *"abcd", seed=seed)
+    change(g, *"abcd")
+    storm = Storm(g, seed, [Level.AGREED, Level.FIFO])
+    storm.blow(400, changes=True)
+    g.advance(3000)
+    for name in "abcd":
+        assert g.running[name].waiting == 0
+        sent = [text for texts in storm.sent.values() for text in texts]
+        assert sorted(g.got(name)) == sorted(sent)
