@@ -1,4 +1,4 @@
-"""Sender order; the order of the frames is that of GCom's table 1."""
+"""Sender order."""
 
 import pytest
 
@@ -12,19 +12,6 @@ from tests.peers.support.group import Group
 from tests.peers.support.scripted import Scripted
 
 STACK = Stack(Hold(), Scripted(), InView(), Fifo())
-
-
-def test_gcom_table_1() -> None:
-    group = Group(STACK, "p1", "p2", "p3")
-    group.install("p1", "p2", "p3")
-    group.layer("p3", Hold).hold()
-    for sender, text in (("p1", "one"), ("p2", "2"), ("p1", "three"), ("p2", "4")):
-        group.send(sender, text)
-        group.run()
-    group.layer("p3", Hold).reverse()
-    group.act("p3", Hold, Hold.release)
-    assert group.got("p1") == group.got("p2") == ["one", "2", "three", "4"]
-    assert group.got("p3") == ["2", "4", "one", "three"]
 
 
 def test_the_order_survives_a_network_that_has_none() -> None:

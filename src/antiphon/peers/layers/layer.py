@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -187,15 +187,6 @@ class Streams(Protocol):
     def add(self, view: ViewId, stream: MemberId, first: int, frames: Sequence[bytes]) -> None:
         """Take frames that another process has read, while the stack is frozen. What is held
         already, or would leave a gap, is ignored."""
-
-
-@runtime_checkable
-class Repeats(Protocol):
-    """A layer that keeps what this process has sent and sends it again in the next view, if it was
-    not delivered (`Total`)."""
-
-    def kept(self) -> int:
-        """Return how many messages it keeps."""
 
 
 class Codec(Protocol):

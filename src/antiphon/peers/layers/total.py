@@ -23,10 +23,12 @@ GONE_MAX = 1024
 
 
 class Forward(Header, frozen=True):
-    """A message for the leader to order. `to`: who is to hand it out; None: all."""
+    """A message for the leader to order. `to`: who is to hand it out; None: all. `level`: its own,
+    if it travels without one."""
 
     number: int
     to: tuple[MemberId, ...] | None
+    level: Level | None = None
 
 
 class Ordered(Header, frozen=True):
@@ -140,6 +142,9 @@ class Total(Layer):
     def _forward(self, number: int, frame: Frame, to: To) -> list[Effect]:
         if self._leads:
             return self._take(self.me, number, frame, to)
+        if self.plain:  # as it comes: no layer below keeps it in order
+            forward = Forward(number, to, frame.level)
+            return [Down(frame._replace(level=Level.NONE).push(forward), self._leader)]
         return [Down(frame.push(Forward(number, to)), self._leader)]
 
     def _arrives(self, number: int) -> list[Effect]:
@@ -192,7 +197,9 @@ class Total(Layer):
             return self._hand_out(frame, header)
         if isinstance(header, Forward):
             if self._leads and not self._frozen and sender in self._ordered:
-                return self._take(sender, header.number, frame.pop(), header.to)
+                level = frame.level if header.level is None else header.level
+                frame = frame.pop()._replace(level=level)
+                return self._take(sender, header.number, frame, header.to)
             return ()
         return (Up(frame, sender),)
 
