@@ -95,7 +95,7 @@ def test_a_slice_is_a_pack_of_those_messages(
     first = data.draw(st.integers(0, len(messages) - 1))
     count = data.draw(st.integers(1, len(messages) - first))
     whole = packed(messages, flags)
-    part = columns.cut(whole, first, count)
+    part = columns.slice_of(whole, first, count)
     header = columns.check(part)
     assert unpacked(part) == messages[first : first + count]
     assert (header.session, header.producer, header.sequence) == (7, 3, 41 + first)
@@ -110,18 +110,18 @@ def test_a_slice_of_a_slice_is_a_slice(messages: list[Outgoing], data: st.DataOb
     count = data.draw(st.integers(1, len(messages) - first))
     inner = data.draw(st.integers(0, count - 1))
     whole = packed(messages)
-    twice = columns.cut(columns.cut(whole, first, count), inner, count - inner)
-    assert twice == columns.cut(whole, first + inner, count - inner)
+    twice = columns.slice_of(columns.slice_of(whole, first, count), inner, count - inner)
+    assert twice == columns.slice_of(whole, first + inner, count - inner)
 
 
 def test_the_whole_pack_is_not_copied() -> None:
-    assert columns.cut(SMALL, 0, 2) is SMALL
+    assert columns.slice_of(SMALL, 0, 2) is SMALL
 
 
 @pytest.mark.parametrize(("first", "count"), [(0, 0), (0, 3), (2, 1), (-1, 1), (1, -1)])
 def test_a_slice_lies_within_its_pack(first: int, count: int) -> None:
     with pytest.raises(AssertionError):
-        columns.cut(SMALL, first, count)
+        columns.slice_of(SMALL, first, count)
 
 
 def test_the_columns_are_where_they_are_drawn() -> None:
@@ -157,7 +157,7 @@ def test_a_garbage_body_is_refused_and_nothing_worse(body: bytes, count: int, fl
     with contextlib.suppress(FormatError):
         unpacked(data)
     with contextlib.suppress(FormatError):
-        columns.cut(data, count - 1, 1)
+        columns.slice_of(data, count - 1, 1)
 
 
 @given(messages, st.data())
@@ -188,7 +188,7 @@ def test_a_message_that_ends_before_it_begins_is_refused(table: int) -> None:
     with pytest.raises(FormatError, match="ends before it begins"):
         Columns(bad)
     with pytest.raises(FormatError, match="ends before it begins"):
-        columns.cut(bad, 1, 1)
+        columns.slice_of(bad, 1, 1)
 
 
 def test_a_count_beyond_the_pack_is_refused_at_once() -> None:

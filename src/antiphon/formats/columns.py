@@ -205,7 +205,7 @@ def check(pack: bytes) -> PackHeader:
     return header
 
 
-def cut(pack: bytes, first: int, count: int) -> bytes:
+def slice_of(pack: bytes, first: int, count: int) -> bytes:
     """Messages `first` to `first + count - 1` of a pack, as a pack."""
     header = packs.read_header(pack)
     assert 0 <= first < first + count <= header.count, (first, count, header.count)

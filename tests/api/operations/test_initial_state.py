@@ -1,4 +1,4 @@
-"""A member's state: cut into pieces, stored until it is whole, and what waits for it meanwhile."""
+"""A member's state: cut into chunks, stored until it is whole, and what waits for it meanwhile."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.api.operations import initial_state
-from antiphon.api.operations.initial_state import InitialState, handing_out, pieces
+from antiphon.api.operations.initial_state import InitialState, handing_out
 from antiphon.api.protocol.conversation import Conversation
 from antiphon.api.protocol.inbox import Inbox, Slice
-from antiphon.api.protocol.state_transfer import Began, Missing, Piece, Ready
+from antiphon.api.protocol.state_transfer import Began, Chunk, Missing, Ready
 from antiphon.errors import ConnectionLostError
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns
@@ -27,13 +27,13 @@ from antiphon.formats.protocol import (
 from tests.api.protocol.test_conversation import Talk, a_pack
 from tests.api.protocol.test_state_transfer import ME, OTHER, asked, member
 
-# -- Pieces -------------------------------------------------------------------------------------
+# -- Chunks -------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.integers(0, 2 * STATE_CHUNK_MAX + 5), max_size=4))
 def test_pieces_make_up_the_whole(sizes: list[int]) -> None:
     parts = [bytes([at]) * size for at, size in enumerate(sizes)]
-    found = list(pieces(iter(parts)))
+    found = list(initial_state.chunks(iter(parts)))
     assert b"".join(data for data, _ in found) == b"".join(parts)
     assert [last for _, last in found] == [False] * (len(found) - 1) + [True]
     assert all(len(data) <= STATE_CHUNK_MAX for data, _ in found)
@@ -43,19 +43,19 @@ def test_pieces_make_up_the_whole(sizes: list[int]) -> None:
 
 @pytest.mark.parametrize("whole", [b"", b"x", bytes(3 * STATE_CHUNK_MAX)])
 def test_bytes_are_a_state(whole: bytes) -> None:
-    assert b"".join(data for data, _ in pieces(whole)) == whole
+    assert b"".join(data for data, _ in initial_state.chunks(whole)) == whole
 
 
 # -- Taking -------------------------------------------------------------------------------------
 
 
-def piece(serial: int, seq: int, data: bytes, last: bool = False) -> Piece:
-    return Piece(1, serial, seq, data, last)
+def chunk(serial: int, seq: int, data: bytes, last: bool = False) -> Chunk:
+    return Chunk(1, serial, seq, data, last)
 
 
 def test_a_state_is_read_from_its_beginning() -> None:
     initial = InitialState(waits=True)
-    for event in (Began(1, 4), piece(4, 1, b"one "), piece(4, 2, b"two", last=True)):
+    for event in (Began(1, 4), chunk(4, 1, b"one "), chunk(4, 2, b"two", last=True)):
         initial.take(event)
     assert not initial.known.done
     initial.take(Ready(1, 4, 40))
@@ -70,9 +70,9 @@ def test_a_state_is_read_from_its_beginning() -> None:
 def test_what_came_of_an_earlier_state_is_not_in_it() -> None:
     initial = InitialState(waits=True)
     initial.take(Began(1, 4))
-    initial.take(piece(4, 1, b"old"))
+    initial.take(chunk(4, 1, b"old"))
     initial.take(Began(1, 6))
-    initial.take(piece(6, 1, b"new", last=True))
+    initial.take(chunk(6, 1, b"new", last=True))
     initial.take(Ready(1, 6, 60))
     stream = initial.stream()
     assert stream is not None
@@ -90,7 +90,7 @@ def test_who_has_nobody_to_ask_has_no_state() -> None:
 def test_a_state_that_is_lost_is_an_error() -> None:
     initial = InitialState(waits=True)
     initial.take(Began(1, 4))
-    initial.take(piece(4, 1, b"half"))
+    initial.take(chunk(4, 1, b"half"))
     initial.take(Missing(1, 0))
     with pytest.raises(ConnectionLostError, match="is lost"):
         initial.stream()

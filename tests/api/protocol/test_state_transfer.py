@@ -4,7 +4,7 @@ import pytest
 
 from antiphon.api.protocol import state_transfer as states
 from antiphon.api.protocol.effects import Occurred
-from antiphon.api.protocol.state_transfer import Began, Handout, Missing, Piece, Ready
+from antiphon.api.protocol.state_transfer import Began, Chunk, Handout, Missing, Ready
 from antiphon.formats import protocol as cw
 from tests.api.protocol.test_conversation import HEARTBEAT_MS, Talk
 
@@ -62,7 +62,7 @@ def test_a_state_is_there_when_the_log_says_that_it_counts() -> None:
     talk, me = member()
     talk.answer(comes(me, 4), chunk(me, 4, 1), chunk(me, 4, 2, last=True))
     assert talk.take(Began) == [Began(me, 4)]
-    assert [(p.seq, p.data, p.last) for p in talk.take(Piece)] == [
+    assert [(p.seq, p.data, p.last) for p in talk.take(Chunk)] == [
         (1, b"1", False),
         (2, b"2", True),
     ]
@@ -94,7 +94,7 @@ def test_what_is_told_again_begins_nothing() -> None:
     talk, me = member()
     talk.answer(comes(me, 4), chunk(me, 4, 1), comes(me, 4), comes(me, 3), chunk(me, 4, 2))
     assert talk.take(Began) == [Began(me, 4)]
-    assert [p.seq for p in talk.take(Piece)] == [1, 2]
+    assert [p.seq for p in talk.take(Chunk)] == [1, 2]
 
 
 def test_who_has_its_state_waits_for_no_other() -> None:
@@ -104,9 +104,9 @@ def test_who_has_its_state_waits_for_no_other() -> None:
     talk.c.state_taken(me, 4, 1)
     talk.step()
     talk.answer(cw.Result(2, value=1))
-    assert len(talk.take(Ready)) == len(talk.take(Began)) == len(talk.take(Piece)) == 1
+    assert len(talk.take(Ready)) == len(talk.take(Began)) == len(talk.take(Chunk)) == 1
     talk.answer(none(me), comes(me, 5), chunk(me, 5, 1), cw.StateFailed(me, 5, ""))
-    assert talk.take(Missing) == talk.take(Began) == talk.take(Piece) == []
+    assert talk.take(Missing) == talk.take(Began) == talk.take(Chunk) == []
 
 
 def test_who_does_without_gets_none_later() -> None:
@@ -114,7 +114,7 @@ def test_who_does_without_gets_none_later() -> None:
     talk.answer(comes(me, 4), none(me), comes(me, 5), none(me), chunk(me, 5, 1))
     assert talk.take(Missing) == [Missing(me, 0)]
     assert talk.take(Began) == [Began(me, 4)]
-    assert talk.take(Piece) == []
+    assert talk.take(Chunk) == []
 
 
 def test_nobody_is_told_of_a_state_for_who_is_no_member() -> None:
@@ -132,9 +132,9 @@ def test_an_old_state_is_thrown_away_for_a_new_one() -> None:
     talk.answer(comes(me, 6), cw.Result(2, value=0))
     assert talk.take(Ready) == []
     assert [b.serial for b in talk.take(Began)] == [4, 6]
-    talk.take(Piece)
+    talk.take(Chunk)
     talk.answer(chunk(me, 4, 1), chunk(me, 6, 1, last=True))
-    assert [p.serial for p in talk.take(Piece)] == [6]
+    assert [p.serial for p in talk.take(Chunk)] == [6]
     talk.c.state_taken(me, 4, 1)
     assert controls(talk.step()) == []
     talk.c.state_taken(me, 6, 1)
@@ -146,23 +146,23 @@ def test_an_old_state_is_thrown_away_for_a_new_one() -> None:
 def test_pieces_may_come_before_their_request() -> None:
     talk, me = member()
     talk.answer(*(chunk(me, 4, seq) for seq in range(1, WINDOW + 3)))
-    assert talk.take(Piece) == []
+    assert talk.take(Chunk) == []
     talk.answer(comes(me, 4))
-    assert [p.seq for p in talk.take(Piece)] == list(range(1, WINDOW + 1))
+    assert [p.seq for p in talk.take(Chunk)] == list(range(1, WINDOW + 1))
 
 
 def test_a_piece_that_comes_twice_counts_once() -> None:
     talk, me = member()
     talk.answer(comes(me, 4), chunk(me, 4, 1), chunk(me, 4, 1), chunk(me, 4, 2))
-    assert [p.seq for p in talk.take(Piece)] == [1, 2]
+    assert [p.seq for p in talk.take(Chunk)] == [1, 2]
 
 
 def test_pieces_are_put_into_their_order() -> None:
     talk, me = member()
     said = talk.answer(comes(me, 4), chunk(me, 4, 3), chunk(me, 4, 1))
-    assert [p.seq for p in talk.take(Piece)] == [1]
+    assert [p.seq for p in talk.take(Chunk)] == [1]
     said += talk.answer(chunk(me, 4, 4), chunk(me, 4, 2), chunk(me, 4, 3))
-    assert [p.seq for p in talk.take(Piece)] == [2, 3, 4]
+    assert [p.seq for p in talk.take(Chunk)] == [2, 3, 4]
     assert controls(said) == []
 
 
@@ -170,7 +170,7 @@ def test_what_comes_ahead_is_bounded() -> None:
     talk, me = member()
     talk.answer(comes(me, 4), *(chunk(me, 4, seq) for seq in range(3, WINDOW + 9)))
     talk.answer(chunk(me, 4, 2), chunk(me, 4, 1))
-    assert [p.seq for p in talk.take(Piece)] == [1]
+    assert [p.seq for p in talk.take(Chunk)] == [1]
 
 
 def test_a_missing_piece_is_a_reason_to_begin_again() -> None:
@@ -180,7 +180,7 @@ def test_a_missing_piece_is_a_reason_to_begin_again() -> None:
     talk.answer(chunk(me, 4, 4))
     assert let_pass(talk, HEARTBEAT_MS) == [cw.AskState(me, 4)]
     assert controls(talk.answer(cw.Result(2), chunk(me, 4, 2))) == []
-    assert [p.seq for p in talk.take(Piece)] == [1]
+    assert [p.seq for p in talk.take(Chunk)] == [1]
 
 
 def test_a_provider_that_cannot_is_named_as_such() -> None:
@@ -235,7 +235,7 @@ def test_the_state_is_lost(before: bool) -> None:
         talk.answer(comes(me, 3))
     talk.answer(none(me), chunk(me, 4, 1), chunk(me, 3, 1))
     assert talk.take(Missing) == [Missing(me, 0)]
-    assert talk.take(Piece) == []
+    assert talk.take(Chunk) == []
     assert let_pass(talk, 2 * states.SILENCE_MS) == []
 
 
@@ -245,7 +245,7 @@ def test_a_member_that_left_takes_nothing() -> None:
     talk.c.leave(me)
     talk.step()
     talk.answer(cw.Result(2), chunk(me, 4, 1), cw.StateFailed(me, 4, ""))
-    assert talk.take(Piece) == []
+    assert talk.take(Chunk) == []
     assert let_pass(talk, 2 * states.SILENCE_MS) == []
 
 
@@ -259,7 +259,7 @@ def handing() -> tuple[Talk, int, Handout]:
 
 
 def hand(talk: Talk, handout: Handout) -> list[cw.Request]:
-    """As many pieces as there is room for."""
+    """As many chunks as there is room for."""
     while handout.has_room:
         talk.c.hand(handout, b"x", False)
     return talk.step()

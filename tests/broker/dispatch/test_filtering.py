@@ -75,7 +75,7 @@ def test_what_all_messages_have_is_selected_by() -> None:
 def test_the_id_of_a_message_in_a_cut_pack_is_the_same() -> None:
     data = packed(Extra(), Extra(), Extra())
     shown = message_id(Columns(data).header, 2)
-    assert wanted(f"JMSMessageID = '{shown}'", columns.cut(data, 1, 2)) == [1]
+    assert wanted(f"JMSMessageID = '{shown}'", columns.slice_of(data, 1, 2)) == [1]
 
 
 def test_a_property_cannot_pass_for_a_header() -> None:

@@ -2,8 +2,8 @@
 
     python state_program.py give|take|fail URLS NAME BYTES [STALL_AFTER]
 
-`give` hands out BYTES whenever it is asked; with STALL_AFTER it sends that many pieces the second
-time, and then no more. `fail` hands out a piece and says that it cannot go on. `take` ends with the
+`give` hands out BYTES whenever it is asked; with STALL_AFTER it sends that many chunks the second
+time, and then no more. `fail` hands out a chunk and says that it cannot go on. `take` ends with the
 whole state. All say what they do in JSON lines.
 """
 
@@ -18,7 +18,7 @@ from random import Random
 from typing import Any
 
 from antiphon.api.protocol import conversation as conv
-from antiphon.api.protocol.state_transfer import Began, Missing, Piece, Ready
+from antiphon.api.protocol.state_transfer import Began, Chunk, Missing, Ready
 from antiphon.formats import protocol as cw
 from antiphon.io.client_link import ClientLink, dial
 from antiphon.io.transport import parse_address
@@ -87,7 +87,7 @@ class Program:
             self.began += 1
             self.hash, self.bytes = hashlib.blake2b(), 0
             say(began=event.serial)
-        elif isinstance(event, Piece):
+        elif isinstance(event, Chunk):
             self.hash.update(event.data)
             self.bytes += len(event.data)
             self.c.state_taken(event.consumer, event.serial, event.seq)
@@ -110,26 +110,26 @@ class Program:
     async def give(self, consumer: int, serial: int) -> None:
         handout = self.c.hand_out(consumer, serial)
         say(asked=serial)
-        left, pieces = self.size, 0
+        left, chunks = self.size, 0
         while not handout.over:
             if not handout.has_room:
                 freed = asyncio.Event()
                 handout.room().watch(freed.set)
                 await freed.wait()
                 continue
-            if self.stall and self.gave and pieces >= self.stall:
-                say(stalled=pieces)
+            if self.stall and self.gave and chunks >= self.stall:
+                say(stalled=chunks)
                 return
-            if self.role == "fail" and pieces:
+            if self.role == "fail" and chunks:
                 self.c.cannot_hand_out(handout, "as the test wants it")
             else:
                 data = PATTERN[:left]
                 left -= len(data)
-                pieces += 1
+                chunks += 1
                 self.c.hand(handout, data, left == 0)
             self.pump()
         self.gave += 1
-        say(gave=pieces)
+        say(gave=chunks)
 
     async def dial(self, number: int) -> None:
         url = self.urls[(number - 1) % len(self.urls)]

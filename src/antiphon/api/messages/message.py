@@ -341,7 +341,7 @@ class Message(PropertyAccess):
     def __reduce__(self) -> tuple[Any, ...]:
         # Nothing in here belongs to a module that may move: plain values, and public classes.
         columns = self._arrival.columns
-        pack = None if columns is None else formats.cut(columns.pack, self._index, 1)
+        pack = None if columns is None else formats.slice_of(columns.pack, self._index, 1)
         state = (
             pack,
             self.body if columns is None else None,

@@ -12,7 +12,7 @@ from typing import IO
 
 from antiphon.api.connection import Connection
 from antiphon.api.operations.scripts import Pause, Script
-from antiphon.api.protocol.state_transfer import Began, Missing, Piece, Ready, StateEvent
+from antiphon.api.protocol.state_transfer import Began, Chunk, Missing, Ready, StateEvent
 from antiphon.api.protocol.ticket import Ticket
 from antiphon.errors import ConnectionLostError
 from antiphon.formats.protocol import STATE_CHUNK_MAX, GroupEvent
@@ -32,12 +32,12 @@ class InitialState:
         if not waits:
             self.known.settle()
 
-    def take(self, event: StateEvent) -> Piece | None:
+    def take(self, event: StateEvent) -> Chunk | None:
         """Take a part; return it if it is stored now. This may settle `known`: tell it then."""
         if isinstance(event, Began):
             self._discard()
             self._file = _file()
-        elif isinstance(event, Piece) and self._file is not None:
+        elif isinstance(event, Chunk) and self._file is not None:
             self._file.write(event.data)
             return event
         elif isinstance(event, Ready) and self._file is not None:
@@ -86,7 +86,7 @@ def handing_out(
         return None
     source: Iterator[tuple[bytes, bool]] = iter(())
     try:
-        source = pieces(provider())
+        source = chunks(provider())
         for data, last in source:
             while not (handout.over or handout.has_room):
                 yield Pause(connection.do(lambda _: handout.room()))
@@ -100,7 +100,7 @@ def handing_out(
     return None
 
 
-def pieces(state: bytes | Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
+def chunks(state: bytes | Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
     """Yield the state in chunks that can be sent, as large as possible, each with whether it is
     the last one. There is always one."""
     waiting = bytearray()

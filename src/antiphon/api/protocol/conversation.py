@@ -98,7 +98,7 @@ class Conversation:
         self._named: dict[str, Request] = {}  # openings of named producers
         self._receipts: dict[int, Receipts] = {}  # by consumer
         self._states = States(
-            lambda piece: self._out.append(piece),
+            lambda chunk: self._out.append(chunk),
             self.request,
             lambda event: self._events.append(event),
             lambda ticket: self._events.append(Settled(ticket)),
@@ -254,7 +254,7 @@ class Conversation:
         return self._receipts.pop(consumer, None) is not None
 
     def state_taken(self, consumer: int, serial: int, seq: int) -> None:
-        """Take note that this `Piece` of a state, and all before it, are stored."""
+        """Take note that this `Chunk`, and all before it, are stored."""
         if self._way.phase is not Phase.OVER:
             self._states.taken(consumer, serial, seq)
 
@@ -263,7 +263,7 @@ class Conversation:
         return self._states.hand_out(consumer, serial)
 
     def hand(self, handout: Handout, data: bytes, last: bool) -> None:
-        """Send the next piece. Call it only while the handout has room and is not over."""
+        """Send the next chunk. Call it only while the handout has room and is not over."""
         self._states.hand(handout, data, last)
 
     def cannot_hand_out(self, handout: Handout, reason: str) -> None:

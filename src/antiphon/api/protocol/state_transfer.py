@@ -1,14 +1,14 @@
 """Handing out and taking over the state of a group's member, as a client's conversation sees it.
 
-**Taking.** A server tells a member that it waits for a state (`Began`), pieces come (`Piece`), and
+**Taking.** A server tells a member that it waits for a state (`Began`), chunks come (`Chunk`), and
 when all have been written down (`taken`) the log is asked whether that state still counts: then it
 is there (`Ready`), and messages after its cut can be handled. Whatever goes wrong (a provider that
-fails, falls silent or raises, a lost connection, a missing piece), it begins again with another
+fails, falls silent or raises, a lost connection, a missing chunk), it begins again with another
 `Began`, and what came before is worth nothing. `Missing`: nobody has a state any more.
 
 **Handing out.** A member that meets a request which names it, and has handled everything before it,
-gets a `Handout` and sends pieces as long as there is room; `Handout.over` says that nobody wants
-more. At most `STATE_WINDOW` pieces are on their way, so nobody holds more, however large the state.
+gets a `Handout` and sends chunks as long as there is room; `Handout.over` says that nobody wants
+more. At most `STATE_WINDOW` chunks are on their way, so nobody holds more, however large the state.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ that there is may need longer."""
 
 DOUBLINGS_MAX = 6
 TELL_EVERY = cw.STATE_WINDOW // 4
-"""Pieces that are taken before the provider gets an acknowledgement."""
+"""Chunks that are taken before the provider gets an acknowledgement."""
 
 # -- Events: for the member that takes a state over -----------------------------------------------
 
 
 class Began(msgspec.Struct, frozen=True):
-    """A state will come; pieces of an earlier one are void."""
+    """A state will come; chunks of an earlier one are void."""
 
     consumer: int
     serial: int
 
 
-class Piece(msgspec.Struct, frozen=True):
-    """A piece of the state: write it down, then call `taken`."""
+class Chunk(msgspec.Struct, frozen=True):
+    """A chunk of the state: write it down, then call `taken`."""
 
     consumer: int
     serial: int
@@ -66,7 +66,7 @@ class Missing(msgspec.Struct, frozen=True):
     serial: int
 
 
-StateEvent = Began | Piece | Ready | Missing
+StateEvent = Began | Chunk | Ready | Missing
 StateMessage = cw.Relayed | cw.StateComes | cw.StateStopped
 
 
@@ -110,10 +110,10 @@ class Taking:
         self.cut = 0
         self.waits = False
         self.known = False  # it is here, or there is none
-        self.arrived = 0  # pieces
+        self.arrived = 0  # chunks
         self.taken = 0
         self.told = 0  # taken, as the provider knows
-        self.last = 0  # the number of the last piece; 0: not known
+        self.last = 0  # the number of the last chunk; 0: not known
         self.asked: int | None = None  # the request about which the log was asked
         self.silences = 0  # of providers, so far
         self.heard_ms = 0
@@ -218,17 +218,17 @@ class States:
             return
         if m.seq <= taking.arrived or taking.last:
             return
-        # Servers may pass pieces on in another order. If one is lost, nothing more is heard.
+        # Servers may pass chunks on in another order. If one is lost, nothing more is heard.
         if len(taking.ahead) < cw.STATE_WINDOW or m.seq == taking.arrived + 1:
             taking.ahead[m.seq] = m
-        while (piece := taking.ahead.pop(taking.arrived + 1, None)) is not None:
+        while (chunk := taking.ahead.pop(taking.arrived + 1, None)) is not None:
             taking.heard_ms = now_ms
-            taking.arrived = piece.seq
-            taking.last = piece.seq if piece.last else 0
-            self._tell(Piece(m.consumer, m.serial, piece.seq, piece.data, piece.last))
+            taking.arrived = chunk.seq
+            taking.last = chunk.seq if chunk.last else 0
+            self._tell(Chunk(m.consumer, m.serial, chunk.seq, chunk.data, chunk.last))
 
     def taken(self, consumer: int, serial: int, seq: int) -> None:
-        """Take note that the application has this piece and all before it."""
+        """Take note that the application has this chunk and all before it."""
         taking = self._taking.get(consumer)
         if taking is None or taking.serial != serial or not taking.waits:
             return
@@ -273,7 +273,7 @@ class States:
         return handout
 
     def hand(self, handout: Handout, data: bytes, last: bool) -> None:
-        """Send the next piece. Call it only while there is room and the handout is not over."""
+        """Send the next chunk. Call it only while there is room and the handout is not over."""
         assert len(data) <= cw.STATE_CHUNK_MAX
         assert handout.has_room, "wait for room first"
         assert not handout.over, "nobody wants it"
@@ -293,7 +293,7 @@ class States:
         if handout is None or handout.serial != m.serial:
             return
         if m.seq > handout.sent:
-            raise FormatError(f"piece {m.seq} of a state was not sent")
+            raise FormatError(f"chunk {m.seq} of a state was not sent")
         handout.taken = max(handout.taken, m.seq)
         self._ring(handout)
 

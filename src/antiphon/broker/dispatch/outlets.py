@@ -96,7 +96,7 @@ class Outlets:
         """Send these messages of a pack, and return how many bytes they are."""
         first, last, deliveries = span
         count = last - first + 1
-        data = pack if count == row.count else columns.cut(pack, first - row.position, count)
+        data = pack if count == row.count else columns.slice_of(pack, first - row.position, count)
         number = cursor.consumer.number
         age = self._sieve.age(row) if flags_of(pack) & SPECIAL else 0
         answer = cw.Deliver(number, first, row.stamp, deliveries, data, row.view, age, reason)

@@ -16,7 +16,7 @@ from antiphon.broker.home.connections import ClientConnection, ServedSession
 from antiphon.broker.home.effects import Admit, Cut, Redirect
 from antiphon.broker.home.incoming_packs import Publisher
 from antiphon.broker.home.publishing import Publishing
-from antiphon.broker.home.state_relay import Relay
+from antiphon.broker.home.state_relay import StateRelay
 from antiphon.broker.machine import events as ev
 from antiphon.errors import FormatError
 from antiphon.formats import commands
@@ -41,7 +41,7 @@ class Attaching:
         common: Common,
         dispatcher: Dispatcher,
         publishing: Publishing,
-        relay: Relay,
+        relay: StateRelay,
         log_now: Callable[..., int],
         *,
         local: bool,

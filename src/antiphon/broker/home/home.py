@@ -38,7 +38,7 @@ from antiphon.broker.home.local_acks import LocalAcks, OwnJournal
 from antiphon.broker.home.publishing import Publishing
 from antiphon.broker.home.requests import ControlRequests
 from antiphon.broker.home.settings import HomeSettings
-from antiphon.broker.home.state_relay import Relay
+from antiphon.broker.home.state_relay import StateRelay
 from antiphon.broker.machine import events as ev
 from antiphon.broker.machine.machine import Broker
 from antiphon.broker.machine.sessions.servers import GRACE_MS
@@ -99,7 +99,7 @@ class Home:
             settings.slow_quota,
             settings.deliveries_max,
         )
-        self._relay = Relay(broker, common.tell_session, self._pass_on)
+        self._relay = StateRelay(broker, common.tell_session, self._pass_on)
         self._acking: Acking[ServedSession | None] = Acking()  # None: what the journal only had
         self._local_acks = LocalAcks(broker, own, self._acking)
         log_now = self._local_acks.log_now

@@ -1,14 +1,14 @@
-"""The relay of states: pieces from member to member, through their servers.
+"""The relay of states: chunks from member to member, through their servers.
 
-Promises: a piece goes from the client that was asked to the one that waits, and an answer back, as
+Promises: a chunk goes from the client that was asked to the one that waits, and an answer back, as
 long as the request stands (`broker/machine/groups/state_requests.py`); whoever hands out a state
 that nobody waits for any more gets an answer that says so. No server holds more of a state than
 `STATE_WINDOW` chunks: a client that sends beyond that is at fault. Nothing is promised to arrive:
 chunks are numbered, and a member that misses one asks again.
 
 Each server knows from its own state machine where everybody is, so nothing has to be agreed on. A
-piece names the attachment of the client that it is for, and is dropped where that has changed.
-Pieces go straight to the other one's server, and every other time that a member asks again by way
+chunk names the attachment of the client that it is for, and is dropped where that has changed.
+Chunks go straight to the other one's server, and every other time that a member asks again by way
 of the leader, which both can reach even if they cannot reach each other.
 """
 
@@ -38,8 +38,8 @@ class Handout:
         self.all_sent = False
 
 
-class Relay:
-    """The states that clients of this server hand out, and pieces on their way to others."""
+class StateRelay:
+    """The states that clients of this server hand out, and chunks on their way to others."""
 
     def __init__(self, broker: Broker, tell: Tell, pass_on: Pass) -> None:
         self._broker = broker
@@ -54,7 +54,7 @@ class Relay:
     # -- From clients of this server -----------------------------------------------------------
 
     def chunk(self, session: int, m: cw.StateChunk) -> None:
-        """A client hands out a piece of its state; raises `FormatError` beyond the window."""
+        """A client hands out a chunk of its state; raises `FormatError` beyond the window."""
         if len(m.data) > cw.STATE_CHUNK_MAX:
             raise FormatError(
                 f"a chunk of a state has at most {cw.STATE_CHUNK_MAX} bytes, not {len(m.data)}"
@@ -76,8 +76,8 @@ class Relay:
             )
         handout.sent, handout.all_sent = m.seq, m.last
         self.passed_bytes += len(m.data)
-        piece = cw.StateChunk(taker.consumer, m.serial, m.seq, m.data, m.last)
-        self._to_member(taker, piece, taker.detour)
+        chunk = cw.StateChunk(taker.consumer, m.serial, m.seq, m.data, m.last)
+        self._to_member(taker, chunk, taker.detour)
 
     def failed(self, session: int, m: cw.StateFailed) -> None:
         """A client cannot hand out its state."""
@@ -94,13 +94,13 @@ class Relay:
             return  # too late
         provider = group.members.get(taker.provider)
         if provider is not None:
-            piece = cw.StateTaken(provider.consumer, m.serial, m.seq)
-            self._to_member(provider, piece, taker.detour)
+            chunk = cw.StateTaken(provider.consumer, m.serial, m.seq)
+            self._to_member(provider, chunk, taker.detour)
 
     # -- From other servers, and for clients of this one ---------------------------------------
 
     def arrived(self, session: int, m: cw.Relayed) -> None:
-        """A piece has come for a client of this server."""
+        """A chunk has come for a client of this server."""
         if isinstance(m, cw.StateTaken):
             handout = self._handouts.get((session, m.consumer))
             if handout is None or handout.serial != m.serial or m.seq <= handout.taken:
@@ -140,7 +140,7 @@ class Relay:
         group = self._broker.groups.get(consumer.destination) if consumer is not None else None
         return group, group.member_of(session, number) if group is not None else None
 
-    def _to_member(self, member: Member, piece: cw.Relayed, detour: bool) -> None:
+    def _to_member(self, member: Member, chunk: cw.Relayed, detour: bool) -> None:
         there = self._broker.sessions.get(member.session)
         if there is not None and not there.detached:
-            self._pass_on(there, piece, detour)
+            self._pass_on(there, chunk, detour)

@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from antiphon.api.protocol.conversation import Conversation
-from antiphon.api.protocol.state_transfer import Began, Handout, Missing, Piece, Ready, StateEvent
+from antiphon.api.protocol.state_transfer import (
+    Began,
+    Chunk,
+    Handout,
+    Missing,
+    Ready,
+    StateEvent,
+)
 from antiphon.sim.violations import ViolationError
 
 PIECE_BYTES = 30
@@ -52,7 +59,7 @@ class Replica:
 
 
 class Taker:
-    """The state that one member waits for, piece by piece."""
+    """The state that one member waits for, chunk by chunk."""
 
     def __init__(self, replica: Replica, positions: Callable[[], list[int]]) -> None:
         self.cut = -1  # of the state that was taken over
@@ -64,7 +71,7 @@ class Taker:
     def event(self, event: StateEvent, conversation: Conversation) -> None:
         if isinstance(event, Began):
             self._data = b""
-        elif isinstance(event, Piece):
+        elif isinstance(event, Chunk):
             self._data += event.data
             conversation.state_taken(event.consumer, event.serial, event.seq)
         elif isinstance(event, Ready):
@@ -88,7 +95,7 @@ class Giver:
         self._conversation = conversation
         self._handout = handout
         self._done = done
-        self._pieces = _pieces(replica.encode())
+        self._chunks = _chunks(replica.encode())
         self._go_on()
 
     def _go_on(self) -> None:
@@ -96,10 +103,10 @@ class Giver:
             if not self._handout.has_room:
                 self._handout.room().watch(self._go_on)
                 return
-            self._conversation.hand(self._handout, *next(self._pieces))
+            self._conversation.hand(self._handout, *next(self._chunks))
         self._done()
 
 
-def _pieces(data: bytes) -> Iterator[tuple[bytes, bool]]:
+def _chunks(data: bytes) -> Iterator[tuple[bytes, bool]]:
     for at in range(0, len(data), PIECE_BYTES):
         yield data[at : at + PIECE_BYTES], at + PIECE_BYTES >= len(data)

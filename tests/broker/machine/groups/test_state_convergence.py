@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from antiphon.api.protocol import conversation as conv
-from antiphon.api.protocol.state_transfer import Began, Handout, Missing, Piece, Ready
+from antiphon.api.protocol.state_transfer import Began, Chunk, Handout, Missing, Ready
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import TEXT, Extra, Outgoing, encode_extra
 from antiphon.formats.pack import CONTROL
@@ -42,8 +42,8 @@ class Program:
         self.queue: deque[int | cw.GroupEvent] = deque()  # positions, requests, its removal
         self.origin: int | None = None  # the position of the view with which it joined
         self.run: tuple[int, int] | None = None  # what it has handled, first and last
-        self.pieces: list[bytes] = []
-        self.untaken: list[Piece] = []
+        self.chunks: list[bytes] = []
+        self.untaken: list[Chunk] = []
         self.handout: Handout | None = None
         self.left: list[bytes] = []  # to be handed out
         join = cw.Join(self.consumer, GROUP, 5, name, provides=True)
@@ -105,13 +105,13 @@ class Program:
         elif isinstance(event, Began):
             assert self.run is None, f"{self.name} has handled messages, and gets a state"
             self.asked, self.waiting = event.serial, True
-            self.pieces, self.untaken = [], []
-        elif isinstance(event, Piece):
+            self.chunks, self.untaken = [], []
+        elif isinstance(event, Chunk):
             assert event.serial == self.asked
             self.untaken.append(event)
         elif isinstance(event, Ready):
             assert event.serial == self.asked
-            first, last = msgspec.msgpack.decode(b"".join(self.pieces))
+            first, last = msgspec.msgpack.decode(b"".join(self.chunks))
             assert last == event.position, f"a state up to {last} is cut at {event.position}"
             self.run = (first, last)
             self.waiting = False
@@ -122,10 +122,10 @@ class Program:
     # -- The application ---------------------------------------------------------------------------
 
     def work(self) -> None:
-        for piece in self.untaken[:2]:
-            self.pieces.append(piece.data)
-            self.c.state_taken(self.consumer, piece.serial, piece.seq)
-            self.untaken.remove(piece)
+        for chunk in self.untaken[:2]:
+            self.chunks.append(chunk.data)
+            self.c.state_taken(self.consumer, chunk.serial, chunk.seq)
+            self.untaken.remove(chunk)
         if self.handout is not None:
             self.hand()
         elif self.queue and not self.waiting and not self.over and not self.c.over:
