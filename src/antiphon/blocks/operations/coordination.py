@@ -73,7 +73,7 @@ class Entered(Replica[AnyService]):
         name: str | None,
     ) -> None:
         self._new_service = new_service
-        self._door = self._front.lock()  # held while joining or leaving
+        self._coming_and_going = self._front.lock()  # held while joining or leaving
         self._count = self._front.watch()  # guards the next line
         self._inside = 0
         self._closed = False
@@ -81,14 +81,14 @@ class Entered(Replica[AnyService]):
         self._set_up(ctx, group, new_service(), name, False, None)
 
     def _opening(self) -> Script[None]:
-        yield self._door.acquire
+        yield self._coming_and_going.acquire
         try:
             yield from self._joining()
         finally:
-            self._door.release()
+            self._coming_and_going.release()
 
     def _joining(self) -> Script[None]:
-        """Join, if this is not a member. The caller holds the door."""
+        """Join, if this is not a member. The caller holds that lock."""
         if self._closed:
             raise IllegalStateError(f"the {type(self).__name__} was closed: make another one")
         if not self._joined:
@@ -105,7 +105,7 @@ class Entered(Replica[AnyService]):
         self._joined = False
 
     def _coming_in(self) -> Script[None]:
-        yield self._door.acquire
+        yield self._coming_and_going.acquire
         try:
             if self._joined and not self._inside and not self.is_member and not self._closed:
                 yield from super()._closing()
@@ -114,7 +114,7 @@ class Entered(Replica[AnyService]):
             with self._count:
                 self._inside += 1
         finally:
-            self._door.release()
+            self._coming_and_going.release()
 
     def _go_out(self) -> None:
         with self._count:
@@ -122,12 +122,12 @@ class Entered(Replica[AnyService]):
 
     def _leaving(self) -> Script[None]:
         """At the end of a `with` block, unless others here are inside."""
-        yield self._door.acquire
+        yield self._coming_and_going.acquire
         try:
             if not self._inside:
                 yield from super()._closing()
         finally:
-            self._door.release()
+            self._coming_and_going.release()
 
     def _closing(self) -> Script[None]:
         """Leave the group for good, and with it what is held here."""

@@ -161,10 +161,10 @@ class QueueDelivery:
         if queue.last <= cursor.looked:
             return False
         taker = queue.takers.get((cursor.consumer.session, cursor.consumer.number))
-        if taker is None or taker.credit <= 0:
+        if taker is None or taker.room <= 0:
             return False  # the next acknowledgement gives it room
-        wanted, unwanted, more = self._look(cursor, queue, taker.credit)
-        self._claim(cursor, queue, wanted, taker.credit)
+        wanted, unwanted, more = self._look(cursor, queue, taker.room)
+        self._claim(cursor, queue, wanted, taker.room)
         if queue.pattern:
             for first, last in unwanted:
                 self._say(cursor, first, last, cw.SKIP)
@@ -172,7 +172,7 @@ class QueueDelivery:
         return more and not cursor.claims
 
     def _look(
-        self, cursor: QueueCursor, queue: Queue, credit: int
+        self, cursor: QueueCursor, queue: Queue, room: int
     ) -> tuple[list[Range], list[Range], bool]:
         """Return the ranges that the selector wants and does not want, and whether there is more to
         look at."""
@@ -189,7 +189,7 @@ class QueueDelivery:
             unwanted += _between(ranges, first, last)
             cursor.looked = last
             looked += last - first + 1
-            if found >= credit or looked >= TURN_MESSAGES:
+            if found >= room or looked >= TURN_MESSAGES:
                 return wanted, unwanted, True
         cursor.looked = max(cursor.looked, queue.last)
         return wanted, unwanted, False
@@ -202,18 +202,18 @@ class QueueDelivery:
                 yield row, Contents(pack, row.stamp, reason), first, upto
                 first = upto + 1
 
-    def _claim(self, cursor: QueueCursor, queue: Queue, wanted: list[Range], credit: int) -> None:
+    def _claim(self, cursor: QueueCursor, queue: Queue, wanted: list[Range], room: int) -> None:
         """Claim as much as there is room for, greater priorities first. The rest is looked at
         again."""
         for first, last, _ in _by_priority(queue, [(low, high, 0) for low, high in wanted]):
-            if credit <= 0:
+            if room <= 0:
                 cursor.looked = min(cursor.looked, first - 1)
                 continue
-            self._say(cursor, first, min(last, first + credit - 1), cw.CLAIM)
+            self._say(cursor, first, min(last, first + room - 1), cw.CLAIM)
             cursor.claims += 1
-            if last - first + 1 > credit:
-                cursor.looked = min(cursor.looked, first + credit - 1)
-            credit -= last - first + 1
+            if last - first + 1 > room:
+                cursor.looked = min(cursor.looked, first + room - 1)
+            room -= last - first + 1
 
     def settled(self, cursor: QueueCursor, row: cw.AckRow) -> None:
         """The log knows."""

@@ -455,7 +455,7 @@ class Walk:
         self.drop_expired()
         free = [p for p in waiting(self.queue) if first <= p <= last and self.is_free(p, taker)]
         free = free if taker in self.entitled() else []
-        room = self.queue.takers[taker].credit
+        room = self.queue.takers[taker].room
         granted = list(self.queue.claim(taker, first, last))
         assert set(positions(granted)) <= set(free)
         assert len(positions(granted)) == min(room, len(free))
@@ -526,7 +526,7 @@ class Walk:
         for taker, consumer in queue.takers.items():
             assert consumer.assigned.count <= consumer.prefetch
             held.update(dict.fromkeys(positions(list(consumer.assigned)), taker))
-            idle = consumer.credit > 0 and taker in self.entitled()
+            idle = consumer.room > 0 and taker in self.entitled()
             assert not (idle and (consumer.reserved or (queue.count and not consumer.selective)))
         assert held == self.holder
         assert sorted(p for _, *one in queue.held for p in range(one[0], one[1] + 1)) == sorted(

@@ -55,7 +55,7 @@ class QueueConsumer:
         self.closed = False
 
     @property
-    def credit(self) -> int:
+    def room(self) -> int:
         """How many more messages it may be given."""
         return 0 if self.closed else self.prefetch - self.assigned.count
 
@@ -232,7 +232,7 @@ class Queue:
         equal share, as far as its window goes."""
         self.expire(stamp)
         while able := self._able():
-            room = sum(self.takers[taker].credit for taker in able)
+            room = sum(self.takers[taker].room for taker in able)
             share = -(-min(self.count, room) // len(able))
             for taker in able:
                 consumer = self.takers[taker]
@@ -247,7 +247,7 @@ class Queue:
         return [
             taker
             for taker in self._entitled()
-            if (consumer := self.takers[taker]).credit > 0
+            if (consumer := self.takers[taker]).room > 0
             and ((waiting and not consumer.selective) or consumer.reserved)
         ]
 
@@ -260,9 +260,9 @@ class Queue:
         return self.takers[taker].opened
 
     def _take(self, taker: Taker, consumer: QueueConsumer, share: int) -> Iterator[Span]:
-        while consumer.credit > 0 and (own := consumer.reserved.take_first(consumer.credit)):
+        while consumer.room > 0 and (own := consumer.reserved.take_first(consumer.room)):
             yield self._give(consumer, own)
-        left = 0 if consumer.selective else min(share, consumer.credit)
+        left = 0 if consumer.selective else min(share, consumer.room)
         while left > 0 and (lane := self._next_lane()) is not None:
             span = self._within_run(lane, left)
             if self._is_others(taker, span):
@@ -313,7 +313,7 @@ class Queue:
         consumer = self.takers[taker]
         for first, last, special in self._runs(span[0], span[1]):
             theirs = self._owners.get(special.group, (taker, 0))[0] != taker
-            upto = first - 1 if theirs else min(last, first + consumer.credit - 1)
+            upto = first - 1 if theirs else min(last, first + consumer.room - 1)
             if first <= upto:
                 yield self._give(consumer, (first, upto, span[2]))
             if upto < last:
