@@ -1,0 +1,88 @@
+"""Ready-made stacks, for most programs. Each is made anew for a group: who founds it, who leads it,
+and whether members that are cut off see views of their own, are settings of `Membership`.
+
+All of them have flow control, bodies of any size, and detours for processes that cannot connect to
+each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from antiphon.peers.layers.causal import Causal
+from antiphon.peers.layers.detector import Detector
+from antiphon.peers.layers.detour import Detour
+from antiphon.peers.layers.flow import Flow
+from antiphon.peers.layers.fragment import Fragment
+from antiphon.peers.layers.layer import Layer
+from antiphon.peers.layers.reliable import Reliable
+from antiphon.peers.layers.safe import Safe
+from antiphon.peers.layers.total import Total
+from antiphon.peers.layers.uniform import Uniform
+from antiphon.peers.membership.candidates import Lead
+from antiphon.peers.membership.membership import Membership
+from antiphon.peers.stack.stack import Stack
+
+
+def total_uniform(
+    names: Sequence[str] = (), lead: Lead = "hears", primary_partition: bool = False
+) -> Stack:
+    """Return the stack of a channel that was given none: every level, from none to safe.
+
+    For replicated state that must not diverge: whatever a member has handed out in a primary view,
+    every later primary view has, in the same place, also if that member is cut off the next moment.
+    Messages of the levels fifo and causal skip the leader, and keep their order towards the others.
+    The price: a message takes the way to the leader and from there to all, and is handed out when
+    most members hold it.
+    """
+    return _stack(names, lead, primary_partition, Uniform(), Safe(), Total(), Causal())
+
+
+def total(
+    names: Sequence[str] = (), lead: Lead = "hears", primary_partition: bool = False
+) -> Stack:
+    """Return a stack with one order of all messages, each handed out as it comes.
+
+    As the total order of JGroups is. For members that may lose with a crash, or a cut, what they
+    had handed out last: the others may go on without it. Among three members it saves the leader
+    one wait, among more each member one.
+    """
+    return _stack(names, lead, primary_partition, Total(), Causal())
+
+
+def causal(
+    names: Sequence[str] = (), lead: Lead = "hears", primary_partition: bool = False
+) -> Stack:
+    """Return a stack in which answers follow questions, without a leader that orders.
+
+    For discussions, presence, caches that are invalidated: a message goes straight to all, and
+    waits only for those that its sender knew. Members hand out unrelated messages in orders of
+    their own, so they must not build one state from them.
+    """
+    return _stack(names, lead, primary_partition, Causal())
+
+
+def fifo(names: Sequence[str] = (), lead: Lead = "hears", primary_partition: bool = False) -> Stack:
+    """Return the fastest stack: each member's messages in the order in which it sent them.
+
+    For streams that do not refer to each other: measurements, logs, one writer for each thing.
+    """
+    return _stack(names, lead, primary_partition)
+
+
+def _stack(names: Sequence[str], lead: Lead, primary_partition: bool, *order: Layer) -> Stack:
+    return Stack(
+        Detour(),
+        Fragment(),
+        Reliable(),
+        Flow(),
+        Detector(),
+        Membership(names, lead, primary_partition),
+        *order,
+    )
+
+
+TOTAL_UNIFORM = total_uniform()
+TOTAL = total()
+CAUSAL = causal()
+FIFO = fifo()
