@@ -62,6 +62,7 @@ def test_a_hidden_minority_waits() -> None:
     group = founded(hides=True)
     group.part("b", "ac")
     assert group.until(group.together("a", "c"))
+    group.run(100)
     group.send("b", "waits")
     group.run(1000)
     group.heal()
@@ -81,6 +82,7 @@ def test_a_process_leaves(name: str) -> None:
     group.leave(name)
     rest = [other for other in NAMES if other != name]
     assert group.until(group.together(*rest), within_ms=100)
+    group.run(10)
     for other in rest:
         assert group.histories()[other].count("last") == 1
     assert group.histories()[name].endswith("Left()")

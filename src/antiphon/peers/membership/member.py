@@ -239,7 +239,8 @@ class Member:
         cut = self._shelf.kept(self.view).committed if self._alone else source.cut
         closing = Closing(self.view.id, numbers(self.view, cut))
         merged = tuple(one.view for one in decision.sources)
-        changed = Changed(source.members, merged)
+        members = decision.view.members
+        changed = Changed(tuple(one for one in source.members if one in members), merged)
         if decision.flagged:
             self._learn(Known(decision.view, decision.flagged.founding))
         return self._installation(closing, decision.view, decision.summary, changed)

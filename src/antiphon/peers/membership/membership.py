@@ -170,7 +170,7 @@ class Membership(Layer):
                 return member.behind(header, now_ms)
             case Decided():
                 return member.decided(header, sender, now_ms)
-            case Fetch() if header.process == sender:
+            case Fetch() if header.change.coordinator == self.me and header.process == sender:
                 return coordinator.fetch(header, sender)
             case Fetch():
                 return member.read(header, sender)
