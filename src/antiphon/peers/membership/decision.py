@@ -97,6 +97,7 @@ def decide(change: ViewId, reports: Reports, names: Sequence[str]) -> Decision |
         basis.chain.founding if basis.chain else change,
         active.view.id if active else None,
         _cut_of_active(active, basis.chain, reports) if active else (),
+        tuple(one.id for one in basis.chain.views) if basis.chain else (),
         tuple(reports),
     )
     return Decision(view, closed, flagged, active.view if active else None, known)
@@ -133,11 +134,12 @@ def _chains(reports: Reports) -> list[Chain]:
             best = active.get(known.founding)
             if best is None or best.view.id < known.view.id:
                 active[known.founding] = known
+    installed = [flagged for report in reports.values() for flagged in report.flagged]
     attempts = {
         flagged.view.id: flagged
-        for report in reports.values()
-        for flagged in report.flagged
+        for flagged in installed
         if _may_be_active(flagged, reports, active.get(flagged.founding))
+        and not any(_rules_out(later, flagged) for later in installed)
     }
     foundings = {*active, *(flagged.founding for flagged in attempts.values())}
     return [
@@ -161,18 +163,27 @@ def _may_be_active(flagged: Flagged, reports: Reports, active: Known | None) -> 
     )
 
 
+def _rules_out(later: Flagged, flagged: Flagged) -> bool:
+    """Whether the change of a later view has found out that this one is dead: an active one it
+    would have counted."""
+    return (
+        later.founding == flagged.founding
+        and later.view.id > flagged.view.id
+        and flagged.view.id not in later.past
+        and (later.basis is None or later.basis < flagged.view.id)
+    )
+
+
 def _seats(chain: Chain, reports: Reports) -> tuple[MemberId, ...]:
-    """Return the seats of the next view. A new incarnation takes its seat once it has been a member
-    of an active view: before that it may still found the group anew, if all others are new,
-    too."""
-    held = chain.views[0].seats
-    members = set(chain.active.view.members) if chain.active else set()
-    heirs = {
-        process.name: process
-        for process in sorted(reports)
-        if process in members and not reports[process].leaving
-    }
-    return tuple(seat if seat in reports else heirs.get(seat.name, seat) for seat in held)
+    """Return the seats of the next view: of a founder that came back its new life takes the seat.
+
+    If that view becomes active, the new life has installed it, and is not fresh any more: it never
+    founds the group anew.
+    """
+    heirs = {process.name: process for process in sorted(reports) if not reports[process].leaving}
+    return tuple(
+        seat if seat in reports else heirs.get(seat.name, seat) for seat in chain.views[-1].seats
+    )
 
 
 def _founded(reports: Reports, names: Sequence[str]) -> Basis | None:

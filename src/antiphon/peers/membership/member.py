@@ -240,7 +240,8 @@ class Member:
         closing = Closing(self.view.id, numbers(self.view, cut))
         merged = tuple(one.view for one in decision.sources)
         members = decision.view.members
-        changed = Changed(tuple(one for one in source.members if one in members), merged)
+        together = tuple(one for one in source.members if one in members)
+        changed = Changed(together, merged, decision.flagged.past if decision.flagged else ())
         if decision.flagged:
             self._learn(Known(decision.view, decision.flagged.founding))
         return self._installation(closing, decision.view, decision.summary, changed)

@@ -28,13 +28,15 @@ class Flagged(msgspec.Struct, frozen=True, array_like=True):
     """A primary view that a process has installed: whether it is active may be unknown.
 
     `basis`: the active view that it follows, or None if none was known; `cut`: what belongs to the
-    basis; `present`: the processes of its change, which have all installed it if it is active.
+    basis; `past`: the basis and the later views that may have been active; `present`: the processes
+    of its change, which have all installed it if it is active.
     """
 
     view: PeerView
     founding: ViewId
     basis: ViewId | None
     cut: Marks
+    past: tuple[ViewId, ...]
     present: tuple[MemberId, ...]
 
 
