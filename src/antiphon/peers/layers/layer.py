@@ -157,8 +157,8 @@ class Closing(NamedTuple):
 
 class Changed(NamedTuple):
     """How a view came about. `together`: the members that come from the same view as this process
-    (with itself); `merged`: the views that were put together; `past`: of a primary view the last one
-    that is known to have been shown before it, and the later ones that may have been;
+    (with itself); `merged`: the views that were put together; `past`: of a primary view the last
+    one that is known to have been shown before it, and the later ones that may have been;
     `transitional`: this view is shown only to programs that ask for such views."""
 
     together: tuple[MemberId, ...] = ()
