@@ -31,6 +31,7 @@ PROGRAMS = ERRORS | {"antiphon", "aio"}
 """What a program of a user may import."""
 BLOCKS = PROGRAMS | WORDS | {"formats", "blocks", "blocks.pure"}
 PEERS = BYTES | {"peers.layers", "peers.membership", "peers.stack"}
+CHANNELS = PEERS | {"peers.channel", "peers.discovery", "io", "io.peers"}
 PIPELINES = (
     PROGRAMS | BYTES | {"api.messages", "terminal", "spark", "spark.source", "spark.archive"}
 )
@@ -69,6 +70,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "driver": DRIVER,
     "checkers": BYTES,
     "io": BYTES | {"journal", "log"},
+    "io.peers": BYTES | {"io"},
     "server": SERVER,
     "api": API | {"server"},
     "api.protocol": BYTES,
@@ -85,7 +87,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "blocks.operations": BLOCKS,
     "blocks.threads": BLOCKS | {"blocks.operations"},
     "blocks.aio": BLOCKS | {"blocks.operations"},
-    "peers": PROGRAMS | FRONTS | {"io"} | PEERS,
+    "peers": PROGRAMS | FRONTS | CHANNELS,
+    "peers.channel": PEERS | {"api.protocol"},
+    "peers.discovery": PROGRAMS | WORDS | {"io"},
     "peers.layers": PEERS,
     "peers.membership": PEERS,
     "peers.stack": PEERS,
@@ -122,7 +126,7 @@ PURE = (
     | MACHINE_ROOMS
     | {"broker.dispatch", "broker.home"}
     | {"driver", "api.protocol", "blocks.pure"}
-    | {"peers.layers", "peers.membership", "peers.stack"}
+    | {"peers.layers", "peers.membership", "peers.stack", "peers.channel"}
 )
 IMPURE = {
     "asyncio",

@@ -26,6 +26,7 @@ import antiphon
 import antiphon.blocks
 import antiphon.blocks.targets.http
 import antiphon.blocks.targets.postgres
+import antiphon.peers
 import antiphon.sim
 import antiphon.sim.pytest_plugin
 import antiphon.spark
@@ -46,6 +47,8 @@ PACKAGES = (
     antiphon.aio,
     antiphon.blocks,
     antiphon.blocks.aio,
+    antiphon.peers,
+    antiphon.peers.aio,
     antiphon.sim,
     antiphon.sim.pytest_plugin,
     antiphon.spark,
@@ -268,7 +271,10 @@ def test_every_class_has_a_docstring() -> None:
     assert without == []
 
 
-FRONT_FILES = ("api/sync.py", "api/aio.py", "blocks/threads/", "blocks/aio/")
+FRONT_FILES = (
+    *("api/sync.py", "api/aio.py", "blocks/threads/", "blocks/aio/"),
+    *("peers/sync.py", "peers/aio.py"),
+)
 
 PYTHONS = {
     *("Any", "AsyncIterator", "Awaitable", "BaseException", "Callable", "ClassVar", "Ellipsis"),
@@ -350,7 +356,11 @@ def test_both_fronts_have_the_same_options() -> None:
         assert f"`{name}`" in options
 
 
-FRONTS = [(antiphon, antiphon.aio), (antiphon.blocks, antiphon.blocks.aio)]
+FRONTS = [
+    (antiphon, antiphon.aio),
+    (antiphon.blocks, antiphon.blocks.aio),
+    (antiphon.peers, antiphon.peers.aio),
+]
 ASYNC = {"__iter__": "__aiter__", "__enter__": "__aenter__", "__exit__": "__aexit__"}
 ONE_FRONT_ALONE = {"ReplicatedTable": {"__aiter__", "__iter__", "__setitem__"}}
 """Members, by class, that only one front has, in addition to `__await__`. A table's own copy is
@@ -390,7 +400,7 @@ WRITTEN_TWICE = {"SendFuture": {"add_done_callback"}}
 # -- Where classes belong -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("package", PACKAGES[:4], ids=lambda package: package.__name__)
+@pytest.mark.parametrize("package", PACKAGES[:6], ids=lambda package: package.__name__)
 def test_classes_belong_to_the_package_that_exports_them(package: ModuleType) -> None:
     found = [getattr(package, name) for name in package.__all__]
     homes = {cls.__name__: cls.__module__ for cls in found if isinstance(cls, type)}
@@ -449,7 +459,7 @@ def test_nothing_internal_is_seen_in_objects() -> None:
 
 
 def test_every_public_name_exists() -> None:
-    for package in PACKAGES[:5]:
+    for package in PACKAGES[:7]:
         assert [name for name in package.__all__ if not hasattr(package, name)] == []
 
 

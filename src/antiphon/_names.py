@@ -6,7 +6,10 @@ So their names are short in error texts and `help()`, and their pickles outlive 
 import sys
 from collections.abc import Iterable
 
-PACKAGES = {"antiphon", "antiphon.aio", "antiphon.blocks", "antiphon.blocks.aio"}
+PACKAGES = {
+    *("antiphon", "antiphon.aio", "antiphon.blocks", "antiphon.blocks.aio"),
+    *("antiphon.peers", "antiphon.peers.aio"),
+}
 
 
 def adopt(package: str, names: Iterable[str]) -> None:

@@ -1,1 +1,17 @@
-"""Channels: processes that run the protocols of a group themselves, without a server."""
+"""Channels: processes that run the protocols of a group themselves, without a server.
+
+A channel is a process's place in a cluster, over a stack of layers, which says what the channel
+promises. `antiphon.peers.aio` has the same for asyncio.
+"""
+
+from antiphon._names import adopt
+from antiphon.io.peers.security import Tls
+from antiphon.model.peer_views import Level, MemberId
+from antiphon.peers import aio
+from antiphon.peers.channel.views import View
+from antiphon.peers.stack.stack import Stack
+from antiphon.peers.sync import Channel
+
+__all__ = ["Channel", "Level", "MemberId", "Stack", "Tls", "View", "aio"]
+
+adopt(__name__, __all__)

@@ -26,7 +26,7 @@ from antiphon.model.views import View
 class _GroupMessage(Message):
     """Made of a group event."""
 
-    __slots__ = ("_came", "_read_only", "_serial", "_went")
+    __slots__ = ("_came", "_merged", "_read_only", "_serial", "_together", "_went")
 
     def _fill(
         self,
@@ -38,6 +38,8 @@ class _GroupMessage(Message):
     ) -> None:
         Message.__init__(self)
         self._serial = 0
+        self._together: tuple[str, ...] | None = None
+        self._merged: tuple[View, ...] = ()
         self._came = came
         self._went = went
         self._body = body
@@ -127,6 +129,21 @@ class ViewMessage(_GroupMessage, ObjectMessage):
         """The names of the members that the view before had and this one has not."""
         return self._went
 
+    @property
+    def together(self) -> tuple[str, ...]:
+        """The names of the members that come from the same view as this one, itself among them: of
+        a group, those that were in the view before; of a channel, where views may part and come
+        together again, perhaps fewer."""
+        if self._together is not None:
+            return self._together
+        return tuple(name for name in self.view.members if name not in self.joined)
+
+    @property
+    def merged(self) -> tuple[View, ...]:
+        """The former views of the members of a channel, which were put together in this one: of a
+        process that has just joined, a view of itself alone. Empty for a group."""
+        return self._merged
+
     @staticmethod
     def _written(body: Any, allow_pickle: bool) -> tuple[int, bytes]:
         if isinstance(body, View):
@@ -163,6 +180,23 @@ class SuspicionMessage(_GroupMessage, TextMessage):
 
     def __repr__(self) -> str:
         return f"<SuspicionMessage suspects {self.suspects} withdrawn {self.withdrawn}>"
+
+
+def peer_view(
+    view: View,
+    joined: tuple[str, ...],
+    left: tuple[str, ...],
+    together: tuple[str, ...],
+    merged: tuple[View, ...],
+    destination: Destination,
+) -> ViewMessage:
+    """Return the message for a member of a channel."""
+    message = ViewMessage(view, joined, left)
+    message._together, message._merged = together, merged
+    message._read_only = True
+    message._arrival = Arrival(None, 0, 1)
+    message._sent = Sent(None, 0, destination, DeliveryMode.PERSISTENT, view)
+    return message
 
 
 def _names(**properties: tuple[str, ...]) -> dict[str, PropertyValue]:

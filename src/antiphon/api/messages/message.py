@@ -17,7 +17,7 @@ from antiphon.api.messages.destinations import Destination
 from antiphon.api.messages.headers import Headers as Headers
 from antiphon.api.messages.properties import Properties, PropertyAccess
 from antiphon.api.modes import DeliveryMode
-from antiphon.api.protocol.inbox_items import GroupColumns
+from antiphon.api.protocol.inbox_items import GroupColumns, PeerColumns
 from antiphon.errors import (
     IllegalStateError,
     MessageFormatError,
@@ -49,6 +49,7 @@ class Sent(NamedTuple):
     delivery_mode: DeliveryMode
     view: View | None = None
     visible: int = 0  # ms; when it could first be delivered, by the servers' clock
+    sender: str | None = None  # the name of a member of a channel
 
 
 _NOT_SENT = Sent(None, 0, None, DeliveryMode.PERSISTENT)
@@ -201,6 +202,11 @@ class Message(PropertyAccess):
     def view(self) -> View | None:
         """The group's view in which it was delivered; None outside groups."""
         return self._origin().view
+
+    @property
+    def sender(self) -> str | None:
+        """The name of the member of a channel that sent it; None elsewhere."""
+        return self._origin().sender
 
     def acknowledge(self) -> Any:
         """Acknowledge as the session mode says: this message (`INDIVIDUAL_ACKNOWLEDGE`), all that
@@ -393,4 +399,5 @@ def _sent_as(columns: Columns, i: int) -> Sent:
         mode,
         columns.view if isinstance(columns, GroupColumns) else None,
         columns.stamp or columns.timestamp(i),
+        columns.sender if isinstance(columns, PeerColumns) else None,
     )

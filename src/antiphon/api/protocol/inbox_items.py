@@ -29,6 +29,17 @@ class GroupColumns(Columns):
         self.view: Any = None  # the `View`, once its members are known
 
 
+class PeerColumns(GroupColumns):
+    """A pack of messages of a channel, which has no servers: by whom it was sent."""
+
+    __slots__ = ("sender",)
+
+    def __init__(self, pack: bytes, sender: str, view: Any) -> None:
+        super().__init__(pack, 0)
+        self.sender = sender
+        self.view = view
+
+
 class PerishableColumns(Columns):
     """A pack with messages that may expire while they wait here."""
 

@@ -1,0 +1,328 @@
+"""All connections of one process of a channel: one port, and one connection to each other process.
+
+Promises: what is sent to a process arrives once and in order while a connection to it lives, and
+not at all without one; `PeerHandler` hears of a process's connection before its first frame, and of
+its end after its last one. Of two connections between the same two processes, which come about when
+both dial at once, both sides keep the one that the smaller `MemberId` has dialled. A lost
+connection is dialled again after a pause that doubles.
+
+Refused are processes of another cluster, with another stack or wire version, and those that
+`PeerHandler.welcome` has a reason against; both sides log why, and the one that was refused is told
+(`PeerHandler.refused`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from antiphon.errors import ConfigurationError, FormatError
+from antiphon.formats import peer_wire as wire
+from antiphon.formats.frames import Body, frame_head
+from antiphon.formats.peer_wire import PeerHello
+from antiphon.io.peers.connection import HANDSHAKE_S, PeerConnection
+from antiphon.io.peers.listening import Acceptor, listening_socket
+from antiphon.io.peers.redialling import Redialler
+from antiphon.io.peers.security import Contexts, check_plain
+from antiphon.io.transport import format_address, parse_address
+from antiphon.model.peer_views import MemberId
+
+logger = logging.getLogger("antiphon.io.peers")
+
+STRANGERS_MAX = 256
+"""Connections that have not shaken hands; beyond that the oldest is closed."""
+
+DOUBLED_S = 1.0
+"""When the other side gives a connection up for another one, that one is there within this time."""
+
+
+class PeerHandler(Protocol):
+    """The driver of a channel, as its transport sees it. Called on the loop."""
+
+    def welcome(self, process: MemberId) -> str:
+        """Return why this process may not be connected now; "" if it may."""
+
+    def linked(self, process: MemberId, address: str) -> None:
+        """There is a connection to this process, which listens at this address."""
+
+    def unlinked(self, process: MemberId, goodbye: bool) -> None:
+        """It is gone. `goodbye`: the process has said that it ends."""
+
+    def arrived(self, process: MemberId, bodies: Sequence[Body]) -> None:
+        """Frames of the stack have come from this process."""
+
+    def refused(self, who: str, reason: str, again: bool) -> None:
+        """There is no connection to this process, or at this address, for it or this process does
+        not want one. `again`: a later attempt may succeed."""
+
+
+class PeerTransport:
+    """The connections of one process; promises are the module's."""
+
+    def __init__(
+        self, own: PeerHello, handler: PeerHandler, tls: Contexts | None, plaintext: bool
+    ) -> None:
+        """`own.address` is empty until `listen`. `plaintext`: off loopback, too, if `tls` is
+        None."""
+        self.own = own
+        self._handler = handler
+        self._tls = tls
+        self._plaintext = plaintext
+        self._links: dict[MemberId, PeerConnection] = {}
+        self._strangers: dict[PeerConnection, None] = {}
+        self._unsent: dict[PeerConnection, None] = {}  # have frames that have not left
+        self._rediallers: dict[str, Redialler] = {}
+        self._ours: set[str] = set()  # addresses at which this process answered itself
+        self._acceptor: Acceptor | None = None
+        self._closing = False
+        self._complaint: tuple[MemberId, str] | None = None
+
+    # -- Called by the channel's process -------------------------------------------------------
+
+    def listen(self, addresses: Sequence[str]) -> str:
+        """Listen at the first of these addresses that is this machine's and free, and return it as
+        others may dial it. Raises `OSError` if there is none, and `ConfigurationError` if it would
+        be plaintext off loopback."""
+        listener, host = listening_socket(addresses, self._check)
+        port = listener.getsockname()[1]
+        address = format_address((host, port))
+        self.own = replace(self.own, address=address)
+        tls = None if self._tls is None else self._tls.listens
+        self._acceptor = Acceptor(listener, tls, self._connection)
+        return address
+
+    def dial(self, address: str, keep: bool) -> None:
+        """Connect to the process at this address, unless there is a connection; again after a
+        failure, with `keep` for as long as this transport lives. Raises `ConfigurationError` if
+        that would be plaintext off loopback, `FormatError` if it is not an address."""
+        self._check(parse_address(address)[0])
+        if address in self._ours or address == self.own.address or self._closing:
+            return
+        redialler = self._rediallers.get(address)
+        if redialler is None or redialler.ended:
+            if not keep and any(c.peer and c.peer.address == address for c in self._used()):
+                return
+            redialler = self._rediallers[address] = Redialler(self, address)
+        redialler.keep = redialler.keep or keep
+
+    def forget(self, address: str) -> None:
+        """Do not keep this address connected of one's own accord any more."""
+        if (redialler := self._rediallers.get(address)) is not None:
+            redialler.forget()
+
+    async def first_attempts(self, seconds: float) -> None:
+        """Wait until each address has been tried once, but no longer than this."""
+        tried = [redialler.tried for redialler in self._rediallers.values()]
+        if tried:
+            await asyncio.wait(tried, timeout=seconds)
+
+    def send(self, to: Iterable[MemberId], data: bytes) -> None:
+        """Queue a frame for these processes, as far as there are connections; `flush` has it
+        leave."""
+        head = frame_head(data)
+        for process in to:
+            connection = self._links.get(process)
+            if connection is not None:
+                connection.send(head, data)
+                self._unsent[connection] = None
+
+    def flush(self) -> None:
+        """Have everything that was sent leave."""
+        if self._unsent:
+            unsent, self._unsent = self._unsent, {}
+            for connection in unsent:
+                connection.flush()
+
+    def refuse(self, process: MemberId, reason: str) -> None:
+        """End the connection to a process, which is told why and does not come back."""
+        if (connection := self._links.get(process)) is not None:
+            connection.say(wire.Refused(reason, False))
+            connection.end(reason)
+
+    async def close(self) -> None:
+        """Say goodbye to all, and end."""
+        self._closing = True
+        if self._acceptor is not None:
+            self._acceptor.close()
+        for redialler in self._rediallers.values():
+            redialler.close()
+        open_ = [*self._links.values(), *self._strangers]
+        for connection in open_:
+            if connection.used:
+                connection.say(wire.Goodbye())
+            connection.end("this side ends")
+        await asyncio.gather(*(connection.lost for connection in open_))
+
+    @property
+    def linked(self) -> list[MemberId]:
+        """Return the processes to which there are connections."""
+        return list(self._links)
+
+    def counts(self) -> dict[str, int]:
+        """Return what people may want to know."""
+        return {
+            "connections": len(self._links),
+            "strangers": len(self._strangers),
+            "queued_bytes": sum(c.waiting_bytes for c in self._links.values()),
+            "dialling": sum(not r.ended for r in self._rediallers.values()),
+        }
+
+    # -- Called by rediallers ------------------------------------------------------------------
+
+    async def connect(self, address: str) -> MemberId | None:
+        """Return the process at this address, to which there is a connection now; None: it is this
+        one. Raises `OSError` or `FormatError`."""
+        loop = asyncio.get_running_loop()
+        host, port = parse_address(address)
+        tls: ssl.SSLContext | None = None if self._tls is None else self._tls.dials
+        async with asyncio.timeout(HANDSHAKE_S):
+            _, connection = await loop.create_connection(
+                lambda: self._connection(dialled=True),
+                host,
+                port,
+                ssl=tls,
+                server_hostname="" if tls is not None else None,
+            )
+            try:
+                await asyncio.wait([connection.shaken])
+            except BaseException:
+                connection.abort("it took too long")
+                raise
+        peer = connection.peer
+        if peer is None:
+            raise ConnectionError(self._why_silent(connection))
+        if peer.member == self.own.member:
+            self._ours.add(address)
+            return None
+        if peer.member not in self._links:
+            raise FormatError(connection.reason)
+        return peer.member
+
+    async def until_lost(self, process: MemberId) -> bool:
+        """Wait until there is no connection to this process. Return whether it said goodbye."""
+        goodbye = False
+        while (connection := self._links.get(process)) is not None:
+            await asyncio.wait([connection.lost])  # not cancelled with the one that waits
+            goodbye = connection.goodbye
+        return goodbye
+
+    # -- Called by connections -----------------------------------------------------------------
+
+    def opened(self, connection: PeerConnection) -> None:
+        """The connection is there, and nobody has said anything."""
+        self._strangers[connection] = None
+        if len(self._strangers) > STRANGERS_MAX:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.abort(f"more than {STRANGERS_MAX} connections have not shaken hands")
+
+    def greeted(self, connection: PeerConnection, hello: PeerHello) -> wire.Refused | None:
+        """Look at the other side's handshake; None: it is welcome."""
+        process = hello.member
+        if process == self.own.member:
+            return wire.Refused("it is itself", False)
+        if reason := wire.why_not(self.own, hello):
+            return wire.Refused(reason, False)
+        if reason := self._handler.welcome(process):
+            return wire.Refused(reason, True)
+        if connection.dialled and self._is_linked(process):
+            return wire.Refused("there is a connection already", True)
+        return None
+
+    def ready(self, connection: PeerConnection) -> bool:
+        """Return whether this connection is used from here on."""
+        assert connection.peer is not None
+        self._strangers.pop(connection, None)
+        process = connection.peer.member
+        older = self._links.get(process)
+        if self._closing:
+            return False
+        if older is not None and not older.ended:
+            if older.dialled != connection.dialled and older.dialled == (self.own.member < process):
+                return False
+            older.double()
+        self._links[process] = connection
+        if older is None:
+            logger.info("%s: connected to %s", self.own.member, connection.name)
+            self._handler.linked(process, _address_of(connection))
+        return True
+
+    def came(self, connection: PeerConnection, bodies: Sequence[Body]) -> None:
+        """Hand frames of the stack on."""
+        assert connection.peer is not None
+        self._handler.arrived(connection.peer.member, bodies)
+
+    def refused(self, connection: PeerConnection, reason: str, again: bool) -> None:
+        """One of the two does not want this connection. `again`: it may want a later one."""
+        peer = connection.peer
+        if peer is None or peer.member == self.own.member or self._is_linked(peer.member):
+            return
+        if self._complaint != (peer.member, reason):  # once, and not with each attempt
+            self._complaint = (peer.member, reason)
+            logger.warning("%s: no connection to %s: %s", self.own.member, connection.name, reason)
+        self._handler.refused(str(peer.member), reason, again)
+
+    def left(self, connection: PeerConnection) -> None:
+        """The connection is gone."""
+        self._strangers.pop(connection, None)
+        self._unsent.pop(connection, None)
+        peer = connection.peer
+        if peer is None or self._links.get(peer.member) is not connection:
+            if peer is None and not connection.dialled and not self._closing:
+                logger.info("%s: %s: %s", self.own.member, connection.name, connection.reason)
+            return
+        if connection.doubled and not self._closing:
+            loop = asyncio.get_running_loop()
+            loop.call_later(DOUBLED_S, self._lose, peer.member, connection)
+        else:
+            self._lose(peer.member, connection)
+
+    # -- Inside --------------------------------------------------------------------------------
+
+    def _lose(self, process: MemberId, connection: PeerConnection) -> None:
+        if self._links.get(process) is not connection:
+            return
+        del self._links[process]
+        logger.info("%s: %s is gone: %s", self.own.member, connection.name, connection.reason)
+        if not self._closing:
+            self._handler.unlinked(process, connection.goodbye)
+            if not connection.goodbye:
+                with suppress(FormatError, ConfigurationError):
+                    self.dial(_address_of(connection), keep=False)
+
+    def _connection(self, dialled: bool = False) -> PeerConnection:
+        return PeerConnection(self, dialled)
+
+    def _is_linked(self, process: MemberId) -> bool:
+        connection = self._links.get(process)
+        return connection is not None and not connection.ended
+
+    def _used(self) -> list[PeerConnection]:
+        return [connection for connection in self._links.values() if not connection.ended]
+
+    def _check(self, host: str) -> None:
+        if self._tls is None and not self._plaintext:
+            check_plain(host)
+
+    def _why_silent(self, connection: PeerConnection) -> str:
+        if self._tls is None:
+            return f"it hung up during the handshake: {connection.reason}"
+        return (
+            f"it hung up during the handshake ({connection.reason}): perhaps its authority has not "
+            "signed the certificate of this process"
+        )
+
+
+def _address_of(connection: PeerConnection) -> str:
+    """Return where this process can be dialled; of one that listens everywhere, the host that the
+    connection came from."""
+    assert connection.peer is not None
+    host, port = parse_address(connection.peer.address)
+    unspecified = host in ("0.0.0.0", "::")
+    return format_address((connection.host if unspecified else host, port))

@@ -1,0 +1,219 @@
+"""The conversation of a program with its running stack: one channel, but for its threads, its
+sockets and its clock.
+
+    opening -> open -> leaving -> over
+
+Promises: what is received is handed out in the order of the stack, views among it; a send that has
+returned leaves in that order, or the conversation is over; whoever waits is woken by what it waits
+for, or by the end. The first view, this process alone, is kept back (`show_alone`) as long as it
+may still become another one before anything is received in it.
+
+Threads: the program's may call the first part, the driver's thread the second one; methods that
+need the lock say so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from antiphon.api.protocol.inbox_items import PeerColumns
+from antiphon.api.protocol.ticket import Ticket
+from antiphon.errors import FormatError, IllegalStateError, InvalidDestinationError, JMSError
+from antiphon.formats.columns import Outgoing
+from antiphon.model.peer_views import Level, MemberId, PeerView
+from antiphon.peers.channel.inbox import Inbox, Item
+from antiphon.peers.channel.outbox import Leaving, Outbox
+from antiphon.peers.channel.views import Occurrence, View, names
+from antiphon.peers.layers.layer import Changed, To
+from antiphon.peers.stack.running import Delivered, Shown
+
+logger = logging.getLogger("antiphon.peers.channel")
+
+Address = str | MemberId
+"""Of a member: its name, or its name with the number of its life."""
+
+
+class Conversation:
+    """One channel from `connect` to `close`; promises are the module's."""
+
+    def __init__(self, me: MemberId, view: PeerView, cluster: str, destination: str) -> None:
+        """`view`: the first one of the stack; `destination`: see `Outbox`."""
+        self.me = me
+        self.cluster = cluster
+        self.inbox = Inbox()
+        self.joined = Ticket()  # it is in a view with others or in a primary one, or will not be
+        self.ended = Ticket()  # it is over
+        self.leaving = False  # the program wants it to end
+        self.over = False
+        self.error: JMSError | None = None  # why it is over, if the program did not want that
+        self.hindrance = ""  # what sends wait for, for people
+        self.members_min = 1  # `joined` waits for a view of so many
+        self._outbox = Outbox(me, destination)
+        self._view = view
+        self._shown = View(view)
+        self._hidden = True  # the present view was not handed out yet
+        self._bells: set[Ticket] = set()
+        self._settled: list[Ticket] = []
+
+    # -- For the program -----------------------------------------------------------------------
+
+    @property
+    def view(self) -> View:
+        """The newest view, whether or not the program has received it."""
+        return self._shown
+
+    def addressed(self, to: Address | Iterable[Address] | None) -> To:
+        """Return the processes that are meant. Raises `InvalidDestinationError` for a name that no
+        member of the newest view has."""
+        if to is None:
+            return None
+        several = (to,) if isinstance(to, str | MemberId) else tuple(to)
+        return tuple(self._member(address) for address in several)
+
+    def _member(self, address: Address) -> MemberId:
+        members = self._view.members
+        if isinstance(address, MemberId):
+            return address
+        for member in reversed(members):
+            if member.name == address:
+                return member
+        raise InvalidDestinationError(
+            f"{address!r} is not a member of {self.cluster!r}: {' '.join(names(members))}"
+        )
+
+    def put(self, message: Outgoing, to: To, level: Level) -> bool:
+        """Take a message to be sent; return False if there is no room. Caller holds the lock."""
+        if self.over or self.leaving:
+            raise self.why_not()
+        return self._outbox.put(*message, to, level)
+
+    def room(self) -> Ticket:
+        """Return a ticket that is settled when there is room. Caller holds the lock."""
+        return self._outbox.room()
+
+    def take(self) -> Item | None:
+        """Return what comes next; None: nothing is here."""
+        return self.inbox.take()
+
+    def hang_up(self, bell: Ticket) -> None:
+        """Have a bell rung when something arrives, or it is over."""
+        self._bells.add(bell)
+
+    def take_down(self, bell: Ticket) -> None:
+        """Have it rung no more."""
+        self._bells.discard(bell)
+
+    def leave(self) -> None:
+        """Leave, once what was sent has left. Caller holds the lock."""
+        self.leaving = True
+
+    def why_not(self) -> JMSError:
+        """Return why nothing can be sent or received."""
+        if self.error is not None:
+            return type(self.error)(*self.error.args, happened=self.error.happened)
+        return IllegalStateError(f"the channel to {self.cluster!r} is closed")
+
+    # -- For the driver ------------------------------------------------------------------------
+
+    def next_leaving(self) -> Leaving | None:
+        """Return the next pack for the stack. Caller holds the lock."""
+        leaving = self._outbox.next()
+        if (room := self._outbox.take_room()) is not None:
+            self._settled.append(room)
+        return leaving
+
+    @property
+    def all_left(self) -> bool:
+        """Return whether everything that was sent has left, and come back in its order."""
+        return self._outbox.is_empty
+
+    @property
+    def waits_for_order(self) -> bool:
+        return self._outbox.is_ordering
+
+    def delivered(self, delivered: Delivered) -> None:
+        """Take what the stack hands out."""
+        sender, body, level, _ = delivered
+        if sender == self.me and level >= Level.AGREED:
+            self._outbox.ordered()
+        pack = bytes(body)
+        try:
+            columns = PeerColumns(pack, sender.name, self._shown)
+        except FormatError as error:
+            # All members get the same bytes, and drop them alike.
+            logger.warning("%s has sent what is not a pack: %s", sender, error)
+            return
+        self.show_alone()
+        self.inbox.put(columns, len(pack))
+        self._ring()
+
+    def shown(self, shown: Shown) -> None:
+        """Take a new view."""
+        before, self._view = (() if self._hidden else self._view.members), shown.view
+        self._outbox.view_changed()
+        self._shown = View(shown.view)
+        self._hidden = False
+        self._occur(before, shown.changed)
+        count = len(shown.view.members)
+        if count >= self.members_min and (shown.view.primary or count > 1):
+            self.settle_joined()
+
+    def show_alone(self) -> None:
+        """Hand out the first view, in which this process is alone, if it still is the present
+        one."""
+        if self._hidden:
+            self._hidden = False
+            self._occur((), Changed((self.me,)))
+
+    def stay_alone(self) -> None:
+        """There is nobody to join for now."""
+        self.show_alone()
+        self.settle_joined()
+
+    def _occur(self, before: tuple[MemberId, ...], changed: Changed) -> None:
+        after = self._view.members
+        self.inbox.put(
+            Occurrence(
+                self._shown,
+                names(tuple(member for member in after if member not in before)),
+                names(tuple(member for member in before if member not in after)),
+                names(changed.together),
+                tuple(map(View, changed.merged)),
+            )
+        )
+        self._ring()
+
+    def settle_joined(self, error: JMSError | None = None) -> None:
+        """The attempt to join has ended."""
+        if not self.joined.done:
+            self.joined.settle(error)
+            self._settled.append(self.joined)
+
+    def end(self, error: JMSError | None = None) -> None:
+        """It is over: wake all who wait. Caller holds the lock."""
+        if self.over:
+            return
+        self.over, self.error = True, error
+        self.settle_joined(self.why_not())
+        if (room := self._outbox.close()) is not None:
+            self._settled.append(room)
+        self.ended.settle()
+        self._settled.append(self.ended)
+        self._ring()
+
+    def take_settled(self) -> list[Ticket]:
+        """Return the tickets that were settled since the last call, for their watchers to be
+        called without a lock."""
+        settled, self._settled = self._settled, []
+        return settled
+
+    def _ring(self) -> None:
+        bells = self._bells
+        while bells:
+            try:
+                bell = bells.pop()
+            except KeyError:  # it was taken down meanwhile
+                return
+            bell.settle()
+            self._settled.append(bell)

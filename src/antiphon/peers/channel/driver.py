@@ -1,0 +1,286 @@
+"""The driver of a channel: it carries out what the stack decides, in front of a program and behind
+a port that has the sockets, the timers and the threads.
+
+Promises: pumped once after it was woken, however often it was; what the program has sent goes into
+the stack in its order, and waits outside while the stack cannot take it; all that one input makes
+the stack send leaves together; a process that sends what is not a frame of this stack is cut off,
+and only that one; whoever waits is called outside the lock.
+
+Needs a port (`Port`) that calls `pump` soon after `wake`, and `timer_fired` at the time for which
+the timer is set; all methods but `do` and `wake` called on one thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeVar
+
+from antiphon.errors import ConnectionLostError, FormatError, IllegalStateError, JMSError
+from antiphon.formats.frames import Body
+from antiphon.model.peer_views import MemberId
+from antiphon.peers.channel.conversation import Conversation
+from antiphon.peers.layers.layer import Dial
+from antiphon.peers.membership.member import Left
+from antiphon.peers.stack.running import Delivered, Running, Shown, Transmit, Waits
+
+logger = logging.getLogger("antiphon.peers.channel")
+
+Outcome = TypeVar("Outcome")
+
+BEHIND_MS = 30_000
+"""A program that is behind, and takes nothing for so long while others wait for it, leaves."""
+
+LEAVE_MS = 5_000
+"""A channel that is closed waits so long for what it has sent, and then for the others to let it
+go."""
+
+
+class Port(Protocol):
+    """The process in which a driver runs, as the driver needs it. `wake` is called on any thread,
+    everything else on the driver's."""
+
+    def wake(self) -> None:
+        """Call `ChannelDriver.pump` soon."""
+
+    def transmit(self, to: Sequence[MemberId], data: bytes) -> None:
+        """Send this to these processes, as far as there are connections, at the next `flush`."""
+
+    def flush(self) -> None:
+        """Have what was transmitted leave."""
+
+    def dial(self, address: str) -> None:
+        """Connect to the process at this address, unless there is a connection."""
+
+    def refuse(self, process: MemberId, reason: str) -> None:
+        """End the connection to this process, and tell it why."""
+
+    def set_timer(self, due_ms: int, now_ms: int) -> None:
+        """Call `timer_fired` then, and not at the time that was given before."""
+
+    def over(self) -> None:
+        """The channel has ended; nothing more will be asked of the port."""
+
+
+class ChannelDriver:
+    """Drives one running stack and its conversation; promises are the module's."""
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        running: Running,
+        lock: AbstractContextManager[Any],
+        port: Port,
+    ) -> None:
+        self._conversation = conversation
+        self._running = running
+        self._lock = lock
+        self._port = port
+        self._woken = False
+        self._timer_ms: int | None = None
+        self._taken_bytes = -1  # by the program, when it was last seen to be behind
+        self._stuck_ms = 0  # since when
+        self._leave_by_ms: int | None = None  # the end of the patience of a channel that is closed
+        self._asked_to_leave = False
+        self._waits_for: Waits | None = None
+
+    # -- On any thread --------------------------------------------------------------------------
+
+    def do(self, what: Callable[[Conversation], Outcome]) -> Outcome:
+        """Ask the conversation for something, and have it carried out soon."""
+        with self._lock:
+            outcome = what(self._conversation)
+        self.wake()
+        return outcome
+
+    def wake(self) -> None:
+        """Have `pump` called soon; once, however often this is called before."""
+        if not self._woken:
+            self._woken = True
+            self._port.wake()
+
+    # -- On the driver's thread -----------------------------------------------------------------
+
+    def pump(self, now_ms: int) -> None:
+        """Hand what was sent to the stack, and carry out what it wants."""
+        self._woken = False  # first: whatever is asked for from here on wakes it again
+        self._finish(now_ms)
+
+    def timer_fired(self, now_ms: int) -> None:
+        """The time given to `Port.set_timer` has come."""
+        self._timer_ms = None
+        self._running.tick(now_ms)
+        self._finish(now_ms)
+
+    def welcome(self, process: MemberId) -> str:
+        """Return why this process may not be connected now; "" if it may."""
+        for member in self._running.view.members:
+            if member.name == process.name and member != process:
+                return f"the name {process.name!r} belongs to a live member of the cluster"
+        return ""
+
+    def linked(self, process: MemberId, address: str, now_ms: int) -> None:
+        """There is a connection to this process."""
+        self._running.linked(process, address, now_ms)
+        self._finish(now_ms)
+
+    def unlinked(self, process: MemberId, goodbye: bool, now_ms: int) -> None:
+        """It is gone."""
+        self._running.unlinked(process, goodbye, now_ms)
+        self._finish(now_ms)
+
+    def arrived(self, process: MemberId, bodies: Sequence[Body], now_ms: int) -> None:
+        """Frames have come from this process."""
+        try:
+            for body in bodies:
+                self._running.received(process, _plain(body), now_ms)
+        except FormatError as error:
+            logger.warning("%s sends what is not a frame of this stack: %s", process, error)
+            self._port.refuse(process, f"not a frame of this stack: {error}")
+        self._finish(now_ms)
+
+    def fail(self, error: JMSError) -> None:
+        """End at once, for this reason."""
+        self._end(error)
+        self._tell()
+
+    # -- What follows every input ---------------------------------------------------------------
+
+    def _finish(self, now_ms: int) -> None:
+        if self._conversation.over:
+            return
+        self._carry_out()
+        self._hand_down(now_ms)
+        self._look_at_reader(now_ms)
+        if self._conversation.leaving:
+            self._leave(now_ms)
+        self._port.flush()
+        self._tell()
+        if not self._conversation.over:
+            self._set_timer(now_ms)
+
+    def _carry_out(self) -> None:
+        conversation, port = self._conversation, self._port
+        for output in self._running.take():
+            match output:
+                case Transmit(to, data):
+                    port.transmit(to, data)
+                case Delivered():
+                    conversation.delivered(output)
+                case Shown():
+                    conversation.shown(output)
+                    self._drop_namesakes()
+                case Dial(address):
+                    port.dial(address)
+                case Waits():
+                    self._waits_for = output if output.process is not None else None
+                case Left():
+                    self._end(None)
+
+    def _hand_down(self, now_ms: int) -> None:
+        """Give the stack what it can take at once; the rest waits where it may still grow."""
+        running, conversation = self._running, self._conversation
+        while not running.frozen and not running.waiting:
+            with self._lock:
+                leaving = conversation.next_leaving()
+            if leaving is None:
+                break
+            running.send(leaving.body, now_ms, leaving.to, leaving.level)
+            self._carry_out()
+        conversation.hindrance = self._hindrance()
+
+    def _hindrance(self) -> str:
+        running = self._running
+        if self._waits_for is not None:
+            return f"{self._waits_for.process} {self._waits_for.why}"
+        if running.frozen:
+            return "the view is changing"
+        if running.waiting:
+            return "this view may not send"
+        if self._conversation.waits_for_order:
+            return f"{running.view.leader} has not ordered what was sent before"
+        return ""
+
+    def _look_at_reader(self, now_ms: int) -> None:
+        """Tell the stack when the program gets behind, and when it has caught up; leave if it is
+        gone for good."""
+        inbox = self._conversation.inbox
+        is_behind = inbox.is_behind
+        if is_behind != inbox.was_behind:
+            inbox.was_behind = is_behind
+            self._running.behind(is_behind, now_ms)
+            self._carry_out()
+        if not is_behind:
+            return
+        if inbox.taken_bytes != self._taken_bytes:
+            self._taken_bytes, self._stuck_ms = inbox.taken_bytes, now_ms
+        elif now_ms - self._stuck_ms >= BEHIND_MS and not self._asked_to_leave:
+            self._running.leave(now_ms)
+            self._asked_to_leave = True
+            self._carry_out()
+            self._end(
+                ConnectionLostError(
+                    f"{self._conversation.me} has left {self._conversation.cluster!r}: its program "
+                    f"has received nothing for {BEHIND_MS / 1000:g} s, with "
+                    f"{inbox.waiting_bytes} bytes waiting for it, and the others had to wait"
+                )
+            )
+
+    def _drop_namesakes(self) -> None:
+        """A name belongs to one member: who comes back under one that was given anew is told so."""
+        running = self._running
+        names = {member.name: member for member in running.view.members}
+        own = names.get(running.me.name)
+        if own is not None and own != running.me:
+            taken = f"another process has taken the name {running.me.name!r}"
+            self._end(IllegalStateError(taken, happened="unknown"))
+
+    # -- The end --------------------------------------------------------------------------------
+
+    def _leave(self, now_ms: int) -> None:
+        """Leave once what was sent has come back, and end once the others have let this process
+        go; each within a bound."""
+        if self._leave_by_ms is None:
+            self._leave_by_ms = now_ms + LEAVE_MS
+        late = now_ms >= self._leave_by_ms
+        if not self._asked_to_leave and (late or self._conversation.all_left):
+            self._asked_to_leave = True
+            self._leave_by_ms = now_ms + LEAVE_MS
+            self._running.leave(now_ms)
+            self._carry_out()
+        elif self._asked_to_leave and late:
+            self._end(None)
+
+    def _end(self, error: JMSError | None) -> None:
+        if self._conversation.over:
+            return
+        with self._lock:
+            self._conversation.end(error)
+        self._port.flush()
+        self._port.over()
+
+    def _tell(self) -> None:
+        for ticket in self._conversation.take_settled():
+            ticket.tell()
+
+    def _set_timer(self, now_ms: int) -> None:
+        due_ms = self._running.next_deadline_ms()
+        for own_ms in (self._leave_by_ms, self._behind_by_ms):
+            if own_ms is not None:
+                due_ms = own_ms if due_ms is None else min(due_ms, own_ms)
+        if due_ms is not None and (self._timer_ms is None or due_ms < self._timer_ms):
+            # An earlier timer than needed is left alone: it finds out that it is too early.
+            self._timer_ms = due_ms
+            self._port.set_timer(due_ms, now_ms)
+
+    @property
+    def _behind_by_ms(self) -> int | None:
+        if not self._conversation.inbox.was_behind:
+            return None
+        return self._stuck_ms + BEHIND_MS
+
+
+def _plain(body: Body) -> bytes | memoryview:
+    """Return a body as the stack takes it."""
+    return memoryview(body) if isinstance(body, bytearray) else body

@@ -1,0 +1,35 @@
+"""What all ways of finding the others have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from antiphon.model.peer_views import MemberId
+
+
+class Discovery(Protocol):
+    """Where the processes of one cluster find each other's addresses. Used on one event loop, by
+    one process: `enter`, then `look` now and then, then `leave`."""
+
+    @property
+    def listen(self) -> tuple[str, ...]:
+        """The addresses to listen at, the first one that can be had, if the program names none."""
+
+    @property
+    def listed(self) -> tuple[str, ...]:
+        """The addresses of all processes that found the cluster together; empty: it is founded by
+        the process for which `enter` returned True."""
+
+    async def enter(self, member: MemberId, address: str) -> bool:
+        """Make this process known. Return whether it is the one that founds the cluster: there is
+        at most one, ever, as long as what the discovery keeps is not removed. Raises `OSError` or
+        an error of the family."""
+
+    async def look(self) -> Sequence[str]:
+        """Return the addresses that are known now, this process's own perhaps among them. Raises as
+        `enter` does."""
+
+    async def leave(self, last: bool) -> None:
+        """Make this process known no more. `last`: it was the only member of the primary view, so
+        the cluster has ended, and may be founded again."""

@@ -1,0 +1,85 @@
+"""A folder that the machines of a cluster share: `peer:file/DIR/NAME`.
+
+Each process has a file with its address in it, and renews it whenever it looks; files that were not
+renewed for long are those of the dead. The founding record is a file, too: who creates it founds
+the cluster, and nobody else as long as it is there. It is removed by the last member that leaves a
+primary view, or, if the members of a majority are gone for good, by a person.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from antiphon.model.peer_views import MemberId
+
+SUFFIX = ".peer"
+RECORD = "founded"
+DEAD_S = 60.0
+"""A file that is this much older than the one renewed last is removed. Both times are of the
+machine that has the folder."""
+
+
+class Folder:
+    """The processes of one cluster in a shared folder; see the module."""
+
+    def __init__(self, folder: str, name: str) -> None:
+        self.listen = ("127.0.0.1:0",)
+        self.listed: tuple[str, ...] = ()
+        self._folder = Path(folder) / name
+        self._path = self._folder
+        self._address = ""
+
+    async def enter(self, member: MemberId, address: str) -> bool:
+        """Make this process known; return whether it has created the founding record."""
+        return await asyncio.to_thread(self._enter, member, address)
+
+    def _enter(self, member: MemberId, address: str) -> bool:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / f"{member.name}-{member.incarnation:x}{SUFFIX}"
+        self._path, self._address = path, address
+        self._renew()
+        with suppress(FileExistsError), (self._folder / RECORD).open("x") as record:
+            record.write(f"{path.stem} at {address}\n")
+            record.flush()
+            os.fsync(record.fileno())
+            return True
+        return False
+
+    async def look(self) -> Sequence[str]:
+        """Return the addresses of all that were alive lately."""
+        return await asyncio.to_thread(self._looked)
+
+    def _looked(self) -> Sequence[str]:
+        self._renew()
+        found: list[tuple[float, Path, str]] = []
+        for path in sorted(self._folder.glob(f"*{SUFFIX}")):
+            with suppress(FileNotFoundError):
+                found.append((path.stat().st_mtime, path, path.read_text(encoding="utf-8")))
+        latest_s = max(renewed_s for renewed_s, *_ in found)
+        addresses = []
+        for renewed_s, path, address in found:
+            if latest_s - renewed_s > DEAD_S:
+                path.unlink(missing_ok=True)
+            else:
+                addresses.append(address)
+        return addresses
+
+    async def leave(self, last: bool) -> None:
+        """Remove this process's file, and with `last` the founding record."""
+        await asyncio.to_thread(self._leave, last)
+
+    def _leave(self, last: bool) -> None:
+        if self._address:
+            self._path.unlink(missing_ok=True)
+        if last:
+            (self._folder / RECORD).unlink(missing_ok=True)
+
+    def _renew(self) -> None:
+        """Write this process's file again: others may have removed it while it was paused."""
+        new = self._path.with_suffix(".new")
+        new.write_text(self._address, encoding="utf-8")
+        new.replace(self._path)  # nobody sees half an address

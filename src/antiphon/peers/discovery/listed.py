@@ -1,0 +1,54 @@
+"""A list of addresses: each process has the same one, and listens at one address of it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Sequence
+
+from antiphon.io.transport import format_address
+from antiphon.model.peer_views import MemberId
+
+
+class Listed:
+    """The addresses of all processes, as the URL lists them. The cluster is founded by all of them
+    together."""
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        self.listen = self.listed = tuple(addresses)
+
+    async def enter(self, member: MemberId, address: str) -> bool:
+        """Return False: all found it."""
+        return False
+
+    async def look(self) -> Sequence[str]:
+        return self.listed
+
+    async def leave(self, last: bool) -> None:
+        """Nothing is kept."""
+
+
+class Dns:
+    """A name that DNS has several addresses for: those of the processes, which all listen at the
+    same port. DNS decides nothing, so nobody founds a cluster here: its views are not primary."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.listen = (format_address(("0.0.0.0", port)),)
+        self.listed: tuple[str, ...] = ()
+        self._host = host
+        self._port = port
+
+    async def enter(self, member: MemberId, address: str) -> bool:
+        """Return False."""
+        return False
+
+    async def look(self) -> Sequence[str]:
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+        except socket.gaierror as error:
+            raise OSError(f"{self._host!r}: {error.strerror}") from None
+        return tuple({format_address((str(at[0]), int(at[1]))): None for *_, at in found})
+
+    async def leave(self, last: bool) -> None:
+        """Nothing is kept."""

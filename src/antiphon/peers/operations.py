@@ -1,0 +1,340 @@
+"""What programs can do with a channel, written once for both fronts: scripts that yield what they
+wait for (`api/operations/scripts.py`)."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from antiphon.api.messages.arriving import arrived_together
+from antiphon.api.messages.destinations import Group
+from antiphon.api.messages.group_messages import peer_view
+from antiphon.api.messages.message import Arrival, Message
+from antiphon.api.messages.sending import outgoing
+from antiphon.api.operations import arguments
+from antiphon.api.operations.front import LISTENER_TURN, MessageListener
+from antiphon.api.operations.member import check_name
+from antiphon.api.operations.scripts import Deadline, Pause, Script
+from antiphon.api.protocol.inbox_items import PeerColumns
+from antiphon.api.protocol.ticket import Ticket
+from antiphon.errors import (
+    IllegalStateError,
+    JMSError,
+    OutcomeUnknownError,
+)
+from antiphon.formats.columns import Outgoing
+from antiphon.model.peer_views import Level
+from antiphon.peers.channel.conversation import Address, Conversation
+from antiphon.peers.channel.inbox import Item
+from antiphon.peers.channel.views import View
+from antiphon.peers.discovery.urls import cluster_of
+from antiphon.peers.layers.layer import To
+from antiphon.peers.process import Process, Settings, logger
+
+NOTHING: Iterator[Message] = iter(())
+
+
+class ChannelCore:
+    """One channel, but for waiting."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        schedule: Callable[[Callable[[], Any]], None],
+        allow_pickle: bool,
+    ) -> None:
+        """`schedule` has a job run where the front's listeners run."""
+        self.settings = settings
+        self.process: Process | None = None
+        self.closed = False
+        self.forked = False
+        self._schedule_job = schedule
+        self._allow_pickle = allow_pickle
+        self._destination = Group("?")
+        self._taking = threading.Lock()
+        self._current = NOTHING  # messages of the pack that is being handed out
+        self._received = 0  # messages, ever
+        self._listener: MessageListener | None = None
+        self._scheduled = False
+        _cores.add(self)
+
+    # -- Joining and leaving ---------------------------------------------------------------------
+
+    def connecting(
+        self,
+        url: str,
+        timeout: float | None,
+        loop: Any,
+        call: Callable[[Callable[[], object]], object],
+    ) -> Script[None]:
+        """Join a cluster, and wait for the first view in it."""
+        if self.process is not None or self.closed:
+            raise IllegalStateError("a channel is connected once: make another one")
+        cluster = cluster_of(arguments.text("a cluster", url))
+        deadline = Deadline(timeout)
+        self._destination = Group(cluster.name)
+        process = self.process = Process(loop, call, self.settings, cluster)
+        call(process.start)
+        try:
+            if (yield Pause(process.started, deadline.left())):
+                process.started.outcome()
+            if (yield Pause(process.conversation.joined, deadline.left())):
+                process.conversation.joined.outcome()
+                return
+            raise self._not_joined(process, timeout)
+        except BaseException:
+            self.closed = True
+            process.driver.do(Conversation.leave)
+            raise
+
+    def _not_joined(self, process: Process, timeout: float | None) -> JMSError:
+        if process.refusals:
+            return process.why_refused()
+        return OutcomeUnknownError(
+            f"{self.settings.name!r} has found others of {process.conversation.cluster!r}, but was "
+            f"in no view with them within {timeout:g} s",
+            happened="no",
+        )
+
+    def closing(self) -> Script[None]:
+        """Leave, and wait until nothing is left."""
+        process = self.process
+        if self.forked:
+            raise self._why_not()
+        if self.closed or process is None:
+            self.closed = True
+            return
+        self.closed = True
+        process.driver.do(Conversation.leave)
+        yield Pause(process.released)
+
+    def _why_not(self) -> JMSError:
+        if self.forked:
+            return IllegalStateError("this is a fork: make a channel of its own in it")
+        if self.process is None:
+            return IllegalStateError("the channel is not connected: call connect() first")
+        return self.process.conversation.why_not()
+
+    @property
+    def usable(self) -> Process:
+        """The process, if the channel is open. Raises why it is not."""
+        process = self.process
+        if process is None or self.closed or self.forked or process.conversation.over:
+            raise self._why_not()
+        return process
+
+    @property
+    def view(self) -> View:
+        """The newest view."""
+        if self.process is None:
+            raise self._why_not()
+        return self.process.conversation.view
+
+    def asking_status(
+        self, call: Callable[[Callable[[], object]], object]
+    ) -> Script[dict[str, Any]]:
+        """Have the process say how it is doing."""
+        process = self.usable
+        answered, status = Ticket(), {}
+
+        def ask() -> None:
+            status.update(process.status())
+            answered.settle()
+            answered.tell()
+
+        call(ask)
+        yield Pause(answered)
+        return status
+
+    # -- Sending ---------------------------------------------------------------------------------
+
+    def post(
+        self, content: Any, to: Address | Iterable[Address] | None, order: Level | str | None
+    ) -> tuple[Outgoing, To, Level] | None:
+        """Send if there is room at once; otherwise return what is to be sent."""
+        process = self.usable
+        conversation = process.conversation
+        level = self._level(to, order)
+        meant = conversation.addressed(to)
+        message = outgoing(
+            content, now_ms=time.time_ns() // 1_000_000, allow_pickle=self._allow_pickle
+        )
+        with process.lock:
+            has_room = conversation.put(message, meant, level)
+        process.driver.wake()
+        return None if has_room else (message, meant, level)
+
+    def sending(
+        self, message: Outgoing, to: To, level: Level, timeout: float | None
+    ) -> Script[None]:
+        """Wait for room, and send."""
+        deadline = Deadline(timeout)
+        while True:
+            process = self.usable
+            conversation = process.conversation
+            with process.lock:
+                if conversation.put(message, to, level):
+                    break
+                room = conversation.room()
+            if not (yield Pause(room, deadline.left())):
+                raise OutcomeUnknownError(
+                    f"no room for a message to {conversation.cluster!r} within {timeout:g} s: "
+                    f"{conversation.hindrance or 'the stack does not keep up'}. It was not sent",
+                    happened="no",
+                )
+        process.driver.wake()
+
+    def _level(self, to: object, order: Level | str | None) -> Level:
+        if order is None:
+            return Level.AGREED if to is None else Level.FIFO
+        if isinstance(order, str):
+            try:
+                return Level[order.upper()]
+            except KeyError:
+                names = ", ".join(level.name.lower() for level in Level)
+                raise ValueError(f"{order!r} is not an order: {names}") from None
+        return Level(order)
+
+    # -- Receiving -------------------------------------------------------------------------------
+
+    def take(self) -> Message | None:
+        """Return what comes next, if it is here."""
+        process = self.process
+        if process is None or self.closed or self.forked or self._listener is not None:
+            raise self._why_not_receive()
+        return self._take(process)
+
+    def _take(self, process: Process) -> Message | None:
+        conversation = process.conversation
+        with self._taking:
+            message = next(self._current, None)
+            if message is not None:
+                return message
+            item = conversation.take()
+            if item is not None:
+                message = self._begin(item)
+        if conversation.inbox.was_behind and not conversation.inbox.is_behind:
+            process.driver.wake()
+        if item is None and conversation.over:
+            raise self._why_not()
+        return message
+
+    def _begin(self, item: Item) -> Message:
+        """Return the first message of what comes next. Caller holds the lock."""
+        if isinstance(item, PeerColumns):
+            count = item.count
+            arrival = Arrival(item, self._received + 1, 1, None, self._allow_pickle)
+            self._received += count
+            self._current = arrived_together(arrival, 0, count, iter(range(count)))
+            return next(self._current)
+        return peer_view(*item, self._destination)
+
+    def receiving(self, timeout: float | None) -> Script[Message | None]:
+        """Wait for what comes next. Return None if nothing came in time, or the channel was
+        closed."""
+        deadline = Deadline(timeout)
+        process = self.usable if self._listener is None else None
+        if process is None:
+            raise self._why_not_receive()
+        conversation = process.conversation
+        while True:
+            bell = Ticket()
+            conversation.hang_up(bell)
+            try:
+                # Looked at after the bell was hung up: what comes from now on rings it.
+                if self.closed:
+                    return None
+                message = self.take()
+                if message is not None:
+                    return message
+                if not (yield Pause(bell, deadline.left())):
+                    return None
+            finally:
+                conversation.take_down(bell)
+
+    def _why_not_receive(self) -> JMSError:
+        if self._listener is not None and not self.closed:
+            return IllegalStateError("the channel has a listener: messages go there")
+        return self._why_not()
+
+    # -- Listeners -------------------------------------------------------------------------------
+
+    def set_message_listener(self, listener: MessageListener | None) -> None:
+        """Have each message handed to `listener`, one at a time; None: to nobody."""
+        arguments.check_listener(listener)
+        self._listener = listener
+        if listener is not None:
+            self._await_arrival(self.usable.conversation)
+
+    def _await_arrival(self, conversation: Conversation) -> None:
+        """Have the listener called when something is here."""
+        bell = Ticket()
+        bell.watch(self._schedule)
+        conversation.hang_up(bell)
+        if conversation.inbox.waiting or conversation.over:
+            conversation.take_down(bell)
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._schedule_job(self.turn)
+
+    def turn(self) -> Iterator[tuple[MessageListener, Message]]:
+        """Yield what the listener is to be called with, for one turn of it."""
+        self._scheduled = False
+        process = self.process
+        assert process is not None
+        for _ in range(LISTENER_TURN):
+            listener = self._listener
+            if listener is None or self.closed:
+                return
+            try:
+                message = self._take(process)
+            except JMSError as error:
+                logger.warning("%s: %s", self.settings.name, error)
+                return
+            if message is None:
+                self._await_arrival(process.conversation)
+                return
+            yield listener, message
+        self._schedule()
+
+
+def settings_of(
+    stack: Any, name: str | None, listen: str | None, tls: Any, plaintext: bool
+) -> Settings:
+    """Return the settings of a channel. Raises `TypeError`, `ValueError` or
+    `ConfigurationError`."""
+    from antiphon.io.peers.security import Tls
+    from antiphon.peers.stack.stack import Stack
+
+    if not isinstance(stack, Stack):
+        raise TypeError(f"a Stack is needed, not {stack!r}")
+    if name is None:
+        name = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(2).hex()}"
+    check_name(name)
+    if tls is not None and not isinstance(tls, Tls):
+        raise TypeError(f"tls is a Tls, or None, not {tls!r}")
+    if listen is not None:
+        arguments.text("listen", listen)
+    return Settings(stack, name, listen, tls, arguments.switch("plaintext", plaintext))
+
+
+# -- After a fork ----------------------------------------------------------------------------------
+
+_cores: weakref.WeakSet[ChannelCore] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for core in list(_cores):
+        core.forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

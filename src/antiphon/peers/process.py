@@ -1,0 +1,304 @@
+"""One process of a cluster, on the event loop on which it lives.
+
+The stack decides (`peers/stack`), the driver carries out what it decides (`peers/channel`), and
+this module gives the driver sockets, timers and the addresses of the others. With the blocking
+front the loop is the background thread's, with asyncio it is the program's own; nothing else here
+knows the difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import msgspec
+
+from antiphon.api.protocol.ticket import Ticket
+from antiphon.errors import ConfigurationError, ConnectionLostError, FormatError, JMSError
+from antiphon.formats import peer_wire
+from antiphon.formats.frames import Body
+from antiphon.io.malloc import keep_freed_memory
+from antiphon.io.peers.security import Tls, contexts_of
+from antiphon.io.peers.transport import PeerTransport
+from antiphon.model.peer_views import MemberId
+from antiphon.peers.channel.conversation import Conversation
+from antiphon.peers.channel.driver import ChannelDriver
+from antiphon.peers.discovery.urls import Cluster
+from antiphon.peers.stack.running import Running
+from antiphon.peers.stack.stack import Stack
+
+logger = logging.getLogger("antiphon.peers")
+
+LOOK_S = 1.0
+"""How often a process looks for the addresses of others."""
+
+NOBODY_S = 0.5
+"""An attempt to join waits so long for the first answers from the addresses that were found; the
+rest may come later."""
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """How a process takes part in a cluster."""
+
+    stack: Stack
+    name: str
+    listen: str | None = None  # HOST:PORT; None: as the cluster's URL has it
+    tls: Tls | None = None
+    plaintext: bool = False  # even off loopback
+
+
+class Process:
+    """One life of a process in a cluster: it is `PeerHandler` to its transport and `Port` to its
+    driver.
+
+    Promises: `driver.do` and `driver.wake` may be called on any thread that the front allows;
+    `started` is settled when this process can be reached and knows whom to dial, `released` when
+    nothing is left of it.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        call: Callable[[Callable[[], object]], object],
+        settings: Settings,
+        cluster: Cluster,
+    ) -> None:
+        """`call` has something called on the loop, from the threads that the front allows."""
+        keep_freed_memory()
+        self.me = MemberId(settings.name, secrets.randbits(62) + 1)
+        self.lock = threading.Lock()
+        self.started = Ticket()
+        self.released = Ticket()
+        self.refusals: dict[str, str] = {}  # by process or address
+        self._refused_for_good = False
+        self._loop = loop
+        self._call = call
+        self._settings = settings
+        self._cluster = cluster
+        self._running = Running(settings.stack, self.me, lambda name: Random(), now_ms())
+        view, name = self._running.view, cluster.name
+        self.conversation = Conversation(self.me, view, name, f"topic:{name}")
+        self.conversation.members_min = cluster.members_min
+        self.driver = ChannelDriver(self.conversation, self._running, self.lock, self)
+        self._transport: PeerTransport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._found: set[str] = set()  # addresses, when it looked last
+        self._founds = False  # it holds the founding record
+
+    @property
+    def address(self) -> str:
+        """Where this process listens."""
+        return "" if self._transport is None else self._transport.own.address
+
+    def status(self) -> dict[str, Any]:
+        """Return what people may want to know. Called on the loop."""
+        conversation, transport = self.conversation, self._transport
+        return {
+            "name": self.me.name,
+            "cluster": self._cluster.name,
+            "address": self.address,
+            "view": str(conversation.view),
+            "waits_for": conversation.hindrance,
+            "unread_bytes": conversation.inbox.waiting_bytes,
+            "refused": dict(self.refusals),
+            "connected": [] if transport is None else [p.name for p in transport.linked],
+            "transport": {} if transport is None else transport.counts(),
+            "layers": dict(self._running.status()),
+        }
+
+    # -- Beginning -----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to join the cluster. Called on the loop."""
+        self._spawn(self._start())
+
+    async def _start(self) -> None:
+        try:
+            await self._enter()
+        except (OSError, JMSError) as error:
+            refusal = error if isinstance(error, JMSError) else ConfigurationError(str(error))
+            self.started.settle(refusal)
+            self.driver.fail(refusal)
+        else:
+            self.started.settle()
+            self._spawn(self._join())
+        self.started.tell()
+
+    async def _enter(self) -> None:
+        settings, discovery = self._settings, self._cluster.discovery
+        stack = str(settings.stack)[: peer_wire.STACK_MAX]
+        own = peer_wire.PeerHello(
+            peer_wire.MAGIC,
+            peer_wire.OLDEST,
+            peer_wire.NEWEST,
+            self._cluster.name,
+            settings.stack.digest,
+            stack,
+            self.me,
+            "",
+        )
+        tls = None if settings.tls is None else contexts_of(settings.tls)
+        transport = PeerTransport(own, self, tls, settings.plaintext)
+        places = discovery.listen if settings.listen is None else (settings.listen,)
+        address = transport.listen(places)
+        self._transport = transport
+        self._founds = await discovery.enter(self.me, address)
+        if self._founds:
+            self._running.found(now_ms())
+        await self._look()
+        self._pump()
+
+    async def _join(self) -> None:
+        """See whether anybody is there, and then look for others now and then."""
+        assert self._transport is not None
+        await self._transport.first_attempts(NOBODY_S)
+        if not self._transport.linked and not self._founds:
+            self._be_alone()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                await self._look()
+            except (OSError, JMSError) as error:
+                logger.warning("%s cannot look for others: %s", self.me, error)
+
+    def _be_alone(self) -> None:
+        """Nobody who was found wants this process, or nobody was found."""
+        if self._refused_for_good:
+            self.driver.fail(self.why_refused())
+        elif not self.refusals:
+            self.conversation.stay_alone()
+            self._pump()
+
+    def why_refused(self) -> JMSError:
+        """Return the refusals, as an error."""
+        reasons = "; ".join(f"{who}: {why}" for who, why in self.refusals.items())
+        return ConfigurationError(f"{self.me} is not wanted in {self._cluster.name!r}: {reasons}")
+
+    async def _look(self) -> None:
+        assert self._transport is not None
+        found = set(await self._cluster.discovery.look())
+        for address in found:
+            try:
+                self._transport.dial(address, keep=True)
+            except (ConfigurationError, FormatError) as error:
+                self.refused(address, str(error), again=False)
+        for address in self._found - found:
+            self._transport.forget(address)
+        self._found = found
+
+    def _drive(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Call the driver. A mistake in a layer ends the channel, and nothing else."""
+        try:
+            call(*arguments, now_ms())
+        except Exception as error:
+            logger.exception("%s: the stack has failed", self.me)
+            self.driver.fail(ConnectionLostError(f"the stack of {self.me} has failed: {error!r}"))
+
+    # -- Called by the transport (`PeerHandler`) -------------------------------------------------
+
+    def welcome(self, process: MemberId) -> str:
+        """Return why this process may not be connected now; "" if it may."""
+        return self.driver.welcome(process)
+
+    def linked(self, process: MemberId, address: str) -> None:
+        """There is a connection to this process."""
+        self._drive(self.driver.linked, process, address)
+
+    def unlinked(self, process: MemberId, goodbye: bool) -> None:
+        """It is gone."""
+        self._drive(self.driver.unlinked, process, goodbye)
+
+    def arrived(self, process: MemberId, bodies: Sequence[Body]) -> None:
+        """Frames have come from this process."""
+        self._drive(self.driver.arrived, process, bodies)
+
+    def refused(self, who: str, reason: str, again: bool) -> None:
+        """There is no connection to this process, or at this address."""
+        self.refusals[who] = reason
+        if not again:
+            self._refused_for_good = True
+        if len(self.refusals) > REFUSALS_MAX:
+            del self.refusals[next(iter(self.refusals))]
+
+    # -- Called by the driver (`Port`) -----------------------------------------------------------
+
+    def wake(self) -> None:
+        """Have the driver pumped in a later turn of the loop."""
+        self._call(self._pump)
+
+    def _pump(self) -> None:
+        self._drive(self.driver.pump)
+
+    def transmit(self, to: Sequence[MemberId], data: bytes) -> None:
+        """Send this to these processes at the next `flush`."""
+        if self._transport is not None:
+            self._transport.send(to, data)
+
+    def flush(self) -> None:
+        """Have what was transmitted leave."""
+        if self._transport is not None:
+            self._transport.flush()
+
+    def dial(self, address: str) -> None:
+        """Connect to the process at this address, unless there is a connection."""
+        if self._transport is not None:
+            with suppress(ConfigurationError, FormatError):
+                self._transport.dial(address, keep=False)
+
+    def refuse(self, process: MemberId, reason: str) -> None:
+        """End the connection to this process, and tell it why."""
+        assert self._transport is not None
+        self._transport.refuse(process, reason)
+
+    def set_timer(self, due_ms: int, now_ms: int) -> None:
+        """Have the driver called at that time, and at no other."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(max(0, due_ms - now_ms) / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._drive(self.driver.timer_fired)
+
+    def over(self) -> None:
+        """The channel has ended: let go of everything."""
+        self._spawn(self._release())
+
+    async def _release(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        me = asyncio.current_task()
+        for task in self._tasks:
+            if task is not me:
+                task.cancel()
+        try:
+            view = self.conversation.view
+            with suppress(OSError, JMSError):
+                await self._cluster.discovery.leave(view.primary and len(view.members) == 1)
+            if self._transport is not None:
+                await self._transport.close()
+        finally:
+            self.released.settle()
+            self.released.tell()
+
+    def _spawn(self, work: Any) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+REFUSALS_MAX = 64
+"""Refusals that are kept for `status`; beyond that the oldest is forgotten."""
+
+
+def now_ms() -> int:
+    """Return the time, by the clock that the driver is timed by."""
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,334 @@
+"""Channels of both fronts, with real sockets, in one process."""
+
+import asyncio
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import antiphon
+from antiphon import peers
+from antiphon.errors import (
+    ConfigurationError,
+    ConnectionLostError,
+    IllegalStateError,
+    InvalidDestinationError,
+    OutcomeUnknownError,
+)
+from antiphon.model.peer_views import MemberId, PeerView, ViewId
+from antiphon.peers.channel import outbox
+from antiphon.peers.layers.layer import (
+    Blocked,
+    Changed,
+    Closing,
+    Effect,
+    Frame,
+    Install,
+    Layer,
+    Tell,
+    To,
+)
+from antiphon.peers.membership.member import Left
+
+pytestmark = pytest.mark.process
+
+WAIT_S = 10
+
+
+class Meeting(Layer):
+    """A stand-in for Membership that agrees on nothing: its view is whom it is connected to."""
+
+    name = "meeting"
+    gives = frozenset({"views"})
+
+    def __init__(self, blocks: bool = False) -> None:
+        self.known: set[MemberId] = set()
+        self.blocks = blocks
+
+    def options(self) -> dict[str, Any]:
+        return {"blocks": self.blocks}
+
+    def found(self, now_ms: int) -> Sequence[Effect]:
+        return self._view()
+
+    def linked(self, process: MemberId, address: str, now_ms: int) -> Sequence[Effect]:
+        self.known.add(process)
+        return self._view()
+
+    def unlinked(self, process: MemberId, goodbye: bool, now_ms: int) -> Sequence[Effect]:
+        self.known.discard(process)
+        return self._view()
+
+    def down(self, frame: Frame, to: To, now_ms: int) -> Sequence[Effect]:
+        if b"broken" in bytes(frame.body):
+            raise AssertionError("planted")
+        effects = super().down(frame, to, now_ms)
+        return (*effects, Blocked(self.me, "is tired")) if self.blocks else effects
+
+    def leave(self, now_ms: int) -> Sequence[Effect]:
+        return (Tell(Left()),)
+
+    def _view(self) -> Sequence[Effect]:
+        members = tuple(sorted({self.me, *self.known}))
+        change = ViewId(self.view.id.round + 1, self.me)
+        view = PeerView(change, members, members[0], True)
+        return (Install(Closing(self.view.id, {}), view, {}, Changed(members)),)
+
+
+STACK = peers.Stack(Meeting())
+
+
+@pytest.fixture(autouse=True)
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[peers.Channel, peers.Channel]]:
+    """Two channels in one view, which they have received."""
+    with peers.Channel(STACK, name="a") as a, peers.Channel(STACK, name="b") as b:
+        a.connect("c")
+        b.connect("peer:c")
+        for channel in (a, b):
+            while view_of(channel) != ("a", "b"):
+                pass
+        yield a, b
+
+
+def view_of(channel: peers.Channel) -> tuple[str, ...]:
+    event = channel.receive(WAIT_S)
+    assert isinstance(event, antiphon.ViewMessage)
+    return event.view.members
+
+
+def test_messages_and_views_are_those_of_groups(pair: tuple[peers.Channel, peers.Channel]) -> None:
+    a, b = pair
+    a.send("text")
+    b_first = b.receive(WAIT_S)
+    assert isinstance(b_first, antiphon.TextMessage)
+    assert (b_first.text, b_first.sender, b_first.view) == ("text", "a", b.view)
+    assert b_first.destination == antiphon.Topic("c")
+    a.send(b"bytes", to="b", order="fifo")
+    a.send({"map": 1})
+    assert [b.receive(WAIT_S).body for _ in range(2)] == [b"bytes", {"map": 1}]  # type: ignore[union-attr]
+    assert [a.receive(WAIT_S).body for _ in range(2)] == ["text", {"map": 1}]  # type: ignore[union-attr]
+    b.close()
+    event = a.receive(WAIT_S)
+    match event:
+        case antiphon.ViewMessage(view=view, joined=joined, left=left):
+            assert (view.members, joined, left) == (("a",), (), ("b",))
+            assert event.together == ("a",)
+            assert event.merged == ()
+            assert view.primary
+        case _:
+            raise AssertionError(event)
+
+
+def test_properties_travel(pair: tuple[peers.Channel, peers.Channel]) -> None:
+    a, b = pair
+    message = antiphon.TextMessage("Fire!")
+    message.properties["floor"] = 4
+    a.send(message)
+    received = b.receive(WAIT_S)
+    assert received is not None
+    assert received.properties["floor"] == 4
+
+
+def test_many_messages_arrive_in_order(pair: tuple[peers.Channel, peers.Channel]) -> None:
+    a, b = pair
+    count = 20_000
+
+    def send() -> None:
+        for i in range(count):
+            a.send(b"%d" % i)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    for i, message in zip(range(count), b, strict=False):
+        assert message.body == b"%d" % i
+    thread.join()
+
+
+def test_a_listener_gets_everything(pair: tuple[peers.Channel, peers.Channel]) -> None:
+    a, b = pair
+    got: list[Any] = []
+    enough = threading.Event()
+
+    def listener(message: antiphon.Message) -> None:
+        got.append(message.body)
+        if message.body == "raise":
+            raise RuntimeError("planted")
+        if message.body == "end":
+            enough.set()
+
+    b.set_message_listener(listener)
+    with pytest.raises(IllegalStateError, match="has a listener"):
+        b.receive(0)
+    sent = [*(f"{i}" for i in range(200)), "raise", "end"]
+    for body in sent:
+        a.send(body)
+    assert enough.wait(WAIT_S)
+    assert got == sent
+
+
+def test_a_loop_and_a_receive_end_when_it_is_closed(
+    pair: tuple[peers.Channel, peers.Channel],
+) -> None:
+    a, b = pair
+    outcomes: list[Any] = []
+    waiting = threading.Barrier(3)
+
+    def loop() -> None:
+        waiting.wait()
+        outcomes.append(list(b))
+
+    def receive() -> None:
+        waiting.wait()
+        outcomes.append(a.receive())
+
+    threads = [threading.Thread(target=target) for target in (loop, receive)]
+    for thread in threads:
+        thread.start()
+    waiting.wait()
+    b.close()
+    threads[0].join(WAIT_S)
+    assert outcomes[0] == []
+    threads[1].join(WAIT_S)
+    assert isinstance(outcomes[1], antiphon.ViewMessage)
+    for call in (lambda: b.send("x"), lambda: b.receive(0), b.status):
+        with pytest.raises(IllegalStateError, match="closed"):
+            call()
+    b.close()
+
+
+def test_before_it_is_connected_it_says_so() -> None:
+    with peers.Channel(STACK, name="a") as a:
+        assert a.name == "a"
+        assert a.address == ""
+        for call in (lambda: a.send("x"), lambda: a.receive(0), a.status, lambda: a.view):
+            with pytest.raises(IllegalStateError, match="connect"):
+                call()
+
+
+def test_it_is_connected_once() -> None:
+    with peers.Channel(STACK, name="a") as a:
+        a.connect("c")
+        with pytest.raises(IllegalStateError, match="connected once"):
+            a.connect("c")
+
+
+def test_arguments_that_make_no_sense_are_refused(
+    pair: tuple[peers.Channel, peers.Channel],
+) -> None:
+    a, _ = pair
+    with pytest.raises(TypeError, match="a Stack is needed"):
+        peers.Channel("stack")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="not a name"):
+        peers.Channel(STACK, name="two words")
+    with pytest.raises(TypeError, match="tls is a Tls"):
+        peers.Channel(STACK, tls=True)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="is not an order: none, fifo, causal"):
+        a.send("x", order="alphabetical")
+    with pytest.raises(InvalidDestinationError, match="'x' is not a member"):
+        a.send("x", to="x")
+    with pytest.raises(ConfigurationError, match="is not a cluster"):
+        peers.Channel(STACK).connect("http://x/y")
+    with pytest.raises(ConfigurationError, match="off loopback"):
+        peers.Channel(STACK, listen="0.0.0.0:0").connect("d")
+
+
+def test_a_send_without_room_names_whom_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "ROOM_BYTES", 10_000)
+    with peers.Channel(peers.Stack(Meeting(blocks=True)), name="a") as a:
+        a.connect("c")
+
+        def send_much() -> None:
+            for _ in range(1000):
+                a.send("x" * 100, timeout=0.2)
+
+        with pytest.raises(OutcomeUnknownError, match=r"0.2 s: a is tired. It was not") as raised:
+            send_much()
+        assert raised.value.happened == "no"
+
+
+def test_another_stack_is_refused_with_both_printed(
+    pair: tuple[peers.Channel, peers.Channel],
+) -> None:
+    other = peers.Channel(peers.Stack(Meeting(blocks=True)), name="d")
+    with pytest.raises(ConfigurationError, match=r"blocks=True.*blocks=False|=False.*=True"):
+        other.connect("c")
+    assert other.closed
+
+
+def test_the_name_of_a_live_member_is_refused(pair: tuple[peers.Channel, peers.Channel]) -> None:
+    with pytest.raises(ConfigurationError, match="belongs to a live member"):
+        peers.Channel(STACK, name="b").connect("c", timeout=0.3)
+
+
+def test_a_layer_that_fails_ends_its_channel_and_says_why() -> None:
+    with peers.Channel(STACK, name="a") as a:
+        a.connect("c")
+        assert view_of(a) == ("a",)
+        a.send("broken")
+        with pytest.raises(ConnectionLostError, match=r"the stack of a has failed.*planted"):
+            a.receive(WAIT_S)
+
+
+def test_status_is_for_people(pair: tuple[peers.Channel, peers.Channel]) -> None:
+    a, _ = pair
+    status = a.status()
+    assert status["connected"] == ["b"]
+    assert status["cluster"] == "c"
+    assert status["layers"] == {"meeting": {}}
+
+
+# -- asyncio --------------------------------------------------------------------------------------
+
+
+def test_the_asyncio_front_does_the_same() -> None:
+    async def test() -> None:
+        async with peers.aio.Channel(STACK, name="a") as a, peers.aio.Channel(STACK, name="b") as b:
+            await a.connect("c")
+            await b.connect("c")
+            await a.send("one")
+            await b.send("two", to=["a"])
+            bodies = []
+            async for event in a:
+                if not isinstance(event, antiphon.ViewMessage):
+                    bodies.append((event.body, event.sender))
+                if len(bodies) == 2:
+                    break
+            assert sorted(bodies) == [("one", "a"), ("two", "b")]
+            assert (await a.status())["name"] == "a"
+            assert await a.receive(0.01) is None
+            assert await a.receive_no_wait() is None
+            heard: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+            async def listener(message: antiphon.Message) -> None:
+                if message.body == "three":
+                    heard.set_result(message.sender)
+
+            b.set_message_listener(listener)
+            await a.send("three")
+            assert await asyncio.wait_for(heard, WAIT_S) == "a"
+
+    asyncio.run(test())
+
+
+def test_a_cancelled_receive_takes_no_message() -> None:
+    async def test() -> None:
+        async with peers.aio.Channel(STACK, name="a") as a:
+            await a.connect("c")
+            while await a.receive(0.05) is not None:
+                pass
+            waiting = asyncio.ensure_future(a.receive())
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await a.send("kept")
+            message = await a.receive(WAIT_S)
+            assert message is not None
+            assert message.body == "kept"
+
+    asyncio.run(test())
