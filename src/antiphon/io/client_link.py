@@ -1,7 +1,7 @@
 """A client's connection to one server over TCP: frames both ways, with the handshake done.
 
-Promises: what arrives is whole frames, handed on as they come, many at a time; a connection that
-ends, or brings what is not a frame, is reported once (`on_lost`), unless this side closed it.
+Promises: whole frames are handed on as they come, many at a time; a connection that ends, or brings
+anything but frames, is reported once (`on_lost`), unless this side closed it.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ A program's file::
     send_timeout = 5.0
     close_timeout = 10.0
 
-Both may be one file: each reads what is its own. Whatever is wrong raises `ConfigurationError` that
-names the file, the key, and what is allowed there.
+Both may be one file: each reads its own keys. Any mistake raises `ConfigurationError` that names
+the file, the key, and the values that are allowed there.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class ServeOptions(msgspec.Struct, frozen=True):
     contexts: Contexts = "replicated"
     metrics: Address | None = None
     trace: str | None = None
-    json: bool = False  # what it prints is for programs
+    json: bool = False  # its output is for programs
     limits: Limits = Limits()
 
     @property
@@ -129,7 +129,7 @@ class ServeOptions(msgspec.Struct, frozen=True):
 
 
 class _ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """As written by people; what is absent is `UNSET`."""
+    """The file as it is written; an absent key is `UNSET`."""
 
     node: Annotated[int, msgspec.Meta(ge=1, le=NODE_MAX)] | msgspec.UnsetType = msgspec.UNSET
     listen: str | msgspec.UnsetType = msgspec.UNSET
@@ -143,7 +143,7 @@ class _ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Factory(msgspec.Struct, frozen=True):
-    """A connection factory; what is absent is `UNSET`."""
+    """A connection factory; an absent key is `UNSET`."""
 
     url: str | msgspec.UnsetType = msgspec.UNSET
     domain: Domain | msgspec.UnsetType = msgspec.UNSET
@@ -154,7 +154,7 @@ class Factory(msgspec.Struct, frozen=True):
 
 
 class _ClientFile(msgspec.Struct, frozen=True):
-    """As written by people; what is in the tables is not checked yet."""
+    """The file as it is written; the content of the tables is not checked yet."""
 
     url: str = ""
     destinations: dict[str, Any] = {}

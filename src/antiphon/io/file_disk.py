@@ -99,7 +99,7 @@ class FileDisk:
 
     def close(self) -> None:
         for name in list(self._late):
-            with suppress(OSError):  # nobody knows yet that it is there
+            with suppress(OSError):  # nothing refers to this file yet
                 self._write_late(name)
         with self._lock:
             for descriptor in self._open.values():
@@ -202,7 +202,8 @@ class FileDisk:
             os.close(descriptor)
 
     def _write_late(self, name: str) -> None:
-        """Make the writes to a file that wait, in order; whoever needs them first calls this."""
+        """Make the writes to a file that wait, in order; the first caller that needs them calls
+        this."""
         if name not in self._late:
             return
         with self._writing:
@@ -272,7 +273,7 @@ def _write(descriptor: int, offset: int, parts: tuple[bytes, ...]) -> None:
 
 
 def _reserve(descriptor: int, offset: int, size: int) -> bool:
-    """Have room for a later write; False: there is no way to."""
+    """Reserve room for a later write; False: the system cannot."""
     if not hasattr(os, "posix_fallocate"):
         return False
     try:

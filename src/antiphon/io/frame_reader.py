@@ -6,8 +6,8 @@ limit, or does not match its checksum, raises `FormatError` before anything is k
 The caller asks where the bytes go (`room`) and then says how many came (`arrived`). Small frames
 come by way of a buffer that all connections of a thread share, so that an idle one has none; the
 rest of a larger frame goes straight to where it stays. For a large one that is memory which the
-system hands out page by page as it is written to: nowhere is a step that clears, moves or copies
-all of it, for which others would have to wait.
+system hands out page by page as it is written to: no step clears, moves or copies all of it, so
+other connections do not wait for one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from antiphon.formats import frames
 
 SHARED_BYTES = 64 << 10
 AHEAD = 32
-"""For a frame that has not arrived whole there is room for this many times what did arrive: a
+"""A frame that has not arrived whole gets room for this many times the bytes that did arrive: a
 peer that only announces a large one costs little."""
 
 

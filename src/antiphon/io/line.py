@@ -1,13 +1,13 @@
 """Asking servers without a session: a line to one of them, and an asker that tries one after the
 other.
 
-Promises: a call returns what one server answered, or raises within about `timeout` seconds without
-progress: at once what the server refuses; `OutcomeUnknownError` or `ConnectionLostError` when each
-server was tried and none has made progress, with what became of them.
+Promises: a call returns the answer of one server, or raises within about `timeout` seconds without
+progress: a server's refusal at once; `OutcomeUnknownError` or `ConnectionLostError`, with the fate
+of each attempt, when each server was tried and none has made progress.
 
 Needs requests that may be repeated: a server that does not answer is left for another one, which is
 asked the same again. A line belongs to one thread at a time; its connection lives on the background
-loop, so that it says something while its caller does not.
+loop, so that it sends pings while its caller is busy.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ REDIAL_S = 0.1
 """The pause after a connection that was refused or lost."""
 
 PING_S = 2.0
-"""How often a line says something, however long its caller does nothing with it: servers end a
+"""How often a line pings its server, however long its caller does nothing with it: servers end a
 connection that is silent for 9 seconds."""
 
 PONG = cw.encode(cw.Pong())
@@ -74,7 +74,7 @@ class Line:
 
     def ask(self, request: cw.Request, kind: type[Wanted]) -> Wanted:
         """Return the answer to this request. Raise `OSError` if the server is gone or takes longer
-        than the patience, and what the server refuses."""
+        than the patience, and the error of a refusal."""
         self.send(request)
         answer = self.receive()
         if not isinstance(answer, kind):
@@ -86,7 +86,7 @@ class Line:
         background_loop().call_soon_threadsafe(self._link.send, [request])
 
     def receive(self) -> cw.Answer:
-        """Return the next answer. Raise `OSError`, and what the server refuses, as `ask` does."""
+        """Return the next answer. Raise as `ask` does."""
         while not self._bodies:
             try:
                 bodies = self._arrived.get(timeout=self.patience)
@@ -187,19 +187,19 @@ class Attempts:
         self.wanted = wanted
         self._timeout = timeout
         self._servers = servers
-        self._last: deque[str] = deque(maxlen=servers)  # what became of the servers tried last
+        self._last: deque[str] = deque(maxlen=servers)  # the fate of the last attempts
         self.got_on()
 
     def got_on(self) -> None:
-        """There was progress."""
+        """Note that there was progress, and begin to count anew."""
         self.patience = min(PATIENCE_S, self._timeout)
-        self._gone = 0  # servers in a row that no longer have what is wanted
+        self._gone = 0  # servers in a row that keep less than is wanted
         self._deadline: float | None = None
         if self._last:
             self._last.clear()
 
     def failed(self, error: OSError | MessagesGoneError) -> None:
-        """Return if there is to be another attempt; raise otherwise."""
+        """Return if another attempt should be made; raise otherwise."""
         if isinstance(error, MessagesGoneError):
             self._gone += 1
             if self._gone >= self._servers:

@@ -1,9 +1,9 @@
 """The treatment of free memory by the process: whether it goes back to the system.
 
 Packs come and go by the hundred kilobytes. As it begins, the C library gives such blocks back to
-the system at once, and the next one is new memory, page by page: that costs several times what is
-done with the pack. But glibc learns: from the largest block that was ever freed it takes how much
-to keep (`mallopt(3)`, "dynamic mmap threshold"). So it is shown a large one.
+the system at once, and the next one is new memory, page by page: that costs several times more than
+all work on the pack. But glibc learns: from the largest block that was ever freed it takes how much
+to keep (`mallopt(3)`, "dynamic mmap threshold"). So this module frees a large one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Connections that have not said who they are and what they want, or have no session: what they may
-cost a server, all of them together.
+"""Connections that have not identified themselves, or have no session: a bound on their cost for a
+server, all of them together.
 
-Promise: nobody who has a session, and no server that is listed, notices them. An honest one says at
-once what it wants, and then has a session, or asks little (`antiphon cluster status`, who reads the
-log). So they get little time and send small frames, and of too many the oldest goes.
+Promise: no client with a session, and no server that is listed, notices them. An honest one makes
+its request at once, and then has a session, or asks little (`antiphon cluster status`, readers of
+the log). So they get little time and send small frames, and of too many the oldest goes.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from antiphon.io.transport import Connection
 
 UNIDENTIFIED_MAX = 1024
-"""Connections that have not said what they want; beyond that the oldest is closed. When a server
-ends, thousands may come to another one together, and each takes a round trip to say it."""
+"""Connections that have made no request yet; beyond that the oldest is closed. When a server ends,
+thousands may come to another one together, and each takes a round trip to say it."""
 
 BEGUN_BYTES = 16 << 20
 """Room kept for frames of strangers that have not arrived whole; beyond that the oldest of them
@@ -39,7 +39,7 @@ class Strangers:
             oldest.end(f"more than {UNIDENTIFIED_MAX} connections have not said what they want")
 
     def identified(self, connection: Connection) -> None:
-        """It has said what it wants."""
+        """Count it no longer among those: it has made a request."""
         self.unidentified.pop(connection, None)
 
     def end_oldest_client(self, reason: str) -> bool:
@@ -52,7 +52,7 @@ class Strangers:
         return True
 
     def attached(self, client: Connection) -> None:
-        """It has a session now."""
+        """Stop watching it: it has a session now."""
         self.unattached.pop(client, None)
         self.whole(client)
 

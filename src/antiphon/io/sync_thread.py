@@ -39,7 +39,7 @@ class Syncing:
         self._jobs.put((names, done))
 
     def close(self) -> None:
-        """After what was begun."""
+        """End the thread, after the jobs that it was given."""
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join()
@@ -53,5 +53,5 @@ class Syncing:
                     self._sync(name)
             except Exception as raised:
                 error = raised
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed, and with it the server
                 loop.call_soon_threadsafe(done, error)

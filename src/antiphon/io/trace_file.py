@@ -22,7 +22,7 @@ except ImportError:  # not everywhere; then every earlier life counts as over
 
 
 class TraceFile:
-    """One open trace file, which nobody else writes."""
+    """One open trace file, which no other process writes."""
 
     def __init__(self, folder: Path, process: str, otherwise: str) -> None:
         """Begin a file for `process`, or for `otherwise` if that one lives."""
@@ -61,7 +61,7 @@ def _paths(folder: Path, process: str) -> Iterator[tuple[int, Path]]:
 
 
 def _lives(folder: Path, process: str) -> bool:
-    """Somebody else is this process now."""
+    """Return whether another running process has this name."""
     for _, path in _paths(folder, process):
         if not path.exists():
             return False

@@ -51,7 +51,7 @@ class Disk(Protocol):
         """Let the system forget a file that will hardly be read."""
 
     def sync(self, name: str) -> None:
-        """Return when what was written to a file is on disk. Raises `SyncFailedError`; after that
+        """Return when all writes to a file are on disk. Raises `SyncFailedError`; after that
         nothing unsynced may be relied upon."""
 
 
@@ -106,8 +106,8 @@ class RamDisk:
 
 
 class RamFile:
-    """Keeps what is appended as it comes, by reference: one growing buffer would copy all of it,
-    and cost a server more than everything else that it does with a pack."""
+    """Keeps appended bytes as they come, by reference: one growing buffer would copy all of it, and
+    cost a server more than everything else that it does with a pack."""
 
     def __init__(self) -> None:
         self.size = 0

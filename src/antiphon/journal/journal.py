@@ -1,10 +1,10 @@
 """The journal: the log on disk, and the message store.
 
-Promises: what `end_sync` released is there after any crash; what a crash tears off was never
-released; a changed byte is noticed, and never taken for the end. Entries are read by index for
-servers that lag, and packs by position for readers. Formats: `formats/journal.py`. How a journal is
-read back: `opening.py`; how damage is distinguished from a torn tail: `recovery.py`, and
-`reached.py` for what is missing at the end. No module here does IO by itself: the caller passes a
+Promises: records that `end_sync` released are there after any crash; records that a crash tears off
+were never released; a changed byte is noticed, and never taken for the end. Entries are read by
+index for servers that lag, and packs by position for readers. Formats: `formats/journal.py`. How a
+journal is read back: `opening.py`; how damage is distinguished from a torn tail: `recovery.py`, and
+`reached.py` for an end that is missing. No module here does IO by itself: the caller passes a
 `Disk`.
 
 A driver calls `append` (collect), `flush` (one write), `begin_sync`, the disk's `sync` for each
@@ -31,7 +31,7 @@ from antiphon.log.effects import Accepted, Tail
 
 
 class SyncJob(NamedTuple):
-    """The names to sync, and what is on disk once they are: all up to the offset `upto`."""
+    """The names to sync, after which the journal is on disk up to the offset `upto`."""
 
     names: tuple[str, ...]
     upto: int
@@ -66,12 +66,12 @@ class Journal(Snapshots):
 
     @property
     def awaited(self) -> bool:
-        """Whether a tail waits for what was collected, and so for a `flush`."""
+        """Whether a tail waits for collected records, and so for a `flush`."""
         return bool(self._pending_tails)
 
     def flush(self) -> None:
-        """Write what was collected as one batch. Raises `DiskFullError`: then everything is still
-        collected, nothing was released, and a later `flush` tries again."""
+        """Write the collected records as one batch. Raises `DiskFullError`: then everything is
+        still collected, nothing was released, and a later `flush` tries again."""
         if self._held or not (self._pending or self._pending_tails):
             return
         if self._pending:
@@ -83,7 +83,7 @@ class Journal(Snapshots):
             self._unsynced_tails.append((self._end, tuple(self._pending_tails)))
             self._pending_tails = []
         else:
-            self.dirty = {}  # nobody waits for it to be synced, and there is nothing to sync
+            self.dirty = {}  # nothing waits for a sync, and there is nothing to sync
 
     def begin_sync(self) -> SyncJob | None:
         """Return what to sync so that tails can leave; None: none is waiting."""
@@ -105,8 +105,8 @@ class Journal(Snapshots):
         return released
 
     def begin_note_sync(self) -> tuple[str, ...]:
-        """Return the names to sync so that the note of what is synced is synced, too. Call it every
-        `NOTE_SYNC_S`: only a power failure can take the note back."""
+        """Return the names to sync so that the note of how far the journal is synced is itself on
+        disk. Call it every `NOTE_SYNC_S`: only a power failure can take the note back."""
         return self.reached.begin_sync()
 
     @property
@@ -142,7 +142,7 @@ class Journal(Snapshots):
                 self._unplaced.append(a)  # its entry is collected, but not written yet
                 continue
             if a.source and self._place_of(a.source) is None:
-                continue  # nobody needed it when this server was brought up to date
+                continue  # it was not needed when this server was brought up to date
             segment, at = self._place(a.index)
             segment.index.add(
                 f.Row(a.index, a.position, a.count, at, a.stamp, a.view, a.destination, a.source)
@@ -205,7 +205,7 @@ class Journal(Snapshots):
             self._held = False
 
     def _take_over(self, fresh: Snapshots) -> None:
-        """Become what was built behind the snapshot."""
+        """Take over the segments that were built behind the snapshot."""
         for segment in self.segments:
             self.remove_segment(segment.number)
         self.manifest = fresh.manifest

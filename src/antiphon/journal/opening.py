@@ -1,10 +1,10 @@
-"""Opening a journal: what is there is read back, and what a crash left half done is cleaned up.
+"""Opening a journal: its files are read back, and half-done work of a crash is cleaned up.
 
 Promises: nothing that was released is lost, and nothing is lost silently. An empty folder begins a
 journal; a torn tail is cut; on damage, of which a missing end is one kind, this server becomes a
-new incarnation (`Recovered.damage`), keeps what stands before the damage, and counts for nothing
-until the others have brought it up to date. What nothing on the disk knows to be synced is written,
-and synced, again.
+new incarnation (`Recovered.damage`), keeps everything before the damage, and counts for nothing
+until the others have brought it up to date. The end that no record on the disk proves to be synced
+is written, and synced, again.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def open_journal(
     segment_bytes: int = SEGMENT_BYTES,
 ) -> tuple[Journal, Recovered]:
     """Open what is on the disk, or begin again. On damage this server becomes a new incarnation,
-    which counts for nothing until the others have brought it up to date; `alone`, it has nobody
+    which counts for nothing until the others have brought it up to date; `alone`, it has no server
     to ask, and `JournalDamagedError` is raised with everything left as it is."""
     try:
         manifest = recovery.read_manifest(disk)
@@ -146,7 +146,7 @@ class _Opening:
         self._damage = ""
 
     def run(self) -> tuple[Journal, Recovered]:
-        """Return the journal, and what a replica is to know of it."""
+        """Return the journal, and the facts in it that a replica needs."""
         self._check_snapshot()
         note = newest_note(self._disk, self.manifest)
         scan = recovery.scan(self._disk, self.manifest.first_segment, note)
@@ -285,11 +285,11 @@ class _Opening:
                     self._journal.parked[row.source] = (segment.number, row.offset)
 
     def _set_identity(self) -> None:
-        """Become a new incarnation, before anything else, if this one cannot vouch for what it
-        promised: an empty journal (a promise to found may be forgotten), or a damaged one."""
+        """Become a new incarnation, before anything else, if this one cannot vouch for its
+        promises: an empty journal (a promise to found may be forgotten), or a damaged one."""
         empty = self._journal.last == 0 and self._journal.promise.epoch == 0
         if empty or self._damage:
-            self._journal.found_local.clear()  # some of it may be among what is lost
+            self._journal.found_local.clear()  # some of it may be lost
             m = self.manifest
             incarnation = self._new_incarnation()
             _sync_all(self._disk, self._journal.reached.begin(incarnation))
@@ -302,11 +302,11 @@ class _Opening:
             _sync_all(self._disk, self._journal.replace_manifest(changed))
 
     def _write_tail(self, scan: recovery.Scan) -> None:
-        """Write what no batch knows to be synced into a new segment, and sync it: it may have been
-        read from a cache that a failed sync left behind, and never have reached the disk. The old
-        bytes stay, and do not count: the new segment's base says where the old one ends."""
+        """Write the end that no batch proves to be synced into a new segment, and sync it: it may
+        have been read from a cache that a failed sync left behind, and never have reached the disk.
+        The old bytes stay, and do not count: the new segment's base says where the old one ends."""
         journal = self._journal
-        # What a stored snapshot stands for was synced before it.
+        # Entries that a stored snapshot replaces were synced before it.
         proven_to = max(scan.synced, self._proven)
         proven = [p for p in scan.batches if p.offset < proven_to]
         unproven = scan.batches[len(proven) :]

@@ -1,8 +1,8 @@
 """How far a journal is synced, noted outside of its segments.
 
-A segment that ends too early, or is gone, cannot tell: whatever knew of its end went with it. So
-after each sync, and before anybody hears of what it covered, a note of it is written to a small
-file. Two places are written in turn, so that a torn write spoils only one of them.
+A segment that ends too early, or is gone, does not show it: the knowledge of its end went with it.
+So after each sync, and before any output that waits for it leaves, a note of it is written to a
+small file. Two places are written in turn, so that a torn write spoils only one of them.
 
 Promises: a note never says more than is on disk, and after a `kill` it says all that was released.
 The note itself is synced when the journal is opened, when an incarnation begins, and now and then:

@@ -1,9 +1,9 @@
-"""Reading a journal back: what is whole, what is torn, what is damaged.
+"""Reading a journal back: telling whole parts from a torn tail and from damage.
 
 Every batch states up to where everything was synced when it was written, and so does the note
-beside the segments (`reached.py`). What is bad, or missing, below the greatest such offset
-was once good, and is *damage*; above it, it may never have been written to the end, and is a *torn
-tail* which is cut: no answer depended on what it held.
+beside the segments (`reached.py`). Bytes that are bad, or missing, below the greatest such offset
+were once good: that is *damage*. Above it, they may never have been written to the end: that is a
+*torn tail*, which is cut; no answer depended on it.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _bad_start(
     header, before = headers.get(number), headers.get(number - 1)
     if note is not None and before is not None and note.segment == number - 1 == expected - 1:
         behind = end < note.offset
-        if behind:  # whatever this one is, it was begun after what is missing
+        if behind:  # this segment was begun after the missing one in any case
             return _missing_end(end, note.segment, {note.segment: before.base}, note)
     if number != expected or header is None:
         return Bad(end, expected, 0, "the segment is missing, or its header is damaged")

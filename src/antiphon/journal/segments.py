@@ -1,9 +1,9 @@
 """The files of the log on one disk: segments, where each entry is in them, and the manifest.
 
-Promises: a batch is one write, and an entry replaces what was at its index and after it; a segment
+Promises: a batch is one write, and an entry replaces those at its index and after it; a segment
 counts only from when the manifest leads to it. Reads raise `JournalDamagedError`, writes
-`DiskFullError`: then what is known here is as before.
-Needs: the caller syncs the names in `dirty` before anybody may rely on what was written.
+`DiskFullError`: then the state here is as before. Needs: the caller syncs the names in `dirty`
+before any output relies on the writes.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Segments:
     def start_segment(self, base: int) -> Segment:
         """Begin the next file, at this offset of the whole journal."""
         number = self.segments[-1].number + 1 if self.segments else self.manifest.first_segment
-        self.remove_segment(number)  # what an abandoned installation may have left
+        self.remove_segment(number)  # an abandoned installation may have left it
         header = f.encode_segment_header(number, base, self.opening)
         self._disk.write(segment_name(number), 0, header)
         segment = Segment(number, base, len(header))
@@ -145,7 +145,7 @@ class Segments:
             return
         place = record.index - self.manifest.base_index - 1
         assert 0 <= place <= len(self._where), f"entry {record.index} leaves a gap"
-        del self._where[place:]  # an entry replaces what was there and after it
+        del self._where[place:]  # an entry replaces those there and after it
         self._where.append(segment.number << OFFSET_BITS | at)
         segment.last_index = max(segment.last_index, record.index)
 

@@ -1,4 +1,5 @@
-"""Snapshots in a journal: storing one, what it makes superfluous, and handing it to other servers.
+"""Snapshots in a journal: storing one, removing files that it makes superfluous, and reading it for
+other servers.
 
 Promises: a crash at any point leaves the old snapshot or the new one; a segment goes only when no
 live pack, no entry above the snapshot and nothing that only this server knows is in it.
@@ -38,8 +39,8 @@ class Snapshots(Reading):
         live: Spans,
         parked: tuple[int, ...],
     ) -> Iterator[tuple[str, ...]]:
-        # The index, and the packs it points to, are on disk before the snapshot stands for them:
-        # what a majority holds may be committed while our own copy is still unsynced.
+        # The index, and the packs it points to, are on disk before the snapshot stands for them: an
+        # entry that a majority holds may be committed while our own copy is still unsynced.
         rows, self._checkpointed = tuple(self._checkpointed), {}
         unsynced = [s for s in self.segments if s.base + s.size > self._synced]
         yield (*rows, *(segment_name(s.number) for s in unsynced), DIRECTORY)
@@ -143,7 +144,7 @@ class Snapshots(Reading):
     def _build(self, old: Segments, incoming: Incoming) -> Iterator[tuple[str, ...]]:
         """Become the journal behind the incoming snapshot, in segments after the old one's."""
         meta = incoming.meta
-        # A number is left out, so that until the manifest names them nobody takes these segments
+        # A number is left out, so that until the manifest names them these segments are not taken
         # for a continuation of the old ones.
         first = old.segments[-1].number + 2
         self.manifest = msgspec.structs.replace(

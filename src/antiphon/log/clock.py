@@ -1,10 +1,10 @@
 """The log's clock: every entry has a stamp, and stamps never go back.
 
 A wall clock may jump, and two leaders' wall clocks differ. So a stamp is the last stamp plus the
-time that passed on the leader's *monotonic* clock, slewed towards its wall clock by at most 2 %.
-A new leader goes on from the last stamp it saw, counting the time since it saw it. Only where
-nobody could count that time, because this process has seen no entry since it started (a cold
-start), does the stamp jump to the wall clock, and then only forward.
+time that passed on the leader's *monotonic* clock, slewed towards its wall clock by at most 2 %. A
+new leader goes on from the last stamp it saw, counting the time since it saw it. Only where that
+time could not be counted, because this process has seen no entry since it started (a cold start),
+does the stamp jump to the wall clock, and then only forward.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class StampClock:
 
     def saw(self, stamp: int, now_ms: int) -> None:
         """An entry with this stamp came from a leader just now. The first one of all has 0: all
-        founders write the same, whatever their clocks say, so that it tells no time."""
+        founders write the same, whatever their clocks say, so it is not a time of day."""
         if stamp and stamp >= self.last:
             self.last = stamp
             self._time_us = stamp * 1000

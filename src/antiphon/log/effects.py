@@ -1,11 +1,12 @@
 """Effects: requests of the pure log to its driver, which does all IO.
 
 Durability is an effect with a tail: `Persist(records, then)` releases `then` only when the records,
-and all records before them, are on disk. A granted vote, and an acknowledgement of what is not on
-disk yet, leave in a tail only: `Replica.send`, through which everything else leaves, does not take
-them (by type), and `Replica.send_held` acknowledges what is on disk. `Send.assert_free` looks at
-what leaves without waiting: in the driver, and in the node before a message is hidden in a `Via`.
-So "answered, then lost" cannot be written by accident. The driver carries out effects in order.
+and all records before them, are on disk. A granted vote, and an acknowledgement of entries that are
+not on disk yet, leave in a tail only: `Replica.send`, through which all other messages leave, does
+not take them (by type), and `Replica.send_held` acknowledges only entries on disk.
+`Send.assert_free` checks each message that leaves without waiting: in the driver, and in the node
+before a message is hidden in a `Via`. So "answered, then lost" cannot be written by accident. The
+driver carries out effects in order.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class VoteStored(msgspec.Struct, frozen=True):
 
 
 class LocalStored(msgspec.Struct, frozen=True):
-    """Comes back to the server's home, not to the log: what it keeps to itself is on disk."""
+    """Comes back to the server's home, not to the log: its local record is on disk."""
 
     batch: int
 
@@ -87,7 +88,7 @@ class ReadPart(msgspec.Struct, frozen=True):
 
 
 class StorePart(msgspec.Struct, frozen=True):
-    """Keep a part of an incoming snapshot; `seq` 0 begins a new one and drops what was there."""
+    """Keep a part of an incoming snapshot; `seq` 0 begins a new one and drops the one before."""
 
     meta: SnapshotMeta
     seq: int
@@ -107,7 +108,7 @@ class TakeSnapshot(msgspec.Struct, frozen=True):
 
     meta: SnapshotMeta
     chunks: Iterator[bytes]
-    live: tuple[tuple[int, int], ...]  # positions that somebody may still read
+    live: tuple[tuple[int, int], ...]  # positions that may still be read
     parked: tuple[int, ...] = ()  # entries whose packs are stored, and not accepted yet
 
 

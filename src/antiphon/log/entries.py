@@ -15,8 +15,8 @@ from antiphon.formats.entry import Entry
 class EntryLog:
     """The entries of one replica's log: epochs of all after the base, payloads of the newest.
 
-    Promise: epochs never fall along the log, and it has no gap. It is in memory only: what it
-    forgets, the journal has, or a snapshot stands for it.
+    Promise: epochs never fall along the log, and it has no gap. It is in memory only: an entry that
+    it forgets is in the journal, or a snapshot stands for it.
     """
 
     def __init__(

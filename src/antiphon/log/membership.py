@@ -42,7 +42,7 @@ class MembershipHistory:
         self.current = self._history[-1][1]
 
     def forget_before(self, index: int) -> None:
-        """Keep the one that holds at `index` and what came after."""
+        """Keep the one that holds at `index` and those after it."""
         while len(self._history) > 1 and self._history[1][0] <= index:
             self._history.pop(0)
 

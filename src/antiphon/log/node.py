@@ -1,4 +1,4 @@
-"""A server without its driver: the log and the state machine on it, and what goes between them.
+"""A server without its driver: the log, the state machine on it, and the traffic between them.
 
 `Node` has the doors of `Replica`; it applies what the replica delivers, takes snapshots, and lets
 reads go when the state has caught up with them. The driver (`driver/log.py`) sees only a node.
@@ -32,10 +32,10 @@ class Node:
     """One server's log, and the state machine on it, for a driver that carries out the effects.
 
     Promise: the machine applies every committed entry once and in order, and a read is ready only
-    when the machine reflects what was committed before it was asked for.
+    when the machine reflects all that was committed before it was asked for.
 
     Needs: the driver calls the doors with a clock that does not go back, carries out effects in
-    order, and reports what the effects ask it to report.
+    order, and reports back where an effect asks for it.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Node:
         return self._run(self.replica.alive(sender, now_ms))
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """Do what is due; call it at `next_deadline_ms`, more often is harmless."""
+        """Do all that is due; call it at `next_deadline_ms`, more often is harmless."""
         effects = self.routes.tick(now_ms)
         return effects + self._run(self.replica.tick(now_ms))
 
@@ -144,11 +144,12 @@ class Node:
         self._bytes_since_snapshot += size
 
     def snapshot_failed(self) -> None:
-        """There was no room for the snapshot; it is tried again after as much as before."""
+        """Note that there was no room for the snapshot: it is tried again after as much payload as
+        before."""
         self._taking_snapshot = False
 
     def install_failed(self) -> None:
-        """There was no room for the snapshot that was being sent; the leader begins again."""
+        """Note that there was no room for the snapshot that the leader sends: it begins again."""
         self.replica.following.drop_incoming()
 
     def read(self, request: int, now_ms: int) -> list[Effect]:
@@ -176,8 +177,8 @@ class Node:
     # -- Between the log and the machine -------------------------------------------------------
 
     def _run(self, effects: list[Effect]) -> list[Effect]:
-        """Apply all that is delivered in one step as one: whoever is notified of it finds the
-        machine's state as it was after the last of these entries."""
+        """Apply all that is delivered in one step as one: the layer above is notified when the
+        machine's state is that after the last of these entries."""
         if not effects:
             return effects
         if self.routes.detours:
@@ -187,7 +188,7 @@ class Node:
             effects = self.routes.around(effects)
         out: list[Effect] = []
         entries: list[Entry] = []
-        place = 0  # of what the last of these leads to
+        place = 0  # of the output of the last of these
         for effect in effects:
             if isinstance(effect, Deliver):
                 entries += effect.entries

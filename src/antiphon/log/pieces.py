@@ -1,4 +1,4 @@
-"""Large packs on their way between servers, in pieces, before anybody has to wait for them.
+"""Large packs on their way between servers, in pieces, so that small ones need not wait for them.
 
 A large pack that is appended at once keeps whatever is ordered after it waiting until a majority
 has received it, and whatever is sent after it on the same link, heartbeats too. So it travels
@@ -9,8 +9,8 @@ leader appends it, and sends its name instead of it (`AppendNamed`).
 Promises: a name stands for one pack only, since it has the pack's length and its beginning, and
 that one has a checksum of the rest. A pack that does not get through (to a server that knows no
 pieces, or does not answer) is given up after `STALLED_BEATS`, and travels as a whole, as small ones
-do. Both ends keep few packs: `KEPT_MAX` for each server.
-Needs: somebody who calls `again` with each heartbeat, so that what the network lost is sent again.
+do. Both ends keep few packs: `KEPT_MAX` for each server. Needs: a caller of `again` with each
+heartbeat, so that lost pieces are sent again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NAME_BYTES = 32
 SIZE_BYTES = 8
 
 WINDOW = 8
-"""Pieces on their way to one server: what is sent next to it waits behind them."""
+"""Pieces on their way to one server: the next message to it waits behind them."""
 
 STALLED_BEATS = 10
 """Heartbeats in which nothing moved: the pack will travel as a whole."""
@@ -55,7 +55,7 @@ class Leaving:
         self._held_whole: dict[bytes, None] = {}
         self._held = 0  # of the first that comes
         self._sent = 0
-        self._less = -1  # what it said to hold since then, if less; -1: it said no such thing
+        self._less = -1  # how much it claimed to hold since then, if less; -1: nothing
         self._stalled = 0  # heartbeats since the other has said anything new
 
     @property
@@ -147,7 +147,7 @@ class Arriving:
         self._held = 0
 
     def add(self, pack: bytes) -> None:
-        """This server has it already: nobody need send it."""
+        """Note that this server has the pack: no other one need send it."""
         self._whole[name_of(pack)] = pack
         if len(self._whole) > KEPT_MAX:
             del self._whole[next(iter(self._whole))]
@@ -195,7 +195,7 @@ class Forwarding:
         return not self._proposals
 
     def propose(self, packs: Sequence[bytes]) -> list[Piece | Forward | ForwardNamed]:
-        """Returns what is to be sent to the leader."""
+        """Return the messages for the leader."""
         key = tuple([name_of(pack) for pack in packs])
         if key in self._proposals or len(self._proposals) >= PROPOSALS_MAX:
             return []

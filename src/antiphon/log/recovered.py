@@ -21,7 +21,7 @@ class Recovered(msgspec.Struct, frozen=True):
     last: int = 0
     last_stamp: int = 0
     memberships: tuple[tuple[int, Membership], ...] = ()
-    damage: str = ""  # what was lost, if this is a new incarnation because of damage
+    damage: str = ""  # the loss, if this is a new incarnation because of damage
 
     @property
     def fresh(self) -> bool:

@@ -1,11 +1,12 @@
-"""The replicated log at one server: who leads, what is agreed, what may be delivered.
+"""The replicated log at one server: who leads, which entries are agreed on, and which may be
+delivered.
 
 Promises above: every replica delivers the same entries in the same order (`Deliver`), and an entry
 is delivered only once a majority of the servers has it: synced in durable mode, in memory in memory
-mode, which is the journal's business and no concern of this class. Uniform: that holds for what a
-replica delivered right before it crashed, too.
-Needs below: a network that may lose, repeat, delay and reorder; a journal that keeps what it said
-it stored. Both may fail at any time; then nothing is promised but silence.
+mode, which is the journal's business and no concern of this class. Uniform: that holds for entries
+that a replica delivered right before it crashed, too. Needs below: a network that may lose, repeat,
+delay and reorder; a journal that keeps all that it reported as stored. Both may fail at any time;
+then nothing is promised but silence.
 
 The algorithm is Raft with the parts its users found necessary: pre-vote, check-quorum, leader
 transfer, one membership change at a time with learners, read-index, and followers that count for
@@ -112,8 +113,9 @@ Unbinding = (
     | FoundingPromise
     | Found
 )
-"""Messages that may leave at any time. The others, votes and acknowledgements, may promise what is
-not on disk: they leave in a tail, or by a method of `Replica` that makes only harmless ones."""
+"""Messages that may leave at any time. The others, votes and acknowledgements, may promise
+something that is not on disk: they leave in a tail, or by a method of `Replica` that makes only
+harmless ones."""
 
 Silent = Read | ReadPart | StorePart | Install | ReadReady | Decided | Rejected
 """Effects that neither send nor write."""
@@ -124,8 +126,8 @@ class Replica:
 
     It holds the facts that its parts share: `election` changes the role and what belongs to it,
     `following` takes the leader's log, `leading` exists while this replica leads, `newcomer` while
-    it has no place in the cluster. What they want done is collected (`emit`, `send`, `persist`,
-    `keep`), and leaves through the door through which the input came.
+    it has no place in the cluster. Their effects are collected (`emit`, `send`, `persist`, `keep`),
+    and returned by the door through which the input came.
     """
 
     def __init__(
@@ -193,16 +195,16 @@ class Replica:
         if envelope.to.incarnation not in (self.id.incarnation, ANY):
             if self.newcomer is not None and isinstance(envelope.message, Append):
                 # Meant for our earlier life, by a leader that we may not list: our list can be
-                # older than the membership. Nobody else could tell us where to knock.
+                # older than the membership. No other message could name a server to knock at.
                 self.send(envelope.sender, Knock(self.id, 0))
             return self._take()
         self._handlers[type(envelope.message)](envelope.sender, envelope.message)
         return self._take()
 
     def alive(self, sender: ReplicaId, now_ms: int) -> list[Effect]:
-        """Take a part of something large as a sign of life: what its sender sent after it,
-        heartbeats too, waits behind it. The leader gets an answer now and then, since it hears
-        nothing else from a server that gets nothing else to answer."""
+        """Take a part of something large as a sign of life: later messages of its sender,
+        heartbeats too, wait behind it. The leader gets an answer now and then, since a server that
+        gets nothing else to answer would seem silent."""
         self.now_ms = now_ms
         if self.impaired:
             return []
@@ -210,7 +212,7 @@ class Replica:
         return self._take()
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """Do what is due; call it at `next_deadline_ms`, more often is harmless."""
+        """Do all that is due; call it at `next_deadline_ms`, more often is harmless."""
         self.now_ms = now_ms
         if self.impaired:
             return []
@@ -232,7 +234,7 @@ class Replica:
 
     def propose(self, packs: tuple[bytes, ...], now_ms: int) -> list[Effect]:
         """Order these packs, here or through the leader. The outcome is seen when they are
-        delivered; what is lost on the way may be proposed again."""
+        delivered; a payload that was lost on the way may be proposed again."""
         self.now_ms = now_ms
         self._propose(packs)
         return self._take()
@@ -364,7 +366,8 @@ class Replica:
         """Take what another server answers to its leader."""
         if m.epoch > self.epoch:
             # A member ahead of us cannot follow us; it must be heard even though pre-vote keeps it
-            # from campaigning. A server that is no member is not heard: it cannot depose anybody.
+            # from campaigning. A server that is not a member is not heard: it cannot depose a
+            # leader.
             if self.is_member(sender):
                 self.election.enter(m.epoch, None)
         elif self.leading is not None and m.epoch == self.epoch:
@@ -373,7 +376,7 @@ class Replica:
     # -- Delivering ----------------------------------------------------------------------------
 
     def advance(self, commit: int) -> None:
-        """Deliver what is committed now."""
+        """Deliver the entries that are committed now."""
         if commit > self.commit:
             self.commit = commit
             self._deliver()
@@ -413,8 +416,8 @@ class Replica:
             self.send(self.leader_id, Forward(packs))
 
     def on_forward(self, sender: ReplicaId, m: Forward) -> None:
-        """Append what a follower passed on. If this replica does not lead, it is lost, and its home
-        proposes it again."""
+        """Append payloads that a follower passed on. If this replica does not lead, they are lost,
+        and their home proposes them again."""
         if self.leading is not None:  # otherwise it is lost, and proposed again by those that wait
             self.leading.propose(m.packs)
             self._out = [e for e in self._out if not isinstance(e, Rejected)]
@@ -469,7 +472,7 @@ class Replica:
     # -- Small things --------------------------------------------------------------------------
 
     def is_member(self, sender: ReplicaId) -> bool:
-        """Return whether this incarnation is a member of the cluster, as far as the log tells."""
+        """Return whether this incarnation is a member of the cluster, as far as this log goes."""
         member = self.memberships.current.member(sender.node)
         return member is not None and member.id == sender
 
@@ -478,12 +481,12 @@ class Replica:
         return tuple(v for v in self.memberships.current.voters if v != self.id)
 
     def send(self, to: ReplicaId, message: Unbinding) -> None:
-        """Send at once. A message that promises what is not on disk yet belongs in the tail of a
-        `Persist`, and is not of this type."""
+        """Send at once. A message that promises something that is not on disk yet belongs in the
+        tail of a `Persist`, and is not of this type."""
         self._out.append(Send(to, message))
 
     def send_held(self, to: ReplicaId, match: int, round: int) -> None:
-        """Acknowledge at once what is on disk of the leader's log up to `match`."""
+        """Acknowledge at once the leader's entries up to `match`, as far as they are on disk."""
         self._out.append(Send(to, Appended(self.epoch, min(match, self.stored), round)))
 
     def refuse_vote(self, to: ReplicaId, *, pre: bool) -> None:
@@ -504,8 +507,8 @@ class Replica:
             self.stored = index
 
     def keep(self, entries: tuple[Entry, ...], then: list[Send]) -> None:
-        """Write what is new in the log, and send this when it is held: in memory mode that is so
-        at once, otherwise when it is on disk (and `stored_back` is called)."""
+        """Write the new entries of the log, and send this when they are held: in memory mode that
+        is so at once, otherwise when it is on disk (and `stored_back` is called)."""
         last = entries[-1]
         self.memory_holds(last.index)
         if self.settings.volatile:

@@ -4,9 +4,9 @@ A network can fail in part: a follower does not hear the leader, and others do; 
 and does not hear; of five servers one is the only one that reaches all. An election helps in none
 of these cases, since each server that hears the leader keeps it, and it need not help in any, since
 there may be no server that reaches all, or none with a log that the others would vote for. So
-servers that cannot hear each other are connected through those that can: what is sent to one of
-them travels in a `Via`, by the shortest way that is known. To the log it is a network that delays a
-little more, which the log is made for: nothing that is decided depends on what is believed here.
+servers that cannot hear each other are connected through those that can: a message to one of them
+travels in a `Via`, by the shortest known way. To the log it is a network that delays a little more,
+which the log is made for: no decision depends on the beliefs of this module.
 
 While all links work nothing is sent. A server *seeks* when it has not heard its leader itself for
 half an `election_ms`; a leader when that is so of a member. As long as any server seeks, all send
@@ -14,8 +14,8 @@ each other with each heartbeat whom they hear (`Hears`), with the reports of oth
 come around, too. Reports age, also from hand to hand, and are forgotten.
 
 Promises: as long as the links that work lead from each server of a majority to each other one,
-whatever the number of steps, these servers work as if all their links did. A server that nobody
-hears, or that hears nobody, is no worse off than without.
+whatever the number of steps, these servers work as if all their links did. A server that no other
+one hears, or that hears no other one, is no worse off than without.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Routes:
     def __init__(self, replica: Replica, listed: dict[int, str], now_ms: int) -> None:
         settings = replica.settings
         self.heard: dict[int, int] = {}  # node -> when it was last heard, and not through another
-        self.detours: dict[int, int] = {}  # node -> who passes on what is sent to it
+        self.detours: dict[int, int] = {}  # node -> the node that passes messages on to it
         self._r = replica
         self._listed = frozenset(listed)
         self._began_ms = now_ms
@@ -69,7 +69,8 @@ class Routes:
     # -- Whom this server hears, and whether that is enough --------------------------------------
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """Look whether anything is wrong; if so, tell the others whom this server hears."""
+        """Check whether a link is broken; if so, report to the others which servers this one
+        hears."""
         if now_ms < self.next_deadline_ms:
             return []
         self._forget_old(now_ms)
@@ -208,7 +209,7 @@ class Routes:
             if isinstance(message, Relay):
                 return None, [Relayed(message)]
             if isinstance(message, Via | Hears):
-                return None, []  # nobody sends such a thing
+                return None, []  # no server sends such a thing
             return Envelope(via.source, via.to, message), []
         if not 0 < via.hops < HOPS_MAX:
             return None, []

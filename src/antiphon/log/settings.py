@@ -23,7 +23,7 @@ class Settings(msgspec.Struct, frozen=True):
     """Appends on the way to one server; at the limit its entries gather and leave as one."""
 
     append_max_bytes: int = 1 << 20
-    """The payload of one append: bounds what one message can hold a link up."""
+    """The payload of one append: bounds how long one message can hold a link up."""
 
     uncommitted_max_bytes: int = 64 << 20
     """Bytes that a leader takes before a majority has them; at the limit proposals are refused."""
@@ -32,7 +32,7 @@ class Settings(msgspec.Struct, frozen=True):
     """Recent entries kept in memory for servers that lag a little; the others are read back."""
 
     snapshot_every_bytes: int = 64 << 20
-    """Delivered payload between two snapshots: bounds what a restart applies again."""
+    """Delivered payload between two snapshots: bounds how much a restart applies again."""
 
     snapshot_every_entries: int = 20_000
     """The same in entries, for small ones."""
@@ -43,11 +43,11 @@ class Settings(msgspec.Struct, frozen=True):
     large_bytes: int = 4 << 20
     """A pack above that is large: it is written when the last large one has a majority, and the
     others wait at the leader; so small ones come between them. Those that propose count by the same
-    size (`broker/home/incoming_packs.py`): what comes behind a large one must not overtake it."""
+    size (`broker/home/incoming_packs.py`): a pack behind a large one must not overtake it."""
 
     piece_bytes: int = 256 << 10
     """The size of a piece of a large pack that travels before it is ordered (`pieces.py`): with
-    `pieces.WINDOW` it bounds what a heartbeat waits for on its link."""
+    `pieces.WINDOW` it bounds how long a heartbeat waits on its link."""
 
     volatile: bool = False
-    """Memory mode: what is in memory is held. Otherwise only what the journal has synced."""
+    """Memory mode: an entry in memory is held. Otherwise only one that the journal has synced."""

@@ -1,4 +1,4 @@
-"""The state machine on the log: what `Node` needs of it, and the smallest useful one.
+"""The state machine on the log: its interface to `Node`, and the smallest useful one.
 
 The same entries give the same state, byte for byte in the snapshot, on every replica. A machine
 holds positions and numbers, never bodies: those stay in the journal.
@@ -31,8 +31,8 @@ class Machine(Protocol):
         """Take the next committed entry; never raises, whatever a client put into it."""
 
     def take_events(self) -> tuple[Any, ...]:
-        """Return and forget what came of the entries in addition to accepted packs, the same at
-        every replica. The machine works on if nobody takes it."""
+        """Return and forget the events of the entries, in addition to accepted packs: the same at
+        every replica. The machine works on if they are never taken."""
 
     def next_deadline(self) -> int | None:
         """Return the stamp at which time itself would change the state; None: never."""

@@ -2,10 +2,9 @@
 
 Promises: a replica votes once an epoch at most, and a vote, also the one for itself, counts only
 once it is on disk (`on_request_vote`: it leaves as the tail of a `Persist`); so an epoch has one
-leader at most. A replica that was cut off, or that nobody
-wants, does not depose a leader that the others hear (pre-vote).
-Needs: `quiet_until_ms` is looked at by `Replica.tick`, and every message that shows a leader goes
-through `follows`.
+leader at most. A replica that was cut off, or removed, does not depose a leader that the others
+hear (pre-vote). Needs: `Replica.tick` checks `quiet_until_ms`, and every message that shows a
+leader goes through `follows`.
 """
 
 from __future__ import annotations
@@ -97,7 +96,8 @@ class Election:
 
     def silence(self) -> None:
         """Campaign, since the leader was silent for too long. A replica that is not a voter knocks
-        instead: the entry that made it a learner may have been cut off, and nobody may know it."""
+        instead: the entry that made it a learner may have been cut off, and then no other server
+        knows it."""
         r = self._r
         if r.leader_id is not None:
             self.doubts += 1
@@ -130,7 +130,7 @@ class Election:
         self.quiet_until_ms = r.now_ms + limit + r.random.randrange(limit) + 1
 
     def hurry_if_alone(self) -> None:
-        """Wait for nobody if this replica is the only voter."""
+        """Campaign at once if this replica is the only voter."""
         if self._r.memberships.current.voters == (self._r.id,):
             self.quiet_until_ms = self._r.now_ms
 
@@ -181,8 +181,8 @@ class Election:
         return r.id in voters and r.following.installing is None
 
     def _ask_for_pre_votes(self) -> None:
-        """Ask whether an election would have a chance, without raising the epoch: so a replica
-        that was cut off, or that nobody wants, does not depose a leader that all others hear."""
+        """Ask whether an election would have a chance, without raising the epoch: so a replica that
+        was cut off, or removed, does not depose a leader that all others hear."""
         r = self._r
         self.become(Cause.SILENCE)
         self._granted = set()
@@ -200,8 +200,8 @@ class Election:
         self.set_epoch(r.epoch + 1, r.id)
         forced = cause is Cause.HANDED_OVER
         request = RequestVote(r.epoch, r.log.last, r.log.last_epoch, False, forced)
-        # Epoch and vote are on disk before anybody hears of them, and the vote for oneself
-        # counts no earlier than any other.
+        # Epoch and vote are on disk before a message names them, and the vote for oneself counts no
+        # earlier than any other.
         r.persist(
             (Promise(r.epoch, r.id),),
             (*(Send(v, request) for v in r.other_voters()), VoteStored(r.epoch)),
@@ -213,7 +213,7 @@ class Election:
             self._count_vote(self._r.id)
 
     def on_vote(self, sender: ReplicaId, m: Vote) -> None:
-        """Count a vote or a pre-vote, or give way to the newer epoch that a refusal tells."""
+        """Count a vote or a pre-vote, or give way to the newer epoch that a refusal names."""
         r = self._r
         if not m.granted:
             if m.epoch > r.epoch and r.is_member(sender):
@@ -264,7 +264,7 @@ class Election:
         fits = (m.last_epoch, m.last_index) >= (r.log.last_epoch, r.log.last)
         if m.pre:
             # An answer to a pre-vote carries the epoch that was asked for, except for a refusal
-            # that tells the asker of a newer one.
+            # that names a newer one.
             if fits and m.epoch > r.epoch:
                 r.grant_pre_vote(sender, m.epoch)
             else:
@@ -301,6 +301,6 @@ class Election:
         if self._r.leader_id is not None:
             return
         self._r.removed = m.reason
-        # It may be wanted again, as a learner: so it knocks. The word may also come from somebody
-        # who has not heard of us yet: so we go on campaigning, which pre-vote makes harmless.
+        # It may be admitted again, as a learner: so it knocks. The sender may also be a server that
+        # does not know of us yet: so we go on campaigning, which pre-vote makes harmless.
         self._knock()

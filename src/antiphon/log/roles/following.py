@@ -1,9 +1,9 @@
-"""How a replica takes the leader's log: appends, the snapshot that stands for what is gone, and
-what it may deliver by its own count.
+"""How a replica takes the leader's log: appends, the snapshot that replaces entries that are gone,
+and deliveries by its own count.
 
-Promises: it acknowledges only what is on disk (in memory mode: in its log); it never takes back
-what is committed; and it delivers only what a majority holds, also when nobody says so.
-Needs: the senders of appends and parts have been accepted as leaders (`Election.follows`).
+Promises: it acknowledges only entries on disk (in memory mode: in its log); it never takes back a
+committed entry; and it delivers only entries that a majority holds, with or without the leader's
+notice. Needs: the senders of appends and parts have been accepted as leaders (`Election.follows`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 class Following:
-    """The part of a replica that follows. It belongs to the replica and changes its log; what it
-    counted is of one epoch, and forgotten with it."""
+    """The part of a replica that follows. It belongs to the replica and changes its log; its counts
+    are of one epoch, and forgotten with it."""
 
     def __init__(self, replica: Replica) -> None:
         self._r = replica
@@ -81,7 +81,7 @@ class Following:
         r.send(sender, Refused(r.epoch, m.prev_index, hint, epoch, m.round))
 
     def _store(self, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-        """Take what is new among these entries; cut off what contradicts them."""
+        """Take the new ones among these entries; cut off those that contradict them."""
         r = self._r
         for at, entry in enumerate(entries):
             epoch = r.log.epoch_at(entry.index)
@@ -97,7 +97,7 @@ class Following:
         return ()
 
     def _truncate(self, first: int) -> None:
-        # A leader that contradicts what is committed cannot have been elected.
+        # A leader that contradicts a committed entry cannot have been elected.
         r = self._r
         assert first > r.commit, f"entry {first} is committed and must not change"
         r.log.truncate(first)
@@ -106,7 +106,7 @@ class Following:
 
     def _acknowledge(self, match: int, round: int) -> None:
         """Answer an append that brought nothing new: at once, so that a slow disk does not look
-        like a dead server, but only for what is on disk."""
+        like a dead server, but only for entries on disk."""
         r = self._r
         for to in self._ack_to():
             r.send_held(to, match, round)
@@ -124,8 +124,8 @@ class Following:
     # -- Counting ------------------------------------------------------------------------------
 
     def on_appended(self, sender: ReplicaId, m: Appended) -> None:
-        """Take an acknowledgement: of this leader's, or of what this epoch's leader sent to another
-        follower."""
+        """Take an acknowledgement: to this leader, or that of another follower to this epoch's
+        leader."""
         r = self._r
         if m.epoch > r.epoch:
             r.on_answer(sender, m)
@@ -138,12 +138,12 @@ class Following:
             self.count()
 
     def forget_counts(self) -> None:
-        """Begin a new epoch: what was counted was said of another leader's log."""
+        """Begin a new epoch: the counts were of another leader's log."""
         self._leader_has = 0
         self._held = {}
 
     def count(self) -> None:
-        """Deliver without the leader's notice what a majority is known to hold.
+        """Deliver entries that a majority is known to hold, without the leader's notice.
 
         Counted are this replica's own synced entries; the acknowledgements it saw in this epoch;
         and the leader up to what it *said* it holds, for having sent an entry is not having it on

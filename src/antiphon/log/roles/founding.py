@@ -6,13 +6,13 @@ listed server asks every other one (`Ask`), each fresh one promises (`Promise`) 
 nobody else, and when all have promised, all write the same first entry (`Found`). A nonce ties the
 three together: a promise given to an earlier life of the founder is not counted by a later one, and
 a server that has promised again ignores the earlier founding. A server that has not written the
-first entry and restarts is a new incarnation, so a promise cannot be forgotten by somebody who is
-still bound.
+first entry and restarts is a new incarnation, so a server that is still bound cannot forget its
+promise.
 
-**Returning.** A server that cannot vouch for what it promised (memory mode, a wiped or a damaged
-disk) is a new incarnation. It knocks at the listed servers until the leader gives it the place of
-its earlier life, as a learner (`Leadership.knock`). Meanwhile it founds nothing as soon as anybody
-tells it of a cluster.
+**Returning.** A server that cannot vouch for its promises (memory mode, a wiped or a damaged disk)
+is a new incarnation. It knocks at the listed servers until the leader gives it the place of its
+earlier life, as a learner (`Leadership.knock`). Meanwhile it founds nothing as soon as it learns of
+a cluster.
 """
 
 from __future__ import annotations
@@ -68,16 +68,16 @@ class Newcomer:
         elif self._names_me(m.membership) and (
             m.nonce == self._promise or sender.node != self._nodes[0]
         ):
-            # Whoever but the founder passes a founding on has taken it while bound to it, and will
-            # promise no other: so no other can come about, and it may be followed even by a server
-            # that has promised itself to a later life of the founder.
+            # A server other than the founder that passes a founding on has taken it while bound to
+            # it, and will promise no other: so no other can come about, and it may be followed even
+            # by a server that has promised itself to a later life of the founder.
             self._r.found(m.membership)
 
     def welcomed(self, sender: ReplicaId, m: Welcome) -> None:
         """Found nothing any more: there is a cluster. Answer the leader's challenge."""
         self.may_found = False
         if m.challenge:
-            # By all ways: the leader may have welcomed us through somebody we listed.
+            # By all ways: the leader may have welcomed us through a server that we listed.
             self._r.send(sender, Knock(self._r.id, m.challenge))
             for node in self._nodes:
                 if node not in (self._r.id.node, sender.node):

@@ -2,8 +2,8 @@
 
 Promises: an entry that was sent under a name is taken with its pack, or not at all; the leader
 learns which one is missing. A large proposal goes to the leader before it is named there, so that
-what is proposed next need not wait for it.
-Needs: `again` with each append, and `forget` in each new epoch: what came was another leader's.
+the next proposals need not wait for it. Needs: `again` with each append, and `forget` in each new
+epoch: the pieces were another leader's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LargePacks:
         self._again_ms = 0  # when to look whether that moves
 
     def forget(self) -> None:
-        """Begin a new epoch: what came was another leader's."""
+        """Begin a new epoch: the pieces that came were another leader's."""
         self._arriving = {}
         self._forwarding = None
 
@@ -48,7 +48,7 @@ class LargePacks:
         self._send(self._forwarding.propose(packs))
 
     def again(self) -> None:
-        """Send again what may be lost, if the leader lives and a heartbeat has passed."""
+        """Send pieces again that may be lost, if the leader lives and a heartbeat has passed."""
         if self._forwarding is not None and self._r.now_ms >= self._again_ms:
             self._send(self._forwarding.again())
 
@@ -76,7 +76,7 @@ class LargePacks:
                 self._r.send(sender, answer)
 
     def on_piece_taken(self, sender: ReplicaId, m: PieceTaken) -> None:
-        """Send the next piece, of what is spread or of what is proposed."""
+        """Send the next piece of a pack that is spread or proposed."""
         r = self._r
         if r.leading is not None:
             r.leading.piece_taken(sender, m)
@@ -102,7 +102,7 @@ class LargePacks:
         arriving.forget([name_of(e.payload) for e in stored])
 
     def on_forward_named(self, sender: ReplicaId, m: ForwardNamed) -> None:
-        """Propose what a follower sent in pieces."""
+        """Propose the pack that a follower sent in pieces."""
         arriving = self._from(sender)
         packs = {at: arriving.named(m.packs[at]) for at in m.named if 0 <= at < len(m.packs)}
         if None not in packs.values():  # otherwise it is proposed again

@@ -1,4 +1,4 @@
-"""How a replica leads: it orders what is proposed, commits, confirms reads, and hands over.
+"""How a replica leads: it orders proposals, commits, confirms reads, and hands over.
 
 Promises: an entry is committed only when a majority of the voters holds it, and with it an entry of
 this epoch; a read is confirmed only after a majority has shown that it still follows; a leader that
@@ -65,7 +65,7 @@ class Leadership:
         self.append([(Kind.EPOCH, b"")])
 
     def end(self) -> None:
-        """Answer what waits: this server leads no more."""
+        """Answer all that waits: this server no longer leads."""
         for _, who, request, _ in self._reads:
             self._answer_read(who, request, -1)
         self.changes.end()
@@ -82,7 +82,7 @@ class Leadership:
     # -- Time ----------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Do what is due."""
+        """Do all that is due."""
         now = self._r.now_ms
         if now >= self._check_at_ms:
             self._check_at_ms = now + self._r.settings.election_ms
@@ -201,7 +201,7 @@ class Leadership:
 
     def _on_appended(self, p: Progress, m: Appended) -> None:
         self.replication.appended(p, m)
-        # First: what is committed from now on is, by those who stay.
+        # First: from now on the servers that stay commit.
         self.changes.decide_removal()
         if p.match > self._r.commit:
             self.advance_commit()
@@ -214,8 +214,8 @@ class Leadership:
 
     def _on_refused(self, p: Progress, m: Refused) -> None:
         if m.prev_index == 0:
-            # What it refused came from this server in an earlier epoch, and names a round of that
-            # one. (Place 0 fits every log.)
+            # The refused append came from this server in an earlier epoch, and names a round of
+            # that one. (Place 0 fits every log.)
             return
         p.round = max(p.round, m.round)
         self._confirm_reads()
@@ -224,7 +224,8 @@ class Leadership:
     # -- Committing ----------------------------------------------------------------------------
 
     def advance_commit(self) -> None:
-        """Commit what a majority holds, and see to it that the followers learn of it."""
+        """Commit the entries that a majority holds, and see to it that the followers learn of
+        it."""
         r = self._r
         voters = r.memberships.current.voters
         held = {p.id: p.match for p in self.replication.progress.values()}
@@ -237,7 +238,9 @@ class Leadership:
             self._uncommitted_bytes -= self._uncommitted.popleft()[1]
         r.advance(index)
         self._spreading.committed(index)
-        heard = held if tell_each_other(voters) else {}  # what each follower hears of the others
+        heard = (
+            held if tell_each_other(voters) else {}
+        )  # what each follower knows of the others' acknowledgements
         for p in self.replication.progress.values():
             # A server without an append on its way would hear of it only with the next heartbeat.
             waits = p.flow is Flow.REPLICATE and p.next > r.log.last
@@ -247,9 +250,9 @@ class Leadership:
             self._leave()
 
     def _counts_itself(self, p: Progress, heard: Mapping[ReplicaId, int]) -> bool:
-        """Return whether a follower will know of the commit without us: as soon as it has what was
-        sent to it, by the acknowledgements of the others (`Following.count`). If some of them are
-        lost, the next heartbeat reports it."""
+        """Return whether a follower will know of the commit without us: as soon as it has the
+        entries that were sent to it, by the acknowledgements of the others (`Following.count`). If
+        some of them are lost, the next heartbeat reports it."""
         r = self._r
         voters = r.memberships.current.voters
         if p.id not in voters:
@@ -273,10 +276,10 @@ class Leadership:
 
     def read(self, who: ReplicaId, request: int) -> None:
         """Answer with the end of our log, once a majority has shown that it still follows us:
-        otherwise another leader may have committed more. The end, and not what we know to be
-        committed: a follower that counts for itself may have delivered an entry, and answered for
-        it, of which we have not yet seen the acknowledgements. It also lies behind the entry that
-        opened this epoch, before whose commit no new leader knows what is committed."""
+        otherwise another leader may have committed more. The end, and not the last entry that we
+        know to be committed: a follower that counts for itself may have delivered an entry, and
+        answered for it, of which we have not yet seen the acknowledgements. It also lies behind the
+        entry that opened this epoch, before whose commit no new leader knows what is committed."""
         r = self._r
         if r.memberships.current.voters == (r.id,):
             self._answer_read(who, request, r.log.last)

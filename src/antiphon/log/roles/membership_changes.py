@@ -2,7 +2,8 @@
 
 Promises: two changes are never under way at once (each is committed before the next begins); a
 learner counts only once it has caught up; a voter is removed only if a majority of those who stay
-has just shown that it is there and up to date; and nobody takes the place of a server that lives.
+has just shown that it is there and up to date; and no new incarnation takes the place of a server
+that lives.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class MembershipChanges:
             self._r.emit(Decided(self.removal.request, waiting=NO_LEADER))
 
     def round_began(self) -> None:
-        """Note what is committed, which is what a learner must hold to count."""
+        """Note how far the log is committed: a learner must hold that much to count."""
         self._commit_a_round_ago = self._r.commit
 
     def change(self, member: ClusterMember | int, request: int) -> None:
@@ -135,7 +136,7 @@ class MembershipChanges:
             done = self._change_to(smaller)
             r.emit(Decided(removal.request, waiting="" if done else self._obstacle()))
         elif len(smaller.voters) - len(hopeless) < enough:
-            # The others may answer yet: nobody is to go and look why they do not.
+            # The others may answer yet: no operator need look why they do not.
             missing = {v: missing[v] for v in hopeless}
             self._refuse(removal, no_majority(removal.node, smaller, missing))
         elif r.now_ms >= removal.until_ms:
@@ -156,8 +157,8 @@ class MembershipChanges:
         return ""
 
     def promote_learner(self, p: Progress) -> None:
-        """Make a learner a voter once it holds what was committed a round ago. Earlier, it would
-        raise the majority and not be part of it."""
+        """Make a learner a voter once it holds all that was committed a round ago. Earlier, it
+        would raise the majority and not be part of it."""
         if p.id in self._r.memberships.current.voters or p.flow is not Flow.REPLICATE:
             return
         member = self._r.memberships.current.member(p.id.node)

@@ -1,4 +1,5 @@
-"""A leader's knowledge of one other server: what it holds of the log, and what was sent to it."""
+"""A leader's knowledge of one other server: how much of the log it holds, and how much was sent to
+it."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ class Flow(Enum):
 
     PROBE = "probe"  # where its log agrees with ours is not known: one append at a time
     REPLICATE = "replicate"  # it is known: appends follow each other without waiting
-    SNAPSHOT = "snapshot"  # what it lacks is gone from our log: the state itself is sent
+    SNAPSHOT = (
+        "snapshot"  # the entries that it lacks are gone from our log: the state itself is sent
+    )
 
 
 class Progress:
@@ -51,7 +54,9 @@ class Progress:
         self.attempt = 0  # to send it a snapshot
         self.sending = 0  # the index of that snapshot
         self.part = 0  # of which it needs this part next
-        self.back = -1  # the round in which it last turned out to lack what had been sent to it
+        self.back = (
+            -1
+        )  # the round in which it last turned out to lack entries that had been sent to it
         self.told = 0  # up to here it knows that this leader holds its log, unless that was lost
 
     def flies(self, last: int, size: int) -> None:
@@ -65,6 +70,6 @@ class Progress:
             self.inflight_bytes -= self.inflight.popleft()[1]
 
     def grounded(self) -> None:
-        """Forget what was on its way: its answers are not waited for."""
+        """Forget the appends on their way: their answers are not waited for."""
         self.inflight.clear()
         self.inflight_bytes = 0

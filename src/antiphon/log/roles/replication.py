@@ -1,8 +1,8 @@
 """How the log reaches the other servers: appends in a window, probes, and snapshots in parts.
 
-Promises: a server that answers is brought to the end of the leader's log, in appends, or, where
-what it lacks is gone from the log, by a snapshot and the appends behind it. What is lost on the way
-is found with the next round, and sent again. At most `inflight_max` appends, and about
+Promises: a server that answers is brought to the end of the leader's log, in appends, or, where the
+entries that it lacks are gone from the log, by a snapshot and the appends behind it. Lost messages
+are noticed with the next round, and sent again. At most `inflight_max` appends, and about
 `inflight_max_bytes` bytes, are on their way to each.
 """
 
@@ -24,7 +24,7 @@ class Replication:
     """Sends the log of one leader to the others, in one epoch; `progress` is how far each of them
     is.
 
-    It decides nothing: what the answers mean for commits and reads is `Leadership`'s.
+    It decides nothing: `Leadership` draws the conclusions for commits and reads.
     """
 
     def __init__(self, replica: Replica, spreading: Spreading) -> None:
@@ -32,7 +32,7 @@ class Replication:
         self._spreading = spreading
         self.progress: dict[ReplicaId, Progress] = {}
         self.round = 0  # the newest; a server that echoes it was in this epoch after it began
-        self._attempts = 0  # to send snapshots, to anybody
+        self._attempts = 0  # to send snapshots, to any server
         self._last_append: Append | None = None
 
     def follow_membership(self) -> None:
@@ -49,12 +49,12 @@ class Replication:
                 r.detector.watch(m.id, r.now_ms)
 
     def beat(self) -> None:
-        """Begin a round: send each server what it may not have, or a sign of life."""
+        """Begin a round: send each server the entries that it may not have, or a sign of life."""
         self.round += 1
         for progress in list(self.progress.values()):
             progress.probed = False
             if progress.flow is not Flow.SNAPSHOT and progress.next <= self._r.log.base_index:
-                self._start_snapshot(progress)  # what was lost on the way to it is gone here
+                self._start_snapshot(progress)  # the entries lost on the way to it are gone here
             self.send_empty(progress, self.round)
             if progress.flow is Flow.SNAPSHOT:
                 self._r.emit(ReadPart(progress.id, progress.part))  # the last one may be lost
@@ -64,12 +64,12 @@ class Replication:
     # -- Appends -------------------------------------------------------------------------------
 
     def replicate_to(self, id: ReplicaId) -> None:
-        """Send what was held back until this server had a large pack."""
+        """Send the entries that were held back until this server had a large pack."""
         if id in self.progress:
             self.replicate(self.progress[id])
 
     def replicate(self, p: Progress) -> None:
-        """Send what the window allows, in appends as large as what is waiting."""
+        """Send as much as the window allows, in appends as large as possible."""
         r = self._r
         while (p.flow is Flow.PROBE and not p.probed) or (
             p.flow is Flow.REPLICATE
@@ -110,12 +110,12 @@ class Replication:
             p.flies(p.next - 1, sum([len(entry.payload) for entry in entries]))
 
     def send_empty(self, p: Progress, round: int) -> None:
-        """Send a sign of life that also tells how far the log is committed. It names the place
-        where we believe the other's log to end: if something was lost on the way, that is refused,
-        and what was lost is sent again."""
+        """Send a sign of life that also names how far the log is committed. It names the place
+        where we believe the other's log to end: if an append was lost on the way, the sign is
+        refused, and the append is sent again."""
         prev = p.next - 1 if p.flow is not Flow.SNAPSHOT else p.match
         if self._r.log.epoch_at(prev) is None:
-            prev = 0  # before every log: it always fits, and tells nothing
+            prev = 0  # before every log: it always fits, and proves nothing
         self._send_append(p, prev, (), round)
 
     def _send_append(self, p: Progress, prev: int, entries: tuple[Entry, ...], round: int) -> None:
@@ -151,7 +151,7 @@ class Replication:
         self.replicate(p)
 
     def appended(self, p: Progress, m: Appended) -> None:
-        """Note what a server has now, and how to go on with it."""
+        """Note how much a server has now, and how to go on with it."""
         p.round = max(p.round, m.round)
         if m.match > p.match:
             p.match = m.match
@@ -162,18 +162,18 @@ class Replication:
             p.flow = Flow.REPLICATE
             p.next = 0
         elif p.flow is Flow.SNAPSHOT and 0 < p.sending <= m.match:
-            # It has what was sent, and meanwhile more is gone from our log: once more, the newest.
+            # It has the snapshot, and meanwhile more is gone from our log: once more, the newest.
             self._start_snapshot(p)
         p.next = max(p.next, p.match + 1)
 
     def refused(self, p: Progress, m: Refused) -> None:
-        """Find where a server's log agrees with ours, and send what follows."""
+        """Find where a server's log agrees with ours, and send the entries after that."""
         if p.flow is Flow.SNAPSHOT or self._is_stale(p, m):
             return
         if p.flow is Flow.REPLICATE:
             p.back = self.round
         agree = min(m.hint_index, m.prev_index - 1)
-        if agree >= self._r.log.base_index:  # otherwise what it lacks is gone here
+        if agree >= self._r.log.base_index:  # otherwise the entries that it lacks are gone here
             agree = self._r.log.last_not_after(agree, m.hint_epoch)
         p.next = max(p.match, agree) + 1
         p.flow = Flow.PROBE

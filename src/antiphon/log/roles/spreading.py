@@ -1,10 +1,10 @@
 """Large proposals at the leader: one at a time, and ordered when a majority holds their packs.
 
-Promises: nobody who proposes something small waits until a large pack has travelled, and of large
-ones only the one whose turn it is stands in the log without a majority. A proposal that is made
-again while it waits is ordered once. A follower gets the pack of an entry once: in pieces before
-it (`log/pieces.py`), or with it, if the pieces do not get through.
-Needs: `again` with each heartbeat, `committed` with each commit.
+Promises: a small proposal does not wait until a large pack has travelled, and of large ones only
+the one whose turn it is stands in the log without a majority. A proposal that is made again while
+it waits is ordered once. A follower gets the pack of an entry once: in pieces before it
+(`log/pieces.py`), or with it, if the pieces do not get through. Needs: `again` with each heartbeat,
+`committed` with each commit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ Key = tuple[bytes, ...]
 
 
 class Spreading:
-    """Belongs to a `Leadership`, which says whom it leads and appends what is spread."""
+    """Belongs to a `Leadership`, which knows the followers, and appends the packs that are
+    spread."""
 
     def __init__(self, leadership: Leadership, replica: Replica) -> None:
         self._leadership = leadership
@@ -38,7 +39,7 @@ class Spreading:
         self._key: Key = ()  # of that proposal, or of the next one, which is being spread
         self._waiting: dict[Key, tuple[bytes, ...]] = {}  # not appended
         self._leaving: dict[ReplicaId, Leaving] = {}
-        self._places: dict[int, bytes] = {}  # entries whose pack may still come to somebody
+        self._places: dict[int, bytes] = {}  # entries whose pack may still come to a follower
 
     # -- Ordering ------------------------------------------------------------------------------
 
@@ -95,8 +96,8 @@ class Spreading:
                 self._send(voter, self._leaving[voter].add(large))
 
     def _is_spread(self) -> bool:
-        """Return whether a majority holds what is to be appended, and every server that has half of
-        it holds it, too: that takes not long. Or whether there is no server to wait for."""
+        """Return whether a majority holds the next pack, and every server that has half of it has
+        all of it: the rest takes not long. Or whether there is no server to wait for."""
         r = self._r
         names = [
             name
@@ -121,7 +122,8 @@ class Spreading:
                 self._no_longer_comes(sender)
 
     def again(self) -> None:
-        """A heartbeat has passed: send what may be lost again, give up what does not move."""
+        """Note that a heartbeat has passed: send pieces again that may be lost, give up a pack that
+        does not move."""
         for id, leaving in list(self._leaving.items()):
             waited = leaving.waits
             self._send(id, leaving.again())

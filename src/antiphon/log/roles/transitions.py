@@ -4,8 +4,8 @@ Promise: a replica changes its role only as `TRANSITIONS` says. A pair of role a
 not in the table cannot happen, and is an error that ends the replica before it promises anything.
 `docs/STATES.md` is drawn from this module.
 
-Beside its role, a replica has a place in the cluster or seeks one: it *knocks* at other servers.
-A replica that lost its place goes on campaigning, since the server that told it so may be the one
+Beside its role, a replica has a place in the cluster or seeks one: it *knocks* at other servers. A
+replica that lost its place goes on campaigning, since the server that refused it may be the one
 that is wrong: so a (pre-)candidate may knock, too. A newcomer always knocks, a leader never.
 """
 
