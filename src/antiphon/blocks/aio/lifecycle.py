@@ -32,9 +32,9 @@ class Lifecycle:
 
     TITLE = ""
 
-    def __init__(self, ctx: aio.Context, ended: Callable[[], None]) -> None:
+    def __init__(self, ctx: aio.Context) -> None:
         self._ctx = ctx
-        self._ended = ended
+        self._ended: Callable[[], None] = lambda: None  # until it is opened
         self._over = UNOPENED  # why it cannot be used
         self._session: aio.Context | None = None
         self._consumer: aio.Consumer | None = None
@@ -54,8 +54,9 @@ class Lifecycle:
             self._over = why
             self._ended()
 
-    def _begin(self) -> aio.Context:
+    def _begin(self, ended: Callable[[], None]) -> aio.Context:
         self._check_unopened()
+        self._ended = ended
         self._session = self._ctx.create_context(antiphon.AUTO_ACKNOWLEDGE)
         return self._session
 

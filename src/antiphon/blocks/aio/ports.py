@@ -10,10 +10,17 @@ import antiphon
 from antiphon import aio
 from antiphon.blocks.aio.lifecycle import Lifecycle
 from antiphon.blocks.aio.running import at_most
-from antiphon.blocks.operations.events import event_of, log_failure, reply_body
+from antiphon.blocks.operations.events import (
+    event_of,
+    log_failure,
+    outgoing,
+    reply_body,
+    reply_of,
+    title_of,
+)
 from antiphon.blocks.operations.host import TIMEOUT_S
 from antiphon.blocks.pure.block import Reply
-from antiphon.blocks.pure.port import Handle
+from antiphon.blocks.pure.port import Handle, Provide, Replied
 from antiphon.blocks.pure.scripts import Script
 from antiphon.errors import JMSError, OutcomeUnknownError
 
@@ -36,11 +43,10 @@ class MemberPort(Lifecycle):
         group: antiphon.Topic | str,
         name: str | None,
         durable: bool,
-        provider: Callable[[], bytes] | None,
-        ended: Callable[[], None],
     ) -> None:
-        super().__init__(ctx, ended)
-        self._joins = group, name, durable, provider
+        super().__init__(ctx)
+        self.group = title_of(group)
+        self._joins = group, name, durable
 
     @property
     def member(self) -> aio.Member:
@@ -61,12 +67,12 @@ class MemberPort(Lifecycle):
     def is_lost(self) -> bool:
         return self._ctx.closed
 
-    async def open(self) -> None:
-        group, name, durable, provider = self._joins
-        session = self._begin()
+    async def open(self, provide: Provide | None, ended: Callable[[], None]) -> None:
+        session = self._begin(ended)
+        group, name, durable = self._joins
         self._producer = session.create_producer()
         self._group = await group_of(self._ctx, group)
-        self._member = await session.join(self._group, name, durable, 1, provider)
+        self._member = await session.join(self._group, name, durable, 1, provide)
 
     async def initial_state(self) -> bytes | None:
         state = await self.member.initial_state
@@ -77,12 +83,12 @@ class MemberPort(Lifecycle):
 
     async def multicast(self, body: Any, timeout: float | None) -> None:
         async with at_most(timeout):
-            await self._producer.send(self._group, body)
+            await self._producer.send(self._group, outgoing(body))
             return
         raise OutcomeUnknownError(f"the group has not got to it: not within {timeout:g} s")
 
     async def cast(self, body: Any, properties: Any = None) -> None:
-        await self._producer.send_async(self._group, body, properties=properties)
+        await self._producer.send_async(self._group, outgoing(body), properties=properties)
 
     async def reply(self, reply: Reply) -> None:
         sent = await self._producer.send_async(
@@ -103,34 +109,36 @@ class ReplyPort(Lifecycle):
     _inbox: antiphon.TemporaryQueue
     _replies: aio.Consumer
 
-    def __init__(
-        self, ctx: aio.Context, group: antiphon.Topic | str, ended: Callable[[], None]
-    ) -> None:
-        super().__init__(ctx, ended)
+    def __init__(self, ctx: aio.Context, group: antiphon.Topic | str) -> None:
+        super().__init__(ctx)
         self._given_group = group
 
-    async def open(self) -> None:
-        session = self._begin()
+    async def open(self, ended: Callable[[], None]) -> None:
+        session = self._begin(ended)
         self.group = await group_of(self._ctx, self._given_group)
         self._producer = session.create_producer()
         self._inbox = await session.create_temporary_queue()
         self._replies = await session.create_consumer(self._inbox)
 
-    def deliver(self, handle: Callable[[antiphon.Message], Script[None]]) -> None:
-        self._serve(self._replies, handle)
+    def deliver(self, handle: Callable[[Replied], Script[None]]) -> None:
+        self._serve(self._replies, lambda message: handle(reply_of(message)))
 
     async def multicast(self, body: Any, properties: Any, timeout: float | None) -> None:
         async with at_most(timeout):
-            await self._producer.send(self.group, body, properties=properties)
+            await self._producer.send(self.group, outgoing(body), properties=properties)
             return
         raise OutcomeUnknownError(f"no server has taken it within {timeout:g} s")
 
     async def cast(self, body: Any, properties: Any) -> None:
-        await self._producer.send_async(self.group, body, properties=properties)
+        await self._producer.send_async(self.group, outgoing(body), properties=properties)
 
     async def ask(self, number: str, body: Any, properties: Any) -> aio.SendFuture:
         return await self._producer.send_async(
-            self.group, body, reply_to=self._inbox, correlation_id=number, properties=properties
+            self.group,
+            outgoing(body),
+            reply_to=self._inbox,
+            correlation_id=number,
+            properties=properties,
         )
 
     async def acknowledged(self, sent: aio.SendFuture, timeout: float | None) -> None:

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import antiphon
-from antiphon.blocks.operations.events import body_of
 from antiphon.blocks.operations.front import Deadline, Front, Pending
 from antiphon.blocks.pure.calls import FIRST, NONE, Call, Replies, check_replies
+from antiphon.blocks.pure.port import CallerPort, Replied
 from antiphon.blocks.pure.replies import PATIENCE, take_reply
 from antiphon.blocks.pure.scripts import Script
 from antiphon.errors import OutcomeUnknownError
@@ -25,23 +24,24 @@ class Caller:
     left are not waited for. A call is known as long as somebody waits for it, and forgotten then.
     """
 
-    def __init__(self, front: Front, ctx: Any, group: antiphon.Topic | str) -> None:
+    def __init__(self, front: Front, port: CallerPort) -> None:
         self._front = front
         self._changed = front.watch()  # guards the calls
         self._calls: dict[str, Call] = {}
         self._pending: dict[str, Pending] = {}
         self._numbers = itertools.count(1)
         self._mark = secrets.token_hex(8)
-        self._port = front.caller_port(ctx, group, self._ended)
+        self._port = port
 
     @property
-    def group(self) -> antiphon.Topic:
+    def group(self) -> Any:
+        """The group, as the program knows it."""
         return self._port.group
 
     def opening(self) -> Script[None]:
         """Begin to listen for replies."""
         try:
-            yield self._port.open
+            yield partial(self._port.open, self._ended)
             self._port.deliver(self._taking)
         except BaseException:
             yield self._port.close
@@ -109,15 +109,14 @@ class Caller:
         self._port.check()
         yield partial(self._port.cast, body, properties)
 
-    def _taking(self, message: antiphon.Message) -> Script[None]:
+    def _taking(self, reply: Replied) -> Script[None]:
         yield from ()
-        number = message.correlation_id or ""
         with self._changed:
-            call = self._calls.get(number)
+            call = self._calls.get(reply.call)
             if call is not None:
-                take_reply(call, message.properties, body_of(message))
+                take_reply(call, reply.properties, reply.body)
                 if call.done:
-                    self._pending[number].set(None)
+                    self._pending[reply.call].set(None)
 
     def _begin(self, replies: Replies) -> tuple[str, Call, Pending]:
         number, call = f"{self._mark}.{next(self._numbers)}", Call(replies)

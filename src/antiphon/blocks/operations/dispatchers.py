@@ -18,7 +18,7 @@ from antiphon.blocks.operations.front import Front
 from antiphon.blocks.operations.host import TIMEOUT_S, Host
 from antiphon.blocks.operations.hosted import Hosted
 from antiphon.blocks.operations.opened import Opened
-from antiphon.blocks.pure.block import Heard
+from antiphon.blocks.pure.block import Heard, Whole
 from antiphon.blocks.pure.calls import ALL, FIRST, Replies, check_replies
 from antiphon.blocks.pure.replies import Responder
 from antiphon.blocks.pure.rpc import check_public, first_of, invoke
@@ -33,12 +33,13 @@ class GroupClient(Opened):
     """
 
     def __init__(self, ctx: Any, group: antiphon.Topic | str) -> None:
-        self._client = Caller(self._front, ctx, group)
+        self._client = Caller(self._front, self._front.caller_port(ctx, group))
 
     @property
     def group(self) -> antiphon.Topic:
         """The group that is called."""
-        return self._client.group
+        group: antiphon.Topic = self._client.group
+        return group
 
     @abstractmethod
     def call(
@@ -93,9 +94,9 @@ class MessageDispatcher(Hosted, GroupClient):
         name: str | None,
         durable: bool,
     ) -> None:
-        self._client = Caller(self._front, ctx, group)
+        self._client = Caller(self._front, self._front.caller_port(ctx, group))
         block = Responder(self._front.program(lambda message: handler(message.body)))
-        self._host = Host(self._front, ctx, group, block, name=name, durable=durable)
+        self._host = Host(self._front, self._front.port(ctx, group, name, durable), block)
 
     def _opening(self) -> Script[None]:
         yield from opening_both(self._client, self._host)
@@ -108,7 +109,7 @@ class RpcClient(Opened):
     """Calls methods of the objects of a group (`RpcDispatcher`), from outside of it."""
 
     def __init__(self, ctx: Any, group: antiphon.Topic | str) -> None:
-        self._client = Caller(self._front, ctx, group)
+        self._client = Caller(self._front, self._front.caller_port(ctx, group))
 
     @abstractmethod
     def call(
@@ -169,13 +170,13 @@ class RpcDispatcher(Hosted, RpcClient):
         name: str | None,
         durable: bool,
     ) -> None:
-        self._client = Caller(self._front, ctx, group)
+        self._client = Caller(self._front, self._front.caller_port(ctx, group))
 
         def handle(message: Heard) -> Any:
             return invoke(target, message)
 
         block = Responder(self._front.program(handle))
-        self._host = Host(self._front, ctx, group, block, name=name, durable=durable)
+        self._host = Host(self._front, self._front.port(ctx, group, name, durable), block)
 
     def _opening(self) -> Script[None]:
         yield from opening_both(self._client, self._host)
@@ -201,14 +202,14 @@ class Proxy:
 
         return call
 
-    def _calling(self, body: antiphon.Message) -> Script[Any]:
+    def _calling(self, body: Whole) -> Script[Any]:
         replies = yield from self._client.calling(body, self._replies, self._timeout)
         return first_of(replies) if self._replies == FIRST else replies
 
 
-def invocation(method: str, args: tuple[Any, ...], named: Mapping[str, Any]) -> antiphon.Message:
-    """Return the message that calls a method."""
-    return antiphon.ObjectMessage((method, args, dict(named)))
+def invocation(method: str, args: tuple[Any, ...], named: Mapping[str, Any]) -> Whole:
+    """Return the body of a message that calls a method."""
+    return Whole((method, args, dict(named)))
 
 
 def opening_both(client: Caller, host: Host[Any]) -> Script[None]:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import antiphon
-from antiphon.blocks.pure.block import Heard, Reply
-from antiphon.blocks.pure.port import Arrived, Event, Installed, Suspected
+from antiphon.blocks.pure.block import Heard, Reply, Whole
+from antiphon.blocks.pure.port import Arrived, Event, Installed, Replied, Suspected
 from antiphon.errors import MessageFormatError
 
 logger = logging.getLogger("antiphon.blocks")
@@ -27,6 +27,11 @@ def event_of(message: antiphon.Message) -> Event:
     return Arrived(position, heard)
 
 
+def title_of(group: antiphon.Topic | str) -> str:
+    """Return the name of a group."""
+    return group if isinstance(group, str) else group.name
+
+
 def views_of(event: antiphon.ViewMessage) -> Iterator[antiphon.View]:
     """Yield the views that a block sees. A member that was replaced by another one of the same name
     has left, and another one has come: that is two steps, since blocks know members by names."""
@@ -37,6 +42,11 @@ def views_of(event: antiphon.ViewMessage) -> Iterator[antiphon.View]:
     yield event.view
 
 
+def reply_of(message: antiphon.Message) -> Replied:
+    """Return what came to an address for replies."""
+    return Replied(message.correlation_id or "", message.properties, body_of(message))
+
+
 def body_of(message: antiphon.Message) -> Any:
     """Return the body, or the error of one that cannot be read here."""
     try:
@@ -45,11 +55,15 @@ def body_of(message: antiphon.Message) -> Any:
         return error
 
 
+def outgoing(body: Any) -> Any:
+    """Return a body as contexts send it."""
+    return antiphon.ObjectMessage(body.value) if type(body) is Whole else body
+
+
 def reply_body(reply: Reply) -> Any:
     """Return a body that can be sent. A dict or list travels whole, with any keys, and whoever
     receives it may change it."""
-    body = reply.body
-    return antiphon.ObjectMessage(body) if type(body) in (dict, list) else body
+    return antiphon.ObjectMessage(reply.body) if type(reply.body) in (dict, list) else reply.body
 
 
 def log_failure(sent: antiphon.SendFuture | antiphon.aio.SendFuture) -> None:

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import antiphon
-from antiphon.blocks.pure.port import Port
+from antiphon.blocks.pure.port import CallerPort, Port
 from antiphon.blocks.pure.scripts import Script
 from antiphon.model import durations
 
@@ -88,36 +88,6 @@ class Workers(Protocol):
         """Give up what waits."""
 
 
-class CallerPort(Protocol):
-    """Sends calls to a group, and gets the replies at an address of its own."""
-
-    @property
-    def group(self) -> antiphon.Topic: ...
-
-    def check(self) -> None:
-        """Raise `IllegalStateError` if it is not open (and the front knows)."""
-
-    def why_over(self) -> str: ...
-
-    def open(self) -> Any: ...
-
-    def deliver(self, handle: Callable[[antiphon.Message], Script[None]]) -> None: ...
-
-    def multicast(self, body: Any, properties: Any, timeout: float | None) -> Any:
-        """Send without an address for replies, and wait until the servers have it."""
-
-    def cast(self, body: Any, properties: Any) -> Any: ...
-
-    def ask(self, number: str, body: Any, properties: Any) -> Any:
-        """Send with an address for replies; return a future of the acknowledgement."""
-
-    def acknowledged(self, sent: Any, timeout: float | None) -> Any:
-        """Wait until the servers have what was sent. Raises `OutcomeUnknownError` if not in
-        time."""
-
-    def close(self) -> Any: ...
-
-
 class Front(Protocol):
     """One way of waiting."""
 
@@ -142,18 +112,8 @@ class Front(Protocol):
 
     def workers(self, names: Iterable[str]) -> Workers: ...
 
-    def port(
-        self,
-        ctx: Any,
-        group: antiphon.Topic | str,
-        name: str | None,
-        durable: bool,
-        provider: Callable[[], bytes] | None,
-        ended: Callable[[], None],
-    ) -> Port:
-        """Return the port of a new member of a group, to be opened. `provider` hands out its state;
-        `ended` is called when the port is not part of the group any more, if that is noticed."""
+    def port(self, ctx: Any, group: antiphon.Topic | str, name: str | None, durable: bool) -> Port:
+        """Return the port of a new member of a group, to be opened."""
 
-    def caller_port(
-        self, ctx: Any, group: antiphon.Topic | str, ended: Callable[[], None]
-    ) -> CallerPort: ...
+    def caller_port(self, ctx: Any, group: antiphon.Topic | str) -> CallerPort:
+        """Return an address for the replies of a group, to be opened."""

@@ -1,4 +1,4 @@
-"""A host: runs a block on a port."""
+"""A host: runs a block on a port, whoever offers that."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-import antiphon
 from antiphon.blocks.operations.front import Deadline, Front, Pending
 from antiphon.blocks.pure.block import (
     Block,
@@ -19,7 +18,7 @@ from antiphon.blocks.pure.block import (
     Settle,
     Tell,
 )
-from antiphon.blocks.pure.port import Event, Installed, reaction
+from antiphon.blocks.pure.port import Event, Installed, Port, reaction
 from antiphon.blocks.pure.replies import failed
 from antiphon.blocks.pure.scripts import Script
 from antiphon.errors import (
@@ -31,6 +30,7 @@ from antiphon.errors import (
     OutcomeUnknownError,
     ResourceAllocationError,
 )
+from antiphon.model.views import View
 
 logger = logging.getLogger("antiphon.blocks")
 
@@ -41,25 +41,22 @@ AnyBlock = TypeVar("AnyBlock", bound=Block)
 
 
 class Host(Generic[AnyBlock]):
-    """A member of a group that does what a block says.
+    """Has a port do what a block says.
 
     Promise: the block gets the events of the port one after the other, and its effects are carried
     out in their order before the next event; `Tell` and `Remove` come last, when others may look at
     the block again. Waiting callers get an error when nothing will come any more.
 
-    Need: a front (`front.py`) for waiting and the port. Limit: a handler that waits for a call to
-    its own group waits for itself.
+    Need: a front (`front.py`) for waiting, and a port that was not opened yet. Limit: a handler
+    that waits for a call to its own group waits for itself.
     """
 
     def __init__(
         self,
         front: Front,
-        ctx: Any,
-        group: antiphon.Topic | str,
+        port: Port,
         block: AnyBlock,
         *,
-        name: str | None = None,
-        durable: bool = False,
         told: Callable[[Any], Any] = lambda _: None,
         begins_anew: bool = False,
     ) -> None:
@@ -69,13 +66,10 @@ class Host(Generic[AnyBlock]):
         self._front = front
         self._told = told
         self._begins_anew = begins_anew
-        self._title = group if isinstance(group, str) else group.name
         self._changed = front.watch()  # guards the block
         self._waiting: dict[Any, Pending] = {}
         self._joined = False  # it has seen its first event
-        # A member without a state to give must not be waited for, and skips nothing itself.
-        provider = None if block.snapshot() is None else self._provide
-        self._port = front.port(ctx, group, name, durable, provider, self._ended)
+        self._port = port
 
     # -- What the program asks for ---------------------------------------------------------------
 
@@ -84,7 +78,7 @@ class Host(Generic[AnyBlock]):
         return self._port.name
 
     @property
-    def view(self) -> antiphon.View:
+    def view(self) -> View:
         return self._port.view
 
     @property
@@ -99,11 +93,13 @@ class Host(Generic[AnyBlock]):
     def opening(self) -> Script[None]:
         """Join the group, take over the state of another member, and begin to handle events."""
         try:
-            yield self._port.open
+            # A member without a state to give must not be waited for, and skips nothing itself.
+            provide = None if self.block.snapshot() is None else self._provide
+            yield partial(self._port.open, provide, self._ended)
             self.block.name = self._port.name
             state = yield from self._initial_state()
             if state is not None:
-                take_over(self.block, self._title, state)
+                take_over(self.block, self._port.group, state)
             self._port.deliver(self._handling)
         except BaseException:
             yield self._port.close  # what is only half there does not stay

@@ -71,11 +71,8 @@ class OwnBlock(Hosted):
     ) -> None:
         self._host = Host(
             self._front,
-            ctx,
-            group,
+            self._front.port(ctx, group, name, durable),
             block,
-            name=name,
-            durable=durable,
             told=self._front.program(told),
             begins_anew=begins_anew,
         )

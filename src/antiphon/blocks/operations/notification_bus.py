@@ -16,6 +16,7 @@ import antiphon
 from antiphon.blocks.operations.front import Lock
 from antiphon.blocks.operations.host import Host
 from antiphon.blocks.operations.hosted import Hosted
+from antiphon.blocks.pure.block import Whole
 from antiphon.blocks.pure.notifications import BusBlock, Kinds
 from antiphon.blocks.pure.scripts import Script
 
@@ -46,10 +47,8 @@ class NotificationBus(Hosted):
         self._subscribed: dict[str, list[Subscriber]] = {}
         self._host = Host(
             self._front,
-            ctx,
-            group,
+            self._front.port(ctx, group, name, durable=False),
             BusBlock(),
-            name=name,
             told=lambda event: self._front.run(self._telling(event)),
         )
 
@@ -75,7 +74,7 @@ class NotificationBus(Hosted):
         return None if fields is None else self._kinds.event_of(name, fields)
 
     def _publishing(self, event: Any) -> Script[None]:
-        body = antiphon.ObjectMessage(self._kinds.body_of(event))
+        body = Whole(self._kinds.body_of(event))
         yield from self._host.multicasting(body)
 
     def _subscribing(self, kind: type[Any], call: Callable[[Any], object]) -> Script[None]:

@@ -74,10 +74,8 @@ class Replica(Hosted, Generic[AnyService]):
         self._ending: set[str] = set()
         self._host = Host(
             self._front,
-            ctx,
-            group,
+            self._front.port(ctx, group, name, durable=False),
             self._block_of(service),
-            name=name,
             told=self._at_target,
             begins_anew=self._begins_anew,
         )
@@ -210,7 +208,7 @@ class ServiceClient(Opened):
     """Submits commands to a replicated service from outside the group of its replicas."""
 
     def __init__(self, ctx: Any, group: antiphon.Topic | str) -> None:
-        self._client = Caller(self._front, ctx, group)
+        self._client = Caller(self._front, self._front.caller_port(ctx, group))
         self._requests = Requests(secrets.token_hex(8))
         self._numbering = self._front.watch()
 

@@ -25,6 +25,12 @@ class Heard(NamedTuple):
     position: int = 0  # in the order of all messages of the cluster, counted from 1
 
 
+class Whole(NamedTuple):
+    """A body that travels whole, as one object, of whatever kind its value is."""
+
+    value: Any
+
+
 class Multicast(NamedTuple):
     """Effect: send this to the group."""
 

@@ -1,9 +1,13 @@
-"""The port: all that a block needs of a group. A member offers it; a peer channel can, too.
+"""Ports: all that a block needs of a group, and all that its callers need. A member offers them; a
+peer channel can, too.
 
 Promise of whoever implements `Port`: the events of a group come one at a time, in one order that
 is the same for all of its ports, and a view is installed by all between the same two messages. The
 first event is the view with which this port joined, or for a port that came with the state of
 another, what follows that state.
+
+A body is a value that the port can send, or a `Whole` around one of any kind; blocks get it back
+without that.
 
 Methods that wait do so when they are called (threads), or return an awaitable (asyncio); scripts
 yield them as steps (`scripts.py`). `blocks/threads/ports.py` and `blocks/aio/ports.py` are ports
@@ -12,7 +16,7 @@ over a member of a group.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from antiphon.blocks.pure.block import Block, Effects, Heard, Reply
@@ -45,6 +49,7 @@ class Arrived(NamedTuple):
 
 Event: TypeAlias = Installed | Suspected | Arrived
 Handle: TypeAlias = Callable[[Event], Script[None]]
+Provide: TypeAlias = Callable[[], bytes]
 
 
 class Port(Protocol):
@@ -53,6 +58,10 @@ class Port(Protocol):
     Opened once, closed once. After the end (`why_over` says why) nothing is delivered, and what is
     sent raises `IllegalStateError`.
     """
+
+    @property
+    def group(self) -> str:
+        """The name of the group."""
 
     @property
     def name(self) -> str:
@@ -71,8 +80,10 @@ class Port(Protocol):
     def end(self, why: str) -> None:
         """Note why this port is not part of the group any more, if that is not known yet."""
 
-    def open(self) -> Any:
-        """Wait until the group has this member. Raises what joining raises."""
+    def open(self, provide: Provide | None, ended: Callable[[], None]) -> Any:
+        """Wait until the group has this member. `provide` hands out the state of the block; None:
+        it has none. `ended` is called when this port is not part of the group any more, if that is
+        noticed. Raises what joining raises."""
 
     def initial_state(self) -> Any:
         """Wait for the state of another member, as bytes; None: there is none to take over. Raises
@@ -99,6 +110,66 @@ class Port(Protocol):
     def close(self) -> Any:
         """Leave the group, and wait until the handler that is running has ended, unless this is
         called by it."""
+
+
+class Replied(NamedTuple):
+    """A reply to a call."""
+
+    call: str  # by which the caller knows it
+    properties: Mapping[str, Any]
+    body: Any  # a `MessageFormatError` if it cannot be read here
+
+
+class Sent(Protocol):
+    """What was sent: whether it has arrived."""
+
+    def done(self) -> bool:
+        """Return whether that is known."""
+
+    def exception(self) -> BaseException | None:
+        """Return why it has not arrived, or None. Call it when that is known."""
+
+
+class CallerPort(Protocol):
+    """Sends calls to a group, and gets the replies at an address of its own.
+
+    Opened once, closed once.
+    """
+
+    @property
+    def group(self) -> Any:
+        """The group, as the program knows it."""
+
+    def check(self) -> None:
+        """Raise `IllegalStateError` if it is not open (and the front knows)."""
+
+    def why_over(self) -> str:
+        """Return why no replies come (any more); empty while they do."""
+
+    def open(self, ended: Callable[[], None]) -> Any:
+        """Wait until there is an address for replies. `ended` is called when no more will come, if
+        that is noticed."""
+
+    def deliver(self, handle: Callable[[Replied], Script[None]]) -> None:
+        """Have each reply handled from now on."""
+
+    def multicast(self, body: Any, properties: Any, timeout: float | None) -> Any:
+        """Send without an address for replies, and wait until the servers have it. Raises
+        `OutcomeUnknownError` after `timeout` seconds."""
+
+    def cast(self, body: Any, properties: Any) -> Any:
+        """Send without an address for replies, and wait for nothing (but room)."""
+
+    def ask(self, number: str, body: Any, properties: Any) -> Any:
+        """Send with an address for replies, which will have this number (`Replied.call`); return
+        a `Sent`."""
+
+    def acknowledged(self, sent: Any, timeout: float | None) -> Any:
+        """Wait until the servers have what was sent. Raises `OutcomeUnknownError` if not in
+        time."""
+
+    def close(self) -> Any:
+        """Get no more replies."""
 
 
 def reaction(block: Block, event: Event, now: float) -> Script[Effects]:

@@ -11,9 +11,16 @@ from contextlib import suppress
 from typing import Any
 
 import antiphon
-from antiphon.blocks.operations.events import event_of, log_failure, reply_body
+from antiphon.blocks.operations.events import (
+    event_of,
+    log_failure,
+    outgoing,
+    reply_body,
+    reply_of,
+    title_of,
+)
 from antiphon.blocks.pure.block import Reply
-from antiphon.blocks.pure.port import Handle
+from antiphon.blocks.pure.port import Handle, Provide, Replied
 from antiphon.blocks.pure.scripts import Script, run
 from antiphon.errors import JMSError
 
@@ -35,12 +42,11 @@ class MemberPort:
         group: antiphon.Topic | str,
         name: str | None,
         durable: bool,
-        provider: Callable[[], bytes] | None,
-        ended: Callable[[], None],
     ) -> None:
         self._ctx = ctx
-        self._joins = group, name, durable, provider
-        self._ended = ended
+        self.group = title_of(group)
+        self._joins = group, name, durable
+        self._ended: Callable[[], None] = lambda: None  # until it is opened
         self._over = "it is not open"
 
     @property
@@ -65,13 +71,14 @@ class MemberPort:
         self._over = self._over or why
         self._ended()
 
-    def open(self) -> None:
-        group, name, durable, provider = self._joins
+    def open(self, provide: Provide | None, ended: Callable[[], None]) -> None:
+        self._ended = ended
+        group, name, durable = self._joins
         self._group = group_of(self._ctx, group)
         self._session = self._ctx.create_context(antiphon.AUTO_ACKNOWLEDGE)
         try:
             self._producer = self._session.create_producer()
-            self._member = self._session.join(self._group, name, durable, 1, provider)
+            self._member = self._session.join(self._group, name, durable, 1, provide)
         except BaseException:
             self._session.close()
             raise
@@ -88,7 +95,7 @@ class MemberPort:
         self.cast(body).result(timeout)
 
     def cast(self, body: Any, properties: Any = None) -> antiphon.SendFuture:
-        return self._producer.send_async(self._group, body, properties=properties)
+        return self._producer.send_async(self._group, outgoing(body), properties=properties)
 
     def reply(self, reply: Reply) -> None:
         sent = self._producer.send_async(
@@ -112,12 +119,9 @@ class ReplyPort:
     _producer: antiphon.Producer
     _inbox: antiphon.TemporaryQueue
 
-    def __init__(
-        self, ctx: antiphon.Context, group: antiphon.Topic | str, ended: Callable[[], None]
-    ) -> None:
+    def __init__(self, ctx: antiphon.Context, group: antiphon.Topic | str) -> None:
         self.group = group_of(ctx, group)
         self._ctx = ctx
-        self._ended = ended
 
     def check(self) -> None:
         """Sending does it."""
@@ -125,7 +129,8 @@ class ReplyPort:
     def why_over(self) -> str:
         return "closed here, or the connection is lost" if self._session.closed else ""
 
-    def open(self) -> None:
+    def open(self, ended: Callable[[], None]) -> None:
+        self._ended = ended
         self._session = self._ctx.create_context(antiphon.AUTO_ACKNOWLEDGE)
         try:
             self._producer = self._session.create_producer()
@@ -134,19 +139,23 @@ class ReplyPort:
             self._session.close()
             raise
 
-    def deliver(self, handle: Callable[[antiphon.Message], Script[None]]) -> None:
+    def deliver(self, handle: Callable[[Replied], Script[None]]) -> None:
         consumer = self._session.create_consumer(self._inbox)
-        consumer.set_message_listener(lambda message: run(handle(message)))
+        consumer.set_message_listener(lambda message: run(handle(reply_of(message))))
 
     def multicast(self, body: Any, properties: Any, timeout: float | None) -> None:
-        self._producer.send_async(self.group, body, properties=properties).result(timeout)
+        self._producer.send_async(self.group, outgoing(body), properties=properties).result(timeout)
 
     def cast(self, body: Any, properties: Any) -> None:
-        self._producer.send_async(self.group, body, properties=properties)
+        self._producer.send_async(self.group, outgoing(body), properties=properties)
 
     def ask(self, number: str, body: Any, properties: Any) -> antiphon.SendFuture:
         return self._producer.send_async(
-            self.group, body, reply_to=self._inbox, correlation_id=number, properties=properties
+            self.group,
+            outgoing(body),
+            reply_to=self._inbox,
+            correlation_id=number,
+            properties=properties,
         )
 
     def acknowledged(self, sent: antiphon.SendFuture, timeout: float | None) -> None:
