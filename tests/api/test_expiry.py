@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from antiphon.api.protocol import conversation as conv
+from antiphon.api.protocol import effects
 from antiphon.api.protocol.attaching import Terms
 from antiphon.api.protocol.conversation import Conversation
 from antiphon.api.protocol.inbox import Inbox, Slice
@@ -132,7 +132,7 @@ def arrived(answer: cw.Deliver, now_ms: int) -> Columns:
     talk.flush(0)
     talk.received(cw.encode(cw.Result(1)), 0)
     talk.received(cw.encode(answer), now_ms)
-    (event,) = [e for e in talk.take_events() if isinstance(e, conv.Arrived)]
+    (event,) = [e for e in talk.take_events() if isinstance(e, effects.Arrived)]
     assert isinstance(event.slice.columns, Columns)
     return event.slice.columns
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.api.protocol import attaching
+from antiphon.api.protocol import attaching, effects
 from antiphon.api.protocol import conversation as conv
 from antiphon.api.protocol.attaching import Terms
 from antiphon.api.protocol.conversation import Conversation
@@ -62,7 +62,7 @@ class Talk:
     def __init__(self, **terms: Any) -> None:
         self.now = 0
         self.c = Conversation(SESSION, TOKEN, Random(1), 0, Terms(**terms))
-        self.events: list[conv.Event] = []
+        self.events: list[effects.Event] = []
         self.sent: list[cw.Request] = []
 
     def step(self, ms: int = 0) -> list[cw.Request]:
@@ -73,7 +73,7 @@ class Talk:
         self.sent += said
         for event in self.c.take_events():
             self.events.append(event)
-            if isinstance(event, conv.Settled):
+            if isinstance(event, effects.Settled):
                 event.ticket.tell()
         return said
 
@@ -91,7 +91,7 @@ class Talk:
         """Wait until it wants a connection, and give it one."""
         for _ in range(10):
             self.run_to_deadline()
-            if self.take(conv.Dial):
+            if self.take(effects.Dial):
                 break
         self.c.connected(self.now)
         (attach,) = self.step()
@@ -135,7 +135,7 @@ class Talk:
         data = a_pack("topic:a", *texts)
         self.answer(cw.Deliver(consumer, position, 0, deliveries, data))
         found = []
-        for event in self.take(conv.Arrived):
+        for event in self.take(effects.Arrived):
             s = event.slice
             found += [s.columns.body(i).decode() for i in range(s.at, s.end)]
             assert s.deliveries == deliveries
@@ -159,7 +159,7 @@ def published_packs(requests: list[cw.Request]) -> list[list[str]]:
 def test_it_dials_at_once_and_attaches() -> None:
     talk = Talk(client_id="me", lease_ms=1234)
     talk.step()
-    assert talk.take(conv.Dial)
+    assert talk.take(effects.Dial)
     assert talk.step() == []
     talk.c.connected(0)
     assert talk.step() == [cw.Attach(SESSION, TOKEN, False, 1, "me", 1234, ((0, 1),), ())]
@@ -178,7 +178,7 @@ def test_who_is_let_in_nowhere_is_told_what_became_of_each_server() -> None:
         ("c:3", "it closed the connection"),
         ("d:4", ""),
     ):
-        while not talk.take(conv.Dial):
+        while not talk.take(effects.Dial):
             talk.run_to_deadline()
         talk.c.dials(at)
         if at == "a:1":
@@ -204,7 +204,7 @@ def test_a_server_that_does_not_answer_is_left_for_another() -> None:
     first = talk.dial()
     assert talk.step(attaching.ATTACH_MS - 1) == []
     talk.step(1)
-    assert [e.reason for e in talk.take(conv.HangUp)] == [attaching.NOT_LET_IN]
+    assert [e.reason for e in talk.take(effects.HangUp)] == [attaching.NOT_LET_IN]
     second = talk.dial()
     assert (first.attempt, second.attempt) == (1, 2)
     assert not second.resume
@@ -214,7 +214,7 @@ def test_an_attempt_that_does_not_end_is_given_up() -> None:
     talk = Talk()
     talk.step()
     talk.step(attaching.DIAL_MS)
-    assert talk.take(conv.HangUp)
+    assert talk.take(effects.HangUp)
 
 
 def test_pauses_between_attempts_grow_and_differ() -> None:
@@ -222,7 +222,7 @@ def test_pauses_between_attempts_grow_and_differ() -> None:
     pauses = []
     for _ in range(12):
         talk.run_to_deadline()
-        assert talk.take(conv.Dial)
+        assert talk.take(effects.Dial)
         talk.lose()
         deadline = talk.c.next_deadline_ms()
         assert deadline is not None
@@ -240,7 +240,7 @@ def test_without_a_server_it_gives_up_after_the_time_to_connect() -> None:
     talk = Talk(connect_ms=3000)
     while not talk.c.over:
         talk.run_to_deadline()
-        if talk.take(conv.Dial):
+        if talk.take(effects.Dial):
             talk.c.lost(talk.now, "host:1: refused")
     assert talk.now == 3000
     with pytest.raises(ConnectionLostError, match=r"within 3 s.*host:1: refused") as caught:
@@ -261,14 +261,14 @@ def test_a_refused_session_is_over() -> None:
 def test_it_goes_where_it_is_sent_and_then_anywhere() -> None:
     talk = Talk()
     talk.dial()
-    talk.take(conv.Dial)
+    talk.take(effects.Dial)
     talk.answer(cw.Redirect(2, "host:2"))
-    assert talk.take(conv.HangUp)
+    assert talk.take(effects.HangUp)
     talk.run_to_deadline()
-    assert talk.take(conv.Dial) == [conv.Dial("host:2")]
+    assert talk.take(effects.Dial) == [effects.Dial("host:2")]
     talk.lose()
     talk.run_to_deadline()
-    assert talk.take(conv.Dial) == [conv.Dial()]
+    assert talk.take(effects.Dial) == [effects.Dial()]
 
 
 def test_a_session_that_is_kept_for_its_server_is_not_given_up(talk: Talk) -> None:
@@ -289,7 +289,7 @@ def test_who_is_new_waits_for_another_server_no_longer_than_it_likes() -> None:
     talk = Talk(connect_ms=1000)
     while not talk.c.over:
         talk.run_to_deadline()
-        if talk.take(conv.Dial):
+        if talk.take(effects.Dial):
             talk.c.connected(talk.now)
             talk.answer(cw.Redirect(2, "host:2"))
     assert talk.now == 1000
@@ -417,7 +417,7 @@ def test_an_error_that_nobody_can_look_at_any_more_is_neglected(talk: Talk) -> N
     talk.answer(
         cw.NotPublished(0, 1, 1, "JMSError", "one"), cw.NotPublished(0, 2, 2, "JMSError", "two")
     )
-    talk.take(conv.Settled)
+    talk.take(effects.Settled)
     assert not talk.c.has_neglected
     assert looked_at.error is not None
     looked_at.looked_at = True
@@ -573,7 +573,7 @@ def test_a_commit_is_asked_for_again_behind_what_was_unanswered(talk: Talk) -> N
     for _ in range(2):  # a server may say it twice
         talk.answer(cw.Result(1, value=0))
     assert request.outcome() == 0
-    assert talk.take(conv.HangUp) == []
+    assert talk.take(effects.HangUp) == []
 
 
 def test_a_refused_pack_is_the_commits_business(talk: Talk) -> None:
@@ -651,12 +651,12 @@ def test_acknowledgements_that_nobody_waits_for_gather_for_a_while(talk: Talk) -
     talk.step()
     talk.c.acks_wait()
     talk.step(conv.ACK_MS - 1)
-    assert not talk.take(conv.AcksDue)
+    assert not talk.take(effects.AcksDue)
     assert talk.c.next_deadline_ms() == talk.now + 1
     talk.step(1)
-    assert len(talk.take(conv.AcksDue)) == 1
+    assert len(talk.take(effects.AcksDue)) == 1
     talk.step(conv.ACK_MS)
-    assert not talk.take(conv.AcksDue)
+    assert not talk.take(effects.AcksDue)
 
 
 # -- Deliveries -----------------------------------------------------------------------------------
@@ -734,9 +734,9 @@ def test_a_server_that_says_nothing_is_given_up(talk: Talk) -> None:
         talk.send("x")  # the client is not silent itself
         pings += sum(isinstance(r, cw.Ping) for r in talk.step(100))
     assert pings == attaching.HEARTBEATS - 1
-    assert not talk.take(conv.HangUp)
+    assert not talk.take(effects.HangUp)
     talk.step(100)
-    assert [e.reason for e in talk.take(conv.HangUp)] == ["it has fallen silent"]
+    assert [e.reason for e in talk.take(effects.HangUp)] == ["it has fallen silent"]
     talk.attach()
     assert talk.c.attached
 
@@ -750,7 +750,7 @@ def test_parts_of_a_large_answer_are_no_silence() -> None:
     for _ in range(3 * attaching.HEARTBEATS):
         talk.c.part_came(talk.now)
         talk.step(HEARTBEAT_MS - 1)
-    assert talk.take(conv.HangUp) == []
+    assert talk.take(effects.HangUp) == []
 
 
 def test_without_a_server_for_the_lease_the_session_is_lost() -> None:
@@ -767,13 +767,13 @@ def test_without_a_server_for_the_lease_the_session_is_lost() -> None:
     heard = talk.now - 100
     while not talk.c.over:
         talk.run_to_deadline()
-        if talk.take(conv.Dial):
+        if talk.take(effects.Dial):
             talk.c.lost(talk.now, "nobody there")
     assert talk.now == heard + 5000
     for ticket, happened in ((sent, "unknown"), (ack, "unknown"), (unsent, "no"), (request, "no")):
         assert isinstance(ticket.error, ConnectionLostError)
         assert ticket.error.happened == happened
-    (over,) = talk.take(conv.Over)
+    (over,) = talk.take(effects.Over)
     assert "nobody there" in str(over.error)
     with pytest.raises(ConnectionLostError):
         talk.send("more")
@@ -789,8 +789,8 @@ def test_a_session_that_a_server_ends_is_over(talk: Talk) -> None:
     talk.answer(cw.Ended("ConnectionLostError", "another took its client id"))
     assert room_waits.done
     assert isinstance(batch.error, ConnectionLostError)
-    assert talk.take(conv.HangUp)
-    (over,) = talk.take(conv.Over)
+    assert talk.take(effects.HangUp)
+    (over,) = talk.take(effects.Over)
     assert "another took" in str(over.error)
     talk.answer(cw.Published(0, 1))  # too late, and no matter
     assert talk.step(10**6) == []
@@ -809,7 +809,7 @@ def test_closing(talk: Talk, last_word: cw.Answer) -> None:
     talk.answer(last_word)
     assert close.done
     assert close.error is None
-    assert [e.error for e in talk.take(conv.Over)] == [None]
+    assert [e.error for e in talk.take(effects.Over)] == [None]
     with pytest.raises(IllegalStateError, match="closed"):
         talk.send("x")
 
@@ -822,7 +822,7 @@ def test_a_connection_lost_while_closing(talk: Talk) -> None:
     talk.answer(cw.Ended("ConnectionLostError", "there is no such session"))
     assert close.done
     assert close.error is None
-    assert [e.error for e in talk.take(conv.Over)] == [None]
+    assert [e.error for e in talk.take(effects.Over)] == [None]
 
 
 def test_an_attempt_that_cannot_succeed_fails_at_once() -> None:
@@ -841,7 +841,7 @@ def test_abandoning_tells_everybody(talk: Talk) -> None:
     talk.step()
     assert isinstance(batch.error, IllegalStateError)
     assert batch.error.happened == "unknown"
-    assert talk.take(conv.HangUp)
+    assert talk.take(effects.HangUp)
 
 
 # -- Servers that do not keep to the protocol -----------------------------------------------------
@@ -868,7 +868,7 @@ def test_nonsense_ends_the_connection_and_not_the_session(talk: Talk, answer: cw
     talk.send("x")
     talk.step()
     talk.answer(answer)
-    assert "protocol" in talk.take(conv.HangUp)[0].reason
+    assert "protocol" in talk.take(effects.HangUp)[0].reason
     assert published_packs(talk.attach()) == [["x"]]
 
 
@@ -880,7 +880,7 @@ def test_an_attachment_to_something_else_ends_the_connection() -> None:
     ):
         talk.dial()
         talk.answer(attached)
-        assert talk.take(conv.HangUp)
+        assert talk.take(effects.HangUp)
 
 
 _small = st.integers(0, 5)
@@ -1005,9 +1005,9 @@ def test_each_message_is_accepted_once_and_told_the_truth(seed: int) -> None:
     answers: list[cw.Answer] = []
     for turn in range(500):
         said = talk.step(chance.randrange(50))
-        if talk.take(conv.Dial):
+        if talk.take(effects.Dial):
             talk.c.connected(talk.now)
-        if talk.take(conv.HangUp):
+        if talk.take(effects.HangUp):
             answers.clear()
         for request in said:
             answers += server.take(request)
@@ -1070,9 +1070,9 @@ def test_group_events_come_in_order_with_messages_and_once(talk: Talk) -> None:
         cw.Happened(member, view(1)),
         cw.Happened(member, view(2, 5)),
     )
-    found = [e for e in talk.events if isinstance(e, conv.Arrived | conv.Occurred)]
+    found = [e for e in talk.events if isinstance(e, effects.Arrived | effects.Occurred)]
     assert [type(e).__name__ for e in found] == ["Occurred", "Arrived", "Occurred"]
-    assert isinstance(found[1], conv.Arrived)
+    assert isinstance(found[1], effects.Arrived)
     assert isinstance(found[1].slice.columns, GroupColumns)
     assert found[1].slice.columns.view_id == 1
 
@@ -1095,7 +1095,7 @@ def test_a_consumer_that_ended_is_dropped_once(talk: Talk) -> None:
     member = join(talk)
     ended = cw.ConsumerEnded(member, "IllegalStateError", "somebody has its place")
     talk.answer(ended, ended)
-    (dropped,) = talk.take(conv.Dropped)
+    (dropped,) = talk.take(effects.Dropped)
     assert isinstance(dropped.error, IllegalStateError)
     assert talk.deliver(member, 1, "x") == []
 
@@ -1107,11 +1107,11 @@ def test_who_is_not_known_yet_has_not_ended(talk: Talk) -> None:
     talk.lose()
     talk.attach()
     talk.answer(cw.ConsumerEnded(number, "IllegalStateError", "not known"))
-    assert talk.take(conv.Dropped) == []
+    assert talk.take(effects.Dropped) == []
     data = msgspec.msgpack.encode(("a", "{}", ("a",), False))
     talk.answer(cw.Result(request.number, value=1, data=data))
     talk.answer(cw.Happened(number, view(1)))
-    assert len(talk.take(conv.Occurred)) == 1
+    assert len(talk.take(effects.Occurred)) == 1
 
 
 def test_leaving_and_failing_are_said(talk: Talk) -> None:

@@ -18,6 +18,7 @@ from random import Random
 from typing import Any
 
 from antiphon.api.protocol import conversation as conv
+from antiphon.api.protocol import effects
 from antiphon.api.protocol.state_transfer import Began, Chunk, Missing, Ready
 from antiphon.formats import protocol as cw
 from antiphon.io.client_link import ClientLink, dial
@@ -71,17 +72,17 @@ class Program:
             if not events and not requests:
                 return
 
-    def carry_out(self, event: conv.Event) -> None:
-        if isinstance(event, conv.Dial):
+    def carry_out(self, event: effects.Event) -> None:
+        if isinstance(event, effects.Dial):
             self.dials += 1
             self.tasks.append(asyncio.create_task(self.dial(self.dials)))
-        elif isinstance(event, conv.HangUp):
+        elif isinstance(event, effects.HangUp):
             self.hang_up()
-        elif isinstance(event, conv.Settled):
+        elif isinstance(event, effects.Settled):
             event.ticket.tell()
-        elif isinstance(event, conv.Arrived):
+        elif isinstance(event, effects.Arrived):
             self.c.acknowledge([cw.AckRow(event.consumer, 0, event.slice.last)], patient=True)
-        elif isinstance(event, conv.Occurred):
+        elif isinstance(event, effects.Occurred):
             self.occurred(event)
         elif isinstance(event, Began):
             self.began += 1
@@ -98,11 +99,11 @@ class Program:
                 self.done.set()
         elif isinstance(event, Missing):
             say(missing=event.serial)
-        elif isinstance(event, conv.Over):
+        elif isinstance(event, effects.Over):
             say(over=str(event.error))
             self.done.set()
 
-    def occurred(self, event: conv.Occurred) -> None:
+    def occurred(self, event: effects.Occurred) -> None:
         self.c.acknowledge([cw.AckRow(event.consumer, 0, 0, event.event.serial)], patient=True)
         if event.event.kind == cw.STATE and self.name in event.event.went:
             self.tasks.append(asyncio.create_task(self.give(event.consumer, event.event.serial)))

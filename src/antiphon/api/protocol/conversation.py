@@ -4,7 +4,8 @@ The application says what it wants (`send`, `request`, `acknowledge`...) and get
 driver (`driver.py`) says what happened (`connected`, `received`, `lost`, `tick`), sends what
 `flush` gives it and carries out the events of `take_events`. Every timer is in here: back-off,
 lease and heartbeats (`attaching.py`), packs that wait for more (`outbox.py`), the pause in which
-acknowledgements gather. `next_deadline_ms` says when `tick` is due.
+acknowledgements gather. `next_deadline_ms` says when `tick` is due. What servers answer to the
+session's packs, requests and consumers is in `answers.py`.
 
 Promises: whatever connections are lost, each ticket is settled once, in the order in which things
 were sent; a message that was accepted is not accepted twice; nothing arrives twice; nothing that a
@@ -14,40 +15,33 @@ which says whether what they asked for may have happened.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
+from antiphon.api.protocol.answers import Answers, Handler
 from antiphon.api.protocol.attaching import Attaching, Due, Terms
 from antiphon.api.protocol.effects import (
     AcksDue,
-    Arrived,
-    Complete,
     Dial,
-    Dropped,
     Event,
     HangUp,
-    Occurred,
     Over,
     Settled,
 )
-from antiphon.api.protocol.inbox import Slice
-from antiphon.api.protocol.inbox_items import GroupColumns, PerishableColumns
 from antiphon.api.protocol.outbox import Batch, Outbox, Stream
 from antiphon.api.protocol.packing import Packing, SelfClocking
 from antiphon.api.protocol.phases import Cause, Phase
-from antiphon.api.protocol.receipts import QueueReceipts, Receipts, TopicReceipts
-from antiphon.api.protocol.requests import OPENING, Acknowledgement, Request, Unanswered
-from antiphon.api.protocol.state_transfer import Handout, StateMessage, States
+from antiphon.api.protocol.requests import Acknowledgement, Request, Unanswered
+from antiphon.api.protocol.state_transfer import Handout, States
 from antiphon.api.protocol.ticket import Ticket
 from antiphon.api.protocol.transaction import Transaction
 from antiphon.errors import FormatError, Happened, IllegalStateError, JMSError
 from antiphon.formats import protocol as cw
-from antiphon.formats.columns import Columns, Outgoing
+from antiphon.formats.columns import Outgoing
 from antiphon.formats.frames import Body
-from antiphon.formats.pack import SPECIAL
 from antiphon.formats.protocol.refusals import error_of
 from antiphon.model.destinations import is_queue
 from antiphon.model.redelivery import DEFAULT, Redelivery
@@ -96,16 +90,25 @@ class Conversation:
         """A message that was delivered this often is given up; the servers say so."""
 
         self._named: dict[str, Request] = {}  # openings of named producers
-        self._receipts: dict[int, Receipts] = {}  # by consumer
-        self._states = States(
-            lambda chunk: self._out.append(chunk),
-            self.request,
-            lambda event: self._events.append(event),
-            lambda ticket: self._events.append(Settled(ticket)),
-        )
         self._unanswered = Unanswered()
         self._out: list[cw.Request] = []
         self._events: list[Event] = []
+        self._states = States(
+            self._out.append,
+            self.request,
+            self._events.append,
+            lambda ticket: self._events.append(Settled(ticket)),
+        )
+        self._answers = Answers(
+            self._outbox, self._unanswered, self._states, self._events, self._closed
+        )
+        self._handlers: dict[type, Handler] = {
+            cw.Attached: self._on_attached,
+            cw.Ended: self._on_ended,
+            cw.Redirect: self._on_redirect,
+            cw.Refused: self._on_refused,
+            **self._answers.handlers,
+        }
         self._error: JMSError | None = None  # why it is over
 
         self._consumers = 0  # numbers given out so far
@@ -219,15 +222,14 @@ class Conversation:
 
     def open_consumer(self, asked: cw.OpenConsumer) -> Request:
         request = self.request(asked)
-        number = asked.consumer
         divided = (is_queue(asked.destination) or asked.shared) and not asked.browse
-        self._receipts[number] = QueueReceipts(number) if divided else TopicReceipts(number)
+        self._answers.open(asked.consumer, divided=bool(divided))
         return request
 
     def join(self, asked: cw.Join) -> Request:
         """Open a consumer that is a member of a group."""
         request = self.request(asked)
-        self._receipts[asked.consumer] = TopicReceipts(asked.consumer)
+        self._answers.open(asked.consumer, divided=False)
         # If it has no name, this is the one that the servers make for it.
         self._states.join(asked.consumer)
         return request
@@ -241,17 +243,13 @@ class Conversation:
     ) -> Request:
         """Close a consumer. Of the messages that it saw, `kept` may yet be acknowledged, and `back`
         go to the next one. `failed`: it is a member that cannot go on; its group suspects it."""
-        self._forget(consumer)
+        self._answers.forget(consumer)
         return self.request(cw.CloseConsumer(consumer, tuple(kept), failed, tuple(back)))
 
     def leave(self, consumer: int) -> Request:
         """Have a member leave its group."""
-        self._forget(consumer)
+        self._answers.forget(consumer)
         return self.request(cw.Leave(consumer))
-
-    def _forget(self, consumer: int) -> bool:
-        self._states.leave(consumer)
-        return self._receipts.pop(consumer, None) is not None
 
     def state_taken(self, consumer: int, serial: int, seq: int) -> None:
         """Take note that this `Chunk`, and all before it, are stored."""
@@ -290,8 +288,8 @@ class Conversation:
             raise self.problem("unknown")
         ack = self._unanswered.acknowledge(rows, patient)
         for row in ack.rows:
-            if row.kind == cw.FAILED and (receipts := self._receipts.get(row.consumer)):
-                receipts.failed(row.first, row.last, row.deliveries)
+            if row.kind == cw.FAILED:
+                self._answers.failed(row)
         return ack
 
     def acks_wait(self) -> None:
@@ -316,8 +314,8 @@ class Conversation:
         """There is a connection to a server."""
         if self._way.phase is not Phase.DIALLING:
             return
-        seen = tuple(receipts.seen() for receipts in self._receipts.values())
-        self._out = [self._way.attach(now_ms, self._outbox.sequences(), seen)]
+        sequences, seen = self._outbox.sequences(), self._answers.seen()
+        self._out[:] = [self._way.attach(now_ms, sequences, seen)]
 
     def dials(self, address: str) -> None:
         """This is the server that is dialled."""
@@ -337,7 +335,7 @@ class Conversation:
         try:
             answer = cw.decode_answer(body)
             way.heard_ms = now_ms
-            self._handler_of(type(answer))(self, answer, now_ms)
+            self._handler_of(type(answer))(answer, now_ms)
         except FormatError as error:
             self._leave(now_ms, f"it does not keep to the protocol: {error}")
 
@@ -345,10 +343,10 @@ class Conversation:
         """A part of something large has come, which may take long: the server is not silent."""
         self._way.heard_ms = now_ms
 
-    def _handler_of(self, kind: type) -> Callable[[Conversation, Any, int], None]:
+    def _handler_of(self, kind: type) -> Handler:
         attaching = self._way.phase is Phase.ATTACHING
-        if kind in self._HANDLERS and (kind in _FIRST if attaching else kind is not cw.Attached):
-            return self._HANDLERS[kind]
+        if kind in self._handlers and (kind in _FIRST if attaching else kind is not cw.Attached):
+            return self._handlers[kind]
         raise FormatError(f"{kind.__name__} was not asked for")
 
     def tick(self, now_ms: int) -> None:
@@ -386,14 +384,16 @@ class Conversation:
             if (request := self._unanswered.take_request()) is not None:
                 self._out.append(request)
         self.idles = attached and self._outbox.may_leave
-        out, self._out = self._out, []
+        out = self._out.copy()
+        self._out.clear()
         if out:
             self._way.said_ms = now_ms
         return out
 
     def take_events(self) -> list[Event]:
         """Return what the driver has to do now, in this order."""
-        events, self._events = self._events, []
+        events = self._events.copy()
+        self._events.clear()
         return events
 
     def next_deadline_ms(self) -> int | None:
@@ -418,7 +418,7 @@ class Conversation:
     def _hang_up(self, reason: str) -> None:
         if self._way.phase is not Phase.PAUSING:
             self._events.append(HangUp(reason))
-        self._out = []
+        self._out.clear()
 
     def _on_attached(self, m: cw.Attached, now_ms: int) -> None:
         if m.session != self.session or m.heartbeat_ms <= 0:
@@ -434,106 +434,22 @@ class Conversation:
         default = msgspec.structs.replace(DEFAULT, deliveries=m.deliveries_max)
         self.redelivery = (m.redelivery or Redelivery()).over(default)
         for refused in m.refused:
-            self._on_not_published(refused, now_ms)
+            self._answers.on_not_published(refused, now_ms)
         for producer, sequence in m.published:
             if producer in self._outbox.streams:  # otherwise its opening was not answered yet
-                self._settle(self._outbox.published(producer, sequence))
+                self._answers.settled(self._outbox.published(producer, sequence))
         self._send_everything_again()
 
     def _send_everything_again(self) -> None:
         self._unanswered.send_again()
         self._out += map(cw.Publish, self._outbox.unanswered())
 
-    # -- Answers --------------------------------------------------------------------------------
+    # -- The end --------------------------------------------------------------------------------
 
-    def _on_published(self, m: cw.Published, _: int) -> None:
-        self._settle(self._outbox.published(m.producer, m.sequence))
-
-    def _on_not_published(self, m: cw.NotPublished, _: int) -> None:
-        stream = self._outbox.streams.get(m.producer)
-        if stream is not None and m.first > stream.settled:  # otherwise it is known
-            error = error_of(m.code, m.text)
-            self._settle(self._outbox.refused(m.producer, m.first, m.last, error))
-
-    def _on_result(self, m: cw.Result, _: int) -> None:
-        request = self._unanswered.answered(m)
-        if request is None:
-            return
-        if m.code:
-            request.settle(error_of(m.code, m.text))
-        else:
-            request.data = m.data
-            request.redelivery, request.wait_ms = m.redelivery or Redelivery(), m.wait
-            request.settle(value=m.value)
-        self._requested(request)
-        self._events.append(Settled(request))
-
-    def _requested(self, request: Request) -> None:
-        """Change what a granted or refused request changes here."""
-        if isinstance(request.body, OPENING) and request.error is not None:
-            self._forget(request.body.consumer)
-        elif isinstance(request.body, cw.StateDone):
-            self._states.granted(request.body, request.value)
-        elif isinstance(request.body, cw.OpenProducer) and request.error is None:
-            self._outbox.open(request.body.producer, request.value)
-        elif isinstance(request.body, cw.Commit) and request.error is None:
-            self._acknowledged(request.body.rows)
-        elif request is self._closing:
-            self._hang_up("closed")
-            self._end(Cause.CLOSED, None)
-
-    def _on_acked(self, m: cw.Acked, _: int) -> None:
-        for ack in self._unanswered.acked(m.number):
-            self._acknowledged(ack.rows)
-            ack.settle()
-            self._events.append(Settled(ack))
-
-    def _acknowledged(self, rows: Iterable[cw.AckRow]) -> None:
-        for row in rows:
-            receipts = self._receipts.get(row.consumer)
-            if receipts is not None:
-                receipts.acknowledged(row)
-
-    def _on_deliver(self, m: cw.Deliver, now_ms: int) -> None:
-        receipts = self._receipts.get(m.consumer)
-        if receipts is None:
-            return  # closed meanwhile; it goes back
-        columns = GroupColumns(m.pack, m.view) if m.view else Columns(m.pack)
-        if columns.header.flags & SPECIAL and not m.view and not m.reason:  # dead letters stay
-            columns = PerishableColumns(m.pack, now_ms - m.age)
-        columns.stamp, columns.reason = m.stamp, m.reason
-        if m.position <= 0 or m.deliveries <= 0:
-            raise FormatError(f"a message at position {m.position}, delivery {m.deliveries}")
-        end = m.position + columns.count
-        for first, last in receipts.new(m.position, end - 1, m.deliveries):
-            at, end = first - m.position, last + 1 - m.position
-            slice_ = Slice(columns, m.position, at, end, m.deliveries)
-            self._events.append(Arrived(m.consumer, slice_))
-
-    def _on_happened(self, m: cw.Happened, _: int) -> None:
-        receipts = self._receipts.get(m.consumer)
-        if receipts is None:
-            return  # closed meanwhile
-        if not isinstance(receipts, TopicReceipts) or m.event.serial <= 0:
-            raise FormatError(f"consumer {m.consumer} is not a member of a group")
-        if receipts.new_event(m.event.serial):
-            self._events.append(Occurred(m.consumer, m.event))
-
-    def _on_browsed(self, m: cw.Browsed, _: int) -> None:
-        if m.consumer in self._receipts:
-            self._events.append(Complete(m.consumer))
-
-    def _on_consumer_ended(self, m: cw.ConsumerEnded, _: int) -> None:
-        # A server that does not know of it yet says the same.
-        asked = self._unanswered.opens(m.consumer)
-        if not asked and self._forget(m.consumer):
-            self._events.append(Dropped(m.consumer, error_of(m.code, m.text)))
-
-    def _on_state(self, m: StateMessage, now_ms: int) -> None:
-        self._states.received(m, now_ms)
-
-    def _on_pong(self, _: cw.Pong, __: int) -> None:
-        pass  # it was heard, which is all
+    def _closed(self) -> None:
+        """The servers have closed the session, as the application had asked."""
+        self._hang_up("closed")
+        self._end(Cause.CLOSED, None)
 
     def _on_ended(self, m: cw.Ended, _: int) -> None:
         self._hang_up("the session has ended")
@@ -551,48 +467,22 @@ class Conversation:
         text = f"the server refuses what this client sent: {m.reason}"
         self._end(Cause.ENDED, IllegalStateError(text))
 
-    def _settle(self, tickets: Iterable[Ticket]) -> None:
-        self._events += map(Settled, tickets)
-
-    # -- The end --------------------------------------------------------------------------------
-
     def _end(self, cause: Cause, error: JMSError | None) -> None:
         """Nothing more will be answered: settle what anybody waits for."""
         self._way.change(cause)
         self._error = error
-        self._out = []
+        self._out.clear()
         unknown: Happened = "unknown" if self._way.was_attached else "no"
         granted = self._closing if error is None else None
         failed = self._unanswered.fail(self.problem, unknown, granted)
         if not self.ready.done:
             self.ready.settle(self.problem("no"))
             self._events.append(Settled(self.ready))
-        self._settle(failed)
-        self._settle(self._outbox.fail(self.problem(unknown), self.problem("no")))
-        self._receipts.clear()
+        self._answers.settled(failed)
+        self._answers.settled(self._outbox.fail(self.problem(unknown), self.problem("no")))
+        self._answers.forget_all()
         self._states.lost()
         self._events.append(Over(error))
-
-    _HANDLERS: ClassVar[dict[type, Callable[[Conversation, Any, int], None]]] = {
-        cw.Attached: _on_attached,
-        cw.Published: _on_published,
-        cw.NotPublished: _on_not_published,
-        cw.Result: _on_result,
-        cw.Acked: _on_acked,
-        cw.Deliver: _on_deliver,
-        cw.Happened: _on_happened,
-        cw.Browsed: _on_browsed,
-        cw.StateComes: _on_state,
-        cw.ConsumerEnded: _on_consumer_ended,
-        cw.StateChunk: _on_state,
-        cw.StateTaken: _on_state,
-        cw.StateFailed: _on_state,
-        cw.StateStopped: _on_state,
-        cw.Pong: _on_pong,
-        cw.Ended: _on_ended,
-        cw.Redirect: _on_redirect,
-        cw.Refused: _on_refused,
-    }
 
 
 _FIRST = (cw.Attached, cw.Ended, cw.Redirect, cw.Refused)

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from antiphon.api.protocol import conversation as conv
+from antiphon.api.protocol import effects
 from antiphon.api.protocol.state_transfer import Began, Chunk, Handout, Missing, Ready
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import TEXT, Extra, Outgoing, encode_extra
@@ -82,25 +83,25 @@ class Program:
             link.break_off()
             self.c.lost(self.house.now_ms, "the test wants it")
 
-    def carry_out(self, event: conv.Event) -> None:
-        if isinstance(event, conv.Dial):
+    def carry_out(self, event: effects.Event) -> None:
+        if isinstance(event, effects.Dial):
             self.link = self.house.connect(self.chance.choice(list(self.house.servers)))
             self.heard = 0
             self.c.connected(self.house.now_ms)
-        elif isinstance(event, conv.HangUp):
+        elif isinstance(event, effects.HangUp):
             link, self.link = self.link, None
             if link is not None:
                 link.break_off()
-        elif isinstance(event, conv.Settled):
+        elif isinstance(event, effects.Settled):
             event.ticket.tell()
-        elif isinstance(event, conv.Arrived):
+        elif isinstance(event, effects.Arrived):
             self.queue += range(event.slice.first, event.slice.last + 1)
-        elif isinstance(event, conv.Occurred):
+        elif isinstance(event, effects.Occurred):
             if event.event.kind == cw.VIEW and self.name in event.event.came:
                 self.origin = event.event.position
             if event.event.kind in (cw.STATE, cw.VIEW) and self.name in event.event.went:
                 self.queue.append(event.event)
-        elif isinstance(event, conv.Over | conv.Dropped):
+        elif isinstance(event, effects.Over | effects.Dropped):
             self.over = True
         elif isinstance(event, Began):
             assert self.run is None, f"{self.name} has handled messages, and gets a state"
