@@ -38,7 +38,7 @@ class Keeper:
         )
         self.needed = {int(n) for data in self.journal.found_local for n in data.split()}
         self.stored = set(self.needed)
-        self.journal.local = self.all
+        self.journal.repeat(self.all)
         self.machine = PackMachine(0)
         if self.recovered.snapshot is not None:
             self.machine.restore(self.journal.read_snapshot()[1])

@@ -145,16 +145,18 @@ def frame(body: bytes) -> bytes:
     return frame_head(body) + body
 
 
-def frame_head(*body: bytes, envelope: bytes = b"") -> bytes:
-    """Return the bytes of a frame before the envelope, if there is one, and the body. The body may
-    be in parts, so that large ones are not copied: then every second part is a pack, or another
-    entry's payload."""
-    length = len(envelope) + sum(map(len, body))
+def frame_head(body: bytes, *parts: bytes, envelope: bytes = b"") -> bytes:
+    """Return the bytes of a frame before the envelope, if there is one, and the body.
+
+    So that large packs are not copied, a body may come in parts: what is before the first pack,
+    that pack, what is behind it, and so on, each pack followed by what is behind it. The payload of
+    another entry may stand in the place of a pack."""
+    length = len(envelope) + len(body) + sum(map(len, parts))
     if length > FRAME_MAX:
         raise FormatError(f"a frame has at most {FRAME_MAX} bytes, not {length}")
-    crc = crc32c(envelope)
-    for at, part in enumerate(body):
-        crc = crc_with_nested(part, crc) if at % 2 else crc32c(part, crc)
+    crc = crc32c(body, crc32c(envelope))
+    for pack, behind in zip(parts[::2], parts[1::2], strict=True):
+        crc = crc32c(behind, crc_with_nested(pack, crc))
     return PREFIX.pack(length, crc)
 
 
@@ -211,7 +213,8 @@ def envelope_head(sender: ReplicaId, to: ReplicaId) -> bytes:
 
 
 def message_parts(message: Message, version: int) -> tuple[bytes, ...]:
-    """Return an encoded message in parts, of which each large pack is one: they are not copied."""
+    """Return an encoded message in parts, as `frame_head` takes them: large packs are not
+    copied."""
     if isinstance(message, Forward):
         return _forward_parts(message)
     if not isinstance(message, Append) or version < 2:

@@ -192,7 +192,7 @@ class Journal(Snapshots):
             yield (DIRECTORY,)
             # With the vote that was collected last, and what only this server knows, since they
             # are in the old segments.
-            fresh._write_batch([self._newest_promise(), *self.local()])
+            fresh._write_batch([self._newest_promise(), *self._local()])
             yield tuple(fresh.dirty)
             yield from fresh.replace_manifest(fresh.manifest)
             self._take_over(fresh)

@@ -78,10 +78,7 @@ class Segments:
         # segment and place in it.
         self.parked: dict[int, tuple[int, int]] = {}
         self.promise = f.Promise(0, None)
-        self.local: Callable[[], tuple[f.Local, ...]] = tuple
-        """Return what only this server knows, the first record `whole`. The owner of the journal
-        sets it; the beginning of each segment repeats it."""
-
+        self._local: Callable[[], tuple[f.Local, ...]] = tuple
         self.dirty: dict[str, None] = {}  # names to sync; a dict keeps their order
         self._checkpointed: dict[str, None] = {}  # indexes to sync before a snapshot counts
         self._synced = 0
@@ -101,6 +98,11 @@ class Segments:
         """The index up to which only the snapshot has the entries."""
         return self.manifest.base_index
 
+    def repeat(self, local: Callable[[], tuple[f.Local, ...]]) -> None:
+        """Repeat at the beginning of each segment what only this server knows: `local` returns it,
+        the first record `whole`."""
+        self._local = local
+
     # -- Writing -------------------------------------------------------------------------------
 
     def _write_batch(self, records: Sequence[Record]) -> None:
@@ -109,7 +111,7 @@ class Segments:
             segment = self.start_segment(self._end)
         if segment.size == f.SEGMENT_SIZE:
             # An old segment may be removed; the promise, and what only this server knows, not.
-            records = [self.promise, *self.local(), *records]
+            records = [self.promise, *self._local(), *records]
         encoded = [parts_of(record) for record in records]
         sizes = [sum(map(len, parts)) for parts in encoded]
         offset = segment.base + segment.size

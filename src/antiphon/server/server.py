@@ -101,7 +101,7 @@ class Server:
             now,
             own if contexts == LOCAL else None,
         )
-        self.journal.local = self.home.kept
+        self.journal.repeat(self.home.kept)
         self.trace = ServerTrace(trace, node, self.broker) if trace is not None else None
         self._sync_thread = Syncing(disk.sync)
         self._port = LoopPort(self._sync_thread, self._turn, self._tick, self._fail)

@@ -103,7 +103,9 @@ class Batch(Ticket):
         self._neglected = neglected
 
     def __del__(self) -> None:
-        # Nobody has this batch any more, so nobody will ever learn of its error from it.
+        # Nobody has this batch any more, so nobody will ever learn of its error from it. Futures of
+        # asyncio do the same. Where objects are not counted, it is reported later; any thread may
+        # come through here, and a deque can take that.
         if self.error is not None and not self.looked_at:
             self._neglected.append(self.error)
 

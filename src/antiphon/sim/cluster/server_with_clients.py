@@ -83,7 +83,7 @@ class SimHome(SimServer):
             self.now_ms(),
             own if self.world.plan.local else None,
         )
-        self.journal.local = self.home.kept
+        self.journal.repeat(self.home.kept)
         self.clients = WatchedClients(self)
         self.later(SWEEP_S, self._sweep)
         return self.clients
