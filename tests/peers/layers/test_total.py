@@ -129,16 +129,6 @@ def test_the_leader_orders_what_comes_in_the_sender_s_order() -> None:
     assert g.got("c") == ["b1", "b2"]
 
 
-def test_what_is_kept_counts_messages_to_all_alone() -> None:
-    g = group()
-    g.send("b", "one", to=["c"])
-    assert g.layer("b", Total).kept() == 0
-    g.send("b", "all")
-    assert g.layer("b", Total).kept() == 1
-    g.run()
-    assert g.layer("b", Total).kept() == 0
-
-
 def test_doubled_frames_are_handed_out_once() -> None:
     g = group(Stack(Scripted(), Total()))
     g.send("b", "b1", "b2")

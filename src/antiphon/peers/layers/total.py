@@ -158,10 +158,6 @@ class Total(Layer):
             return [Blocked(None)]
         return []
 
-    def kept(self) -> int:
-        """Return how many own messages to all are not delivered; see `Repeats`."""
-        return sum(to is None for _, to in self._kept.values())
-
     # -- The leader ------------------------------------------------------------------------------
 
     def _take(self, sender: MemberId, number: int, frame: Frame, to: To) -> list[Effect]:

@@ -35,7 +35,7 @@ def total_uniform(
     The price: a message takes the way to the leader and from there to all, and is handed out when
     most members hold it.
     """
-    return _stack(names, lead, primary_partition, Uniform(), Safe(), Total(), Causal())
+    return _stack(names, lead, primary_partition, Uniform(), Safe(), Causal(), Total())
 
 
 def total(
@@ -47,7 +47,7 @@ def total(
     had handed out last: the others may go on without it. Among three members it saves the leader
     one wait, among more each member one.
     """
-    return _stack(names, lead, primary_partition, Total(), Causal())
+    return _stack(names, lead, primary_partition, Causal(), Total())
 
 
 def causal(
