@@ -46,8 +46,7 @@ def write_stream(body: list[Any]) -> tuple[int, bytes]:
 
 
 def write_object(body: Any, allow_pickle: bool) -> tuple[int, bytes]:
-    """Return kind and bytes of an object, which is pickled only if there is no safe encoding for
-    it."""
+    """Return kind and bytes of an object, which is pickled only if it has no safe encoding."""
     try:
         return OBJECT, values.encode(body)
     except MessageFormatError:

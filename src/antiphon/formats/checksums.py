@@ -1,10 +1,11 @@
 """Checksums of bytes that are put together, from those of the parts: without reading them again.
 
-Packs and commands begin with the CRC32C of the rest. So what a large one adds to the checksum of a
-frame or a record that has it inside is known to anyone who has read only its first bytes.
+Packs and commands begin with the CRC32C of the rest. So the share of a large one in the checksum of
+a frame or a record that has it inside follows from its first bytes alone.
 
-Promise: the same checksum as by reading everything, for what is as its maker summed it. What was
-damaged since does not match: to sum it again on its way would hide that from its reader.
+Promise: the same checksum as by reading everything, as long as the bytes are as their maker summed
+them. Bytes that were damaged since do not match: to sum it again on its way would hide that from
+its reader.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def _tables(linear: Callable[[int], int]) -> Tables:
 
 
 def _table(bits: list[int]) -> list[int]:
-    """For each byte: what its bits become, together."""
+    """Return, for each byte, the result of all its bits together."""
     table = [0]
     for bit in bits:
         table += [bit ^ other for other in table]

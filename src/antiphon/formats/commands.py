@@ -1,4 +1,4 @@
-"""Commands: what servers propose to the state machine in addition to packs of messages, as log
+"""Commands: the proposals of servers to the state machine in addition to packs of messages, as log
 entries.
 
 ::
@@ -23,14 +23,14 @@ from antiphon.formats.protocol import AckRow, Body
 MARK = 0x81
 
 Rows = tuple[tuple[int, tuple[AckRow, ...]], ...]
-"""Sessions, and what each acknowledges."""
+"""Sessions, and the acknowledgements of each."""
 
 
 class Attach(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
     """A client is connected to server `node`: a new session, or one that goes on there."""
 
     session: int  # drawn at random by the client
-    token: bytes  # a digest of the client's secret: a journal gives nobody's session away
+    token: bytes  # a digest of the client's secret: a journal gives no session away
     resume: bool  # the session must exist
     attempt: int  # the client's; an older one, proposed again, must not win the session back
     node: int
@@ -75,8 +75,8 @@ class Renew(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
 
 
 class Begin(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False):
-    """A server with local contexts begins a life. What its journal kept from its former lives is in
-    the log by now: so its clients are free to go on, here or elsewhere."""
+    """A server with local contexts begins a life. All that its journal kept from its former lives
+    is in the log by now: so its clients are free to go on, here or elsewhere."""
 
     node: int
     incarnation: int

@@ -17,7 +17,7 @@ import msgspec
 from antiphon.errors import FormatError
 
 ANY = 0
-"""The incarnation of nobody in particular: "whoever answers at that node"."""
+"""In place of an incarnation: any one, "whichever answers at that node"."""
 
 
 class Kind(IntEnum):
@@ -30,7 +30,7 @@ class Kind(IntEnum):
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One decision of the log; the module tells what its fields mean."""
+    """One decision of the log; the module's docstring explains its fields."""
 
     index: int
     epoch: int
@@ -40,7 +40,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ReplicaId(NamedTuple):
-    """One life of one server: if it forgot what it promised, it comes back as a new incarnation."""
+    """One life of one server: if it forgot its promises, it comes back as a new incarnation."""
 
     node: int
     incarnation: int
@@ -122,7 +122,7 @@ def encode_meta(meta: SnapshotMeta) -> bytes:
 
 
 def decode_meta(data: bytes) -> SnapshotMeta:
-    """Return what such a header tells. Raises `FormatError`."""
+    """Return the content of such a header. Raises `FormatError`."""
     try:
         return _meta_decoder.decode(data)
     except msgspec.MsgspecError as error:

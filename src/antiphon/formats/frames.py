@@ -12,8 +12,8 @@ The first frame each way is a `Hello` with the range of wire versions its sender
 go on with the newest that both know. Versions so far:
 
 1. the base;
-2. `Append.has`: what the leader itself holds, so that followers can count for themselves;
-3. `Relay`: what clients at different servers say to each other (state transfer);
+2. `Append.has`: how much the leader itself holds, so that followers can count for themselves;
+3. `Relay`: messages between clients at different servers (state transfer);
 4. `Hears` and `Via`: ways around links that do not work; `Piece`, `PieceTaken`, `AppendNamed` and
    `ForwardNamed`: large packs travel in pieces before they are ordered.
 
@@ -260,8 +260,7 @@ def _forward_parts(message: Forward) -> tuple[bytes, ...]:
 
 
 def before_bytes(bare: bytes, data: bytes, tail: bytes = b"") -> bytes:
-    """Return what is before `data` in msgpack; `bare` has no bytes in that place, and then the
-    tail."""
+    """Return the msgpack before `data`; `bare` has no bytes in that place, and then the tail."""
     return bare.removesuffix(_NO_BYTES + tail) + _WITH_SIZE.pack(_BYTES_32, len(data))
 
 

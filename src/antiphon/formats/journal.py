@@ -31,7 +31,7 @@ by an empty one; the *manifest* (`MANIFEST`) is a single chunk::
     file      | magic "APSN" or "APMF" | version u32 | crc u32 | chunk ...
     chunk     | crc u32 | length u32 | bytes |
 
-`REACHED` says how far all of this is synced, for the end of a segment cannot tell that it is gone.
+`REACHED` says how far all of this is synced, since a segment does not show that its end is gone.
 It has places for two notes, `NOTE_APART` bytes apart, that are written in turn::
 
     note      | magic "APRE" | version u32 | number u64 | incarnation u64 | opening u64 |
@@ -207,7 +207,7 @@ class Reached(NamedTuple):
     opening: int
     segment: int  # the newest one that has something of it
     base: int  # where that one begins
-    offset: int  # what is before it is on disk
+    offset: int  # everything before it is on disk
     last: int  # the last entry of the log then, for people
 
 
@@ -402,8 +402,9 @@ def entries_in(data: Buffer, base: int, stop: int) -> Iterator[EntryPlace]:
 
 
 def find_batches(data: bytes, start: int) -> Iterator[tuple[int, Batch]]:
-    """Yield every whole batch at or after `start`, and where it begins: it shows what is there
-    beyond a bad one. A message may contain what looks like a batch; only its offset tells."""
+    """Yield every whole batch at or after `start`, and where it begins: so the part beyond a bad
+    one is found. A message may contain bytes that look like a batch; only the offset in it proves
+    one."""
     at = data.find(BATCH_MAGIC, start)
     while at >= 0:
         try:
@@ -538,7 +539,8 @@ def decode_manifest(data: bytes) -> Manifest:
         raise FormatError(f"not a manifest: {error}") from None
 
 
-# What one server's journal hands to another's with a snapshot: state first, then live packs.
+# The parts that one server's journal hands to another's with a snapshot: state first, then live
+# packs.
 PART_STATE = b"S"
 PART_LIVE = b"L"
 
@@ -596,9 +598,10 @@ def newest_note(notes: list[Reached], manifest: Manifest) -> Reached | None:
 
 
 def still_true(note: Reached, headers: Iterable[SegmentHeader]) -> Reached:
-    """Return what a note still states of these segments. If the journal was opened after the note,
-    that opening has cut off what it did not know to be synced, and a version that makes no notes
-    has written that part again, and shorter: then the note counts up to there."""
+    """Return the note as far as it still holds for these segments. If the journal was opened after
+    the note, that opening has cut off the part that it did not know to be synced, and a version
+    that makes no notes has written that part again, and shorter: then the note counts up to
+    there."""
     later = [header.base for header in headers if header.opening > note.opening]
     if not later:
         return note

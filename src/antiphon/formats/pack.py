@@ -41,13 +41,13 @@ CONTROL = 4
 """The messages are for the group itself (`JMS_remove` and others), and are not delivered."""
 
 STAGED = 8
-"""Part of a transaction: the messages are stored, and nobody gets them before it is committed."""
+"""Part of a transaction: the messages are stored, and not delivered before it is committed."""
 
 SPECIAL = 16
 """Some message has a priority, a time to live or a `JMSXGroupID`: servers look at the extras."""
 
 DELAYED = 32
-"""Nobody gets the messages before the delivery delay is over, which all of them share."""
+"""The messages are not delivered before the delivery delay is over, which all of them share."""
 
 FLAGS = NON_PERSISTENT | EXTRAS | CONTROL | STAGED | SPECIAL | DELAYED
 _HEADER = struct.Struct("<IBBHQQII")
@@ -70,7 +70,7 @@ class PackHeader(msgspec.Struct, frozen=True, gc=False):
 
 
 class LogPack(NamedTuple):
-    """A pack that was accepted, and how: what a reader of the log gets."""
+    """A pack that was accepted, with its position and stamp, for readers of the log."""
 
     position: int  # of its first message
     stamp: int  # ms; when it was accepted, by the log's clock

@@ -42,7 +42,8 @@ class Found:
 
 class SegmentIndex:
     """The rows of one segment's accepted packs, in columns. Promise: rows ascend by position and by
-    stamp, and are found without reading the segment. What is not in the file yet is `unwritten`."""
+    stamp, and are found without reading the segment. Rows that are not in the file yet are
+    `unwritten`."""
 
     def __init__(self) -> None:
         self._positions = array("Q")
@@ -76,7 +77,7 @@ class SegmentIndex:
     def whole_from(self, manifest: Manifest, parked: Container[int]) -> int:
         """Return the first position from which on no row and no pack is missing, up to the last.
         The index has rows. `parked`: the entries before the log's base that are still there."""
-        if self._looked_at is not manifest:  # what is there changes with the manifest only
+        if self._looked_at is not manifest:  # the files change with the manifest only
             self._looked_at, self._lost_to = manifest, 0
             if self._oldest_source <= manifest.base_index:
                 self._lost_to = self._end_of_lost(manifest.base_index, parked)

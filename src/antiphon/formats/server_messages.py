@@ -1,7 +1,7 @@
 """The messages between servers. Values only; `formats/frames.py` turns them into bytes.
 
 A message travels in an `Envelope` that names one life of its sender and one of its receiver
-(`ReplicaId`): what was meant for an earlier incarnation is not taken by a later one.
+(`ReplicaId`): a message for an earlier incarnation is not taken by a later one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class RequestVote(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False)
     epoch: int
     last_index: int
     last_epoch: int
-    pre: bool  # only asks whether it would have a chance; nobody's epoch changes
+    pre: bool  # only asks whether it would have a chance; no epoch changes
     forced: bool  # the old leader asked for this election: listen even if you hear a leader
 
 
@@ -39,7 +39,7 @@ class Append(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
     entries: tuple[Entry, ...]
     commit: int
     round: int  # echoed by the answer: its sender was in this epoch after the round was sent
-    has: int = 0  # what the leader itself holds (durable mode: synced). Since wire version 2
+    has: int = 0  # how much the leader itself holds (durable mode: synced). Since wire version 2
 
 
 class Appended(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
@@ -134,7 +134,7 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, tag=15, gc=False):
 
 
 class Promise(msgspec.Struct, frozen=True, array_like=True, tag=16, gc=False):
-    """The answer: the server will be founded by nobody else."""
+    """The answer: no other server will found this one."""
 
     nonce: int
     listed: tuple[int, ...]
@@ -166,7 +166,7 @@ class View(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Hears(msgspec.Struct, frozen=True, array_like=True, tag=19, gc=False):
-    """A report of the servers that the sender hears, with what others reported to it
+    """A report of the servers that the sender hears, with the reports of others to it
     (`log/routes.py`). Since wire version 4."""
 
     views: tuple[View, ...]

@@ -1,4 +1,4 @@
-"""Delivery traces: what one process sent, delivered and learnt, in its own order.
+"""Delivery traces: the events of one process (sent, delivered, learnt), in its own order.
 
     header    | magic "APTR" | version u32 | crc u32 |                               12 bytes
     record    | marker C1 C1 | crc u32 | length u32 | row |                  10 + length bytes
@@ -12,11 +12,11 @@ the cut; a file damaged further up is refused rather than read short.
 
 A bad record is a torn tail if no whole record follows it, and damage otherwise; so damage to the
 very last record cannot be distinguished from a torn write. To look for a record behind the bad one,
-even if its length is what was damaged, a reader searches for the marker: the byte C1 neither occurs
-in UTF-8 text nor begins a msgpack value, so only numbers can imitate it, and the crc rejects those.
+even if its length is damaged, a reader searches for the marker: the byte C1 neither occurs in UTF-8
+text nor begins a msgpack value, so only numbers can imitate it, and the crc rejects those.
 
-A row shorter than `TraceEvent` takes the defaults for what it lacks: columns can be added at the
-end without a new version.
+A row shorter than `TraceEvent` takes the defaults for the columns that it lacks: columns can be
+added at the end without a new version.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _check_header(data: bytes | mmap) -> None:
 
 
 def _record_end(data: bytes | mmap, at: int) -> int | None:
-    """Where the record at `at` ends; None if there is no whole one."""
+    """Return where the record at `at` ends; None if it is not whole."""
     if at + _RECORD.size > len(data):
         return None
     marker, crc, length = _RECORD.unpack_from(data, at)

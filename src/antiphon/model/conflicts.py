@@ -25,7 +25,7 @@ class ConflictRelation:
     `ConflictRelation(("read", "write"), [("write", "write"), ("read", "write")])` has two tags, of
     which only two reads do not conflict. `keyed`: messages whose tags conflict do so only if their
     keys are equal; one without a key conflicts with every key. A message without a tag conflicts
-    with everything. Relations are values: equal by what they say, hashable, picklable. Raise
+    with everything. Relations are values: equal by their content, hashable, picklable. Raise
     `TypeError` or `ValueError` for tags and pairs that make no sense.
     """
 

@@ -73,8 +73,8 @@ def owner(destination: str) -> int:
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Tells whether a subscription to `pattern` receives what is sent to a destination. Both with
-    their kinds: `topic:a.*` receives `topic:a.b`."""
+    """Return a function that says whether a subscription to `pattern` receives the messages to a
+    destination. Both with their kinds: `topic:a.*` receives `topic:a.b`."""
     kind, name = parse(pattern)
     if not is_pattern(name):
         return pattern.__eq__

@@ -25,7 +25,7 @@ def describe(error: Exception) -> tuple[str, str]:
         return error.type_name, str(error)
     # A `KeyError` shows its key quoted; as an argument it would be quoted twice.
     text = str(error.args[0]) if len(error.args) == 1 else str(error)
-    # What is not UTF-8, like the name of a file, could not travel.
+    # A text that is not UTF-8, like some names of files, could not travel.
     return type(error).__name__, text.encode(errors="backslashreplace").decode()
 
 

@@ -2,8 +2,8 @@
 
 The detector only listens. It learns the usual gap between signs of life of each peer (as TCP learns
 a round trip: a smoothed mean and mean deviation) and suspects a peer whose silence is far outside
-it; the next sign of life ends the suspicion. It excludes nobody: elections ask for its opinion and
-decide by themselves.
+it; the next sign of life ends the suspicion. It excludes no server: elections ask for its opinion
+and decide by themselves.
 
 Promises: a peer that stays silent is suspected within `ceiling_ms`; a suspicion says why; a wrong
 suspicion makes the detector more patient with that peer (the late sign of life is a sample).
@@ -61,7 +61,7 @@ class Detector(Generic[Peer]):
         self._peers: dict[Peer, _PeerHistory] = {}
 
     def watch(self, peer: Peer, now_ms: int) -> None:
-        """Expect signs of life from now on. What was learned of the peer is kept."""
+        """Expect signs of life from now on. Knowledge of the peer's timing is kept."""
         history = self._peers.get(peer)
         if history is None:
             self._peers[peer] = _PeerHistory(now_ms)

@@ -1,7 +1,7 @@
-"""Identifiers as in Java: what can name a property, and stand for it in a selector.
+"""Identifiers as in Java: they name properties, and stand for them in selectors.
 
 They begin with a letter, `_`, `$` or another sign of currency or connection, and go on with these,
-digits and marks. Java takes invisible characters too, which nobody could tell apart: not here.
+digits and marks. Java takes invisible characters too, which readers could not tell apart: not here.
 """
 
 from __future__ import annotations

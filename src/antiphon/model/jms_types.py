@@ -1,8 +1,8 @@
 """The types of JMS: which one a value has, and as which it may be read.
 
 JMS has more types than Python. A number counts as the smallest type that holds it, unless it was
-stated otherwise (`model/jms_scalars.py`). What may be read as what, in properties, maps and
-streams:
+stated otherwise (`model/jms_scalars.py`). Types as which a value may be read, in properties, maps
+and streams:
 
     boolean   boolean, string
     byte      byte, short, int, long, string        and so on: a wider type may always be asked for

@@ -1,7 +1,7 @@
 """How often, and when, a message comes again that could not be handled.
 
-A part of it is asked for with a queue (`OpenConsumer`), a server has defaults for all of it
-(`Attached`), and what nobody has said is as here: ten deliveries, spread over two minutes.
+A queue may have options of its own (`OpenConsumer`), a server has defaults for all of them
+(`Attached`), and the defaults of the defaults are here: ten deliveries, spread over two minutes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ then."""
 
 
 class Redelivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """None: nobody has said, and the default counts."""
+    """Options of a queue; None: the default applies."""
 
     delay_ms: int | None = None  # before the first redelivery
     factor: float | None = None  # by which each wait is longer than the one before
@@ -32,7 +32,7 @@ class Redelivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
     dead_letters: str | None = None  # the destination that these are in
 
     def over(self, default: Redelivery) -> Redelivery:
-        """With the default where nobody has said."""
+        """Return these options, with the default in place of None."""
         own = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(default), strict=True)
         return Redelivery(*(theirs if mine is None else mine for mine, theirs in own))
 

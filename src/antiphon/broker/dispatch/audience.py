@@ -25,7 +25,7 @@ class Audience(Generic[Cursor]):
     def __init__(self) -> None:
         self.plain: dict[Cursor, None] = {}
         self.passed = 0  # a message up to here was looked at for those with selectors
-        self.selecting: dict[Cursor, Selector] = {}  # who has one
+        self.selecting: dict[Cursor, Selector] = {}  # those with one
         self._index: SelectorIndex[Cursor] = SelectorIndex()
         self._headers: Counter[str] = Counter()  # that selectors read
 
@@ -37,7 +37,7 @@ class Audience(Generic[Cursor]):
 
     @property
     def selects(self) -> bool:
-        """Whether somebody here has a selector."""
+        """Whether a consumer here has a selector."""
         return bool(self.selecting)
 
     def add(self, cursor: Cursor, selector: Selector | None) -> None:

@@ -4,9 +4,9 @@ Promises: a consumer of a topic gets every message that is for it, once and in l
 (`topic_delivery.py`); a consumer of a queue gets exactly what the state machine assigned to it
 (`queue_delivery.py`). Packs go out as they are in the journal, by reference; they are cut only
 where a window, an acknowledgement or an assignment ends inside one, or a message is not for the
-consumer: its selector does not want it, or its time is over.
+consumer: the selector does not match it, or it has expired.
 
-Nobody's reading lasts longer than `TURN_BYTES` before everybody else has a turn (`outlets.py`).
+Reading for one connection ends after `TURN_BYTES`, and the others have their turn (`outlets.py`).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Dispatcher:
 
     @property
     def too_slow(self) -> list[tuple[int, str]]:
-        """Sessions that are to be ended, and why."""
+        """Sessions that must be ended, and why."""
         return self._topics.too_slow
 
     # -- Consumers come and go -----------------------------------------------------------------
@@ -128,7 +128,7 @@ class Dispatcher:
         elif isinstance(cursor, QueueCursor):
             self._queues.close(cursor)
 
-    # -- What happens --------------------------------------------------------------------------
+    # -- Events ---------------------------------------------------------------------------------
 
     def applied(self, accepted: tuple[Accepted, ...]) -> None:
         """Hand these out at once, as far as they are in memory; the rest waits for `dispatch`."""
@@ -199,8 +199,8 @@ class Dispatcher:
         return bool(self.has_work or waits)
 
     def dispatch(self) -> None:
-        """Hand out what is new to those who are caught up, and a turn's worth to those who lag.
-        The journal has the rows of all that was applied."""
+        """Hand new packs to consumers that are caught up, and a turn's worth to those that lag. The
+        journal has the rows of all that was applied."""
         self._topics.catch_up()
         self._seeking = self._queues.seek()
         outlets = self._outlets
@@ -218,7 +218,7 @@ class Dispatcher:
                 self._browse(cursor)
 
     def pass_over(self, now_ms: int) -> None:
-        """Have floors moved past what was not sent, where it is worth a row."""
+        """Have floors moved past messages that were not sent, where it is worth a row."""
         self._topics.pass_over(now_ms)
 
     def _read_queue(self, cursor: QueueCursor) -> None:
@@ -242,7 +242,7 @@ class Dispatcher:
             self._tell(cursor.outlet.link, cw.Browsed(cursor.consumer.number))
 
     def counts(self) -> dict[str, int]:
-        """Return what an operator may want to know."""
+        """Return the counts for operators."""
         cursors = [c for some in self._sessions.values() for c in some.values()]
         of_topics = [c for c in cursors if isinstance(c, TopicCursor)]
         return {

@@ -2,8 +2,8 @@
 
 Servers pass packs on unread. Only a consumer with a selector, or a message that may expire, makes
 one look inside; it does so once for a pack (`Contents`), however many consumers there are. Messages
-are meant by their index in the pack, unless positions are spoken of. What a client wrote wrongly
-counts as not written: nothing in here raises.
+are named by their index in the pack, unless the text says positions. A header that a client wrote
+wrongly counts as absent: nothing in here raises.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Sieve:
     def __init__(self, time: Callable[[], int]) -> None:
         """`time`: the servers' time, or a little less; never more."""
         self._time = time
-        self._looked: tuple[int, Contents] | None = None  # position, what is there
+        self._looked: tuple[int, Contents] | None = None  # a position, and the content there
 
     def look_into(self, row: Row, pack: bytes) -> Contents:
         if self._looked is None or self._looked[0] != row.position:
@@ -126,8 +126,8 @@ def matching(selector: Selector, contents: Contents, first: int, last: int) -> l
 def matching_each(
     index: SelectorIndex[Key], contents: Contents, headers: Iterable[str]
 ) -> dict[Key, list[Range]]:
-    """For each key that wants something of the pack, what it wants. `headers`: all that selectors
-    in the index read."""
+    """Return, for each key that wants a part of the pack, the messages that it wants. `headers`:
+    all that selectors in the index read."""
     found: dict[Key, list[Range]] = {}
     for i in range(contents.count):
         for key in index.matching(contents.fields(i, headers)):

@@ -1,7 +1,8 @@
-"""Connections to clients as outlets of packs: what is on its way, who waits, whose turn it is.
+"""Connections to clients as outlets of packs: the bytes on their way, the cursors that wait, and
+whose turn it is.
 
 Promises: for one connection at most `delivery_bytes` are on their way; the rest follows when it has
-drained. Whoever is ready has a turn of about `TURN_BYTES`.
+drained. Each cursor that is ready has a turn of about `TURN_BYTES`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Tell = Callable[[int, cw.Answer], None]
 
 
 class Outlet:
-    """A connection, and what is on its way to its client."""
+    """A connection, and the deliveries on their way to its client."""
 
     def __init__(self, link: int) -> None:
         self.link = link

@@ -1,4 +1,4 @@
-"""Cursors of queues: what one consumer, or one browser, is still to be sent."""
+"""Cursors of queues: the messages that one consumer, or one browser, still has to be sent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class QueueCursor:
         self.outlet = outlet
         self.pending = pending
         self.selector: Selector | None = parse(consumer.selector)
-        self.looked = 0  # with a selector: what waits up to here was looked at
+        self.looked = 0  # with a selector: waiting messages up to here were looked at
         self.returned = -1  # as of this state of the queue
         self.claims = 0  # rows on their way into the log
         self.buried = False  # one was given up since it last acknowledged something

@@ -6,9 +6,9 @@ command (`rows`). A program that dies of one message has had the next ones too, 
 delivered: so of several that were delivered too often one is given up, and the others have their
 chance.
 
-For a consumer with a selector its server looks into what waits, and claims what fits; what of it
-somebody else got first is not granted. A browser gets what was in the queue when it was opened, as
-far as it still is, and then gets a notice that this was all.
+For a consumer with a selector its server looks into the waiting messages, and claims those that
+fit; one that another consumer got first is not granted. A browser gets the messages that were in
+the queue when it was opened, as far as they still are, and then a notice that these were all.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ Deliver = Callable[[QueueCursor | BrowserCursor, Row, bytes, Span, str], object]
 
 
 class QueueDelivery:
-    """The consumers and browsers of queues at one server: what each was assigned, and is sent."""
+    """The consumers and browsers of queues at one server: the messages that each was assigned, and
+    is sent."""
 
     def __init__(
         self,
@@ -62,7 +63,8 @@ class QueueDelivery:
     # -- They come and go ------------------------------------------------------------------------
 
     def open(self, consumer: Consumer, outlet: Outlet, seen: cw.Seen | None) -> QueueCursor:
-        """Return the cursor of a consumer; what its client has `seen` is not sent again."""
+        """Return the cursor of a consumer; messages that its client has `seen` are not sent
+        again."""
         pending = Spans(self._broker.assigned(consumer))
         for first, last in seen.held if seen is not None else ():
             pending.take(first, last)
@@ -98,7 +100,7 @@ class QueueDelivery:
         number = cursor.consumer.number
         return session is not None and session.consumers.get(number) is cursor.consumer
 
-    # -- What was assigned -----------------------------------------------------------------------
+    # -- Assigned messages -----------------------------------------------------------------------
 
     def send(self, cursor: QueueCursor) -> None:
         """Send one run of the pending messages. Only if there are some."""
@@ -148,7 +150,8 @@ class QueueDelivery:
     # -- With a selector -------------------------------------------------------------------------
 
     def seek(self) -> bool:
-        """Look into what waits, for those who choose; True: there is more to look at."""
+        """Look into waiting messages, for consumers with a selector; True: there is more to look
+        at."""
         more = [self._seek(cursor) for cursor in self.seekers]
         return any(more)
 
@@ -225,7 +228,8 @@ class QueueDelivery:
     # -- Browsing --------------------------------------------------------------------------------
 
     def send_to_browser(self, cursor: BrowserCursor) -> bool:
-        """Send one run of what is left. Return False if the window is full, or nothing is left."""
+        """Send one run of the messages that are left. Return False if the window is full, or none
+        is left."""
         if cursor.done or cursor.room <= 0:
             return False
         if not cursor.ranges:
@@ -252,7 +256,7 @@ class QueueDelivery:
                 cursor.unacked.add(at + low, at + end, 1)
                 self._deliver(cursor, row, pack, (at + low, at + end, 1), reason)
                 room -= end - low + 1
-            if end < high:  # there is no room for the rest, nor for all that comes after it
+            if end < high:  # there is no room for the rest, nor for all after it
                 cursor.ranges.insert(0, (at + max(low, end + 1), last))
                 return True
         if upto < last:
@@ -269,7 +273,7 @@ def _reason(queue: Queue | None, first: int, upto: int) -> tuple[str, int]:
 
 
 def _by_priority(queue: Queue, spans: list[Span]) -> list[Span]:
-    """In the order in which they are to be handed out."""
+    """Return the spans in the order in which they are handed out."""
     if not queue.special:
         return spans
     pieces: list[tuple[int, Span]] = []

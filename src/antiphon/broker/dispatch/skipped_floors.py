@@ -1,12 +1,12 @@
 """Floors of consumers that are not sent all there is.
 
-What a selector does not want, and what expired before it was sent, no client acknowledges: it would
-stay in the journal until the client has something else to acknowledge. So its home says it, in a
-row of its own (`broker/home/ack_batches.py`): everything up to here is done. That stays true
-whatever happens to the session, for a subscription keeps its selector and no message becomes young
-again; so such a row may come late, or after the session has gone to another server. Of a member
-that has just taken over the state of others nothing is said: only the member itself can say that it
-has the state.
+Messages that a selector does not want, or that expired before they were sent, are acknowledged by
+no client: they would stay in the journal until the client has something else to acknowledge. So the
+home adds a row of its own (`broker/home/ack_batches.py`): everything up to here is done. That stays
+true whatever happens to the session, for a subscription keeps its selector and no message becomes
+young again; so such a row may come late, or after the session has gone to another server. There is
+no such row for a member that has just taken over the state of others: only the member itself can
+acknowledge that it has the state.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The cursor of a topic's consumer: how far its deliveries are.
 
-Promise: `room` is never more than the consumer's window, nor than what may be sent beyond what the
-state machine knows to be acknowledged.
+Promise: `room` is never more than the consumer's window, nor more than may be sent beyond the
+messages that the state machine knows to be acknowledged.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from antiphon.formats import protocol as cw
 from antiphon.model.selectors.evaluate import Selector, parse
 
 WINDOW_BYTES = 16 << 20
-"""Sent to one consumer of a topic and not acknowledged by it; what goes beyond that is one pack."""
+"""Sent to one consumer of a topic and not acknowledged by it; at most one pack goes beyond that."""
 
 
 class TopicCursor:
@@ -42,9 +42,9 @@ class TopicCursor:
         self.unacked_bytes = 0  # about
         self.unsettled = Spans()  # sent, and not known to the state machine as acknowledged
         self.had = 0  # the client had everything up to here when it came here from elsewhere
-        self.uncounted: Range | None = None  # of this, what is in neither of these yet
+        self.uncounted: Range | None = None  # the part of it that is in neither of these yet
         self.passed = 0  # the last position that it was not sent, for it was not wanted or over
-        self.moved_to = 0  # the floor, when the log knows what was said from here, and
+        self.moved_to = 0  # the floor, when the log knows the rows sent from here, and
         self.moved_ms = 0  # when that was
         self.buried = False  # a message was given up since something was acknowledged
         self.burying = False  # and the log does not know yet; so later messages wait here
@@ -73,8 +73,8 @@ class TopicCursor:
         return self.passed if self.selector is None else max(self.passed, self.audience.passed)
 
     def skip(self) -> None:
-        """The floor may have moved by itself: what is in the state that a member takes over is
-        not for it any more, and does not fill its window."""
+        """Note that the floor may have moved by itself: messages in the state that a member takes
+        over are not for it any more, and do not fill its window."""
         floor = self.subscription.floor
         self.acked(1, floor)
         self.unsettled.take(1, floor)
@@ -90,7 +90,7 @@ class TopicCursor:
         """Return the position up to which the client was sent all that is for it, and the log has
         its acknowledgements. `dispatched`: up to there those who are caught up have been served."""
         if self.waits or self.uncounted is not None or self.subscription.base is not None:
-            return 0  # what the client has, or will have, is not known here
+            return 0  # the number of messages at the client is not known here
         unsettled = next(iter(self.unsettled), None)
         if unsettled is not None:
             return unsettled[0] - 1

@@ -2,8 +2,8 @@
 
 Promises: a member gets each event between the two messages where it stands in the order, and once;
 a member that was removed gets the view that says so, and none after it. A member that waits for its
-state is told at once whom to expect it from: that is for nobody else, and has no place in the
-order.
+state learns at once which member it will come from: that is for no other member, and has no place
+in the order.
 """
 
 from __future__ import annotations

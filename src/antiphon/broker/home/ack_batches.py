@@ -1,12 +1,12 @@
 """Acknowledgements of all clients of a server, gathered into one command for the log at a time.
 
-One batch is on its way into the log; what comes meanwhile makes the next one, and what nobody waits
-for gathers a while longer. So the more there is to acknowledge, the less each acknowledgement
-costs, and batches are done in the order in which they were gathered: an answer to a client counts
-for all that it acknowledged before.
+One batch is on its way into the log; acknowledgements that come meanwhile make the next one, and
+those without a waiting client gather a while longer. So the more there is to acknowledge, the less
+each acknowledgement costs, and batches are done in the order in which they were gathered: an answer
+to a client counts for all that it acknowledged before.
 
-A server adds rows of its own (`add_own`), about messages that no client was sent. Nobody is
-answered for them.
+A server adds rows of its own (`add_own`), about messages that no client was sent. They need no
+answer.
 
 With local contexts some batches go into the server's own journal instead, beside those that go into
 the log: `Answers` sees to it that no answer comes too early.
@@ -26,12 +26,13 @@ Asker = TypeVar("Asker")
 
 
 class AckBatch(Generic[Asker]):
-    """Rows that go into the log, or into the journal, together, and who asked for them."""
+    """Rows that go into the log, or into the journal, together, and the sessions that wait for an
+    answer."""
 
     def __init__(self, number: int, due_ms: int) -> None:
         self.number = number
         self.due_ms = due_ms  # until then more may gather
-        self.rows: list[tuple[int, tuple[cw.AckRow, ...]]] = []  # session, what it acknowledges
+        self.rows: list[tuple[int, tuple[cw.AckRow, ...]]] = []  # session, its acknowledgements
         self.count = 0  # of rows
         self.askers: dict[Asker, tuple[int, int]] = {}  # -> number of its last `Ack`, bytes
 
@@ -72,7 +73,8 @@ class Acking(Generic[Asker]):
 
     @property
     def due_ms(self) -> int | None:
-        """The time at which a batch is to be proposed; None: not before something else happens."""
+        """The time at which a batch is due to be proposed; None: not before something else
+        happens."""
         if self._on_its_way or not self._batches:
             return None
         return self._batches[0].due_ms
@@ -112,8 +114,8 @@ class Answers:
         self._last = max(self._last, number)
 
     def done(self, number: int, into_log: bool) -> int | None:
-        """All up to this one are, on this way. Returns up to where the client is to be answered;
-        None: not yet, for an earlier one still waits."""
+        """Note that all up to this one are done, on this way. Return the last one that can be
+        answered to the client; None: an earlier one still waits."""
         for one in [n for n, way in self._waiting.items() if n <= number and way == into_log]:
             del self._waiting[one]
         upto = min(self._waiting, default=self._last + 1) - 1

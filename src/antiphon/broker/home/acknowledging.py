@@ -1,8 +1,8 @@
 """Acknowledgements of clients: gathered, proposed to the log or kept in the own journal, answered.
 
 Promises: a client's `Ack` is answered when the log has it, or, with local contexts and for topics,
-when this server's journal has it; answers keep the order of the `Ack`s. What this server has to say
-itself of messages that its clients were not sent goes the same way.
+when this server's journal has it; answers keep the order of the `Ack`s. Rows of this server itself,
+about messages that its clients were not sent, go the same way.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from antiphon.formats import commands
 from antiphon.formats import protocol as cw
 
 ACK_GATHER_MS = 50
-"""Acknowledgements that nobody waits for gather this long: each batch is an entry of the log."""
+"""Acknowledgements that no client waits for gather this long: each batch is an entry of the log."""
 
 ACK_ROW_BYTES = 32
 
@@ -68,14 +68,14 @@ class Acknowledgements:
         self._common.connections.waits_more(connection, size)
 
     def add_own_rows(self, now_ms: int) -> None:
-        """Add what the dispatcher has to say. Before what clients say next: that counts for what
-        they were not sent, too."""
+        """Add the dispatcher's rows, before the next ones of clients: a client's row covers
+        messages that it was not sent, too."""
         for session, row in self._dispatcher.rows:
             self._acking.add_own(session, (row,), now_ms)
         self._dispatcher.rows.clear()
 
     def store(self, now_ms: int) -> None:
-        """Have the journal store what it is to keep, if that is due."""
+        """Have the journal store acknowledgements, if that is due."""
         if (due := self._local.due(now_ms)) is not None:
             self._common.out.append(Store(*due))
 

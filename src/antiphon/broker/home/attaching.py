@@ -1,8 +1,8 @@
 """Sessions come to this server and leave it: attached on a connection, cut off, detached.
 
-Promises: a session is served on one connection at most; whoever comes later, here or elsewhere,
-takes it over. When a connection is lost, the log hears of it, after all that the session has
-acknowledged here. A client whose client id went to another session while it waited is cut off.
+Promises: a session is served on one connection at most; a later connection, here or elsewhere,
+takes it over. When a connection is lost, the log gets a command for it, after all that the session
+has acknowledged here. A client whose client id went to another session while it waited is cut off.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ TOKEN_BYTES = 16
 
 
 class Attaching:
-    """The sessions that are served here, each on its connection, and what the log must hear of
-    them."""
+    """The sessions that are served here, each on its connection, and the commands about them for
+    the log."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Attaching:
         self._log_now = log_now
         self._local = local
         self._detaching: dict[int, int] = {}  # session -> attachment whose connection is lost
-        self.ending = False  # this server ends, and attaches nobody
+        self.ending = False  # this server ends, and attaches no session
 
     @property
     def is_detaching(self) -> bool:
@@ -70,7 +70,8 @@ class Attaching:
     # -- Connections ---------------------------------------------------------------------------
 
     def cut(self, connection: ClientConnection, reason: str) -> None:
-        """End a connection. `reason`: for this server's log; empty: nobody is to blame."""
+        """End a connection. `reason`: for this server's log; empty: the client did nothing
+        wrong."""
         self.leave(connection)
         self._common.out.append(Cut(connection.number, reason))
 
@@ -83,7 +84,8 @@ class Attaching:
             self._forget(served)
             self._want_detached(served.session, served.attachment)
         elif self._is_attached(connection):
-            # By what this server took over from another one (`restored`), without a notice.
+            # By the state that this server took over from another one (`restored`), without a
+            # notice.
             session = self._broker.sessions[connection.session]
             self._want_detached(session.number, session.attachment)
 
@@ -111,7 +113,7 @@ class Attaching:
         if self._detaching.pop(session, None) is not None:
             self._proposals.done(("detach", session))
 
-    # -- What clients ask for ------------------------------------------------------------------
+    # -- Requests of clients --------------------------------------------------------------------
 
     def attach(self, connection: ClientConnection, m: cw.Attach) -> None:
         """Take the first request of a connection: propose that its session is attached here."""
@@ -152,7 +154,7 @@ class Attaching:
             after=self._log_now(),
         )
 
-    # -- What the log says ---------------------------------------------------------------------
+    # -- Events of the log ----------------------------------------------------------------------
 
     def on_attached(self, e: ev.Attached) -> ServedSession | None:
         """Return the session, if it is served here from now on: it is to `begin` when all events
@@ -223,7 +225,7 @@ class Attaching:
             self.cut(served.connection, "its client has turned to another server")
 
     def on_session_ended(self, e: ev.SessionEnded) -> None:
-        """Tell the client that its session has ended, if it is served here."""
+        """Notify the client that its session has ended, if it is served here."""
         self._detached(e.session)
         served = self._sessions.get(e.session)
         if served is not None:

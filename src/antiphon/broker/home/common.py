@@ -15,8 +15,8 @@ from antiphon.errors import FormatError
 from antiphon.formats import protocol as cw
 
 UNLED_MS = 2000
-"""A home that has heard no leader for this long attaches nobody: longer than an election takes, and
-much shorter than a client would wait for an answer."""
+"""A home that has heard no leader for this long attaches no session: longer than an election takes,
+and much shorter than a client would wait for an answer."""
 
 
 class Common:

@@ -1,11 +1,12 @@
-"""Connections of clients at one server: what they wait for, which are held back or silent.
+"""Connections of clients at one server: which are held back, which are silent, and how much they
+wait for.
 
-Promises: what clients have sent and not been answered is bounded, for each and for all together;
-beyond that nothing is read from a client until half is left. Large packs are counted apart: a few
-clients at a time may send one, and have it ordered, and the others wait for their turn; so they
-hold back nobody who sends small ones. A client that has not been heard for
-the stated time is found, unless it could not be heard: because it was held back, or because this
-process itself stood still.
+Promises: the bytes that clients have sent and that are not answered are bounded, for each and for
+all together; beyond that nothing is read from a client until half is left. Large packs are counted
+apart: a few clients at a time may send one, and have it ordered, and the others wait for their
+turn; so they hold back no client that sends small ones. A client that was silent for the given time
+is found, unless it could not be heard: because it was held back, or because this process itself
+stood still.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class ClientConnection:
         self.session = 0  # that it asked for
         self.client_id = ""  # with that
         self.owner = 0  # the session that had the client id then
-        self.seen: tuple[cw.Seen, ...] = ()  # what its client has, until it is served
+        self.seen: tuple[cw.Seen, ...] = ()  # the messages at its client, until it is served
         self.served: ServedSession | None = None
         self.waiting_bytes = 0  # of requests that are not answered
         self.large_bytes = 0  # of these, of large packs
@@ -179,7 +180,7 @@ class Connections:
     def silent(self, limit_ms: int) -> list[ClientConnection]:
         """Return the connections on which nothing was heard for longer than this."""
         if self._stood_still:
-            # A server that has heard nobody blames nobody for it.
+            # A server that has heard no client was not running itself.
             self._stood_still = False
             for connection in self._connections.values():
                 connection.heard_ms = self._now_ms

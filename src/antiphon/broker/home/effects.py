@@ -1,4 +1,4 @@
-"""Effects: what a home (`home.py`) asks its driver for."""
+"""Effects: the requests of a home (`home.py`) to its driver."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Cut(msgspec.Struct, frozen=True):
     """End the connection after all answers have left; `lost` is not called for it any more."""
 
     link: int
-    reason: str  # for the log; empty: nobody is to blame
+    reason: str  # for the log; empty: the client did nothing wrong
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ class RelayTo(msgspec.Struct, frozen=True):
 
 
 class Redirect(msgspec.Struct, frozen=True):
-    """Tell this client to go on at the server `node` (`protocol.Redirect`)."""
+    """Send this client to the server `node` (`protocol.Redirect`)."""
 
     link: int
     node: int

@@ -2,8 +2,8 @@
 
 Promises: a client's request is answered only when this server's state machine has dealt with it;
 until then it is proposed again whenever it may have been lost. A session is served on one
-connection; whoever comes later, here or elsewhere, takes it over. What one client does wrong, or
-does not read, costs nobody else anything: it receives the reason and is cut off, or it is held
+connection; a later connection, here or elsewhere, takes it over. A client that breaks the protocol,
+or does not read, costs the others nothing: it receives the reason and is cut off, or it is held
 back.
 
 Needs: a driver that carries out the effects in order, reports everything that was applied, and
@@ -16,7 +16,7 @@ answered when this server's own journal has them, and the log gets them later. B
 anything else about a session, it has all that the session acknowledged here.
 
 Each part has a module: sessions come and go (`attaching.py`), packs (`publishing.py`), requests
-(`requests.py`), acknowledgements (`acknowledging.py`), what clients say to each other
+(`requests.py`), acknowledgements (`acknowledging.py`), states on their way between clients
 (`state_relay.py`), deliveries (`broker/dispatch/dispatcher.py`). They share `common.py`.
 """
 
@@ -54,7 +54,7 @@ PROPOSAL_BYTES = 1 << 20
 """Proposed at once: it travels to the leader in one frame."""
 
 LOOK_MS = 250
-"""How often a home looks for what is overdue."""
+"""How often a home looks for overdue work."""
 
 PASS_OVER_MS = 1000
 """How often a home looks for messages that its clients are not sent (`Dispatcher.pass_over`)."""
@@ -100,7 +100,7 @@ class Home:
             settings.deliveries_max,
         )
         self._relay = StateRelay(broker, common.tell_session, self._pass_on)
-        self._acking: Acking[ServedSession | None] = Acking()  # None: what the journal only had
+        self._acking: Acking[ServedSession | None] = Acking()  # None: rows of the journal alone
         self._local_acks = LocalAcks(broker, own, self._acking)
         log_now = self._local_acks.log_now
         self._requests = ControlRequests(common, self.dispatcher, log_now)
@@ -156,7 +156,7 @@ class Home:
         }
 
     def take(self) -> list[Effect]:
-        """Return what is to be done, in this order."""
+        """Return the effects so far, to be carried out in this order."""
         common = self._common
         out, common.out = common.out, []
         return out
@@ -176,7 +176,7 @@ class Home:
 
     @property
     def has_let_go(self) -> bool:
-        """Whether this server may end: it serves nobody, and the log has all that it knew."""
+        """Whether this server may end: it serves no session, and the log has all that it knew."""
         attaching = self._attaching
         if not attaching.ending or attaching.is_detaching or self._local_acks.unlogged:
             return False
@@ -285,8 +285,8 @@ class Home:
         fresh: list[ServedSession] = []
         streams = {(a.session, a.producer): None for a in accepted}  # of which some is settled
         groups_changed = False
-        # Before anything else: a consumer that these events tell to be open begins with the state,
-        # which has all that was assigned to it.
+        # Before anything else: a consumer that these events open begins with the state, which has
+        # all that was assigned to it.
         for event in events:
             if isinstance(event, ev.Assigned):
                 span = (event.first, event.last, event.deliveries)
@@ -331,8 +331,8 @@ class Home:
             self._known = (now_ms, serving.renewed)
 
     def restored(self) -> None:
-        """The state machine jumped ahead to another server's snapshot, and nobody reported what
-        happened in between."""
+        """Take note that the state machine jumped ahead to another server's snapshot, without the
+        events in between."""
         self._attaching.restored()
         self.dispatcher.restored()
 
@@ -344,18 +344,18 @@ class Home:
     # -- To the log ----------------------------------------------------------------------------
 
     def follow(self, reign: tuple[int, int] | None, leads: bool) -> None:
-        """Take note of which node leads now, in which epoch; None: nobody. `leads`: it is this
+        """Take note of which node leads now, in which epoch; None: no node. `leads`: it is this
         server."""
         self._common.leads = leads
         if reign != self._common.reign:
-            # What the old leader was given may have died with it.
+            # Proposals that the old leader was given may have died with it.
             self._common.reign = reign
             self._attaching.cut_the_overtaken()
             self._proposals.all_again()
             self._publishing.propose_all_again()
 
     def flush(self, now_ms: int) -> None:
-        """Store and propose what has come in."""
+        """Store and propose everything that has come in."""
         self._now_ms = now_ms
         if self.dispatcher.rows:
             self._acks.add_own_rows(now_ms)
@@ -373,7 +373,7 @@ class Home:
         self._common.out += map(Propose, _bounded(payloads))
 
     def dispatch(self) -> bool:
-        """Deliver, once the journal has the rows of what was applied; True: there is more to do
+        """Deliver, once the journal has the rows of all that was applied; True: there is more to do
         after others had their turn."""
         self.dispatcher.dispatch()
         for session, why in self.dispatcher.too_slow:
@@ -417,8 +417,9 @@ class Home:
             self.dispatcher.pass_over(now_ms)
 
     def _time(self) -> int:
-        """The servers' time: the last stamp, and what has passed here since. The leader's time may
-        be slewed, and nothing is to expire early: so it is counted as slowly as that allows."""
+        """Return the servers' time: the last stamp, and the time that has passed here since. The
+        leader's time may be slewed, and nothing may expire early: so it is counted as slowly as
+        that allows."""
         then_ms, stamp = self._stamped
         return stamp + max(0, self._now_ms - then_ms) * (SLEW - 1) // SLEW
 
@@ -429,8 +430,8 @@ class Home:
             self._proposals.done("renew")
 
     def _look_for_the_overdue(self, now_ms: int) -> None:
-        """Propose again what was not taken, and what should have been answered by now. A
-        leader has what it did not reject; only on the way to it something may be lost."""
+        """Propose again whatever was not taken, or should have been answered by now. A leader has
+        all that it did not reject; only on the way to it something may be lost."""
         lost = not self._common.leads
         self._attaching.cut_the_overtaken()
         self._proposals.look(now_ms, lost=lost)
@@ -460,7 +461,7 @@ class Home:
         return session is not None and session.detached
 
     def counts(self) -> dict[str, int]:
-        """Return what an operator may want to know."""
+        """Return the counts for operators."""
         return {
             "links": len(self._connections),
             "sessions": len(self._sessions),

@@ -2,9 +2,9 @@
 
 Promises: a pack is answered only when this server's state machine has settled it, which is when a
 majority has it; a non-persistent one at once, unless a persistent one of the same producer waits
-before it, because an answer counts for all that came before. What is not settled is proposed again
-whenever it may have been lost, in the order in which it arrived; it counts once, because the state
-machine passes over what it has seen.
+before it, because an answer counts for all that came before. A pack that is not settled is proposed
+again whenever it may have been lost, in the order of arrival; it counts once, because the state
+machine passes over packs that it has seen.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Stream:
         self.last = waiting.last
 
     def settle(self, sequence: int) -> list[Waiting]:
-        """Everything up to here is settled; returns what no longer waits."""
+        """Take note that everything up to here is settled; return the packs that no longer wait."""
         done = []
         while self.waiting and self.waiting[0].last <= sequence:
             done.append(self.waiting.popleft())
@@ -65,7 +65,7 @@ class Stream:
         return done
 
     def to_tell(self, settled: int) -> int | None:
-        """Return up to where the client is to be answered now; None: it knows."""
+        """Return the last sequence to answer to the client now; None: it knows."""
         upto = settled if self.persistent else max(settled, self.last)
         if upto <= self.told:
             return None
@@ -81,9 +81,9 @@ class Publisher:
         self._streams = {producer: Stream(last) for producer, last in settled.items()}
         self._arrivals = 0
         self._unproposed: list[bytes] = []
-        self._again_ms = 0  # when to propose again what waits
+        self._again_ms = 0  # when to propose waiting packs again
         self._pause_ms = AGAIN_MS
-        self._retry_ms: int | None = None  # when to try again what was refused
+        self._retry_ms: int | None = None  # when to try refused packs again
         self.packs = 0
         self.bytes = 0  # of those
         self.large_bytes = 0  # of the large ones among those
@@ -99,7 +99,7 @@ class Publisher:
         if stream is None:
             raise FormatError(f"there is no producer {header.producer} in this session")
         if header.last <= stream.last:
-            # Sent again. What is settled is answered again; what waits will be.
+            # Sent again. A settled pack is answered again; one that waits will be.
             known = header.last <= stream.told
             return cw.Published(header.producer, stream.told) if known else None
         if header.sequence != stream.last + 1:
@@ -140,8 +140,8 @@ class Publisher:
     # -- Proposing -----------------------------------------------------------------------------
 
     def unproposed(self, now_ms: int, large: bool = True) -> list[bytes]:
-        """Return what the leader has not been sent; from now on it has. `large`: a large pack may
-        be among it; it is the last one then, for what comes after it must not overtake it."""
+        """Return the packs that the leader has not been sent; from now on it has. `large`: a large
+        pack may be among them, as the last one, since the packs behind it must not overtake it."""
         if self.large_bytes:
             packs, self._unproposed = self._up_to_large(large)
         else:
@@ -164,7 +164,7 @@ class Publisher:
         return packs[:end], packs[end:]
 
     def again(self) -> bool:
-        """Everything that waits is to be proposed; False: nothing does."""
+        """Have everything that waits proposed again; False: nothing does."""
         waiting = sorted(w for stream in self._streams.values() for w in stream.waiting)
         self._unproposed = [w.pack for w in waiting]
         self.large_flies = False
@@ -175,8 +175,8 @@ class Publisher:
         self._retry_ms = now_ms + RETRY_MS
 
     def overdue(self, now_ms: int, *, lost: bool) -> bool:
-        """Whether what waits is to be proposed again: some time after it was refused, or, if it
-        may have been `lost` on its way, when an answer should have come by now."""
+        """Whether waiting packs are due again: some time after they were refused, or, if they may
+        have been `lost` on their way, when an answer should have come by now."""
         if self._retry_ms is not None and now_ms >= self._retry_ms:
             self._retry_ms = None
             return True

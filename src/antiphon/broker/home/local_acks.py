@@ -1,4 +1,4 @@
-"""Local acknowledgements: what a home with local contexts keeps in its own journal.
+"""Local acknowledgements: those that a home with local contexts keeps in its own journal.
 
 They are gathered like all others (`ack_batches.py`), but into records of the server's own journal,
 and are then proposed to the log, later and fewer (`unlogged_acks.py`). A home without local
@@ -20,7 +20,7 @@ from antiphon.formats.journal import Local
 
 
 class OwnJournal(msgspec.Struct, frozen=True):
-    """With local contexts: what this server's journal knows of its past."""
+    """With local contexts: the past of this server, as its journal has it."""
 
     incarnation: int
     opening: int
@@ -33,7 +33,7 @@ class LocalAcks:
     def __init__(
         self, broker: Broker, own: OwnJournal | None, log_acking: Acking[ServedSession | None]
     ) -> None:
-        """`log_acking`: what goes into the log."""
+        """`log_acking`: the batches that go into the log."""
         self._broker = broker
         self._log_acking = log_acking
         self._own = own
@@ -64,14 +64,14 @@ class LocalAcks:
         return Local(whole=False, data=commands.encode_rows(rows)), batch.number
 
     def log_now(self, *sessions: int) -> int:
-        """Tell the log what only the journal has of these sessions, or of all. Return the number
-        that is reached when the log has it."""
+        """Propose everything that only the journal has of these sessions, or of all. Return the
+        number that is reached when the log has it."""
         for number, session, rows in self.unlogged.leave(*sessions):
             self._log_acking.add(None, session, cw.Ack(number, rows), 0, due_ms=0)
         return self.unlogged.last_of(*sessions)
 
     def all(self) -> tuple[Local, ...]:
-        """Return what the log may lack, in records that take the place of all before them."""
+        """Return everything that the log may lack, in records that replace all before them."""
         if self._own is None:
             return ()
         pieces = enumerate(self.unlogged.pieces())

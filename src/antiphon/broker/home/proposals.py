@@ -34,7 +34,7 @@ class Proposals:
         self._wanted: dict[Hashable, _Wanted] = {}
         self._due: dict[Hashable, None] = {}
         self._reached = 0
-        self._retry_ms: int | None = None  # when to try again what was refused
+        self._retry_ms: int | None = None  # when to try refused proposals again
 
     def __len__(self) -> int:
         return len(self._wanted)
@@ -63,7 +63,7 @@ class Proposals:
         self._due.pop(key, None)
 
     def all_again(self) -> None:
-        """There is another leader; what the old one was given may have died with it."""
+        """Propose everything again: the old leader's proposals may have died with it."""
         self._due = dict.fromkeys(self._wanted)
 
     def refused(self, now_ms: int) -> None:
@@ -71,8 +71,8 @@ class Proposals:
         self._retry_ms = now_ms + RETRY_MS
 
     def look(self, now_ms: int, *, lost: bool) -> None:
-        """Propose again what was refused a while ago and, if something may have been `lost` on its
-        way, what has not been done in time."""
+        """Propose again whatever was refused a while ago and, if something may have been `lost` on
+        its way, whatever was not done in time."""
         if self._retry_ms is not None and now_ms >= self._retry_ms:
             self._retry_ms = None
             self.all_again()

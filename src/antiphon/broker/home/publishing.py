@@ -53,13 +53,13 @@ class Publishing:
             self._due[served] = None
             self._connections.waits_more(connection, len(m.pack), large=is_large(m.pack))
         if not connection.large_bytes:
-            # What had begun is settled already, or is not a large pack.
+            # A pack that had begun is settled already, or is not a large one.
             self._connections.ends_turn(connection)
         if answer is not None:
             self._tell(connection.number, answer)
 
     def settle(self, streams: Iterable[tuple[int, int]], now_ms: int) -> None:
-        """Answer what the state machine has settled of these sessions and producers."""
+        """Answer the packs of these sessions and producers that the state machine has settled."""
         for session, producer in streams:
             served = self._sessions.get(session)
             if served is not None:
@@ -108,12 +108,14 @@ class Publishing:
                     served.publisher.refused(now_ms)
 
     def propose_all_again(self) -> None:
-        """There is another leader: what the old one was given may have died with it."""
+        """Propose everything again: the packs that the old leader was given may have died with
+        it."""
         for served in self._sessions.values():
             self._propose_again(served)
 
     def look_for_the_overdue(self, now_ms: int, *, lost: bool) -> None:
-        """Propose again what was not taken and, if it may be `lost`, what waits for too long."""
+        """Propose again the packs that were not taken and, if they may be `lost`, those that wait
+        for too long."""
         for served in self._sessions.values():
             if served.publisher.overdue(now_ms, lost=lost):
                 self._propose_again(served)
@@ -134,5 +136,5 @@ class Publishing:
         self._due.update(self._large_wait)
         self._large_wait = {}
         if self._large is not None:
-            self._due[self._large] = None  # what it has sent after it
+            self._due[self._large] = None  # the packs that it has sent after it
             self._large = None

@@ -18,8 +18,8 @@ from antiphon.formats import commands
 from antiphon.formats import protocol as cw
 
 _OF_A_CONSUMER = (cw.OpenConsumer, cw.CloseConsumer, cw.Widen, cw.Join, cw.Leave)
-"""Requests that change nothing for the session's other consumers. (What they change for other
-members of a group comes as an event.)"""
+"""Requests that change nothing for the session's other consumers. (Changes for other members of a
+group come as an event.)"""
 
 
 class ControlRequests:

@@ -28,8 +28,9 @@ class HomeSettings(msgspec.Struct, frozen=True):
     """Packs on their way to one client before the others have their turn."""
 
     unread_bytes: int = 96 << 20
-    """A client for which more than this waits to be sent is cut off: it does not read what it asked
-    for. More than the largest message and all deliveries that are on their way at a time."""
+    """A client for which more than this waits to be sent is cut off: it does not read the answers
+    to its own requests. More than the largest message and all deliveries that are on their way at a
+    time."""
 
     slow_quota: int = 100_000
     """Messages by which a consumer may be behind, unless it spills to the journal."""

@@ -1,12 +1,12 @@
 """The relay of states: chunks from member to member, through their servers.
 
 Promises: a chunk goes from the client that was asked to the one that waits, and an answer back, as
-long as the request stands (`broker/machine/groups/state_requests.py`); whoever hands out a state
-that nobody waits for any more gets an answer that says so. No server holds more of a state than
-`STATE_WINDOW` chunks: a client that sends beyond that is at fault. Nothing is promised to arrive:
-chunks are numbered, and a member that misses one asks again.
+long as the request stands (`broker/machine/groups/state_requests.py`); a client that hands out a
+state for which no member waits any more gets an answer that says so. No server holds more of a
+state than `STATE_WINDOW` chunks: a client that sends beyond that is at fault. Nothing is promised
+to arrive: chunks are numbered, and a member that misses one asks again.
 
-Each server knows from its own state machine where everybody is, so nothing has to be agreed on. A
+Each server knows from its own state machine where each member is, so nothing has to be agreed on. A
 chunk names the attachment of the client that it is for, and is dropped where that has changed.
 Chunks go straight to the other one's server, and every other time that a member asks again by way
 of the leader, which both can reach even if they cannot reach each other.
@@ -88,7 +88,7 @@ class StateRelay:
             self._to_member(taker, cw.StateFailed(taker.consumer, m.serial, reason), taker.detour)
 
     def taken(self, session: int, m: cw.StateTaken) -> None:
-        """A client has taken what it was sent."""
+        """Take note that a client has taken the chunks it was sent."""
         group, taker = self._member(session, m.consumer)
         if group is None or taker is None or taker.request != m.serial:
             return  # too late
@@ -111,7 +111,7 @@ class StateRelay:
     # -- From the log --------------------------------------------------------------------------
 
     def review(self) -> None:
-        """A group has changed: clients that hand out a state for nobody can stop."""
+        """Stop the handouts for which no member waits any more: a group has changed."""
         for (session, consumer), handout in list(self._handouts.items()):
             if self._taker(session, consumer, handout.serial) is None:
                 del self._handouts[session, consumer]

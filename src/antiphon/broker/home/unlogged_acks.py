@@ -1,12 +1,12 @@
 """Acknowledgements that a server's own journal has, and the log does not have yet.
 
 With local contexts (`broker/machine/sessions/local_contexts.py`) a home answers its clients as soon
-as its journal has what they acknowledged. Here it is put together, so that it costs the log a few
-rows a consumer now and then, however many acknowledgements there were. What is proposed twice
-changes nothing: so nothing is forgotten before it is seen in the log, and after a crash all that
-the journal has is proposed again.
+as its journal has their acknowledgements. Here these are put together, so that they cost the log a
+few rows a consumer now and then, however many there were. A row that is proposed twice changes
+nothing: so none is forgotten before it is seen in the log, and after a crash all rows of the
+journal are proposed again.
 
-What is proposed is numbered, and gets there in that order.
+Proposals are numbered, and get there in that order.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Unlogged:
     consumer."""
 
     def __init__(self, rows: Iterable[commands.Rows] = ()) -> None:
-        """`rows`: what the journal has from former lives."""
+        """`rows`: those that the journal has from former lives."""
         self._gathering: dict[int, dict[int, _Progress]] = {}  # by session and consumer
         self._leaving: dict[int, tuple[int, tuple[cw.AckRow, ...]]] = {}  # by number: session, rows
         self._numbered = 0
@@ -76,8 +76,7 @@ class Unlogged:
                 consumers.setdefault(row.consumer, _Progress()).add(row)
 
     def leave(self, *sessions: int) -> list[tuple[int, int, tuple[cw.AckRow, ...]]]:
-        """Return number, session and rows of what the log is to get now: of these sessions, or of
-        all."""
+        """Return number, session and rows of the next proposals: of these sessions, or of all."""
         begun = []
         for session in [s for s in sessions or (*self._gathering,) if s in self._gathering]:
             rows = _rows(self._gathering.pop(session))

@@ -1,10 +1,10 @@
 """The messages between clients and servers, in frames as between servers (`formats/frames.py`).
 
-`docs/wire.md` tells the protocol as a story. In short:
+`docs/wire.md` explains the protocol as a story. In short:
 
 **Sessions.** `Attach` opens a session or resumes one, through any server; `Attached` says how far
-the session's messages were accepted. A client numbers its messages; what is unanswered when a
-connection is lost is sent again with the same numbers.
+the session's messages were accepted. A client numbers its messages; those without an answer when a
+connection is lost are sent again with the same numbers.
 
 **Publishing.** `Publish` carries a pack. `Published` is cumulative; `NotPublished` says which
 messages were refused for good.

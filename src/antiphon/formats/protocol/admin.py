@@ -105,7 +105,7 @@ class LogSlice(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class LogSlices(msgspec.Struct, frozen=True, array_like=True, tag=25, gc=False):
-    """All slices below `following`. If that is not beyond what was asked for, ask again from
+    """All slices below `following`. If that is not beyond the range in question, ask again from
     there."""
 
     slices: tuple[LogSlice, ...]  # of each destination in order
@@ -129,7 +129,7 @@ class MemberStatus(msgspec.Struct, frozen=True, array_like=True, gc=False):
     why: str  # it is suspected, or away; empty: it is there
     behind: int  # positions between its last acknowledgement and the group's last message
     events: int  # views and suspicions that it has not acknowledged
-    state_from: str  # who hands it the state; "?": nobody can; empty: it needs none
+    state_from: str  # the member that hands it the state; "?": none can; empty: it needs none
 
 
 class GroupStatus(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -158,7 +158,7 @@ class Status(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
     digest: int  # of its state, to be compared at equal `applied`
     cpu_s: float
     trouble: tuple[str, ...]  # why it does not take part as it should
-    counts: dict[str, dict[str, int]] = {}  # component -> what it has counted, and its queues
+    counts: dict[str, dict[str, int]] = {}  # component -> its counts, and the lengths of its queues
     groups: tuple[GroupStatus, ...] = ()
 
 

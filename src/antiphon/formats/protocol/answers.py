@@ -1,5 +1,5 @@
-"""The messages of a server to its clients: answers, and what it sends unasked, messages first of
-all.
+"""The messages of a server to its clients: answers, and those that it sends unasked, deliveries
+first of all.
 
 The machine and its snapshots store `Result` and `NotPublished`, to give the same answer again: a
 change of them is a change of the snapshot's format.
@@ -46,8 +46,8 @@ class Browsed(msgspec.Struct, frozen=True, array_like=True, tag=22, gc=False):
 
 
 class Attached(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
-    """The session is attached to this server: what is settled of it, and what the server expects
-    of the client."""
+    """The session is attached to this server: how far it is settled, and the limits that the client
+    must keep."""
 
     session: int
     attachment: int  # 1 for a new session, then 2, 3...
@@ -67,7 +67,7 @@ class Result(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
     text: str = ""
     value: int = 0
     data: bytes = b""
-    redelivery: Redelivery | None = None  # `OpenConsumer` of a queue: what was asked for it
+    redelivery: Redelivery | None = None  # `OpenConsumer` of a queue: the options that it has
     wait: int = 0  # `OpenConsumer`, `Join`: ms for which nothing is to be handed out
 
 
@@ -103,7 +103,7 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, tag=14, gc=False):
 
 class Redirect(msgspec.Struct, frozen=True, array_like=True, tag=23, gc=False):
     """With local contexts: server `node` alone knows what this session, or the last one with this
-    client id, has acknowledged. It was asked to let go of it; nothing more comes on this
+    client id, has acknowledged. That server was asked to propose it; nothing more comes on this
     connection."""
 
     node: int

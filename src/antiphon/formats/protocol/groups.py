@@ -21,7 +21,7 @@ class CreateGroup(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False)
 
 class Join(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
     """The answer's `value` is the group's view, its `data` the member's name and the conflict
-    relation as JSON, the members, and whether a state is to be waited for, in msgpack."""
+    relation as JSON, the members, and whether a state comes first, in msgpack."""
 
     consumer: int
     destination: str
@@ -30,7 +30,7 @@ class Join(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
     durable: bool = False
     provides: bool = False  # can hand out the state to others
     takes_state: bool = True  # wants the state of those who were there before
-    # How the group is to be, as far as nobody has said yet; as in `CreateGroup`.
+    # The options of the group, if it has none yet; as in `CreateGroup`.
     relation: str = ""
     remove_after_ms: int = -1
 
@@ -42,8 +42,8 @@ class Leave(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
 
 
 class AskState(msgspec.Struct, frozen=True, array_like=True, tag=12, gc=False):
-    """A member that waits for its state: request `serial` failed, another one is to be asked. A
-    request that is no longer the last one is not meant, and nothing is changed."""
+    """A member that waits for its state: request `serial` failed, ask another member. A request
+    that is no longer the last one changes nothing."""
 
     consumer: int
     serial: int
@@ -101,13 +101,13 @@ it: as much as any process holds of it, however large it is."""
 
 
 class StateComes(msgspec.Struct, frozen=True, array_like=True, tag=21, gc=False):
-    """To a member that waits for its state: it was asked for with this event. What came of an
-    earlier one is worth nothing."""
+    """To a member that waits for its state: this event asks for it. Chunks of an earlier request
+    are void."""
 
     consumer: int
     serial: int
     position: int  # the cut: everything up to here is in it
-    provider: str  # who was asked; empty: nobody has a state
+    provider: str  # the member that was asked; empty: none has a state
 
 
 class StateChunk(msgspec.Struct, frozen=True, array_like=True, tag=17, gc=False):
@@ -116,7 +116,7 @@ class StateChunk(msgspec.Struct, frozen=True, array_like=True, tag=17, gc=False)
 
     consumer: int
     serial: int
-    seq: int  # 1, 2, 3...; at most `STATE_WINDOW` beyond what was taken
+    seq: int  # 1, 2, 3...; at most `STATE_WINDOW` beyond the last one taken
     data: bytes
     last: bool
 
@@ -138,7 +138,7 @@ class StateFailed(msgspec.Struct, frozen=True, array_like=True, tag=19, gc=False
 
 
 class StateStopped(msgspec.Struct, frozen=True, array_like=True, tag=20, gc=False):
-    """From a server: nobody waits for this state any more."""
+    """From a server: no member waits for this state any more."""
 
     consumer: int
     serial: int

@@ -7,8 +7,8 @@ from antiphon.errors import JMSError
 
 
 def error_of(code: str, text: str) -> JMSError:
-    """Return the error with this name. Servers newer than this client may know others: nobody here
-    can say whether those are refusals."""
+    """Return the error with this name. Servers newer than this client may know others: whether
+    those are refusals is not known here."""
     kind = getattr(errors, code, None)
     if isinstance(kind, type) and issubclass(kind, JMSError) and kind is not JMSError:
         try:

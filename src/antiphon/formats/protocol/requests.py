@@ -71,7 +71,7 @@ class AckRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     kind: int = ACK
     reason: str = ""  # DEAD: why
     deliveries: int = 0  # FAILED: which delivery it was; a later one of the message is not meant
-    wait: int = 0  # FAILED: ms of the log's time, until it is there for anybody
+    wait: int = 0  # FAILED: ms of the log's time, until it can be delivered again
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
@@ -79,7 +79,7 @@ class Ack(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
 
     number: int  # 1, 2, 3... on this session
     rows: tuple[AckRow, ...]
-    patient: bool = False  # nobody waits for the answer: it may gather with others
+    patient: bool = False  # no caller waits for the answer: it may gather with others
 
 
 class Ping(msgspec.Struct, frozen=True, array_like=True, tag=12, gc=False):
@@ -99,7 +99,7 @@ class OpenConsumer(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False
     shared: str = ""  # the name of the shared subscription; if it is durable, `durable` is the same
     browse: bool = False  # look at the messages of a queue, and leave them there
     exclusive: bool = False  # of a queue: the only one to get messages while it is open
-    redelivery: Redelivery | None = None  # of a queue: what is asked for it; None: nothing
+    redelivery: Redelivery | None = None  # of a queue: the options that it should have; None: none
 
 
 class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -113,17 +113,18 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class CloseConsumer(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
-    """`kept` can still be acknowledged by the session; everything else goes back: what was seen
-    (`back`) flagged, and before the rest."""
+    """`kept` can still be acknowledged by the session; everything else goes back: messages that
+    were seen (`back`) flagged, and before the rest."""
 
     consumer: int
     kept: tuple[Kept, ...] = ()
-    failed: bool = False  # of a group: it cannot go on, and is to be suspected
+    failed: bool = False  # of a group: it cannot go on, so suspect it
     back: tuple[Kept, ...] = ()
 
 
 class Return(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
-    """Give back what was kept of closed consumers: it will be delivered again, flagged."""
+    """Give back the messages that were kept of closed consumers: they will be delivered again,
+    flagged."""
 
     kept: tuple[Kept, ...]
 
@@ -166,8 +167,8 @@ Sent = tuple[int, int, int]  # producer, first and last sequence: whole packs th
 
 class Commit(msgspec.Struct, frozen=True, array_like=True, tag=14, gc=False):
     """End a transaction: at one place in the order, all that was received is acknowledged, and all
-    that was sent becomes visible. The answer's `value` is 1; 0: the token is known, and what was
-    sent is dropped."""
+    that was sent becomes visible. The answer's `value` is 1; 0: the token is known, and the
+    messages sent are dropped."""
 
     rows: tuple[AckRow, ...]
     sent: tuple[Sent, ...]
@@ -176,13 +177,13 @@ class Commit(msgspec.Struct, frozen=True, array_like=True, tag=14, gc=False):
 
 
 class Stage(msgspec.Struct, frozen=True, array_like=True, tag=15, gc=False):
-    """Keep what is staged beyond this session. The answer's `data` is the handle."""
+    """Keep the staged messages beyond this session. The answer's `data` is the handle."""
 
     sent: tuple[Sent, ...]
 
 
 class Discard(msgspec.Struct, frozen=True, array_like=True, tag=16, gc=False):
-    """Forget what is staged."""
+    """Forget the staged messages."""
 
     sent: tuple[Sent, ...]
 

@@ -1,9 +1,9 @@
 """JMS selectors: which messages a consumer wants, as a condition on their headers and properties.
 
-`parse` reads a selector once; what comes out answers for one message after another. The language is
-drawn in `grammar.py`; this is what it means. A condition is TRUE, FALSE or UNKNOWN, and
-only TRUE selects. A field that a message does not have is NULL, and makes UNKNOWN whatever compares
-it or counts with it; only `IS NULL` asks for it. UNKNOWN is NULL's twin, and both are None here.
+`parse` reads a selector once; the result answers for one message after another. The language is
+drawn in `grammar.py`; its meaning is here. A condition is TRUE, FALSE or UNKNOWN, and only TRUE
+selects. A field that a message does not have is NULL, and makes each comparison or calculation with
+it UNKNOWN; only `IS NULL` asks for it. UNKNOWN is NULL's twin, and both are None here.
 
     NOT UNKNOWN    is UNKNOWN
     UNKNOWN AND x  is FALSE if x is, else UNKNOWN
@@ -15,9 +15,9 @@ Strings and booleans have no order: `<` and its like are FALSE on two of them.
 
 Where JMS is silent:
 
-- `IN`, `LIKE` and their negations are UNKNOWN on what is not a string, so neither selects.
-- Arithmetic on what is no number is NULL. So is a division by zero, of doubles too. Exact numbers
-  are longs, and wrap around like Java's; a quotient of two loses its fraction.
+- `IN`, `LIKE` and their negations are UNKNOWN on anything but a string, so neither selects.
+- Arithmetic on anything but numbers is NULL. So is a division by zero, of doubles too. Exact
+  numbers are longs, and wrap around like Java's; a quotient of two loses its fraction.
 - A name alone is a condition: TRUE or FALSE if it is a boolean, else UNKNOWN. Conditions in
   parentheses compare like booleans.
 - `LIKE` counts code points, where Java counts halves of surrogate pairs.
@@ -77,7 +77,7 @@ class Selector:
     text: str
     """The selector as it was written, but for the blanks between its tokens and the case of
     keywords and of letters in numbers. Another order of terms, other parentheses or `4.0` for `4`
-    make another text. It is never longer than what was written, and parses to an equal selector."""
+    make another text. It is never longer than the original, and parses to an equal selector."""
 
     def __init__(self, tree: Node, text: str) -> None:
         self.tree = tree

@@ -13,9 +13,9 @@
     signed      =  { + | - } operand
     operand     =  number | string | TRUE | FALSE | name | ( condition )
 
-What stands before IN, LIKE and IS is a name. What can be seen to have a wrong type is refused here:
-a string or a condition in arithmetic, a number as a condition. A string in `<` is not: JMS lets it
-be written and select nothing. Where JMS leaves a choice:
+The operand before IN, LIKE and IS is a name. An operand that visibly has a wrong type is refused
+here: a string or a condition in arithmetic, a number as a condition. A string in `<` is not: JMS
+lets it be written and select nothing. Where JMS leaves a choice:
 
 - Of the names that begin with JMS there are the six headers that can be selected by, `JMSX...` and
   `JMS_...`; others would select nothing, and are refused.
@@ -137,7 +137,7 @@ class _Parser:
         if not negations:
             return operand
         self._expect_condition(operand, start)
-        # Two more change nothing, but two are not none: what is not a boolean, they make UNKNOWN.
+        # Two more change nothing, but two are not none: they make anything but a boolean UNKNOWN.
         return Not(operand) if negations % 2 else Not(Not(operand))
 
     def comparison(self) -> Node:
@@ -246,7 +246,7 @@ class _Parser:
         self._depth -= 1
         return inner
 
-    # What stands next, and whether it may.
+    # The next token, and whether it is allowed.
 
     @property
     def _next(self) -> Token:

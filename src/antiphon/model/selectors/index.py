@@ -2,8 +2,8 @@
 
 A thousand consumers that each want another floor (`floor = 17`) need not be asked one by one. From
 a selector that can be TRUE only if one field has one of a few values, these values become keys of a
-dict, and the message's own value finds it there. What else the selector asks for is evaluated, but
-only for those that were found. Equal selectors are kept, looked up and evaluated as one.
+dict, and the message's own value finds it there. The rest of the selector is evaluated, but only
+for those that were found. Equal selectors are kept, looked up and evaluated as one.
 
 Such a *probe* is a term of the selector's outermost AND (or all of the selector):
 
@@ -49,7 +49,7 @@ class _Entry(Generic[Key]):
     def __init__(self, probe: Probe | None, rest: Evaluate | None) -> None:
         self.keys: dict[Key, int] = {}  # each with its place in the order
         self.probe = probe
-        self.rest = rest  # what is left to evaluate once the probe has found it
+        self.rest = rest  # the rest to evaluate once the probe has found it
 
     def fits(self, fields: Fields) -> bool:
         return self.rest is None or self.rest(fields) is True

@@ -9,7 +9,7 @@ from antiphon.model.selectors.tree import ANY_MANY, ANY_ONE
 
 
 def compile_pattern(pattern: tuple[str, ...]) -> Callable[[str], bool]:
-    """Return a function that tells whether a whole text fits. No regular expressions: theirs could
+    """Return a function that says whether a whole text fits. No regular expressions: theirs could
     take exponential time."""
     if ANY_ONE in pattern:
         return _stepwise(pattern)

@@ -4,11 +4,11 @@ Keywords ignore case, names do not. Literals are those of Java, as JMS says: `29
 `0b11101`, `1_000`, `7L`; `7.`, `.5`, `1.5e3`, `2f`, `2d`, `0x1p4`; `'it''s'`. Where JMS leaves a
 choice:
 
-- An exact number is a long, with or without `L`. One that is no long is refused, also in another
+- An exact number is a long, with or without `L`. One that is not a long is refused, also in another
   base than ten, where Java would take some for negative ones. -9223372036854775808 is fine.
-- `f` rounds to a float, as in Java: `0.1f` is not `0.1`. What is too large for its type is refused;
-  what is too small is 0.
-- A name is whatever can name a property.
+- `f` rounds to a float, as in Java: `0.1f` is not `0.1`. A number too large for its type is
+  refused; one too small is 0.
+- A name is as that of a property.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ def _token(text: str, at: int) -> tuple[Token, int]:
 
 
 def _name_end(text: str, at: int) -> int:
-    """As in `antiphon.api.messages.properties`: what can name a property can be selected by."""
+    """As in `antiphon.api.messages.properties`: selectors know all names that a property can
+    have."""
     if not begins(text[at]):
         return at
     while at < len(text) and continues(text[at]):

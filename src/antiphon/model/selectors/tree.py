@@ -24,8 +24,8 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """A sign before something that is not a literal. `+` too: it makes NULL of what is not a
-    number."""
+    """A sign before something that is not a literal. `+` too: it makes anything but a number
+    NULL."""
 
     negative: bool
     operand: Node
