@@ -64,10 +64,12 @@ class Frame(NamedTuple):
     # negative, among the frames for this process alone; 0 for control frames
 
     def push(self, header: Header) -> Frame:
-        return self._replace(headers=(*self.headers, header))
+        body, headers, level, control, number = self
+        return Frame(body, (*headers, header), level, control, number)
 
     def pop(self) -> Frame:
-        return self._replace(headers=self.headers[:-1])
+        body, headers, level, control, number = self
+        return Frame(body, headers[:-1], level, control, number)
 
     def top(self, kind: type[AnyHeader]) -> AnyHeader | None:
         """Return the header on top if it is of this kind, else None."""

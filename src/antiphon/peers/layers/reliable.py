@@ -397,9 +397,14 @@ class Reliable(Layer):
     def next_deadline_ms(self) -> int | None:
         if self._frozen:
             return None
-        due = [at for at in (self._batch_ms, self._held_ms, self._check_ms) if at is not None]
-        due += [gap.due_ms for gap in self._gaps.values()]
-        return min(due, default=None)
+        if self._batch_ms is not None:
+            return self._batch_ms
+        due_ms = self._held_ms
+        if self._check_ms is not None and (due_ms is None or self._check_ms < due_ms):
+            due_ms = self._check_ms
+        for gap in self._gaps.values():
+            due_ms = gap.due_ms if due_ms is None else min(due_ms, gap.due_ms)
+        return due_ms
 
     def tick(self, now_ms: int) -> Sequence[Effect]:
         effects = self._ask(now_ms)

@@ -41,12 +41,13 @@ class FrameCodec:
 
     def decode(self, data: Body) -> Frame:
         """Raise `FormatError` on what `encode` of an equal stack does not write."""
+        view = memoryview(data)  # nothing is copied
         try:
-            level, length = _PREFIX.unpack_from(data)
+            level, length = _PREFIX.unpack_from(view)
             start = _PREFIX.size + length
-            if start > len(data):
-                raise FormatError(f"a frame of {len(data)} bytes, with {length} of headers")
-            headers = self._decoder.decode(memoryview(data)[_PREFIX.size : start])
-            return Frame(data[start:], tuple(headers), _LEVELS[level])
+            if start > len(view):
+                raise FormatError(f"a frame of {len(view)} bytes, with {length} of headers")
+            headers = self._decoder.decode(view[_PREFIX.size : start])
+            return Frame(view[start:], tuple(headers), _LEVELS[level])
         except (struct.error, KeyError, msgspec.DecodeError) as error:
             raise FormatError(f"not a frame of this stack: {error}") from error

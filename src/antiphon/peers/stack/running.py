@@ -5,6 +5,9 @@ driver must do (`Transmit`, `Dial`) and what the program is told (`Delivered`, `
 whatever layers say by `Tell`). The driver calls one input at a time and then takes the outputs
 (`take`).
 
+Frames pass in loops, not in calls of calls, as long as a layer passes on one frame for one; layers
+that do not override `up` or `down` are not asked.
+
 A process hears what it sends itself (an `Up` out of `down`) once the input at hand is carried out:
 if a layer hands out two frames, and the first makes a layer above send, then the second one still
 comes before the answer.
@@ -93,6 +96,22 @@ class Running:
         self.layers = stack.fresh()
         self._codec = FrameCodec(self.layers)
         self._places = {id(layer): at for at, layer in enumerate(self.layers)}
+        self._above = [
+            next(((at, layer.up) for at, layer in self._those_with("up") if at >= first), None)
+            for first in range(len(self.layers) + 1)
+        ]
+        """By place: the first layer from there upwards that looks at what comes in."""
+
+        self._below = [
+            next(
+                ((at, layer.down) for at, layer in self._those_with("down")[::-1] if at < end), None
+            )
+            for end in range(len(self.layers) + 1)
+        ]
+        """By place: the first layer below it that looks at what goes out."""
+
+        self._timed = [layer for _, layer in self._those_with("next_deadline_ms")]
+        self._watching = self._those_with("acknowledged")
         self._outputs: list[Output] = []
         self._waiting: deque[tuple[Frame, To]] = deque()
         self._installing = False
@@ -104,6 +123,14 @@ class Running:
             layer.bind(me, self.view, self.layers[:at], random(layer.name))
         self._each(lambda layer: layer.start(now_ms), now_ms)
         self._settle(now_ms)
+
+    def _those_with(self, method: str) -> list[tuple[int, Layer]]:
+        """Return the layers that override a method, with their places."""
+        return [
+            (at, layer)
+            for at, layer in enumerate(self.layers)
+            if getattr(type(layer), method) is not getattr(Layer, method)
+        ]
 
     def take(self) -> list[Output]:
         """Return the outputs since the last call."""
@@ -156,7 +183,7 @@ class Running:
         self._settle(now_ms)
 
     def tick(self, now_ms: int) -> None:
-        for layer in self.layers:
+        for layer in self._timed:
             due_ms = layer.next_deadline_ms()
             if due_ms is not None and due_ms <= now_ms:
                 self._carry_out(layer, layer.tick(now_ms), now_ms)
@@ -164,7 +191,7 @@ class Running:
 
     def next_deadline_ms(self) -> int | None:
         """Return when `tick` is due."""
-        due = [at for layer in self.layers if (at := layer.next_deadline_ms()) is not None]
+        due = [at for layer in self._timed if (at := layer.next_deadline_ms()) is not None]
         return min(due, default=None)
 
     # -- Effects -------------------------------------------------------------------------------
@@ -173,59 +200,76 @@ class Running:
         for layer in self.layers:
             self._carry_out(layer, call(layer), now_ms)
 
-    def _carry_out(
-        self, layer: Layer, effects: Sequence[Effect], now_ms: int, of_down: bool = False
+    def _carry_out(self, layer: Layer, effects: Sequence[Effect], now_ms: int) -> None:
+        if effects:
+            self._carry_out_at(self._places[id(layer)], effects, now_ms)
+
+    def _carry_out_at(
+        self, at: int, effects: Sequence[Effect], now_ms: int, of_down: bool = False
     ) -> None:
-        at = self._places[id(layer)]
         for effect in effects:
-            match effect:
-                case Up(frame, sender) if of_down:
-                    self._echoes.append((at, frame, sender))
-                case Up(frame, sender):
-                    self._hand_up(at, frame, sender, now_ms)
-                case Down(frame, to):
-                    self._hand_down(at, frame, to, now_ms)
-                case Install():
-                    self._install(effect, now_ms)
-                case Freeze():
-                    self.frozen = True
-                    self._each(lambda layer: layer.freeze(now_ms), now_ms)
-                case Suspect(process, why):
-                    for above in self.layers:
-                        self._carry_out(above, above.suspected(process, why, now_ms), now_ms)
-                case Acknowledged(stream):
-                    for above in self.layers[at + 1 :]:
-                        self._carry_out(above, above.acknowledged(stream, now_ms), now_ms)
-                case Blocked(process, why):
-                    self._block(at, process, why, now_ms)
-                case Tell(event):
-                    self._outputs.append(event)
-                case Dial():
-                    self._outputs.append(effect)
+            kind = type(effect)
+            if kind is Down:
+                self._hand_down(at, effect.frame, effect.to, now_ms)  # type: ignore[union-attr]
+            elif kind is not Up:
+                self._carry_out_rarer(at, effect, now_ms)
+            elif of_down:
+                self._echoes.append((at, effect.frame, effect.sender))  # type: ignore[union-attr]
+            else:
+                self._hand_up(at, effect.frame, effect.sender, now_ms)  # type: ignore[union-attr]
+
+    def _carry_out_rarer(self, at: int, effect: Effect, now_ms: int) -> None:
+        match effect:
+            case Acknowledged(stream):
+                for place, above in self._watching:
+                    if place > at and (effects := above.acknowledged(stream, now_ms)):
+                        self._carry_out_at(place, effects, now_ms)
+            case Install():
+                self._install(effect, now_ms)
+            case Freeze():
+                self.frozen = True
+                self._each(lambda layer: layer.freeze(now_ms), now_ms)
+            case Suspect(process, why):
+                for above in self.layers:
+                    self._carry_out(above, above.suspected(process, why, now_ms), now_ms)
+            case Blocked(process, why):
+                self._block(at, process, why, now_ms)
+            case Tell(event):
+                self._outputs.append(event)
+            case Dial():
+                self._outputs.append(effect)
 
     def _hand_up(self, at: int, frame: Frame, sender: MemberId, now_ms: int) -> None:
-        above = at + 1
-        if above < len(self.layers):
-            layer = self.layers[above]
-            self._carry_out(layer, layer.up(frame, sender, now_ms), now_ms)
-        elif frame.headers:
+        while (above := self._above[at + 1]) is not None:
+            at, up = above
+            effects = up(frame, sender, now_ms)
+            if len(effects) != 1 or type(effect := effects[0]) is not Up:
+                self._carry_out_at(at, effects, now_ms)
+                return
+            frame, sender = effect
+        if frame.headers:
             raise FormatError(f"no layer takes the header {type(frame.headers[-1]).__name__}")
-        else:
-            self._outputs.append(Delivered(sender, frame.body, frame.level, self.view.id))
+        self._outputs.append(Delivered(sender, frame.body, frame.level, self.view.id))
 
     def _hand_down(self, at: int, frame: Frame, to: To, now_ms: int) -> None:
         assert frame.control or not (self.frozen or self._installing), "frozen, and sends"
-        if at > 0:
-            layer = self.layers[at - 1]
-            self._carry_out(layer, layer.down(frame, to, now_ms), now_ms, of_down=True)
-            return
-        everybody = self.view.members if to is None else to
-        others = tuple(process for process in everybody if process != self.me)
-        if others:
-            self._outputs.append(Transmit(others, self._codec.encode(frame)))
-        if len(others) < len(everybody):
+        while (below := self._below[at]) is not None:
+            at, down = below
+            effects = down(frame, to, now_ms)
+            if len(effects) != 1 or type(effect := effects[0]) is not Down:
+                self._carry_out_at(at, effects, now_ms, of_down=True)
+                return
+            frame, to = effect
+        self._transmit(frame, self.view.members if to is None else to)
+
+    def _transmit(self, frame: Frame, to: tuple[MemberId, ...]) -> None:
+        others = to
+        if self.me in to:
             # What a process sends to itself looks like what others get.
             self._echoes.append((-1, frame._replace(control=False), self.me))
+            others = tuple(process for process in to if process != self.me)
+        if others:
+            self._outputs.append(Transmit(others, self._codec.encode(frame)))
 
     def _install(self, install: Install, now_ms: int) -> None:
         self._installing = True
