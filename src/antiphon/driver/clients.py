@@ -1,10 +1,10 @@
 """The driver of one server's clients, over whatever carries their messages (`formats/protocol`).
 
-Promises: what belongs to a session goes to the home (`broker/home/home.py`), and its effects are
-carried out in order. What an operator asks (to read the whole log, the status, barriers, changes of
-the cluster) needs no session and is answered here; so is who reads a part of the log
-(`log_queries.py`). A client that sends nonsense, or does not read what it asked for, gets an error
-and left; nobody else notices.
+Promises: requests of a session go to the home (`broker/home/home.py`), and its effects are carried
+out in order. Requests of operators (to read the whole log, the status, barriers, changes of the
+cluster) need no session and are answered here; so are readers of a part of the log
+(`log_queries.py`). A client that sends nonsense is refused with the reason and disconnected, one
+that does not read its answers is disconnected; the other clients do not notice.
 
 Needs: a `Log` below, which is `log.py: LogDriver` in a server; a `Pipe` for each client; and a
 `Desk`, which knows the clock and the other servers' addresses. No clock and no socket is in here.
@@ -67,13 +67,14 @@ class Pipe(Protocol):
     def ended(self) -> bool: ...
     @property
     def waiting_bytes(self) -> int:
-        """Return how many bytes were sent and have not left."""
+        """Return the number of bytes that were sent and have not left."""
 
     def send_body(self, *parts: bytes) -> None:
         """Queue a message, however many wait: the limit is in `Client.answer`."""
 
     def attached(self, frame_max: int) -> None:
-        """This client has a session: it may send packs."""
+        """Let this client send packs, for it has a session; its frames have up to `frame_max`
+        bytes."""
 
     def hold(self, hold: bool) -> None:
         """Take nothing from the client until it is no longer held."""
@@ -100,7 +101,7 @@ class Log(Protocol):
     def change(self, member: ClusterMember | int, request: int) -> None: ...
     def transfer(self, node: int, request: int) -> None: ...
     def write(self) -> bool:
-        """Have the journal's rows complete; False: there is no room."""
+        """Complete the journal's rows; return False if there is no room."""
 
     def settle_soon(self) -> None:
         """Call `Clients.propose` and `Clients.deliver` when this turn's inputs are in."""
@@ -112,7 +113,7 @@ class Desk(Protocol):
     def now_ms(self) -> int: ...
     def status(self) -> cw.Status: ...
     def address_of(self, node: int) -> str:
-        """The empty text if it is not known."""
+        """Return the address of a server; empty if it is not known."""
 
     def check_address(self, text: str) -> None:
         """Raise `FormatError` if no server can be there."""
@@ -141,12 +142,12 @@ class Client:
         self._unread_max = clients.home.settings.unread_bytes
         self._next = 0  # the position to read next; 0: does not read the log
         self._credit = 0
-        self._task: Task | None = None  # what it wants of a part of the log
+        self._task: Task | None = None  # its query of a part of the log
 
     # -- Called by the pipe --------------------------------------------------------------------
 
     def take(self, body: Body) -> None:
-        """A message; raises `FormatError` on one that no honest client sends."""
+        """Take a message; raise `FormatError` on one that no honest client sends."""
         try:
             request = cw.decode_request(body)
             if len(body) > cw.CONTROL_MAX and not isinstance(request, cw.Publish):
@@ -158,12 +159,12 @@ class Client:
                 self._home.heard(self.number, self._clients.now_ms())
                 handler(self, request)
         except FormatError as error:
-            # Told before the connection ends: otherwise it would be tried at the next server.
+            # Answered before the connection ends: otherwise the client would try the next server.
             self.answer(cw.Refused(str(error)))
             raise
 
     def begun(self, size: int) -> None:
-        """A large message takes its time to arrive: so its client is not silent."""
+        """Note that a large message has begun to arrive: its client is not silent meanwhile."""
         self._home.begun(self.number, size, self._clients.now_ms())
         self._clients.carry_out()
 
@@ -219,7 +220,7 @@ class Client:
             room -= len(data)
 
     def _after_a_gap(self) -> tuple[Row, bytes] | None:
-        """The first pack behind those that are no longer kept."""
+        """Return the first pack behind those that are no longer kept."""
         rows = self._journal.rows(self._next, 1)
         return self._journal.pack(rows[0].position) if rows else None
 
@@ -241,7 +242,7 @@ class Client:
         self.answer(cw.Refused(str(error), type(error).__name__))
 
     def work(self, upto: int) -> bool:
-        """A piece of its task; False: it has no more to do, or none at present."""
+        """Do a piece of the task; return False if it has no more to do, or none at present."""
         if self._task is None or self.pipe.ended:
             return False
         try:
@@ -254,7 +255,7 @@ class Client:
             self._clients.rests(self)
         return progress is Progress.MORE
 
-    # -- What a task may use -------------------------------------------------------------------
+    # -- For tasks (`log_queries.py: Reader`) --------------------------------------------------
 
     @property
     def room(self) -> int:
@@ -296,7 +297,7 @@ class Client:
             self.answer(cw.Asked(effect.waiting))
 
     def answer(self, answer: cw.Answer) -> None:
-        """Send this; a client that does not read what it asked for is cut off."""
+        """Send this; cut off a client that does not read its answers."""
         pipe = self.pipe
         if pipe.ended:
             return
@@ -319,7 +320,7 @@ class Client:
 
 
 class Clients:
-    """All connections of one server: carry out what the home asks for, and stand on the log
+    """All connections of one server: carries out the effects of the home, and stands on the log
     (`log.py: Above`)."""
 
     def __init__(
@@ -333,9 +334,9 @@ class Clients:
         trace: Trace | None = None,
         watch: Callable[[Effect], None] | None = None,
     ) -> None:
-        """`first_barrier`: drawn again in each life, for a late answer to a question of an earlier
-        one must not answer this one's. `watch`: called before each effect of the home; it may
-        raise."""
+        """`first_barrier`: drawn again in each life of the server, for a late answer to a question
+        of an earlier life must not answer one of this life. `watch`: called before each effect of
+        the home; it may raise."""
         self.log = log
         self.home = home
         self.broker = broker
@@ -378,7 +379,8 @@ class Clients:
             client.pipe.end()
 
     def reads(self, client: Client) -> None:
-        """From now on the rows of all that is accepted are written at once."""
+        """Note that this client reads the whole log: from now on rows of accepted packs are written
+        at once."""
         self._readers[client] = None
         self.log.write()
 
@@ -389,7 +391,8 @@ class Clients:
         self._workers.pop(client, None)
 
     def forget(self, client: Client) -> None:
-        """It is gone. What it waits for is not asked for any more: it asks elsewhere."""
+        """Forget a client that is gone, with the questions whose answers it waits for: it asks
+        elsewhere."""
         self._clients.pop(client.number, None)
         self._readers.pop(client, None)
         self._workers.pop(client, None)
@@ -401,10 +404,11 @@ class Clients:
         self.carry_out()
         self.log.settle_soon()
 
-    # -- What the home asks for ----------------------------------------------------------------
+    # -- Effects of the home -------------------------------------------------------------------
 
     def carry_out(self) -> None:
-        """In order; what a step itself leads to comes after what was due before it."""
+        """Carry out the effects of the home in order; those that a step leads to come after the
+        ones before it."""
         self._effects += self.home.take()
         if self._carrying:
             return
@@ -447,7 +451,7 @@ class Clients:
         if (client := self._clients.get(effect.link)) is not None:
             client.pipe.end(effect.reason)
 
-    # -- What the log has for them (`log.py: Above`) -------------------------------------------
+    # -- Called by the log (`log.py: Above`) ---------------------------------------------------
 
     def applied(self, effect: Applied) -> None:
         if self.trace is not None:
@@ -469,7 +473,7 @@ class Clients:
         self.carry_out()
 
     def relayed(self, m: Relay) -> None:
-        """Another server has something for a client of this one."""
+        """Take a message that another server relays to a client of this one."""
         try:
             self.home.relayed(m.session, m.attachment, m.body)
         except FormatError as error:
@@ -477,18 +481,18 @@ class Clients:
         self.carry_out()
 
     def propose(self) -> None:
-        """Hand everything that came in to the leader."""
+        """Send the leader all requests that came in."""
         self.home.follow(self.log.reign, self.log.leads)
         self.home.flush(self.now_ms())
         self.carry_out()
 
     @property
     def waiting(self) -> bool:
-        """Somebody here needs the journal's rows."""
+        """Whether a client here needs the journal's rows."""
         return bool(self._readers or self._workers or self.home.dispatcher.waiting)
 
     def deliver(self) -> None:
-        """Hand out what is new; the journal has its rows."""
+        """Hand out new messages; the journal has their rows."""
         if self.home.dispatch():
             self.log.settle_soon()
         self.carry_out()
@@ -500,8 +504,7 @@ class Clients:
             self._work()
 
     def _work(self) -> None:
-        """For those who read a part of the log: a piece for each, then the others have their
-        turn."""
+        """Do a piece of each query of a part of the log; then other work has its turn."""
         upto = self.broker.position
         more = [client.work(upto) for client in list(self._workers)]
         if any(more):
@@ -519,9 +522,9 @@ class Clients:
     def read_ready(self, effect: ReadReady) -> None:
         client, request, _ = self._barriers.pop(effect.request, (None, 0, 0))
         if client is None:
-            return  # answered already: it was asked twice
+            return  # answered already: the question was sent twice
         if effect.index < 0:
-            self._barriers[effect.request] = (client, request, 0)  # nobody to ask; soon again
+            self._barriers[effect.request] = (client, request, 0)  # no leader; ask again soon
         else:
             client.barrier_passed(request)
 
@@ -552,14 +555,14 @@ class Clients:
         return self.home.next_deadline_ms()
 
     def let_go(self) -> None:
-        """This server ends: with local contexts its clients would otherwise have to wait until it
-        is back."""
+        """Let clients go, for this server ends: with local contexts they would otherwise have to
+        wait until it is back."""
         self.home.let_go()
         self.carry_out()
         self.log.settle_soon()
 
     def sweep(self) -> None:
-        """Now and then: ask again for what has not been answered."""
+        """Ask again for barriers that have not been answered. Call it now and then."""
         now = self.now_ms()
         for number, (client, request, asked_ms) in list(self._barriers.items()):
             if now - asked_ms > BARRIER_AGAIN_MS:

@@ -1,16 +1,16 @@
-"""The driver of one server's log: carries out what its `Node` asks for, on its `Journal`.
+"""The driver of one server's log: carries out the effects of its `Node`, on its `Journal`.
 
-Promises: effects are carried out in the order in which the node gave them. All that was collected
-in one turn is one write, and one sync at a time covers every write since the last one began. What
+Promises: effects are carried out in the order in which the node gave them. All records of one turn
+are one write, and one sync at a time covers every write since the last one began. A message that
 waits for a write leaves after the sync of that write, and no sooner: `_release` counts, and `_send`
-looks at what leaves without waiting (the node has looked at what is inside a `Via`). A journal in
-memory is written later, for several turns together, unless somebody needs it sooner. Without room
-on the disk the server takes part in nothing and tries again until there is room; a failed sync ends
-it.
+checks each message that leaves without waiting (the node has checked those inside a `Via`). A
+journal in memory is written later, for several turns together, unless the layer above needs it
+sooner. Without room on the disk the server takes part in nothing and tries again until there is
+room; a failed sync ends it.
 
-Needs: a `Port`, which has the clock, the network, the disk's syncs and the turns; and who stands on
-the log (`Above`). No clock, socket, file or thread is in here. Each call from outside is an input:
-the port makes one at a time, and calls `settle` once after those of one turn.
+Needs: a `Port`, which has the clock, the network, the disk's syncs and the turns; and the layer
+above the log (`Above`). No clock, socket, file or thread is in here. Each call from outside is an
+input: the port makes one at a time, and calls `settle` once after those of one turn.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from antiphon.log.effects import (
 from antiphon.log.node import Node
 
 RETRY_S = 0.5
-"""How often a full disk is tried again."""
+"""Seconds until a full disk is tried again."""
 
 DEFER_S = 0.01
-"""How long a journal in memory is not written if nobody reads it, nor waits for it."""
+"""Seconds until a journal in memory is written that no client reads or waits for."""
 
 LATE_MS, READ_FIRST_MS = 100, 5
 """A timer that rings this late lets what has arrived be read first."""
@@ -77,10 +77,10 @@ class Port(Protocol):
         """Make this call in a later turn."""
 
     def later(self, wait_s: float, call: Callable[..., None], *args: Any) -> None:
-        """Make this call when so much time has passed."""
+        """Make this call after `wait_s` seconds."""
 
     def set_timer(self, due_ms: int) -> None:
-        """Call `LogDriver.tick` then; the timer that was set before does not count any more."""
+        """Call `LogDriver.tick` at `due_ms`; this replaces the timer that was set before."""
 
     def turn_soon(self) -> None:
         """Call `LogDriver.settle` when the inputs of this turn are in."""
@@ -88,7 +88,7 @@ class Port(Protocol):
     def failed(self, error: Exception) -> None:
         """The server must end: only a restart knows what is really on the disk."""
 
-    # For operators, and for those who judge a simulated server:
+    # For operators, and for the judges of a simulated server:
 
     def impaired(self, reason: str) -> None:
         """There is no room on the disk."""
@@ -97,7 +97,7 @@ class Port(Protocol):
         """There is room again."""
 
     def no_room_for_snapshot(self, reason: str) -> None:
-        """The server goes on without this snapshot of its own."""
+        """There is no room for a snapshot; the server goes on without it."""
 
     def snapshot_stored(self, meta: SnapshotMeta) -> None: ...
     def installed(self, meta: SnapshotMeta) -> None:
@@ -109,13 +109,13 @@ class Above(Protocol):
 
     @property
     def waiting(self) -> bool:
-        """Somebody needs the journal's rows now."""
+        """Whether a client needs the journal's rows now."""
 
     def propose(self) -> None:
-        """Propose what has come in; what was collected is written after that."""
+        """Propose the requests that came in; collected records are written after that."""
 
     def deliver(self) -> None:
-        """Hand out what is new: the journal has the rows of all that was accepted."""
+        """Hand out new messages: the journal has the rows of all accepted packs."""
 
     def applied(self, effect: Applied) -> None: ...
     def rejected(self, effect: Rejected) -> None: ...
@@ -123,10 +123,10 @@ class Above(Protocol):
     def decided(self, effect: Decided) -> None: ...
     def relayed(self, message: Relay) -> None: ...
     def stored(self, batch: int) -> None:
-        """Take the news that a record of this server alone (`LogDriver.store`) is on its disk."""
+        """Note that a record of this server alone (`LogDriver.store`) is on its disk."""
 
     def restored(self) -> None:
-        """The state machine has jumped ahead."""
+        """Note that the state machine was restored from a snapshot, and has jumped ahead."""
 
     def tick(self, now_ms: int) -> None: ...
     def next_deadline_ms(self) -> int | None: ...
@@ -149,7 +149,7 @@ class LogDriver:
         self.node = node
         self.journal = journal
         self.closed = False
-        self.reads_first = False  # what is due waits for what has arrived
+        self.reads_first = False  # deadlines wait until arrived messages were read
         self.syncs = 0  # done
         self._port = port
         self._volatile = volatile
@@ -191,13 +191,13 @@ class LogDriver:
             self._let_go = {t: watched(watch, do) for t, do in self._let_go.items()}
 
     def start(self, above: Above) -> None:
-        """Begin to take part."""
+        """Begin to take part in the cluster."""
         self._above = above
         self._sync_note()
         self.settle_soon()
 
     def close(self) -> None:
-        """End. What was not synced yet was not acknowledged either."""
+        """End. Records that were not synced yet were not acknowledged either."""
         self.closed = True
         if names := self.journal.begin_note_sync():
             self._port.sync(names, lambda _: None)
@@ -215,18 +215,18 @@ class LogDriver:
             return
         replica = self.node.replica
         effects = self.node.receive(envelope, self._port.now_ms())
-        # Otherwise it is one more acknowledgement of what is decided, and nothing is due earlier.
+        # Otherwise it is one more acknowledgement of decided entries, and nothing is due earlier.
         quiet = replica.leader_id is self._leader and replica.newcomer is None
         if effects or not quiet or isinstance(message, Hears):
             self.carry_out(effects)
             self.settle_soon()
 
     def alive(self, sender: ReplicaId) -> None:
-        """A part of a large message has come from this server: it has not arrived whole."""
+        """Note that a part of a large message has come from this server, so it is alive."""
         self.carry_out(self.node.alive(sender, self._port.now_ms()))
 
     def gone(self, node: int) -> None:
-        """Nobody listens at the address of this server, its host says."""
+        """Note that no process listens at the address of this server, as its host reported."""
         self.carry_out(self.node.gone(node, self._port.now_ms()))
         self.settle_soon()
 
@@ -244,11 +244,11 @@ class LogDriver:
         self.carry_out(self.node.propose(payloads, self._port.now_ms()))
 
     def relay(self, node: int, message: Relay) -> None:
-        """Tell the home at another server something."""
+        """Send a message to the home at another server."""
         self.carry_out(self.node.relay(node, message))
 
     def store(self, record: Local, batch: int) -> None:
-        """Keep in this server's journal only; then `Above.stored` is called."""
+        """Keep a record in this server's journal only; then call `Above.stored`."""
         self.journal.append((record,), (LocalStored(batch),))
         self._collected += 1
         self.node.count_extra_bytes(len(record.data))
@@ -271,7 +271,7 @@ class LogDriver:
             self._port.turn_soon()
 
     def settle(self) -> None:
-        """Propose, write and hand on together what came in during one turn."""
+        """Propose, write and hand on the inputs of one turn together."""
         if self.closed:
             return
         self._leader = self.node.replica.leader_id
@@ -290,8 +290,8 @@ class LogDriver:
         self._arm_timer()
 
     def _write_later(self) -> None:
-        """Together with what comes meanwhile: what was accepted has been handed out from memory.
-        Whether something is due earlier than the timer is not asked for each message either."""
+        """Write together with the inputs of the next turns: accepted packs were handed out from
+        memory. For speed, a timer that is set is not compared with new deadlines here either."""
         if self._timer_ms is None:
             self._arm_timer()
         if not self._write_due:
@@ -306,8 +306,8 @@ class LogDriver:
     # -- Time ----------------------------------------------------------------------------------
 
     def _arm_timer(self) -> None:
-        """See to it that the next deadline is met. One that moved into the future is not worth a
-        new timer: the old one rings, finds nothing due, and comes back here."""
+        """Set a timer for the next deadline. A deadline that moved into the future needs no new
+        timer: the old one rings, finds nothing due, and comes back here."""
         if self.reads_first or self.node.replica.impaired:
             return  # it is set already; nothing is due until there is room again
         due_ms = self.node.next_deadline_ms()
@@ -322,8 +322,8 @@ class LogDriver:
         due_ms, self._timer_ms = self._timer_ms, None
         now_ms = self._port.now_ms()
         if due_ms is not None and now_ms - due_ms > LATE_MS and not self.reads_first:
-            # This process did not run. What the others have said meanwhile is read first: nobody
-            # is to be blamed for a silence that was here.
+            # This process did not run. Messages of the other servers that came meanwhile are read
+            # first: no server must be blamed for a silence that was here.
             self.reads_first = True
             self._timer_ms = now_ms + READ_FIRST_MS
             self._port.set_timer(self._timer_ms)
@@ -336,7 +336,7 @@ class LogDriver:
     # -- Carrying out --------------------------------------------------------------------------
 
     def carry_out(self, effects: list[Effect]) -> None:
-        """In order; what a step itself leads to comes after what was due before it."""
+        """Carry out effects in order; those that a step leads to come after the ones before it."""
         self._effects += effects
         if self._carrying or not effects:
             return
@@ -348,8 +348,8 @@ class LogDriver:
         self.settle_soon()
 
     def _send(self, effect: Send) -> None:
-        """A message leaves that waits for nothing, so it promises nothing that a crash may take
-        back."""
+        """Send a message that waits for no write, so it must promise nothing that a crash can
+        undo."""
         effect.assert_free(self.node.replica.stored)
         self._port.send(effect.to, effect.message)
 
@@ -367,10 +367,10 @@ class LogDriver:
         self._above.applied(effect)
 
     def _read_now(self, effect: Read) -> None:
-        """In a turn of its own: a long log is read in many pieces, and others have their turn
-        between them."""
+        """Read entries, in a turn of its own: a long log is read in many pieces, and other work has
+        its turn between them."""
         if not self.closed:
-            self.write()  # what is only collected may replace what would be read
+            self.write()  # collected entries may replace those that would be read
             found = self.journal.entries(effect.first, effect.max_bytes)
             now_ms = self._port.now_ms()
             self.carry_out(self.node.entries_read(effect.reader, effect.first, found, now_ms))
@@ -397,8 +397,8 @@ class LogDriver:
     # -- Writing and syncing -------------------------------------------------------------------
 
     def write(self) -> bool:
-        """Write everything collected, then the rows of what was accepted, which point into it.
-        False: there was no room, and it is tried again later."""
+        """Write all collected records, then the rows of accepted packs, which point into them.
+        Return False if there was no room; it is tried again later."""
         try:
             self._flush()
             if self._accepted:
@@ -541,7 +541,7 @@ class LogDriver:
         self._port.snapshot_stored(meta)
 
     def _no_room_for_snapshot(self, error: DiskFullError) -> None:
-        # No reason to stop: the log itself may still have room, and says so if it has not.
+        # No reason to stop: the log itself may still have room, and fails if it has not.
         self._port.no_room_for_snapshot(str(error))
         self.node.snapshot_failed()
 
@@ -559,7 +559,7 @@ class LogDriver:
         self.carry_out(self.node.installed(meta, self._port.now_ms()))
 
     def _begin_work(self, steps: Iterator[tuple[str, ...]]) -> None:
-        """One after the other, and a sync or a piece of writing at a time."""
+        """Carry out these steps in the background, after earlier ones, and one at a time."""
         self._work.append(steps)
         if len(self._work) == 1:
             self._port.soon(self._step, None)

@@ -1,9 +1,9 @@
 """Queries of readers of the log, as tasks of a server: bounds, slices, packs of a range.
 
-Promises: only accepted messages are returned, and all of them: a server that has not got as far as
-the end that is wanted waits until it has, and one that no longer has the beginning says so
-(`MessagesGoneError`). Each turn does a bounded piece of the work, so others hardly notice; what is
-read from the disk does not push anything out of the server's memory.
+Promises: the answers have all accepted messages in the range and no others: a server that has not
+reached the wanted end waits until it has, and one that no longer keeps the beginning raises
+`MessagesGoneError`. Each turn does a bounded piece of the work, so other clients hardly notice;
+packs that are read from the disk push nothing out of the server's memory.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Progress(enum.Enum):
 
     DONE = enum.auto()
     MORE = enum.auto()  # it can go on at once
-    WAITS = enum.auto()  # for messages to be accepted, for credit, or for what it sent to leave
+    WAITS = enum.auto()  # for messages to be accepted, for credit, or for sent packs to leave
 
 
 class Reader(Protocol):
-    """The client that has asked."""
+    """The client that sent the query."""
 
     @property
     def room(self) -> int: ...
@@ -43,11 +43,11 @@ class Reader(Protocol):
 
 
 class Task(Protocol):
-    """A query of one reader, which is worked on in pieces."""
+    """A query of one reader, which is done in pieces."""
 
     def work(self, upto: int) -> Progress:
         """Do a piece; the journal has the rows of all messages up to `upto`, the last one that was
-        accepted. Raises what cannot be granted."""
+        accepted. Raise `MessagesGoneError` if the journal no longer keeps messages of the range."""
 
 
 class FindBounds:
@@ -105,7 +105,7 @@ class ReadRange:
         if self._next <= end:
             if self._reader.room <= 0:
                 return Progress.WAITS
-            # Each time: what is kept changes while this goes on.
+            # Each time: the journal may drop messages meanwhile.
             check_kept(self._journal, self._next, self._last, upto)
             self._send(end)
         if self._next > self._last:
@@ -129,7 +129,8 @@ class ReadRange:
 
 
 def task_for(m: cw.AskLog | cw.AskSlices | cw.ReadLog, reader: Reader, journal: Journal) -> Task:
-    """Raises `FormatError` on a request that makes no sense, and `InvalidDestinationError`."""
+    """Return the task for a request. Raise `FormatError` on one that makes no sense, and
+    `InvalidDestinationError` on a name that is not a destination."""
     if isinstance(m, cw.AskLog):
         return FindBounds(reader, journal, m)
     if isinstance(m, cw.AskSlices):
@@ -152,7 +153,8 @@ def check_kept(journal: Journal, first: int, last: int, upto: int) -> None:
 
 
 def matcher_of_any(topics: Sequence[str]) -> Callable[[str], bool]:
-    """Raises `InvalidDestinationError`."""
+    """Return whether a destination matches any of these topics, as a function. Raise
+    `InvalidDestinationError` if one of them is not a destination."""
     for topic in topics:
         names.parse(topic)
     exact = frozenset(topics)

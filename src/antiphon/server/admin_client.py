@@ -1,8 +1,8 @@
-"""An operator's client: asks servers how they are, without a session.
+"""An operator's client: asks servers for their status, without a session.
 
-Promises: `status` returns what some server says of itself and of its cluster; `barrier` returns
-behind everything that was accepted before the call. Each call asks one server after the other until
-one answers (`io/line.py` says for how long), and leaves no connection behind.
+Promises: `status` returns one server's status, with its view of the cluster; `barrier` returns
+after everything that was accepted before the call. Each call asks one server after the other until
+one answers (`io/line.py` has the time limits), and leaves no connection behind.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from antiphon.io.line import Asker, Line, Wanted
 from antiphon.io.transport import parse_address, parse_url
 
 CONNECT_S = 2.0
-"""How long a connection to one server may take, where there is no other to go to."""
+"""Seconds that a connection to one server may take if there is no other one to try."""
 
 
 class AdminClient:
-    """Asks the servers of a URL. `timeout`: seconds after which a call raises that has tried each
-    of them."""
+    """Asks the servers of a URL. `timeout`: a call raises after this many seconds, if it has tried
+    each of them."""
 
     def __init__(self, url: str, *, timeout: float = 30.0) -> None:
         """Raise `ConfigurationError` if this is not a URL of servers."""

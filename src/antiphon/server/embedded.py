@@ -40,7 +40,8 @@ _lock = threading.Lock()
 
 
 def acquire(url: str) -> Embedded:
-    """The server of this URL, which starts when somebody connects; raises `ConfigurationError`."""
+    """Return the server of this URL, which starts with the first connection; raise
+    `ConfigurationError` if it is not the URL of one."""
     name = url.removeprefix(SCHEME)
     if not url.startswith(SCHEME) or name.startswith("/") != name.startswith("///"):
         raise ConfigurationError(
@@ -56,7 +57,7 @@ def acquire(url: str) -> Embedded:
 
 
 class Embedded:
-    """One server, and those who use it."""
+    """One server, and the connections that use it."""
 
     def __init__(self, name: str, path: str) -> None:
         self.users = 0  # of a shared one
@@ -68,15 +69,15 @@ class Embedded:
         self._disk: FileDisk | RamDisk | None = None
 
     async def connect(self, on_bodies: OnBodies, on_lost: OnLost) -> EmbeddedLink:
-        """A connection, with both callbacks made on the caller's loop: `on_bodies` with answers of
-        the server (`formats/protocol/`), `on_lost` once, when the server ends the connection.
-        Raises what a server raises that cannot start."""
+        """Return a connection, with both callbacks made on the caller's loop: `on_bodies` with
+        answers of the server (`formats/protocol/`), `on_lost` once, when the server ends the
+        connection. Raise the error of a server that cannot start."""
         link = EmbeddedLink(asyncio.get_running_loop(), self._server_loop, on_bodies, on_lost)
         await self._there(self._serve(link.far))
         return link
 
     async def release(self) -> None:
-        """This connection is done; with the last one the server ends. Returns when it has."""
+        """Let go of the server; the last one to do so ends it. Return when it has ended."""
         with _lock:
             self.users -= 1
             if self.users > 0:
@@ -149,7 +150,7 @@ class EmbeddedLink:
             _post(self._far_loop, self.far.take, bodies)
 
     def close(self) -> None:
-        """Nothing more is said or heard, and `on_lost` is not called."""
+        """End the connection: nothing more is sent or received, and `on_lost` is not called."""
         if not self._closed:
             self._closed = True
             _post(self._far_loop, self.far.closed)
@@ -171,7 +172,7 @@ class EmbeddedLink:
 
 
 class FarEnd:
-    """The server's end: what a TCP connection is to the server otherwise."""
+    """The server's end, in place of a TCP connection."""
 
     name = "an embedded client"
 
@@ -198,7 +199,7 @@ class FarEnd:
         self.waiting_bytes += len(body)
 
     def attached(self, frame_max: int) -> None:
-        """A program is no stranger to itself."""
+        """Do nothing: there are no strangers in the same process, and no frames to limit."""
 
     def hold(self, hold: bool) -> None:
         self._held = hold
@@ -262,7 +263,7 @@ class FarEnd:
 
 
 def _post(loop: asyncio.AbstractEventLoop, what: Callable[..., None], *args: object) -> None:
-    """Have it called on a loop, perhaps the one that is running here."""
+    """Make a call on a loop, which may be the one that runs here."""
     if asyncio._get_running_loop() is loop:
         loop.call_soon(what, *args)
     else:

@@ -2,7 +2,7 @@
 tests.
 
 Promise: leaving the `with` block ends every process, whatever happened inside. Each server writes
-what it says to a log file beside its data folder.
+its output to a log file beside its data folder.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from antiphon.io.transport import Address, format_address
 
 HOST = "127.0.0.1"
 PORTS = range(10_000, 32_768)
-"""Below those that systems give to outgoing connections: otherwise the port of a server that is
-down could be taken by somebody's connection, and the server could not come back."""
+"""Below those that systems give to outgoing connections: otherwise any program's connection could
+take the port of a server that is down, and the server could not come back."""
 
 READY_S = 20.0
 STOP_S = 5.0
@@ -38,8 +38,8 @@ _given: deque[int] = deque(maxlen=1000)
 
 
 def free_port() -> int:
-    """Return a port on which nobody listens; not the same one twice, for a server that got one may
-    not listen yet."""
+    """Return a port on which no process listens; not the same one twice, for a server that got one
+    may not listen yet."""
     while True:
         port = random.choice(PORTS)
         with socket.socket() as probe:
@@ -54,8 +54,8 @@ def free_port() -> int:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Signals that end this program wait until this is done: the one that ends the processes that
-    it has started must know of the one that is just beginning."""
+    """Hold back signals that end this program for the length of a `with` block: a program that
+    starts a process and ends all of its processes must know of the one that is just beginning."""
     waiting: list[int] = []
     if threading.current_thread() is threading.main_thread():
         handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
@@ -104,12 +104,12 @@ class LocalServer:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                # Ctrl-C at the terminal is for the one who started the cluster, who ends it.
+                # Ctrl-C at the terminal is for the program that started the cluster, which ends it.
                 start_new_session=True,
             )
 
     def said(self) -> str:
-        """Return what it wrote since it was started last."""
+        """Return its output since it was started last."""
         return self.log.read_bytes()[self._log_start :].decode(errors="replace")
 
     def wait_ready(self, timeout: float = READY_S) -> None:
@@ -125,13 +125,13 @@ class LocalServer:
         self.process.send_signal(number)
 
     def kill(self) -> None:
-        """`kill -9`: as a crash."""
+        """Crash it: `kill -9`."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
 
     def stop(self) -> int:
-        """End it in an orderly way; returns its exit code."""
+        """End it in an orderly way; return its exit code."""
         assert self.process is not None
         self.process.send_signal(signal.SIGCONT)
         self.process.terminate()
@@ -153,9 +153,9 @@ class LocalCluster:
         contexts: str = "replicated",
         trace: str | None = None,
     ) -> None:
-        """Nothing runs yet. Data folders and logs are in `folder`, which must exist; the servers'
-        traces go to the folder `trace`. Raises `FormatError` if storage and contexts do not go
-        together."""
+        """Prepare a cluster, of which nothing runs yet. Data folders and logs are in `folder`,
+        which must exist; the servers' traces go to the folder `trace`. Raise `FormatError` if
+        storage and contexts do not go together."""
         check_contexts(contexts, storage)
         self.storage = storage
         self.contexts = contexts
@@ -185,7 +185,7 @@ class LocalCluster:
 
     @property
     def listed(self) -> str:
-        """As `--cluster` wants it."""
+        """Return the servers as `--cluster` takes them."""
         return ",".join(f"{n}={format_address(s.address)}" for n, s in self.servers.items())
 
     @property
@@ -193,7 +193,7 @@ class LocalCluster:
         return "antiphon://" + ",".join(format_address(s.address) for s in self.servers.values())
 
     def start(self, *nodes: int, wait: bool = True) -> None:
-        """Start these, or all."""
+        """Start these servers, or all; with `wait`, return when they serve."""
         chosen = [self.servers[node] for node in nodes or self.servers]
         for server in chosen:
             server.start(self.listed, self.storage, "--contexts", self.contexts, *self._traces)

@@ -1,8 +1,7 @@
 """The port on which a server's log runs: an asyncio loop, a thread for syncs, the clock.
 
 Promises: calls are made one at a time, on the loop, and an error in one of them goes to
-`LoopPort.failed` and nowhere else. What is decided, and in which order, is decided in
-`driver/log.py`.
+`LoopPort.failed` and nowhere else. All decisions, and their order, are in `driver/log.py`.
 """
 
 from __future__ import annotations
@@ -39,7 +38,8 @@ class LoopPort:
         self.now_ms = now_ms
         self.failed = failed
         self.send: Callable[[ReplicaId, Message], None]
-        """To be set to the transport's, without a call in between: it is made for each message."""
+        """Set this to the transport's method, without a function in between: it is called for each
+        message."""
 
         self._syncing = syncing
         self._turn = turn
@@ -50,8 +50,7 @@ class LoopPort:
         self._loop = asyncio.get_running_loop()
 
     def guarded(self, call: Callable[..., None], *args: Any) -> None:
-        """Make a call that the loop asks for: an error in it ends this server, and nothing
-        else."""
+        """Make a call for the loop: an error in it ends this server, and nothing else."""
         try:
             call(*args)
         except Exception as error:

@@ -3,9 +3,9 @@
 `GET /metrics` answers in Prometheus' text format. `GET /ready` answers 200 while the server takes
 part in a cluster that has a leader, and 503 with the reason otherwise.
 
-Promises: nothing that comes in here can disturb the server. A request has at most `REQUEST_BYTES`
-and `REQUEST_S`, an answer that is not fetched is dropped after `ANSWER_S`, and one connection
-carries one request; beyond `CONNECTIONS_MAX` a newcomer is turned away.
+Promises: no request can disturb the server. It has at most `REQUEST_BYTES` and `REQUEST_S`, an
+answer that the client does not read is dropped after `ANSWER_S`, and one connection carries one
+request; beyond `CONNECTIONS_MAX` a new connection is refused.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Metrics:
         self._open: set[asyncio.StreamWriter] = set()
 
     async def start(self, listen: Address) -> Address:
-        """Raises `OSError` if that cannot be."""
+        """Listen, and return the address. Raise `OSError` if it cannot be listened on."""
         self._server = await asyncio.start_server(self._answer, *listen, limit=REQUEST_BYTES)
         host, port = self._server.sockets[0].getsockname()[:2]
         return host, port
@@ -72,7 +72,7 @@ class Metrics:
                 writer.close()
                 await writer.wait_closed()
         except (TimeoutError, OSError):
-            writer.transport.abort()  # it is slow, or it is gone; neither concerns anybody else
+            writer.transport.abort()  # the client is slow, or gone
         except Exception:
             # Not left to the event loop, for which an unknown error is the end of the server.
             logger.exception("a request for metrics failed")
@@ -101,7 +101,7 @@ class Metrics:
 
 
 async def _read_request(reader: asyncio.StreamReader) -> bytes | None:
-    """The request line; None: what came is not a request, or too much, or too slow."""
+    """Return the request line; None if the input is not a request, too large, or too slow."""
     with contextlib.suppress(asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
         async with asyncio.timeout(REQUEST_S):
             head = await reader.readuntil(b"\r\n\r\n")
@@ -138,8 +138,8 @@ ONLY_GROW = {
     "journal": {"syncs"},
     "dispatcher": {"delivered_packs", "delivered_bytes", "dropped_messages"},
 }
-"""Counts that never fall while a server runs: counters, which Prometheus wants to end in `_total`.
-All others are gauges."""
+"""Counts that never fall while a server runs: counters, whose names end in `_total` by Prometheus'
+convention. All others are gauges."""
 
 
 def render(status: cw.Status, counts: dict[str, dict[str, int]]) -> str:

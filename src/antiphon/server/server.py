@@ -11,10 +11,11 @@ The way of a message through it (`Server.__init__` puts the pieces together in t
 
 and back through session and listener. `counts` has what each of them has done and is waiting for.
 
-What is decided on that way is decided in `driver/log.py` and `driver/clients.py`, which the
-simulator drives as well. Here are the parts put together, with a loop, sockets, files, threads and
-clocks (`loop_port.py`), and what an operator sees of them. A broken invariant, a failed sync or a
-damaged record ends the server (`ended`), for only a restart knows what is really on the disk.
+All decisions on that way are in pure code, below `driver/log.py` and `driver/clients.py`, which the
+simulator drives as well. This module puts the parts together, with a loop, sockets, files, threads
+and clocks (`loop_port.py`), and reports their status and counts to operators. A broken invariant, a
+failed sync or a damaged record ends the server (`ended`), for only a restart knows what is really
+on the disk.
 """
 
 from __future__ import annotations
@@ -52,15 +53,17 @@ from antiphon.server.trace import ServerTrace
 logger = logging.getLogger("antiphon.server.server")
 
 LET_GO_S = 2.0
-"""How long an orderly end may take until the log knows what only this server knew."""
+"""Seconds that an orderly end waits until the log has the acknowledgements that only this server
+knew."""
 
 SWEEP_S = 0.25
 CLOCK_S = 1.0
 
 
 class Server:
-    """One server on this thread's event loop: `start`, then `ended` tells when and why it is over,
-    `serves` when it has first heard of a leader; `close` in the end."""
+    """One server on this thread's event loop. Call `start`, and `close` in the end. The future
+    `serves` is done when the server first hears of a leader, `ended` when it is over, with the
+    reason."""
 
     def __init__(
         self,
@@ -73,10 +76,10 @@ class Server:
         contexts: str = REPLICATED,
         trace: str | None = None,
     ) -> None:
-        """Opens the journal, and raises what `open_journal` raises. `trace`: a folder to write down
-        in what is accepted and handed out (`server/trace.py`). `retain`: how many messages
-        stay readable although nobody must have them; None: all. `contexts`: where acknowledgements
-        of topics are kept, REPLICATED or LOCAL, which needs a disk that is not volatile."""
+        """Open the journal; raise the errors of `open_journal`. `trace`: a folder for a trace of
+        all messages (`server/trace.py`). `retain`: the number of messages that stay readable
+        although no consumer needs them; None: all. `contexts`: where acknowledgements of topics are
+        kept, REPLICATED or LOCAL, which needs a disk that is not volatile."""
         assert contexts == REPLICATED or not disk.volatile
         self._listed = listed
         self.broker = Broker(retain)
@@ -134,8 +137,8 @@ class Server:
     @overload
     async def start(self, listen: None) -> None: ...
     async def start(self, listen: Address | None) -> Address | None:
-        """Listen, and begin to take part; returns where. None: only `clients.connect` leads
-        here."""
+        """Listen, and begin to take part in the cluster; return the address. None: do not listen,
+        only `clients.connect` leads here."""
         self._loop = asyncio.get_running_loop()
         self._port.start()
         self.ended: asyncio.Future[None] = self._loop.create_future()
@@ -148,7 +151,7 @@ class Server:
         return address
 
     async def _listen(self, listen: Address) -> Address:
-        # The loop is this server's own: whatever goes wrong on it concerns this server.
+        # The loop is this server's own: every error on it concerns this server.
         self._loop.set_exception_handler(self._on_exception)
         address = await self._transport.listen(*listen)
         own = self.node.replica.id.node
@@ -157,7 +160,7 @@ class Server:
         return address
 
     async def close(self) -> None:
-        """Let go of everything. What was not synced yet was not acknowledged either."""
+        """Release all resources. Records that were not synced yet were not acknowledged either."""
         if self._contexts == LOCAL and not self.ended.done():
             await self._let_go()
         self.log.close()
@@ -182,8 +185,8 @@ class Server:
             self.ended.set_exception(error)
 
     def _on_exception(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Whatever a callback raised. A socket may fail as it likes; anything else would leave
-        this server in a state that nobody has thought of."""
+        """Take an error that a callback raised. Errors of sockets are expected; any other one ends
+        this server, for its state is unknown."""
         error = context.get("exception")
         if error is None or (isinstance(error, OSError) and "accept" in context["message"]):
             logger.error("%s: %s", context["message"], error)
@@ -206,7 +209,7 @@ class Server:
     def _tick(self) -> None:
         self.log.tick()
 
-    # -- What clients ask of it (`driver/clients.py: Desk`) ------------------------------------
+    # -- For clients (`driver/clients.py: Desk`) -----------------------------------------------
 
     now_ms = staticmethod(now_ms)
 
@@ -238,7 +241,7 @@ class Server:
         )
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Return what each part of the chain has done, and what it waits for."""
+        """Return for each part of the chain its counts of work done and work waiting."""
         return {
             "listener": self._transport.counts(),
             "session": self.home.counts(),
@@ -274,7 +277,7 @@ class Server:
     # -- Once a turn of the loop ---------------------------------------------------------------
 
     def _turn(self) -> None:
-        """All inputs of one turn of the loop are in."""
+        """Settle, for all inputs of one turn of the loop are in."""
         if self.ended.done():
             return
         self._check_contexts()
@@ -307,5 +310,5 @@ class Server:
             try:
                 addresses[member.node] = parse_address(member.address)
             except FormatError:
-                continue  # the leader checks addresses; a foreign one is not worth a crash
+                continue  # the leader checks addresses; a bad one is not worth a crash
         return {**addresses, **self._listed}

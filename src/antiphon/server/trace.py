@@ -1,23 +1,23 @@
 """The trace of a server: the messages that it accepts and hands out, written down as it happens
 (`formats/trace.py`).
 
-So groups can be audited though no program writes a trace. The rows say what the servers did, not
-what applications saw: `send` is a message that came from a client, `sent` that it was accepted,
-`deliver` and `view` that it was written to the connection of a consumer. A server writes down what
-it did for its own clients; the traces of all servers together are what is to be judged.
+So groups can be audited though no program writes a trace. The rows record the work of the servers,
+not what applications saw: `send` is a message that came from a client, `sent` that it was accepted,
+`deliver` and `view` that it was written to the connection of a consumer. A server records its own
+clients; judges need the traces of all servers together.
 
 Promise: a row is handed to the kernel before the message that it reports leaves this server. Times
 are the log's, the same for all servers.
 
 A member is a process of its own, `NAME@SESSION`, and each connection of its session is an
-incarnation: what the last one was sent and may have lost comes again there, marked as redelivered.
-To the judges such a process is a durable member, which may be away and come back. (A durable member
-that resumes with another session is another process, from the next view on.) A member that is gone,
-or whose session is over, has crashed, in an incarnation behind its last one; whoever sees that in
-the log writes it down, for its own server may be gone, too. `remove` is written with each view for
-all who are not in it any more: why they are not, is not judged.
+incarnation: messages that the last one was sent and may have lost come again there, marked as
+redelivered. To the judges such a process is a durable member, which may be away and come back. (A
+durable member that resumes with another session is another process, from the next view on.) A
+member that is gone, or whose session is over, has crashed, in an incarnation behind its last one;
+every server that sees that in the log writes it down, for the member's own server may be gone, too.
+`remove` is written with each view for all members that are not in it any more, whatever the reason.
 
-Nothing here is done, and no message looked at, by a server that writes no trace.
+A server that writes no trace does none of this, and looks into no message for it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ logger = logging.getLogger("antiphon.server.trace")
 
 
 class _Told:
-    """A consumer on one connection, and what was sent to it there."""
+    """A consumer on one connection, and its deliveries there."""
 
     def __init__(self, destination: str, member: str) -> None:
         self.destination = destination
@@ -83,7 +83,7 @@ class ServerTrace:
             logger.error(text)
         self._run = f"{run_of(where)}.servers"  # programs may write their own traces there
         self._broker = broker
-        self._began = -1  # what was sent up to there was not written down; -1: not known yet
+        self._began = -1  # messages up to there were not written down; -1: not known yet
         self._rows: list[bytes] = []
         self._connections: dict[int, _Connection] = {}  # by link
         self._served: dict[int, int] = {}  # session -> link
@@ -99,7 +99,7 @@ class ServerTrace:
     # -- From clients --------------------------------------------------------------------------
 
     def asked(self, link: int, request: cw.Request) -> None:
-        """Call it before what follows from the request is carried out."""
+        """Write down a request. Call it before the effects of the request are carried out."""
         known = self._connections.get(link)
         if isinstance(request, cw.Attach):
             self._connections.setdefault(link, _Connection(request.session))
@@ -152,7 +152,7 @@ class ServerTrace:
     # -- From the log --------------------------------------------------------------------------
 
     def applied(self, effect: Applied) -> None:
-        """Call it before anything that follows is sent to clients."""
+        """Write down an applied entry. Call it before its effects are sent to clients."""
         if self._served and effect.accepted:
             self._accepted(effect)
         for event in effect.events:
@@ -168,13 +168,13 @@ class ServerTrace:
         payloads = dict(effect.packs())
         for accepted in effect.accepted:
             data = payloads.get(accepted.position)
-            # What a transaction or a delay had parked came earlier: it is known by its `send`.
+            # Messages that a transaction or a delay had parked came earlier, and have a `send`.
             link = self._served.get(accepted.session)
             if data is not None and link is not None:
                 self._sends("sent", self._connections[link], pack.read_header(data))
 
     def restored(self) -> None:
-        """The state is another server's."""
+        """Follow the state machine, which now has another server's state."""
         self._attachments = {s.number: s.attachment for s in self._broker.sessions.values()}
         self._members = {
             (group.destination, member.name): member.session
@@ -205,7 +205,7 @@ class ServerTrace:
     # -- To clients ----------------------------------------------------------------------------
 
     def told(self, link: int, answer: cw.Answer) -> None:
-        """Call it before the answer is sent."""
+        """Write down an answer. Call it before the answer is sent."""
         known = self._connections.get(link)
         handler = self._TOLD.get(type(answer))
         if known is not None and handler is not None:
@@ -323,8 +323,8 @@ class ServerTrace:
         self._of(known, told, "join", sender=told.member, durable=True)
 
     def _enter_later(self, known: _Connection, told: _Told) -> bool:
-        """Whether a member's messages can be judged: those behind its first view. After another
-        connection of the same session, that one's trace has it."""
+        """Return whether a member's messages can be judged: those behind its first view. After
+        another connection of the same session, the trace of that one has the view."""
         if not told.in_view and known.attachment > 1:
             self._enter(known, told)
             told.in_view = True
@@ -356,7 +356,7 @@ class ServerTrace:
         self._rows.append(encode_event(event))
 
     def _flush(self) -> None:
-        """A disk without room ends the trace, and not the server."""
+        """Write the rows to the file. A disk without room ends the trace, and not the server."""
         rows, self._rows = self._rows, []
         if not rows or self._file is None:
             return
@@ -372,7 +372,8 @@ def _process(member: str, session: int) -> str:
 
 
 def _extra(data: bytes) -> columns.Extra:
-    """Servers do not check what clients say of a message: what cannot be read says nothing."""
+    """Return the headers of a message; none if a client wrote some that cannot be read, for servers
+    do not check them."""
     try:
         return columns.decode_extra(data)
     except FormatError:
