@@ -1,7 +1,7 @@
-"""A pack becomes messages: they get their positions, and are for whom they are for.
+"""A pack becomes messages: they get their positions, and go to queues and subscriptions.
 
-Mostly that is when the pack is applied; what is staged or delayed (`transactions.py`) gets its
-place in the order later, at the entry that makes it visible.
+Mostly that is when the pack is applied; a pack that is staged or delayed (`transactions.py`) gets
+its positions later, at the entry that makes it visible.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ CLOSES = -1
 """The sequence number by which a sender says that its group ends."""
 
 TIME_MAX = 1 << 50
-"""Milliseconds that a message may wait or live: more than anybody will, and stamps beyond that fit
-the formats."""
+"""Limit of the milliseconds that a message may wait or live: more than any program runs, and stamps
+that far ahead fit the formats."""
 
 
 def accept(b: State, header: PackHeader, notes: Notes, source: int = 0) -> None:
-    """`source`: the earlier entry that has the pack. Times to live begin with the present one."""
+    """Make the messages of a pack visible. `source`: the earlier entry that has the pack; 0: the
+    present one. Times to live begin with the present one."""
     first = b.take_positions(header.count)
     timed = [_until(special, b.stamp) for special in notes.specials]
     if names.is_queue(header.destination):
@@ -72,13 +73,14 @@ def _until(special: Special, stamp: int) -> Special:
 
 
 def _lasting(specials: Sequence[Special]) -> list[Special]:
-    """In a group nothing expires: its members get the same, however slow they are."""
+    """Return the headers without expiry: in a group nothing expires, for its members get the same
+    messages, however slow they are."""
     return [msgspec.structs.replace(special, expires=0) for special in specials]
 
 
 def look_into(b: State, session: Session, header: PackHeader, payload: bytes) -> Notes:
-    """Return the facts about the messages that are needed when they are accepted. Raise what is
-    wrong with them."""
+    """Return the facts about the messages that are needed when they are accepted. Raise a
+    `JMSError` if they cannot be taken."""
     flags = header.flags & (pack.SPECIAL | pack.EXTRAS)
     if not flags:
         return Notes(session.owner)
@@ -96,7 +98,7 @@ def _specials(payload: bytes) -> tuple[Special, ...]:
 
 
 def delay_of(payload: bytes) -> int:
-    """The delivery delay, which all messages of a pack share."""
+    """Return the delivery delay, which all messages of a pack share."""
     return _bounded(next(iter(_extras(payload))).delivery_delay)
 
 
@@ -105,7 +107,8 @@ def _bounded(time_ms: int) -> int:
 
 
 def _extras(payload: bytes) -> list[Extra]:
-    """Servers do not check what clients say of a message: what cannot be read is not special."""
+    """Return the headers of the messages; of a message whose headers cannot be read, none: servers
+    do not check them."""
     try:
         columns = Columns(payload)
         return [decode_extra(columns.extra(i)) for i in range(columns.count)]
@@ -122,7 +125,7 @@ def _special(extra: Extra) -> Special:
     lives = _bounded(extra.time_to_live) - _bounded(extra.delivery_delay)
     special = Special(
         max(0, min(extra.priority, 9)),
-        # One that dies before it may be delivered is dropped as soon as it could be.
+        # One that expires before it may be delivered is dropped as soon as it may be.
         max(lives, 1) if extra.time_to_live > 0 else 0,
         group,
         closes and bool(group),
@@ -131,16 +134,16 @@ def _special(extra: Extra) -> Special:
 
 
 def _why_topic_cannot(b: State, destination: str, keys: Keys) -> str:
-    """Why the topic cannot take messages with these keys; empty: it can."""
+    """Return why the topic cannot take messages with these keys; empty: it can."""
     if not keys or destination not in b.last_values:
         return ""
     return b.last_values.why_not(destination, keys)
 
 
 def _publish(b: State, owner: Owner, destination: str, keys: Keys, first: int, last: int) -> None:
-    """Messages of this client, from one position to the other."""
+    """Give messages of this client, `first` to `last`, to all who consume from the topic."""
     for subscription in b.topics.no_local.get(owner, {}).values():
-        # Here and not where messages are handed out, which may be long after the session of their
+        # Here and not in the dispatcher, which may come to them long after the session of their
         # sender has ended.
         if subscription.matches(destination):
             subscription.pass_over(b.topics.last_for(subscription), last)

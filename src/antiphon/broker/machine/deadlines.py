@@ -1,4 +1,4 @@
-"""Deadlines of the state machine: what is due, and when, in the log's time.
+"""Deadlines of the state machine, in the log's time.
 
 Promise: the next deadline is found in few steps, however many there are. A deadline that was moved
 or is gone stays in the heap until its time; its owner says whether it still holds.
@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Iterator
 from typing import NamedTuple
 
-# What a deadline is about.
+# The kinds of deadlines.
 SESSION, SERVING, PRODUCER, GROUP, EXPIRY, DELAYED, STAGED, HELD = range(8)
 
 
@@ -40,7 +40,7 @@ class Deadlines:
         return self._heap[0] if self._heap else None
 
     def add(self, stamp: int, kind: int, key: Key) -> None:
-        """Something is due at this stamp."""
+        """Add a deadline at this stamp."""
         heapq.heappush(self._heap, (stamp, kind, key))
 
     def pop(self) -> Deadline:

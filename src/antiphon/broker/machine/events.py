@@ -1,4 +1,4 @@
-"""Events: what the state machine reports to the servers, in addition to `Accepted` packs.
+"""Events: the state machine's reports to the servers, in addition to `Accepted` packs.
 
 Every replica has the same events at the same entry; each server acts on those that concern its own
 clients (`broker/home/home.py`).
@@ -12,7 +12,7 @@ from antiphon.formats.protocol import NotPublished, Result
 
 
 class Attached(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
-    """The session is now served by `node`; whoever served it before lets go of it."""
+    """The session is now served by `node`; the server that served it before lets go of it."""
 
     session: int
     attachment: int
@@ -33,8 +33,8 @@ class AttachRefused(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=Fals
 
 
 class Redirected(msgspec.Struct, frozen=True, array_like=True, tag=20, gc=False):
-    """This client cannot go on at `node` yet: `home` alone knows what it acknowledged, and has to
-    tell the others first."""
+    """This client cannot go on at `node` yet: `home` alone knows its acknowledgements, and has to
+    put them into the log first."""
 
     session: int
     node: int
@@ -44,7 +44,7 @@ class Redirected(msgspec.Struct, frozen=True, array_like=True, tag=20, gc=False)
 
 
 class Answered(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
-    """A request was dealt with."""
+    """A request was granted or refused."""
 
     session: int
     result: Result
@@ -58,7 +58,7 @@ class PackRefused(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False)
 
 
 class Assigned(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
-    """These messages of a queue are for this consumer, and for nobody else."""
+    """These messages of a queue are for this consumer, and for no other."""
 
     session: int
     consumer: int
@@ -68,7 +68,7 @@ class Assigned(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
 
 
 class SessionEnded(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False):
-    """The session is over; whoever serves it lets go of it."""
+    """The session is over; the server that serves it lets go of it."""
 
     session: int
     code: str  # empty: it was closed in order
@@ -84,16 +84,16 @@ class AcksDone(msgspec.Struct, frozen=True, array_like=True, tag=7, gc=False):
 
 
 class Early(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
-    """A request was ordered before packs that it is about, and nothing was done: it has to be
-    proposed again, behind them."""
+    """A request was ordered before packs that it names, and has changed nothing: its server has to
+    propose it again, behind them."""
 
     session: int
     number: int
 
 
 class Taken(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
-    """A pack was dealt with and its messages have no positions, or none yet: they are for a group
-    itself, or parked. Their sender is answered."""
+    """A pack was taken and its messages have no positions, or none yet: they are for a group
+    itself, or parked. Their sender gets its answer."""
 
     session: int
     producer: int

@@ -1,4 +1,4 @@
-"""Keys: whose a subscription is, whose messages are, and which queue a shared subscription has.
+"""Keys: of subscriptions, of the owners of messages, and of shared subscriptions, which are queues.
 
 Promises: keys of different kinds never meet, whatever clients call themselves and their
 subscriptions. A snapshot has each key as one or two texts, which distinguish the kinds by a blank
@@ -62,13 +62,12 @@ def member(group: str, name: str) -> SubscriptionKey:
 
 
 def departed(group: str, session: int, consumer: int) -> SubscriptionKey:
-    """Return the key of the subscription of one that is not a member any more."""
+    """Return the key of the subscription of a former member of a group."""
     return SubscriptionKey(DEPARTED, group, f"{session:x}.{consumer:x}")
 
 
 class Owner(NamedTuple):
-    """Names the client whose messages are its own: by its client id, or if it has none, by its
-    session."""
+    """Names the client that sent a message: by its client id, or if it has none, by its session."""
 
     kind: str
     name: str
@@ -86,7 +85,7 @@ class Owner(NamedTuple):
 
 
 def owner(client_id: str, session: int) -> Owner:
-    """Return the owner of what this session sends."""
+    """Return the owner of messages that this session sends."""
     return Owner(CLIENT, client_id) if client_id else Owner(SESSION, f"{session:x}")
 
 

@@ -1,11 +1,11 @@
-"""Last-value topics: they keep the last message of each key for those who subscribe later.
+"""Last-value topics: they keep the last message of each key for later subscribers.
 
 The state machine knows their positions; they stay live, so that the journal has them. A new
-subscription begins with them, in the order in which they were sent, and goes on with what comes. A
-message without a key is treated as on any topic. No message deletes a key.
+subscription begins with them, in the order in which they were sent, and goes on with new messages.
+A message without a key is treated as on any topic. No message deletes a key.
 
-Of these topics alone the state machine looks into packs. It is bounded: what would go beyond is
-refused, before anything has happened.
+Of these topics alone the state machine looks into packs. The number of keys is bounded: a pack that
+would exceed it is refused, before any change.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from antiphon.model import destinations as names
 
 TOPICS_MAX = 1_000
 KEYS_MAX = 100_000
-"""Keys of one topic."""
+"""Limit of the keys of one topic."""
 
 KEY_MAX = 1024
-"""Characters."""
+"""Limit of the characters of a key."""
 
 Keys = dict[str, int]  # -> its last message: the position, or the index in a pack
 
@@ -38,7 +38,7 @@ class LastValues:
         return destination in self._topics
 
     def declare(self, destination: str) -> None:
-        """From now on it is one. Again, it changes nothing."""
+        """Make a topic a last-value topic, if it is not one yet."""
         kind, name = names.parse(destination)
         if kind != names.TOPIC or names.is_pattern(name):
             raise InvalidDestinationError(
@@ -49,7 +49,7 @@ class LastValues:
         self._topics.setdefault(destination, {})
 
     def why_not(self, destination: str, keys: Keys) -> str:
-        """Why a pack with these keys cannot be taken; empty: it can."""
+        """Return why a pack with these keys cannot be taken; empty: it can."""
         known = self._topics[destination]
         if any(len(key) > KEY_MAX for key in keys):
             return f"a key has at most {KEY_MAX} characters in {destination!r}, which keeps keys"
@@ -58,10 +58,11 @@ class LastValues:
         return ""
 
     def take(self, destination: str, keys: Keys, first: int) -> None:
-        """`first`: the position of the pack's first message."""
+        """Note the last message of each key in a pack. `first`: the position of its first
+        message."""
         known = self._topics[destination]
         for key, i in keys.items():
-            # What was stored before it became visible cannot be refused any more.
+            # A pack that was stored before it became visible cannot be refused any more.
             if key in known or len(known) < KEYS_MAX:
                 known[key] = first + i
 
@@ -100,6 +101,6 @@ def keys_in(pack: bytes) -> Keys:
     try:
         columns = Columns(pack)
     except FormatError:
-        return {}  # servers check what clients send
+        return {}  # servers check the packs of clients
     extras = (extra_of(columns, i) for i in range(columns.count))
     return {extra.key: i for i, extra in enumerate(extras) if extra.key is not None}

@@ -1,13 +1,13 @@
 """The state machine of the messaging server: sessions, topics, queues, acknowledgements.
 
 Promises: the same entries give the same state, the same events and the same snapshot, byte for
-byte, on every replica; whatever a client put into an entry, `apply` does not raise. It knows
+byte, on every replica; `apply` does not raise, whatever a client put into an entry. It knows
 positions, never bodies. A message is accepted once, however often its pack is in the log; it stays
 live until every subscription that must have it, or one consumer of its queue, has acknowledged it.
 Time is the entries' stamps.
 
 `apply` takes a pack (`acceptance.py`, `transactions.py`) or commands: sessions and their leases
-(`sessions/lifecycle.py`), what clients ask for (`requests.py`), acknowledgements
+(`sessions/lifecycle.py`), requests of clients (`requests.py`), acknowledgements
 (`consumers/acknowledging.py`).
 """
 
@@ -35,14 +35,14 @@ from antiphon.log.effects import Accepted
 
 
 class Broker(State):
-    """The state machine: the state, and what an entry of the log does to it."""
+    """The state machine: the state, and the effect of each entry of the log on it."""
 
     def snapshot(self) -> Iterator[bytes]:
         """Return the chunks of a snapshot of the present state."""
         return snapshot.write(self)
 
     def restore(self, chunks: Iterator[bytes]) -> None:
-        """Become what the state machine was that wrote these chunks."""
+        """Take the state from the chunks of a snapshot."""
         snapshot.read(self, chunks)
 
     def apply(self, entry: Entry) -> list[Accepted]:
@@ -51,7 +51,7 @@ class Broker(State):
         told = len(self.events)
         if entry.kind == Kind.EPOCH:
             lifecycle.renew_all(self)
-        # Always: a snapshot may be taken here, and who restores it must find nothing overdue.
+        # Always: a snapshot may be taken here, and a restored state must have nothing overdue.
         lifecycle.expire(self)
         if entry.kind == Kind.MEMBERSHIP:
             members = decode_membership(entry.payload).members
@@ -73,7 +73,7 @@ class Broker(State):
         try:
             header = pack.read_header(payload)
         except FormatError:
-            return  # servers check what clients send; what slips in is nobody's message
+            return  # servers check the packs of clients; a bad one in the log is no message
         session = self.sessions.get(header.session)
         if session is None or not session.takes(header):
             return  # a duplicate, or behind a gap, or of a session that is over
@@ -83,7 +83,7 @@ class Broker(State):
             self._refuse(session, header, type(error).__name__, str(error))
 
     def _take(self, session: Session, header: pack.PackHeader, payload: bytes) -> None:
-        """Raises what is wrong with it."""
+        """Take a pack of a client; raise a `JMSError` if it cannot be taken."""
         if header.producer:
             if header.producer not in session.names:
                 raise IllegalStateError(
@@ -115,7 +115,7 @@ class Broker(State):
         try:
             commands = command.decode(payload)
         except FormatError:
-            return  # only servers write commands; a foreign one is not worth a crash
+            return  # only servers write commands; a bad one is not worth a crash
         for one in commands:
             if isinstance(one, command.Request):
                 self._request(one)

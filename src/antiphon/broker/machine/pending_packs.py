@@ -1,5 +1,4 @@
-"""Packs that are stored in the log and not visible to anybody yet; the rules are in
-`transactions.py`."""
+"""Packs that are stored in the log and not visible yet; the rules are in `transactions.py`."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ class Notes(msgspec.Struct, frozen=True, gc=False):
     """Facts about a pack's messages that the state machine keeps, for it reads the pack only
     once."""
 
-    owner: Owner  # whose they are: `Session.owner`
+    owner: Owner  # their sender's `Session.owner`
     specials: tuple[Special, ...] = ()  # empty: all are plain
     keys: dict[str, int] = {}  # of a last-value topic: -> the index of its last message
 
@@ -59,7 +58,7 @@ class Staged(msgspec.Struct, frozen=True):
 
 class PendingPacks:
     """All packs that wait: for their time, or for a commit of any session. (Those that wait for a
-    commit of their own session are with that one, `Session.staged`, and are only counted here.)
+    commit of their own session are in that session, `Session.staged`, and only counted here.)
 
     Promise: `count` is the number of all packs that wait, and each that waits for its time, or for
     a commit of any session, has a deadline.
@@ -84,7 +83,7 @@ class PendingPacks:
         self.count += 1
 
     def unpark(self, count: int) -> None:
-        """These packs wait no longer for a commit of their own session."""
+        """Count packs that wait no longer for a commit of their own session."""
         self.count -= count
 
     def delay(self, due: int, parked: Parked) -> None:
@@ -106,18 +105,17 @@ class PendingPacks:
         self._deadlines.add(expires, STAGED, handle)
 
     def release(self, handle: str) -> None:
-        """Forget a handle: its packs were committed, or nobody did that in time. Without such a
-        handle nothing happens."""
+        """Forget a handle, if it exists: its packs were committed, or their time is over."""
         released = self.staged.pop(handle, None)
         if released is not None:
             self.count -= len(released.packs)
 
     def knows(self, token: str, stamp: int) -> bool:
-        """Return whether something was committed with this token."""
+        """Return whether a transaction was committed with this token."""
         return bool(token) and self.tokens.get(token, 0) > stamp
 
     def remember(self, token: str, stamp: int, until: int) -> None:
-        """Remember the token of a commit, and forget those whose time is over."""
+        """Remember the token of a commit, and forget tokens whose time is over."""
         if not token or self.knows(token, stamp):
             return
         while self.tokens and (

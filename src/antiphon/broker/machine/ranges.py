@@ -1,5 +1,5 @@
-"""Sorted ranges of positions, each with something that is true of all its messages: mostly, how
-often they were delivered.
+"""Sorted ranges of positions, each with a value for all its messages: mostly, how often they were
+delivered.
 
 A range costs the same whether it holds one message or a million, which is why the state machine
 knows ranges and never messages.
@@ -17,7 +17,8 @@ Value = TypeVar("Value")
 
 
 class Ranges(Generic[Value]):
-    """Disjoint, ascending. Neighbours that are alike are one: cutting leaves no crumbs."""
+    """Disjoint, ascending ranges with values. Neighbours with equal values are one: cutting leaves
+    no crumbs."""
 
     def __init__(self, spans: Iterable[tuple[int, int, Value]] = ()) -> None:
         self._spans: list[tuple[int, int, Value]] = list(spans)
@@ -40,7 +41,7 @@ class Ranges(Generic[Value]):
         return self._spans[0][0] if self._spans else 0
 
     def add(self, first: int, last: int, value: Value) -> None:
-        """A range that is not in here yet."""
+        """Add a range that is not in here yet."""
         spans = self._spans
         self.count += last - first + 1
         if spans and spans[-1][1] + 1 == first and spans[-1][2] == value:
@@ -51,7 +52,7 @@ class Ranges(Generic[Value]):
             self._put(first, last, value)
 
     def _put(self, first: int, last: int, value: Value) -> None:
-        """In between, joined with its neighbours if they are alike."""
+        """Insert a range, joined with its neighbours if they have the same value."""
         spans = self._spans
         begin = end = bisect_right(spans, first, key=lambda span: span[0])
         if begin > 0 and spans[begin - 1][1:] == (first - 1, value):
@@ -63,7 +64,7 @@ class Ranges(Generic[Value]):
         spans[begin:end] = [(first, last, value)]
 
     def take(self, first: int, last: int) -> list[tuple[int, int, Value]]:
-        """Remove whatever lies in this range, and return it."""
+        """Remove and return the parts that lie in this range."""
         spans = self._spans
         begin = self._at(first)
         end = begin
@@ -94,15 +95,15 @@ class Ranges(Generic[Value]):
         return spans
 
     def of(self, position: int) -> Value | None:
-        """The value of the range that holds this position; None: none does."""
+        """Return the value of the range that holds this position; None: none does."""
         at = self._at(position)
         if at < len(self._spans) and self._spans[at][0] <= position:
             return self._spans[at][2]
         return None
 
     def run(self, position: int) -> tuple[Value | None, int | None]:
-        """The value there, and up to where it is the same; None: no range holds the position, and
-        from there on none does."""
+        """Return the value at a position, and the last position up to which it is the same. A value
+        of None: no range holds the position; an end of None: there is no range beyond it."""
         at = self._at(position)
         if at == len(self._spans):
             return None, None
@@ -110,7 +111,7 @@ class Ranges(Generic[Value]):
         return (value, last) if first <= position else (None, first - 1)
 
     def between(self, first: int, last: int) -> list[tuple[int, int, Value]]:
-        """The parts that lie in this range."""
+        """Return the parts that lie in this range."""
         found = []
         for at in range(self._at(first), len(self._spans)):
             low, high, value = self._spans[at]
@@ -129,16 +130,16 @@ class Ranges(Generic[Value]):
         return [*found, (first, last)] if first <= last else found
 
     def _at(self, position: int) -> int:
-        """The first range that ends at or after this position."""
+        """Return the index of the first range that ends at or after this position."""
         at = bisect_right(self._spans, position, key=lambda span: span[0])
         return at - 1 if at > 0 and self._spans[at - 1][1] >= position else at
 
 
 class Spans(Ranges[int]):
-    """With how often their messages were delivered."""
+    """Ranges with the count of deliveries of their messages."""
 
     def deliveries(self, position: int) -> int:
-        """0: it is not in here."""
+        """Return how often this message was delivered; 0: it is not in here."""
         return self.of(position) or 0
 
 
@@ -146,8 +147,8 @@ SPANS_MAX = 1024
 
 
 def coarse(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """The same positions and perhaps some between them, in at most `SPANS_MAX` ranges: enough for
-    deciding which segments are still needed."""
+    """Return the same positions, and perhaps some between them, in at most `SPANS_MAX` ranges:
+    enough for deciding which segments are still needed."""
     gap = 1
     rest = sorted(ranges)
     while True:

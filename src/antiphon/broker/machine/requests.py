@@ -1,6 +1,6 @@
 """The requests of clients, one numbered request at a time (`protocol.Control`).
 
-Whatever is wrong with a request is the answer to it, and changes nothing.
+A request that cannot be granted changes nothing, and its answer is the error.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Granted = tuple[int, bytes]  # `value` and `data` of the answer
 
 
 def answer(b: State, session: Session, m: commands.Request) -> cw.Result:
-    """Do what is asked for, and return the answer; what is wrong with it is the answer, too."""
+    """Carry out a request, and return the answer; an error is an answer, too."""
     try:
         granted = _REQUESTS[type(m.body)](b, session, m.body)
     except JMSError as error:
@@ -85,7 +85,7 @@ def _open_producer(b: State, session: Session, m: cw.OpenProducer) -> int:
 
 
 def _close_session(b: State, session: Session, m: cw.CloseSession) -> int:
-    return 0  # after it was answered (`_request`)
+    return 0  # the session is closed after the answer (`machine.py: Broker._request`)
 
 
 def _create_group(b: State, session: Session, m: cw.CreateGroup) -> Granted:

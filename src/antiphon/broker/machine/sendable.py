@@ -1,5 +1,5 @@
-"""Where clients may send, and why not: what follows from the name of a destination, and, of
-temporary ones, from the sessions that have created them."""
+"""Where clients may send, and why not: by the name of a destination, and for temporary ones, by the
+sessions that have created them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KNOWN_MAX = 65536
 
 
 class Sendable:
-    """A cache of destinations, each with the reason why nobody can send there.
+    """A cache of destinations, each with the reason why clients cannot send there.
 
     Needs: `forget` when a temporary destination is created or ends.
     """
@@ -21,7 +21,7 @@ class Sendable:
         self._known: dict[str, str] = {}  # destination -> why not; empty: one can
 
     def why_not(self, destination: str) -> str:
-        """Return why nothing can be sent there; empty: it can."""
+        """Return why clients cannot send there; empty: they can."""
         wrong = self._known.get(destination)
         if wrong is None:
             if len(self._known) >= KNOWN_MAX:
@@ -41,7 +41,7 @@ class Sendable:
         return True
 
     def forget(self, destination: str) -> None:
-        """A temporary destination was created, or has ended."""
+        """Forget a temporary destination that was created, or has ended."""
         self._known.pop(destination, None)
 
     def _check(self, destination: str) -> str:

@@ -2,7 +2,7 @@
 
 Promises: equal states give equal bytes on every server; a restored state goes on exactly as the one
 that was written. Everything is written in the order in which it came, which decides whose turn it
-is. `PARTS` is the one list of what a snapshot has: a part that is missing there is forgotten.
+is. `PARTS` is the one list of the parts of a snapshot: a part that is missing there is forgotten.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ encoder = msgspec.msgpack.Encoder()
 
 def write(state: State) -> Iterator[bytes]:
     """Return the chunks of a snapshot. They are made at once, for the state goes on changing while
-    they are being stored."""
+    the server stores them."""
     chunks = (
         encoder.encode((part.name, rows))
         for part in PARTS
@@ -41,7 +41,7 @@ def write(state: State) -> Iterator[bytes]:
 
 
 def read(state: State, chunks: Iterator[bytes]) -> None:
-    """Make `state` what was written."""
+    """Take the state from the chunks of a snapshot."""
     state.reset()
     for chunk in chunks:
         name, rows = msgspec.msgpack.decode(chunk)
@@ -49,7 +49,7 @@ def read(state: State, chunks: Iterator[bytes]) -> None:
     for deadline in _deadlines(state):
         state.deadlines.add(*deadline)
     for queue in state.queues.values():
-        queue.expire(state.stamp)  # no message: only what consumers have may have expired
+        queue.expire(state.stamp)  # drops no message: only consumers' messages may have expired
         state.queues.watch(queue)
 
 
@@ -189,7 +189,7 @@ def _ended(state: State, rows: list[Any]) -> None:
 
 
 class Part(NamedTuple):
-    """One part of a snapshot: what is written of the state, and how it is read again."""
+    """One part of a snapshot: how it is written, and how it is read again."""
 
     name: str
     rows: Callable[[State], Iterable[Any]]
@@ -199,7 +199,7 @@ class Part(NamedTuple):
 def _of_queues(
     rows: Callable[[Queue], Iterable[Iterable[Any]]],
 ) -> Callable[[State], Iterable[Any]]:
-    """The rows of every queue, each with its name in front."""
+    """Return a function for the rows of every queue, each with the queue's name in front."""
     return lambda s: ((q.name, *row) for q in s.queues.values() for row in rows(q))
 
 

@@ -1,10 +1,10 @@
-"""The state of the state machine: its parts, and what follows from several of them.
+"""The state of the state machine: its parts, and results that need several of them.
 
-Whatever is in a part is written by the methods of its own class alone: `topics`, `sessions`,
-`groups` and so on, and the subscriptions, sessions and groups in them
-(`tests/broker/machine/test_state.py` reads the code for that). The rules are functions in the
-rooms, which the machine calls (`machine.py`); they read everything, and call these methods. The
-state's way into a snapshot and back is in `snapshot.py`.
+Each part is written by the methods of its own class alone: `topics`, `sessions`, `groups` and so
+on, and the subscriptions, sessions and groups in them (`tests/broker/machine/test_state.py` reads
+the code for that). The rules are functions in the rooms, which the machine calls (`machine.py`);
+they read everything, and call these methods. The state's way into a snapshot and back is in
+`snapshot.py`.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class State:
     """The replicated state of the messaging server, the same on every server at the same entry."""
 
     def __init__(self, retain: int | None = 0) -> None:
-        """`retain`: how many of the last messages stay readable although nobody must have them;
+        """`retain`: the number of last messages that stay readable although no consumer needs them;
         None: all."""
         self._retain = retain
         self.dropped = 0  # messages to destinations that had ended; no part of the state
         self.reset()
 
     def reset(self) -> None:
-        """Become what a new cluster begins with."""
+        """Become the state of a new cluster."""
         self.position = 0  # of the last accepted message
         self.digest = 0
         self.stamp = 0
@@ -65,7 +65,7 @@ class State:
         self.sendable = Sendable(self.sessions)
 
     def restore_head(self, position: int, digest: int, stamp: int) -> None:
-        """Take the numbers that stand at the beginning of a snapshot."""
+        """Take the numbers at the beginning of a snapshot."""
         self.position, self.digest, self.stamp = position, digest, stamp
 
     def take_positions(self, count: int) -> int:
@@ -79,15 +79,15 @@ class State:
         self.accepted.append(pack)
 
     def count_dropped(self, messages: int) -> None:
-        """Count messages that were for nobody."""
+        """Count messages to destinations that had ended."""
         self.dropped += messages
 
     def report(self, event: ev.Event) -> None:
-        """Tell the servers of this event."""
+        """Report this event to the servers."""
         self.events.append(event)
 
     def next_deadline(self) -> int | None:
-        """Return when something is due next, in log time; None: never."""
+        """Return the next deadline, in log time; None: there is none."""
         while (first := self.deadlines.first) is not None:
             due, kind, key = first
             if self._due_of(kind, key) == due:
@@ -98,7 +98,7 @@ class State:
         return None
 
     def _due_of(self, kind: int, key: Key) -> int | None:
-        """Return when this deadline is now; None: it does not hold any more."""
+        """Return the present stamp of this deadline; None: it does not hold any more."""
         if isinstance(key, GroupKey):
             group = self.groups.get(key.destination)
             return group.due(key.member) if group is not None else None
@@ -149,7 +149,7 @@ class State:
         )
 
     def assigned(self, consumer: Consumer) -> list[Span]:
-        """Return what a consumer of a queue has and has not acknowledged."""
+        """Return the messages that a consumer of a queue has and has not acknowledged."""
         queue = self.queues.get(consumer.destination)
         taker = queue.takers.get((consumer.session, consumer.number)) if queue else None
         return list(taker.assigned) if taker is not None else []

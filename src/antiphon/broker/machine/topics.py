@@ -1,9 +1,9 @@
 """Topics: their subscriptions, and how far each of them is.
 
-A subscription is a place in the order of everything (its *floor*), not a list of messages: all that
-matches its pattern behind the floor is still to be acknowledged. So publishing costs the same with
-one subscription as with ten thousand; the servers of the consumers read what they need from the
-journal.
+A subscription is a place in the order of everything (its *floor*), not a list of messages: all
+messages behind the floor that match its pattern still have to be acknowledged. So publishing costs
+the same with one subscription as with ten thousand; the servers of the consumers read the messages
+from the journal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ MATCHES_MAX = 65536
 
 
 class Subscription:
-    """One cursor. Durable ones are known by client id and name, others by their consumer."""
+    """One cursor. A durable one is known by client id and name, a member's by group and name,
+    others by their consumer."""
 
     def __init__(
         self,
@@ -38,8 +39,10 @@ class Subscription:
         self.key = key
         self.durable = durable
         self.pattern = pattern
-        self.selector = selector  # what it does not want is passed over where messages are sent
-        self.no_local = no_local  # whose messages are not for it; None: nobody's
+        self.selector = (
+            selector  # the consumer's server passes over messages that it does not match
+        )
+        self.no_local = no_local  # messages of this owner are not for it
         self.matches = matcher(pattern)
         self.floor = floor  # everything up to here is acknowledged, or was never for us
         self.acked = Spans()  # above the floor, out of order
@@ -51,7 +54,7 @@ class Subscription:
         self.ends: int | None = None  # of a member that was removed: the last that is for it
         # Of a member that has taken over a state and not acknowledged it: the floor before that.
         self.base: int | None = None
-        # A stamp: handling what comes first has failed, and who goes on is to wait until then.
+        # A stamp: handling the first message has failed, and the next consumer waits until then.
         self.waits = 0
 
     def serve(self, consumer: tuple[int, int] | None) -> None:
@@ -59,19 +62,19 @@ class Subscription:
         self.consumer = consumer
 
     def end(self, position: int) -> None:
-        """Nothing behind this position is for it: its member was removed."""
+        """End at this position, for its member was removed."""
         self.ends = position
 
     def wait(self, stamp: int) -> None:
-        """Whoever goes on waits until then: handling what comes first has failed."""
+        """Let the next consumer wait until then: handling the first message has failed."""
         self.waits = stamp
 
     def keep_state(self) -> None:
-        """The state that was taken over is acknowledged: it is not put back any more."""
+        """Note that the state that was taken over is acknowledged, and not put back any more."""
         self.base = None
 
     def acknowledge(self, first: int, last: int) -> None:
-        """`first` 0: everything up to `last`."""
+        """Acknowledge these messages. `first` 0: all up to `last`."""
         if last <= self.floor:
             return
         self.base = None  # a member that has handled a message has the state before it
@@ -92,8 +95,9 @@ class Subscription:
             self.acked.take(1, self.floor)
 
     def pass_over(self, after: int, last: int) -> None:
-        """Nothing of this is for it. `after`: the last message that was; so there is one range for
-        many messages that it passes over, whatever else stands between them in the order."""
+        """Acknowledge messages that are not for it. `after`: the last message that was for it; so
+        there is one range for many messages that it passes over, whatever lies between them in the
+        order."""
         self.acknowledge(max(after, self.floor) + 1, last)
 
     def begin_with(self, positions: list[int], upto: int) -> None:
@@ -107,8 +111,8 @@ class Subscription:
                 self.acked.add(low + 1, high - 1, 1)
 
     def take_over(self, cut: int) -> None:
-        """A member has got a state that has all messages up to the cut."""
-        # It may be put back: what may have been seen before it is still known then.
+        """Note that a member has got a state that has all messages up to the cut."""
+        # It may be put back; then the flags of earlier messages still apply.
         base, lost, returned = self.floor, self.lost, Spans(self.returned)
         self.acknowledge(0, cut)
         self.base, self.lost, self.returned = base, lost, returned
@@ -122,22 +126,22 @@ class Subscription:
         return True
 
     def give_back(self, spans: list[Span]) -> None:
-        """Messages that an application saw, and whose consumer is closed."""
+        """Take back messages that an application saw, and whose consumer is closed."""
         for first, last, deliveries in spans:
             self.returned.take(first, last)
             if last > self.floor:
                 self.returned.add(max(first, self.floor + 1), last, deliveries)
 
     def lose(self, position: int, seen: int) -> None:
-        """Flag what the consumer may have seen: its session is lost, and nobody knows. `seen`: how
-        many messages at most."""
+        """Flag the messages that the consumer may have seen, for its session is lost. `seen`: how
+        many at most."""
         if position > self.floor:
             if self.base is not None:
                 seen += self.floor - self.base  # in the state, and perhaps to be delivered before
             self.lost = (position, max(self.lost[1], seen), self.lost[2] + 1)
 
     def runs(self, first: int, last: int, rank: int) -> list[Span]:
-        """Return which of these messages of one pack are to be delivered, with the delivery count.
+        """Return which of these messages of one pack the consumer gets, with their delivery counts.
         `rank`: how many were sent to this consumer before them."""
         if self.ends is not None:
             last = min(last, self.ends)
@@ -220,11 +224,11 @@ class Topics:
 
     def __init__(self) -> None:
         self.subscriptions: dict[SubscriptionKey, Subscription] = {}
-        self.last: dict[str, int] = {}  # destination -> its last message, if somebody waits for it
+        self.last: dict[str, int] = {}  # destination -> its last message, if it has subscriptions
         self._exact: dict[str, int] = {}  # pattern without wildcards -> subscriptions
         self._wide: dict[SubscriptionKey, Subscription] = {}  # those with wildcards
         self._wide_matches: dict[str, bool] = {}  # a cache
-        # By whose messages are not for them.
+        # By the owner whose messages are not for them.
         self.no_local: dict[Owner, dict[SubscriptionKey, Subscription]] = {}
 
     def add(self, subscription: Subscription) -> None:
@@ -263,8 +267,8 @@ class Topics:
                 del self.no_local[subscription.no_local]
 
     def rename(self, old: SubscriptionKey, new: SubscriptionKey) -> Subscription:
-        """The same subscription; the old key is free. It takes no more messages, so that whose
-        they are does not matter."""
+        """Give a subscription another key, and free the old one. It takes no more messages, so
+        their owners do not matter."""
         subscription = self.subscriptions[new] = self.subscriptions.pop(old)
         self._forget_no_local(subscription, old)
         subscription.key, subscription.no_local = new, None
@@ -278,11 +282,11 @@ class Topics:
             self.remove(key)
 
     def is_used(self, destination: str) -> bool:
-        """Somebody is subscribed to this very topic."""
+        """Return whether there is a subscription to this very topic."""
         return destination in self._exact
 
     def published(self, destination: str, position: int) -> None:
-        """`position`: of the last message of a pack."""
+        """Note that a pack is accepted. `position`: of its last message."""
         if self._wanted(destination):
             self.last[destination] = position
 
@@ -299,7 +303,7 @@ class Topics:
         return wanted
 
     def forget(self, destination: str) -> None:
-        """A temporary topic is gone."""
+        """Forget a temporary topic that is gone."""
         self.last.pop(destination, None)
 
     def restore_last(self, rows: list[Any]) -> None:
@@ -308,8 +312,8 @@ class Topics:
 
     def live(self) -> Iterator[Range]:
         """Return the ranges that subscriptions may still read: each from its floor on, once a
-        message is behind it. So a range can return over positions that were in none; but nothing of
-        those was for it."""
+        message is behind it. So a range can come to include positions that were in none before; but
+        no message there was for the subscription."""
         found: dict[str, int] = {}  # by pattern: one with wildcards takes a look at every topic
         for subscription in self.subscriptions.values():
             if subscription.pattern not in found:
@@ -322,7 +326,7 @@ class Topics:
                 yield floor + 1, last
 
     def last_for(self, subscription: Subscription) -> int:
-        """The last message that matches its pattern; 0: there was none, as far as is known."""
+        """Return the last known message that matches its pattern; 0: there is none."""
         if subscription.key not in self._wide:
             return self.last.get(subscription.pattern, 0)
         return max((p for d, p in self.last.items() if subscription.matches(d)), default=0)

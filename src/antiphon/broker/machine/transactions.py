@@ -2,12 +2,12 @@
 
 Such a pack is *parked*: the state machine knows the entry that has it, and the journal keeps that
 entry. It gets its positions at the entry that makes it visible: a commit, or the one with whose
-stamp its delay is over. So whoever consumes sees it at one place in the order, like any other.
+stamp its delay is over. So every consumer sees it at one place in the order, like any other.
 
-A commit is one entry: at it all that the transaction received is acknowledged and all that it sent
-becomes visible, one message directly after the other, whatever their destinations; or, if something
-is wrong with any of it, nothing happens. Packs may also be staged under a handle, for any session
-to commit. A token makes a second commit of the same thing one that sends nothing.
+A commit is one entry: with it all messages that the transaction received are acknowledged and all
+that it sent become visible, one directly after the other, whatever their destinations; or, if one
+of them cannot be, nothing changes. Packs may also be staged under a handle, for any session to
+commit. With a token, a second commit of the same transaction sends nothing.
 """
 
 from __future__ import annotations
@@ -30,20 +30,22 @@ from antiphon.formats.columns import Columns, decode_extra
 from antiphon.formats.pack import PackHeader
 
 STAGED_RETENTION_MS = 24 * 3600 * 1000
-"""Staged packs that nobody commits are forgotten after this time."""
+"""Packs that are staged under a handle and not committed are forgotten after this time."""
 
 TOKEN_RETENTION_MS = 7 * 24 * 3600 * 1000
 TOKEN_LENGTH_MAX = 1024
 
 CONTROL_MAX = 64 << 10
-"""Bytes of a pack for a group itself: it is kept here as it is until its time comes."""
+"""Limit of the bytes of a parked pack for a group itself: the state keeps it as it is until its
+time comes."""
 
 
 # -- Packs that are not visible yet ----------------------------------------------------------------
 
 
 def park(b: State, session: Session, header: PackHeader, payload: bytes) -> None:
-    """Raises what is wrong with it: at its commit, or when its time has come, nothing may be."""
+    """Park a pack. Raise a `JMSError` if it cannot be taken: later, at its commit or when its time
+    has come, it must not fail."""
     b.pending.check_room()
     delay = acceptance.delay_of(payload) if header.flags & pack.DELAYED else 0
     notes = acceptance.look_into(b, session, header, payload)
@@ -70,7 +72,7 @@ def _checked_control(payload: bytes) -> bytes:
 
 
 def due(b: State, index: int) -> None:
-    """The delay of this pack is over."""
+    """Make a pack visible whose delay is over."""
     _appear(b, b.pending.take_due(index))
 
 
@@ -80,25 +82,25 @@ def _appear(b: State, parked: Parked) -> None:
         b.count_dropped(header.count)
     elif header.flags & pack.CONTROL:
         group = b.groups.get(header.destination)
-        if group is not None:  # otherwise it is over, and there is nobody whom this concerns
+        if group is not None:  # otherwise the group is over
             membership.control(b, group, parked.payload)
     else:
         acceptance.accept(b, header, parked.notes, parked.index)
 
 
-# -- What clients ask for --------------------------------------------------------------------------
+# -- Requests of clients ---------------------------------------------------------------------------
 
 
 def has_arrived(session: Session, body: cw.Body) -> bool:
-    """Whether all that this request is about was applied: what a client sends before a request may
-    be ordered after it, if it was lost on its way to the leader."""
+    """Return whether all packs that this request names were applied: a pack that a client sends
+    before a request may be ordered after it, if it was lost on its way to the leader."""
     if not isinstance(body, cw.Commit | cw.Stage | cw.Discard):
         return True
     return all(session.streams.get(producer, last) >= last for producer, _, last in body.sent)
 
 
 def commit(b: State, session: Session, m: cw.Commit) -> int:
-    """Do what the transaction did, or nothing. Return 1 if its messages were sent: the token is
+    """Commit all of a transaction, or nothing. Return 1 if its messages were sent: the token is
     new."""
     fresh = not b.pending.knows(m.token, b.stamp)
     try:
@@ -133,7 +135,7 @@ def _check(b: State, session: Session, m: cw.Commit) -> None:
 
 
 def _listed(b: State, session: Session, m: cw.Commit) -> list[Parked]:
-    """Return the packs that become visible, in this order; raise if anything is wrong with one."""
+    """Return the packs that become visible, in this order; raise if one of them cannot."""
     packs = _own(session, m.sent)
     for handle in dict.fromkeys(m.staged):
         if handle not in b.pending.staged:
@@ -143,8 +145,9 @@ def _listed(b: State, session: Session, m: cw.Commit) -> list[Parked]:
 
 
 def _own(session: Session, sent: tuple[cw.Sent, ...]) -> list[Parked]:
-    """Raises `TransactionRolledBackError` if something is missing."""
-    found: dict[int, Parked] = {}  # by entry: each pack once, whatever a client lists
+    """Return the packs in these ranges that this session has staged. Raise
+    `TransactionRolledBackError` if one is missing."""
+    found: dict[int, Parked] = {}  # by entry: each pack once, even if a client lists it twice
     for producer, first, last in sent:
         while first <= last:
             parked = session.staged.get((producer, first))
@@ -180,7 +183,7 @@ def stage(b: State, session: Session, m: cw.Stage) -> tuple[int, bytes]:
         packs = _own(session, m.sent)
     finally:
         _forget_own(b, session, m.sent)
-    handle = f"{session.number:x}-{b.index}-{session.request}"  # nobody ever had or has this one
+    handle = f"{session.number:x}-{b.index}-{session.request}"  # unique in this cluster
     b.pending.stage(handle, b.stamp + STAGED_RETENTION_MS, packs)
     return 0, handle.encode()
 
@@ -192,5 +195,5 @@ def discard(b: State, session: Session, m: cw.Discard) -> int:
 
 
 def end(b: State, session: Session) -> None:
-    """A session is over: what it has not committed is as if it had never been sent."""
+    """Forget all staged packs of a session that is over, as if they had never been sent."""
     b.pending.unpark(session.unstage_all())

@@ -33,7 +33,7 @@ def acknowledge(b: State, session: Session, row: cw.AckRow) -> None:
     subscription = b.subscription(consumer)
     key = (session.number, consumer.number)
     if subscription is not None and subscription.consumer not in (None, key):
-        return  # somebody else is served from this cursor now
+        return  # another consumer is served from this cursor now
     if row.kind == cw.FAILED or (row.kind == cw.DEAD and not buries(b, consumer, row.first)):
         _fail(b, session, consumer, row)
         return
@@ -51,8 +51,8 @@ def acknowledge(b: State, session: Session, row: cw.AckRow) -> None:
 
 
 def taken_over(b: State, session: Session, row: cw.AckRow) -> Subscription | None:
-    """The subscription that a later consumer has: what this row would acknowledge goes to that
-    one. None: there is no such thing."""
+    """Return the subscription if a later consumer has it, and so gets the messages of this row.
+    None: they are acknowledged already, or no later consumer has it."""
     consumer = session.consumers.get(row.consumer)
     subscription = b.subscription(consumer) if consumer is not None else None
     if subscription is None or row.last <= subscription.floor:
@@ -75,8 +75,8 @@ def _acknowledge_queue(b: State, queue: Queue, taker: Taker, row: cw.AckRow) -> 
 
 
 def _fail(b: State, session: Session, consumer: Consumer, row: cw.AckRow) -> None:
-    """It could not handle these, and they come again. The row may be in the log twice: what was
-    delivered again since then is not meant."""
+    """Have messages come again that the consumer could not handle. The row may be in the log twice:
+    messages that were delivered again since then are not meant."""
     k = cw.Kept(row.consumer, row.first, row.last, row.deliveries, row.wait)
     queue = b.queues.get(consumer.destination)
     taker = queue.takers.get((session.number, consumer.number)) if queue is not None else None
@@ -89,7 +89,8 @@ def _fail(b: State, session: Session, consumer: Consumer, row: cw.AckRow) -> Non
 
 def buries(b: State, consumer: Consumer, position: int) -> bool:
     """Return whether a message that this consumer cannot handle goes to the dead letters: unless
-    it is one of them. A member of a group skips nothing, nor do those who are one together."""
+    it is one of them. A member of a group skips nothing, nor do the consumers that are one member
+    together."""
     queue = b.queues.get(consumer.destination)
     if queue is not None and queue.reasons.of(position) is not None:
         return False
@@ -98,7 +99,8 @@ def buries(b: State, consumer: Consumer, position: int) -> bool:
 
 
 def _bury(b: State, consumer: Consumer, subscription: Subscription | None, row: cw.AckRow) -> None:
-    """Only what it has not acknowledged, and the journal has."""
+    """Put a message into the dead letters, if the consumer has not acknowledged it and the journal
+    has it."""
     queue = None
     if subscription is None:
         queue = b.queues.get(consumer.destination)

@@ -1,6 +1,6 @@
-"""Consumers are closed, or return what they cannot handle.
+"""Consumers are closed, or return messages that they cannot handle.
 
-A closed consumer stays known while something that its application saw may yet be acknowledged.
+A closed consumer stays known while messages that its application saw may yet be acknowledged.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def close_consumer(b: State, session: Session, m: cw.CloseConsumer) -> int:
 
 
 def shut(b: State, session: Session, consumer: Consumer, kept: list[cw.Kept]) -> None:
-    """Nothing more is for this consumer; what it has not seen goes back as it was."""
+    """Give this consumer no more messages; those that it has not seen go back as they were."""
     subscription = b.subscription(consumer)
     if subscription is not None:
         redelivery.postpone(b, subscription, kept)
@@ -68,7 +68,7 @@ def _valid(b: State, kept: list[cw.Kept]) -> Spans:
 
 
 def return_kept(b: State, session: Session, m: cw.Return) -> int:
-    """Give back what the client cannot handle; its consumers stay open."""
+    """Give back messages that the client cannot handle; its consumers stay open."""
     for k in m.kept:
         consumer = session.consumers.get(k.consumer)
         if consumer is not None:
@@ -91,7 +91,7 @@ def give_back(b: State, session: Session, consumer: Consumer, k: cw.Kept) -> Non
 
 
 def let_go(b: State, session: Session, consumer: Consumer, *, lost: bool = False) -> None:
-    """Whatever a closed consumer still has goes back, and counts as delivered."""
+    """Give back the messages that a closed consumer still has, as delivered once more."""
     session.forget(consumer.number)
     key = (session.number, consumer.number)
     queue = b.queues.get(consumer.destination) if consumer.subscription is None else None
@@ -102,7 +102,7 @@ def let_go(b: State, session: Session, consumer: Consumer, *, lost: bool = False
 
 
 def drop_if_done(b: State, session: Session, consumer: Consumer) -> None:
-    """A closed consumer stays only while something of it may yet be acknowledged."""
+    """Forget a closed consumer when none of its messages may yet be acknowledged."""
     if not consumer.closed or consumer.kept:
         return
     if consumer.subscription is None:
@@ -118,8 +118,8 @@ def drop_if_done(b: State, session: Session, consumer: Consumer) -> None:
 
 
 def _settle(b: State, queue: Queue) -> None:
-    """A consumer is gone. A shared subscription that is not durable lasts as long as one is open,
-    or may yet give something back."""
+    """Settle a queue of which a consumer is gone. A shared subscription that is not durable lasts
+    as long as one is open, or may yet give messages back."""
     if queue.pattern and not queue.durable and not queue.takers:
         b.queues.drop(queue.name)
     else:
@@ -127,7 +127,7 @@ def _settle(b: State, queue: Queue) -> None:
 
 
 def _counted(k: cw.Kept, spans: list[Span]) -> list[Span]:
-    """Return what the application saw, with the count of deliveries that it saw."""
+    """Return the messages that the application saw, with the count of deliveries that it saw."""
     deliveries = _bounded(k.deliveries)
     return [(low, high, max(d, deliveries)) for low, high, d in spans]
 

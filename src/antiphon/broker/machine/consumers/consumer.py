@@ -36,17 +36,20 @@ class Consumer:
 
     @property
     def seen_most(self) -> int:
-        """How many messages it may have seen that the state machine does not know of."""
+        """The largest number of messages that it may have seen without the state machine
+        knowing."""
         return self.prefetch * RESERVE
 
     def close(self, kept: Spans | None = None) -> None:
-        """It gets nothing more. `kept`: what its application saw of a durable subscription."""
+        """Note that it gets no more messages. `kept`: those of a durable subscription that its
+        application saw."""
         self.closed = True
         if kept is not None:
             self.kept = kept
 
     def take_kept(self, first: int, last: int) -> list[Span]:
-        """Remove and return what is kept of this range: it is acknowledged, or given back."""
+        """Remove and return the kept messages in this range: they are acknowledged, or given
+        back."""
         return self.kept.take(first, last)
 
     def widen(self, prefetch: int) -> None:
@@ -54,11 +57,11 @@ class Consumer:
         self.prefetch = prefetch
 
     def set_apart(self, key: SubscriptionKey) -> None:
-        """Its subscription goes on under this key: it was removed from its group."""
+        """Go on with its subscription under this key, for it was removed from its group."""
         self.subscription = key
 
     def state(self) -> tuple[Any, ...]:
-        """Return what snapshots have of it."""
+        """Return its fields for a snapshot."""
         return (
             self.number,
             self.destination,

@@ -1,7 +1,7 @@
 """Consumers are opened: of queues and topics, alone or shared, durable or not; browsers; members.
 
-Each kind of consumer has one function here, which checks what was asked for, raises what is wrong
-with it, and adds the consumer to its session.
+Each kind of consumer has one function here, which checks the request, raises a `JMSError` if it
+cannot be granted, and adds the consumer to its session.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ SLOW = ("spill", "disconnect", "drop")
 
 
 def open_consumer(b: State, session: Session, m: cw.OpenConsumer) -> int | tuple[int, bytes]:
-    """Open a consumer of the kind that is asked for, or raise what is wrong."""
+    """Open a consumer of the kind that the client asks for. Raise a `JMSError` if that cannot
+    be."""
     names.parse(m.destination)
     check_new(session, m.consumer, m.prefetch)
     if m.slow not in SLOW:
@@ -67,7 +68,7 @@ def check_new(session: Session, consumer: int, prefetch: int) -> None:
 
 
 def _open_member(b: State, session: Session, m: cw.OpenConsumer) -> tuple[int, bytes]:
-    """Subscribing to a group is joining it (table 4.2)."""
+    """Make the consumer a member: subscribing to a group is joining it (thesis, table 4.2)."""
     if m.durable:
         subscriptions.durable_key(session, m.durable)  # the classic call needs a client id
     durable = bool(m.durable)
@@ -78,8 +79,9 @@ def _open_member(b: State, session: Session, m: cw.OpenConsumer) -> tuple[int, b
 def join(
     b: State, session: Session, asked: cw.Join, selector: str, no_local: Owner | None
 ) -> tuple[int, bytes]:
-    """Messages are selected for a member, what happens to its group is not. One that comes back
-    with another selector is the same member, but what waited for it is gone."""
+    """Make the consumer a member. Its selector applies to messages, not to views and other events.
+    A member that comes back with another selector is the same one, but messages that waited for it
+    are gone."""
     granted = membership.join(b, session, asked)
     old = b.subscription(session.consumers[asked.consumer])
     assert old is not None
@@ -91,8 +93,8 @@ def join(
 
 
 def _choice(session: Session, m: cw.OpenConsumer) -> tuple[str, Owner | None]:
-    """Return which messages it wants, as `selector` and `no_local` of a subscription. Selectors
-    that differ in blanks only are the same. Raises `InvalidSelectorError`."""
+    """Return the `selector` and `no_local` of its subscription. Selectors that differ in blanks
+    only are the same. Raise `InvalidSelectorError`."""
     selector = evaluate.parse(m.selector)
     return "" if selector is None else selector.text, session.owner if m.no_local else None
 

@@ -20,7 +20,7 @@ from antiphon.model import destinations as names
 
 
 def shared_queue(session: Session, name: str, durable: bool) -> str:
-    """Return the name of a shared subscription's queue; raise if this is no name of one."""
+    """Return the name of a shared subscription's queue; raise if it cannot have this name."""
     if not 0 < len(name) <= names.NAME_MAX:
         raise IllegalStateError(f"a subscription's name has 1 to {names.NAME_MAX} characters")
     return SharedKey(durable, session.client_id, name).queue
@@ -39,7 +39,7 @@ def durable_key(session: Session, name: str) -> SubscriptionKey:
 
 
 def forget_shared(b: State, name: str) -> None:
-    """Closed consumers of a shared subscription that is gone have nothing to keep."""
+    """Forget closed consumers of a shared subscription that is gone: they have nothing to keep."""
     for session in b.sessions.values():
         for consumer in list(session.consumers.values()):
             if consumer.closed and consumer.destination == name:
@@ -47,7 +47,8 @@ def forget_shared(b: State, name: str) -> None:
 
 
 def forget_kept(b: State, key: SubscriptionKey) -> None:
-    """Closed consumers of a subscription that is replaced or gone have nothing to keep."""
+    """Forget closed consumers of a subscription that is replaced or gone: they have nothing to
+    keep."""
     for session in b.sessions.values():
         for consumer in list(session.consumers.values()):
             if consumer.closed and consumer.subscription == key:
@@ -91,7 +92,7 @@ def _unsubscribe_shared(b: State, session: Session, name: str) -> bool:
 
 
 def _group_with(b: State, session: Session, name: str) -> str:
-    """The group whose member is meant by its name alone; empty: a durable subscription is."""
+    """Return the group with a member of this name; empty: a durable subscription has the name."""
     found = [g.destination for g in b.groups.values() if name in g.members]
     mine = keys.durable(session.client_id, name) in b.topics.subscriptions
     if len(found) + mine > 1:

@@ -23,23 +23,23 @@ class Member(msgspec.Struct, array_like=True):
 
     name: str
     durable: bool
-    joined: int  # the view that it came with
-    session: int  # 0: nobody is there for it
+    joined: int  # the number of its first view
+    session: int  # 0: none serves it
     consumer: int
     provides: bool  # it can hand out the state
     acked: int  # group events up to here it has acknowledged
     suspected: bool = False
     suspect_at: int = 0  # a stamp; 0: it is connected, or suspected, or was closed in order
     remove_at: int = 0  # a stamp; 0: not by itself
-    needs_state: bool = False  # it has not got the state of those who were there before
-    request: int = 0  # the event with which somebody was asked for it; 0: nobody was
+    needs_state: bool = False  # it has not got the state of the members before it
+    request: int = 0  # the event that asks `provider` for it; 0: no member was asked
     cut: int = 0  # its position
-    provider: str = ""  # who was
+    provider: str = ""  # the member that was asked
     detour: bool = False  # the state comes by way of the leader
     # Sessions and attachments of both at that moment: what is under way is lost with a connection.
     path: tuple[int, int, int, int] = (0, 0, 0, 0)
-    unable: tuple[str, ...] = ()  # who said that it cannot hand out its state
-    stateless: bool = False  # nobody could give it one
+    unable: tuple[str, ...] = ()  # members that cannot hand out their state
+    stateless: bool = False  # no member could give it one
     since: int = 0  # the view from which on its state is complete
     took: int = 0  # the request with which it got its state
     late: int = 0  # events up to here it has acknowledged, but not the state before them
@@ -47,7 +47,7 @@ class Member(msgspec.Struct, array_like=True):
 
     @property
     def presence(self) -> Presence:
-        """As its fields say, which are what snapshots have."""
+        """Its state, derived from the fields that snapshots have."""
         is_somebody = self.session != 0 or bool(self.shared)
         if self.suspected:
             return Presence.SUSPECTED if is_somebody else Presence.LOST
@@ -58,8 +58,8 @@ class Member(msgspec.Struct, array_like=True):
     def change(
         self, cause: Cause, *, session: int = 0, consumer: int = 0, suspect_at: int = 0
     ) -> None:
-        """Enter the state that `cause` leads to. `session`, `consumer`: who comes; `suspect_at`:
-        when it is suspected, if it is cut off now."""
+        """Enter the state that `cause` leads to. `session`, `consumer`: those of a member that
+        comes; `suspect_at`: when it is suspected, if it is cut off now."""
         after = next_presence(self.presence, cause)
         if cause is Cause.COMES:
             self.session, self.consumer = session, consumer
@@ -71,72 +71,73 @@ class Member(msgspec.Struct, array_like=True):
             self.remove_at = 0
 
     def remove_later(self, stamp: int) -> None:
-        """It is removed at this stamp unless it comes back; 0: not by itself."""
+        """Have it removed at this stamp unless it comes back; 0: not by itself."""
         self.remove_at = stamp
 
     def provide(self, provides: bool) -> None:
-        """Say whether it can hand out the state: its next life may say otherwise."""
+        """Set whether it can hand out the state: that may change with each life of it."""
         self.provides = provides
 
     # -- The events that it has handled --------------------------------------------------------
 
     def handle(self, serial: int) -> None:
-        """It has handled events up to this one, but perhaps not the state before them."""
+        """Note that it has handled events up to this one, but perhaps not the state before them."""
         self.late = max(self.late, serial)
 
     def acknowledge(self) -> None:
-        """Count what it has handled as acknowledged: it has the state before that."""
+        """Count the events that it has handled as acknowledged: it has the state before them."""
         self.acked = max(self.acked, self.late)
 
     def pass_over(self, serial: int) -> None:
-        """Events up to this one are not for it."""
+        """Count events up to this one as acknowledged: they are not for it."""
         self.acked = serial
 
     # -- The state that it waits for -----------------------------------------------------------
 
     def begin(self, needs_state: bool) -> None:
-        """It joins, or joins again without having a state."""
+        """Note that it joins, or joins again without having a state."""
         self.needs_state = needs_state
         self.request, self.stateless, self.since = 0, False, self.joined
 
     def need_again(self) -> None:
-        """The state that it took over is lost with its last life, which did not acknowledge it."""
+        """Note that the state that it took over is lost with its last life, which did not
+        acknowledge it."""
         self.needs_state = True
         self.late = self.acked
 
     def ask(self, provider: Member, path: tuple[int, int, int, int], serial: int, cut: int) -> None:
-        """Another member is asked for its state, with this event."""
+        """Note that another member is asked for its state, with this event."""
         self.provider, self.path = provider.name, path
         self.request, self.cut, self.since = serial, cut, provider.since
 
     def unask(self) -> None:
-        """Whoever was asked sends nothing more."""
+        """Note that the member that was asked sends nothing more."""
         self.request = 0
 
     def complain(self, raised: bool) -> None:
-        """It did not get its state from the member that was asked. `raised`: because that one
-        cannot hand it out."""
+        """Note that it did not get its state from the member that was asked. `raised`: because that
+        one cannot hand it out."""
         if raised and self.provider not in self.unable:
             self.unable = (*self.unable, self.provider)
         self.request, self.detour = 0, not self.detour
 
     def take_state(self, serial: int) -> None:
-        """It has got the state that was asked for with this event."""
+        """Note that it has got the state that was asked for with this event."""
         self.needs_state = False
         self.took, self.request, self.provider, self.unable = serial, 0, "", ()
 
     def do_without(self) -> None:
-        """Nobody can give it a state: it goes on without, and gets a notice."""
+        """Let it go on without a state, which no member can give it; it gets a notice."""
         self.needs_state, self.stateless, self.since = False, True, self.joined
 
     def take_notice(self) -> None:
-        """It knows that nobody could give it a state."""
+        """Note that it knows that no member could give it a state."""
         self.stateless = False
 
 
 class Departed(msgspec.Struct, array_like=True):
-    """A member that was removed while it was connected: it gets that event, and then nothing
-    more."""
+    """A member that was removed while it was connected: it gets the event of its removal, and then
+    nothing more."""
 
     session: int
     consumer: int
@@ -145,39 +146,40 @@ class Departed(msgspec.Struct, array_like=True):
     waits: bool  # for its state, which it will not get
 
     def acknowledge(self, serial: int) -> None:
-        """It has handled events up to this one."""
+        """Note that it has handled events up to this one."""
         self.acked = max(self.acked, serial)
 
 
 class Past(NamedTuple):
-    """How far a group had counted that was forgotten; one of the same name goes on from there."""
+    """The last numbers of a group that was forgotten; one of the same name counts on from there."""
 
     view: int
     serial: int
 
 
 class Group:
-    """One group: its members, its view, and the events that somebody has not acknowledged."""
+    """One group: its members, its view, and the events that not all of them have acknowledged."""
 
     def __init__(self, destination: str, relation: str, remove_after_ms: int) -> None:
         self.destination = destination
         self.relation = relation  # JSON
         self.remove_after_ms = remove_after_ms  # NEVER: members do that
-        # Somebody said so; otherwise they are the defaults, and whoever first says is right.
+        # A client has set the options; otherwise they are the defaults, and the first client to set
+        # them decides.
         self.relation_given = self.remove_after_given = False
-        self.kept_until = 0  # a stamp: it was named, and nobody has joined it yet
+        self.kept_until = 0  # a stamp: it was named, and has had no member yet
         self.view = 0
         self.serial = 0  # of the last event
         self.members: dict[str, Member] = {}  # in the order in which they joined
         self.departed: list[Departed] = []
-        self.events: list[cw.GroupEvent] = []  # that somebody has not acknowledged
+        self.events: list[cw.GroupEvent] = []  # that not all members have acknowledged
         self.messages = 0  # accepted, ever
         self._found: dict[tuple[int, int], Member] = {}  # by `member_of`; a cache
 
     # -- Options -------------------------------------------------------------------------------
 
     def relate(self, relation: str) -> bool:
-        """Take this conflict relation. Return whether it is another one than before."""
+        """Take this conflict relation. Return whether it differs from the one before."""
         self.relation_given = True
         changed = relation != self.relation
         self.relation = relation
@@ -188,11 +190,12 @@ class Group:
         self.remove_after_ms = time_ms
 
     def fix_options(self) -> None:
-        """All options are given now: those that were left out are at their defaults."""
+        """Note that all options are set now: those that the client left out are at their
+        defaults."""
         self.relation_given = self.remove_after_given = True
 
     def keep(self, until: int) -> None:
-        """Keep it until this stamp, though nobody has joined it; 0: no longer."""
+        """Keep it until this stamp, though it has no members; 0: no longer."""
         self.kept_until = until
 
     # -- Members -------------------------------------------------------------------------------
@@ -214,8 +217,8 @@ class Group:
         del self.members[member.name]
 
     def depart(self, member: Member) -> None:
-        """Remove a member that is connected: it gets the event that is announced next, which says
-        so. Before that event, which is kept for all who get it."""
+        """Remove a member that is connected: it gets the event that is announced next, which
+        reports that. Call it before that event, which is kept for all members that get it."""
         waits = member.needs_state or member.stateless
         self.departed.append(
             Departed(member.session, member.consumer, member.acked, self.serial + 1, waits)
@@ -223,7 +226,7 @@ class Group:
         self.leave(member)
 
     def forget_departed(self, session: int, consumer: int) -> None:
-        """A member that was removed is closed, or lost."""
+        """Forget a member that was removed, and now is closed, or lost."""
         self.departed = [d for d in self.departed if (d.session, d.consumer) != (session, consumer)]
 
     # -- Events --------------------------------------------------------------------------------
@@ -235,7 +238,7 @@ class Group:
     def announce(
         self, position: int, kind: int, came: tuple[str, ...] = (), went: tuple[str, ...] = ()
     ) -> None:
-        """Add an event: who is a member now, who came and who went."""
+        """Add an event, with the present members, and those that came and went."""
         self.serial += 1
         relation = self.relation if kind == cw.RELATION else ""
         self.events.append(
@@ -251,21 +254,21 @@ class Group:
         self.trim()
 
     def pass_over(self, member: Member) -> None:
-        """Count events as acknowledged that are not for this member."""
+        """Count the events that are not for this member as acknowledged."""
         for event in self.after(member.acked):
             if event.kind != cw.STATE or self._is_asked(event, member):
                 return
             member.pass_over(event.serial)
 
     def acknowledge(self, session: int, consumer: int, serial: int) -> None:
-        """A member that was removed has handled events."""
+        """Note that a member that was removed has handled events."""
         for one in self.departed:
             if (one.session, one.consumer) == (session, consumer):
                 one.acknowledge(serial)
 
     def concerns(self, event: cw.GroupEvent, session: int, consumer: int) -> bool:
         """Return whether this event is for this consumer: a state request is only for the member
-        that is asked, and while it stands."""
+        that is asked, as long as it stands."""
         member = self.member_of(session, consumer)
         return event.kind != cw.STATE or (member is not None and self._is_asked(event, member))
 
@@ -279,7 +282,7 @@ class Group:
         return self.events[max(0, serial - first) :]
 
     def trim(self) -> None:
-        """Forget events that everybody has acknowledged."""
+        """Forget events that all members have acknowledged."""
         told = (m for m in self.members.values() if not m.shared)
         needed = [m.acked for m in told if m.durable or m.session]
         needed += [d.acked for d in self.departed]
@@ -293,16 +296,16 @@ class Group:
         return not (self.members or self.departed or self.kept_until)
 
     def due(self, name: str) -> int | None:
-        """When something is due for this member, or, without a name, for the group; None: nothing
-        is."""
+        """Return the deadline of this member, or, without a name, of the group; None: it has
+        none."""
         if not name:
             return self.kept_until or None
         member = self.members.get(name)
         return (member.suspect_at or member.remove_at or None) if member is not None else None
 
     def member_of(self, session: int, consumer: int) -> Member | None:
-        """Asked for every member whenever something happens to one of them: so who was found once
-        is not looked for again."""
+        """Return the member with this consumer. Results are cached: the servers ask for each member
+        whenever there is an event of its group."""
         found = self._found.get((session, consumer))
         if found is None or not self._is(found, session, consumer):
             newest_first = reversed(self.members.values())
@@ -321,18 +324,20 @@ class Group:
             self._found[session, consumer] = member
 
     def acked_by(self, session: int, consumer: int) -> int:
-        """The events that this member, or one that was removed, has acknowledged."""
+        """Return the last event that this member, or one that was removed, has acknowledged."""
         member = self.member_of(session, consumer)
         return member.acked if member is not None else self._departed(session, consumer).acked
 
     def last_for(self, session: int, consumer: int) -> int:
-        """The last event that is for it: of one that was removed, that it was."""
+        """Return the last event that is for it: for a member that was removed, the one that removed
+        it."""
         if self.member_of(session, consumer) is not None:
             return self.serial
         return self._departed(session, consumer).last
 
     def waits_in_vain(self, session: int, consumer: int) -> bool:
-        """For a state that nobody has, or that is not for it any more."""
+        """Return whether it waits for a state that no member has, or that is not for it any
+        more."""
         member = self.member_of(session, consumer)
         return member.stateless if member is not None else self._departed(session, consumer).waits
 
@@ -341,7 +346,7 @@ class Group:
         return found[0] if found else Departed(session, consumer, self.serial, 0, False)
 
     def state(self) -> tuple[Any, ...]:
-        """Return what snapshots have of it."""
+        """Return its fields for a snapshot."""
         return (
             self.destination,
             self.relation,
@@ -368,7 +373,7 @@ class Group:
         one.messages = state[8]
         if len(state) > 9:
             one.relation_given, one.remove_after_given, one.kept_until = state[9:]
-        else:  # of 0.1, which did not keep what was given
+        else:  # of 0.1, which did not keep the given options
             one.relation_given = one.relation != ConflictRelation.ATOMIC.to_json()
             one.remove_after_given = one.remove_after_ms != REMOVE_AFTER_MS
         return one

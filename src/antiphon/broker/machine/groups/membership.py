@@ -1,8 +1,8 @@
-"""Groups: topics that tell their members who they are (thesis, ch. 4).
+"""Membership of groups: joins, leaves, removals, invitations (thesis, ch. 4).
 
-A join, a leave, a removal, a suspicion is an entry of the log; what follows from it is a *group
-event* that stands between the same two messages for every member, so all see it at the same place
-(P4). Events are numbered in their group and kept until every member has acknowledged them.
+A join, a leave, a removal, a suspicion is an entry of the log; it leads to a *group event* between
+the same two messages for every member, so all see it at the same place (P4). Events are numbered in
+their group and kept until every member has acknowledged them.
 
 **Suspicion is not exclusion.** A member whose connection is lost is suspected if it has not come
 back in a while; the suspicion is withdrawn when it does. Members decide what follows
@@ -40,15 +40,16 @@ AS_IT_IS = -1
 MEMBERS_MAX = 1000
 
 KEPT_MS = 3_600_000
-"""A group that was named, and that nobody joins, is kept for this long: consumers that know it as
-a topic may come later. One that had members goes with the last of them."""
+"""A group that was named and has no members is kept for this long: consumers that know it as a
+topic may come later. One that had members goes with the last of them."""
 
 
 # -- Requests --------------------------------------------------------------------------------------
 
 
 def create(b: State, m: cw.CreateGroup) -> tuple[int, bytes]:
-    """Create a group, or take it as it is; raise if it is otherwise than asked for."""
+    """Create a group, or take it as it is; raise if its options differ from those in the
+    request."""
     if m.relation:
         check_relation(m.relation)
     group = b.groups.get(m.destination) or _new(b, m.destination)
@@ -86,8 +87,8 @@ def _new(b: State, destination: str) -> Group:
 
 
 def _give(b: State, group: Group, relation: str, remove_after_ms: int) -> None:
-    """Fix the options of a group. The first to give any fixes all of them, those left out at their
-    defaults; who gives none fixes none, and takes the group as it is."""
+    """Fix the options of a group. The first request that gives any fixes all of them, those left
+    out at their defaults; a request that gives none takes the group as it is."""
     if not relation and remove_after_ms == AS_IT_IS:
         return
     if relation and not group.relation_given:
@@ -166,11 +167,11 @@ def _may_take_over(old: Member) -> bool:
 
 
 def _resume(b: State, group: Group, old: Member, session: Session, m: cw.Join) -> None:
-    """A durable member is back: the same one, in the same view."""
+    """Let a durable member come back: the same one, in the same view."""
     subscription = b.topics.subscriptions[keys.member(group.destination, old.name)]
     before = b.sessions.get(old.session)
     consumer = before.forget(old.consumer) if before is not None else None
-    if consumer is not None:  # of the session that lost it: who knows what was seen there
+    if consumer is not None:  # of the session that lost it, which may have seen any number
         subscription.lose(b.position, consumer.seen_most)
         state_requests.gone(b, group, old)
     old.provide(m.provides)
@@ -184,7 +185,8 @@ def _resume(b: State, group: Group, old: Member, session: Session, m: cw.Join) -
 def _enter(
     b: State, group: Group, name: str, old: Member | None, session: Session, m: cw.Join
 ) -> None:
-    """A new member; perhaps in the place of one that was lost, which leaves with the same view."""
+    """Add a new member; perhaps in the place of one that was lost, which leaves with the same
+    view."""
     if old is None and len(group.members) >= MEMBERS_MAX:
         raise ResourceAllocationError(f"a group has at most {MEMBERS_MAX} members")
     if old is not None:
@@ -202,7 +204,7 @@ def _enter(
 
 
 def enter_shared(b: State, group: Group, name: str, queue: str, durable: bool) -> None:
-    """A shared subscription becomes a member, which needs no state."""
+    """Make a shared subscription a member, which needs no state."""
     _check_name(name)
     old = group.members.get(name)
     if old is None and len(group.members) >= MEMBERS_MAX:
@@ -219,7 +221,7 @@ def _add_consumer(session: Session, m: cw.Join, key: SubscriptionKey) -> None:
 
 
 def leave(b: State, session: Session, consumer: Consumer) -> None:
-    """A member goes, of either kind."""
+    """Remove a consumer's member, of either kind."""
     group = b.groups[consumer.destination]
     member = group.member_of(session.number, consumer.number)
     if member is None:
@@ -229,17 +231,17 @@ def leave(b: State, session: Session, consumer: Consumer) -> None:
 
 
 def part(b: State, group: Group, member: Member) -> None:
-    """A member leaves, with a view."""
+    """Remove a member with a view."""
     _drop(b, group, member)
     views.new_view(b, group, went=(member.name,))
 
 
-# -- What happens to members -----------------------------------------------------------------------
+# -- Members close, and are lost -------------------------------------------------------------------
 
 
 def closed(b: State, session: Session, consumer: Consumer, kept: list[Span]) -> None:
-    """In order: a non-durable member has left, a durable one is inactive and stays a member. What
-    it saw and has not acknowledged comes again when it is back."""
+    """Take the orderly end of a consumer: a non-durable member has left, a durable one is inactive
+    and stays a member. Messages that it saw and has not acknowledged come again when it is back."""
     group = b.groups[consumer.destination]
     member = group.member_of(session.number, consumer.number)
     if member is not None and member.durable:
@@ -265,8 +267,9 @@ def _forget_departed(b: State, group: Group, session: Session, consumer: Consume
 
 
 def lost(b: State, session: Session, consumer: Consumer, seen: int) -> None:
-    """Its session is lost. A non-durable member stays in the view until it is removed, but nothing
-    is kept for it. `seen`: how many messages it may have seen at most."""
+    """Take the loss of a member's session. A non-durable member stays in the view until it is
+    removed, but nothing is kept for it. `seen`: the number of messages that it may have seen at
+    most."""
     group = b.groups[consumer.destination]
     member = group.member_of(session.number, consumer.number)
     if member is None:
@@ -286,7 +289,7 @@ def lost(b: State, session: Session, consumer: Consumer, seen: int) -> None:
 
 
 def due(b: State, key: GroupKey) -> None:
-    """Do what is due for a member, or for the group itself."""
+    """Take a deadline of a member, or of the group itself."""
     group = b.groups[key.destination]
     if not key.member:
         group.keep(0)
@@ -299,11 +302,12 @@ def due(b: State, key: GroupKey) -> None:
         _remove(b, group, [member])
 
 
-# -- What members tell the group -------------------------------------------------------------------
+# -- Messages for the group itself -----------------------------------------------------------------
 
 
 def control(b: State, group: Group, payload: bytes) -> None:
-    """Messages that are for the group itself, and are not delivered (tables 4.2 and 6.5)."""
+    """Carry out messages for the group itself, which are not delivered (thesis, tables 4.2 and
+    6.5)."""
     columns = Columns(payload)
     for i in range(columns.count):
         extra = decode_extra(columns.extra(i))
@@ -342,7 +346,8 @@ def _remove(b: State, group: Group, members: list[Member]) -> None:
 
 
 def _set_apart(b: State, group: Group, member: Member, consumer: Consumer) -> None:
-    """It gets what was ordered before its removal, and nothing of whoever has its name next."""
+    """Give a removed member a subscription of its own: it gets the messages before its removal, and
+    none of the next member with its name."""
     apart = keys.departed(group.destination, consumer.session, consumer.number)
     consumer.set_apart(apart)
     subscription = b.topics.rename(keys.member(group.destination, member.name), apart)
@@ -350,9 +355,9 @@ def _set_apart(b: State, group: Group, member: Member, consumer: Consumer) -> No
 
 
 def _invite(b: State, group: Group, invited: list[str], durable: bool) -> None:
-    """Members that have not come yet: they are in the view. All that is sent from now on is kept
-    for durable ones. Others are suspected until they come, and then take their own place: nothing
-    is kept for them, as for any that is not there."""
+    """Add members that have not come yet to the view. All messages from now on are kept for durable
+    ones. Others are suspected until they come, and then take their own place: nothing is kept for
+    them, as for any absent member."""
     new = [n for n in dict.fromkeys(invited) if n not in group.members and _is_name(n)]
     came = tuple(new[: MEMBERS_MAX - len(group.members)])
     for name in came:
@@ -371,7 +376,7 @@ def _set_relation(b: State, group: Group, body: bytes) -> None:
     try:
         relation = ConflictRelation.from_json(body.decode()).to_json()
     except (FormatError, UnicodeDecodeError):
-        return  # clients check it; a foreign one changes nothing
+        return  # clients check it; of a foreign client, it changes nothing
     _relate(b, group, relation)
 
 
@@ -388,8 +393,8 @@ def unsubscribe(b: State, destination: str, name: str) -> None:
 
 
 def acknowledge(b: State, session: Session, consumer: Consumer, row: cw.AckRow) -> None:
-    """A member has handled events, or its state. As long as it may need that one again, it may also
-    need the events since it joined again."""
+    """Take a member's acknowledgement of events, or of its state. As long as it may need the state
+    again, it may also need the events since it joined again."""
     group = b.groups.get(consumer.destination)
     if group is None:
         return
@@ -412,7 +417,7 @@ def acknowledge(b: State, session: Session, consumer: Consumer, row: cw.AckRow) 
 
 
 def delete(b: State, m: cw.DeleteGroup) -> None:
-    """Remove all members with one view, which makes it a group that is over."""
+    """Remove all members with one view, which ends the group."""
     group = b.groups.get(m.destination)
     if group is None:
         name = m.destination.partition(":")[2]
@@ -436,7 +441,7 @@ def _is_live(b: State, member: Member) -> bool:
 
 
 def _drop(b: State, group: Group, member: Member) -> None:
-    """Nothing is kept for this member any more."""
+    """Drop all that is kept for this member."""
     group.leave(member)
     state_requests.left(group, member)
     _forget_consumer(b, member)

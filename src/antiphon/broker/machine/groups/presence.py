@@ -4,8 +4,8 @@ Promise: a member changes its presence only as `TRANSITIONS` says (`group.py: Me
 pair of state and cause that is not in the table cannot happen, and is an error. `docs/STATES.md` is
 drawn from this module. A member may leave or be removed in any state; then the group has none.
 
-A shared subscription is a member without a session of its own. So its state tells less: it is
-`PRESENT` also when all its consumers are closed, and `SUSPECTED` also when their sessions are lost.
+A shared subscription is a member without a session of its own. So its state means less: it is
+`PRESENT` even when all its consumers are closed, and `SUSPECTED` even when their sessions are lost.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class Presence(Enum):
     PRESENT = "present"
     CUT_OFF = "cut off"  # without a connection; suspected if it does not come back in time
     SUSPECTED = "suspected"  # the group knows that it is cut off; its session may bring it back
-    INACTIVE = "inactive"  # closed in order, or invited: nobody is there for it, as agreed
-    LOST = "lost"  # suspected, and without a session: only another life of it can come back
+    INACTIVE = "inactive"  # closed in order, or invited and has not come
+    LOST = "lost"  # suspected, and without a session: only a new session can bring it back
 
 
 class Cause(Enum):

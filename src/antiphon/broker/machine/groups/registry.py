@@ -1,4 +1,4 @@
-"""All groups, by destination, and how far those had counted that were forgotten."""
+"""All groups, by destination, and the last numbers of those that were forgotten."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ class Groups(dict[str, Group]):
         self._events = events
         self._touched: dict[str, None] = {}  # by this entry
         self.past: dict[str, Past] = {}  # by destination, the last to be forgotten last
-        self.past_floor = Past(0, 0)  # above which all others begin
+        self.past_floor = Past(0, 0)  # all other new groups begin above it
 
     def tell(self, destination: str) -> None:
-        """Say that this group has an event that its members do not know."""
+        """Report that this group has an event that its members do not know."""
         self._events.append(ev.GroupChanged(destination))
 
     def add(self, group: Group) -> None:
-        """Add a new group. Whoever knows the views of an earlier life of it must not take one for
-        another, as a removal that is still on its way would, or a judge of a trace."""
+        """Add a new group. Its views get other numbers than those of earlier groups with its name,
+        which a removal that is still on its way may mean, or the judge of a trace may know."""
         group.go_on(self.past.pop(group.destination, self.past_floor))
         self[group.destination] = group
 
     def touch(self, destination: str) -> None:
-        """Look at this group when the entry is done (`settle`): events of it were acknowledged, or
-        somebody has left it."""
+        """Look at this group when the entry is done (`settle`): a member has acknowledged events,
+        or left it."""
         self._touched[destination] = None
 
     def settle(self) -> None:
-        """Let go of events that all have acknowledged, and of groups that are over. At the end of
-        an entry, which may have the acknowledgements of many members."""
+        """Forget events that all members have acknowledged, and groups that are over. Call it at
+        the end of an entry, which may have the acknowledgements of many members."""
         for destination in self._touched:
             if (group := self.get(destination)) is not None:
                 group.trim()
@@ -54,7 +54,7 @@ class Groups(dict[str, Group]):
     def restore(self, group: Group) -> None:
         """Take a group from a snapshot."""
         self[group.destination] = group
-        if group.is_over:  # 0.1 forgot none
+        if group.is_over:  # 0.1 did not forget groups
             self.touch(group.destination)
 
     def restore_past(self, rows: list[Any]) -> None:
@@ -62,7 +62,7 @@ class Groups(dict[str, Group]):
         self.past.update((name, Past(*past)) for name, *past in rows)
 
     def restore_floor(self, past: Past) -> None:
-        """Take from a snapshot where groups begin that it does not know by name."""
+        """Take from a snapshot the numbers at which other new groups begin."""
         self.past_floor = past
 
     # -- Inside --------------------------------------------------------------------------------

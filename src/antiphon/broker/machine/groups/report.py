@@ -11,7 +11,7 @@ from antiphon.formats import protocol as cw
 from antiphon.model import destinations as names
 
 GROUPS_MAX = 1000
-"""More are left out: a status is one answer, and has to fit into one frame."""
+"""Members beyond that are left out: a status is one answer, and has to fit into one frame."""
 
 NOBODY = "?"
 
@@ -68,12 +68,12 @@ def _why(b: State, member: Member, connected: bool) -> str:
 
 
 def _seconds(b: State, stamp: int) -> str:
-    """Until then, in log time."""
+    """Return the seconds until then, in log time."""
     return f"{max(0, stamp - b.stamp) / 1000:.1f} s"
 
 
 def _behind(b: State, group: Group, member: Member) -> int:
-    """An upper bound of messages: other topics have their places in the same order."""
+    """Return how many messages the member is behind, at most: those of other topics count too."""
     if member.shared:
         queue = b.queues.get(member.shared)
         return sum(last - first + 1 for first, last in queue.live()) if queue is not None else 0

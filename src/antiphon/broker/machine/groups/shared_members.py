@@ -17,8 +17,8 @@ from antiphon.errors import IllegalStateError
 
 
 def enter(b: State, group: Group, name: str, queue: str, durable: bool) -> None:
-    """Somebody opens a consumer of this shared subscription, which has, or will have, this queue.
-    Without the queue nothing was kept for the member that has the name: it is another one."""
+    """Take a new consumer of this shared subscription, which has, or will have, this queue. Without
+    the queue nothing was kept for the member that has the name: it is another one."""
     old = group.members.get(name)
     if old is not None and old.shared == queue and queue in b.queues:
         return
@@ -32,7 +32,8 @@ def enter(b: State, group: Group, name: str, queue: str, durable: bool) -> None:
 
 
 def review(b: State, queue: Queue, *, lost: bool = False) -> None:
-    """A consumer was opened or closed, or its connection came or went; `lost`: its session did."""
+    """Update the member after a consumer was opened or closed, or its connection came or went;
+    `lost`: after its session was lost."""
     group = b.groups.get(queue.pattern)
     member = _member(group, queue) if group is not None else None
     if group is None or member is None:
@@ -55,7 +56,7 @@ def _member(group: Group, queue: Queue) -> Member | None:
 
 
 def review_all(b: State, session: Session) -> None:
-    """The session has got a connection, or lost one."""
+    """Update the members of a session that has got a connection, or lost one."""
     for consumer in session.consumers.values():
         queue = b.queues.get(consumer.destination)
         if queue is not None and queue.pattern:

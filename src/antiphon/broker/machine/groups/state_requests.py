@@ -1,20 +1,20 @@
 """State requests: which member takes over whose state. The log has the requests, not the state.
 
-A member that joins *needs* the state of those who were there before. A request for it is a group
-event; its place in the order is the *cut*: what was ordered before is in the state, and the member
-gets what comes after. The oldest member that can hand out its state, has it, is connected and not
-suspected is asked.
+A member that joins *needs* the state of the members before it. A request for it is a group event;
+its place in the order is the *cut* (`review`): earlier messages are in the state, and the member
+gets the later ones. The request goes to the oldest member that has the state, can hand it out, is
+connected and not suspected.
 
-Whatever is ordered from the join on is kept for the member until it has *acknowledged* the state: a
-state that never arrives takes no message with it, and a durable member that is gone before it has
-acknowledged the state is given one again.
+All messages from the join on are kept for the member until it has *acknowledged* the state: a state
+that never arrives takes no message with it, and a durable member that is gone before it has
+acknowledged the state gets one again.
 
-A request *stands* as long as both have the connections that they had when it was made, for what was
-on its way is lost with a connection. After that another one is made, with a later cut. Nobody is
-asked while all who have the state have lost their connections: they may come back with it. If all
-of them are gone for good, or cannot hand it out, the state is lost: the member gets a notice and
-all messages since its join, and has a state from there on. That is one for those who joined later,
-and for nobody else: what was sent before is not in it.
+A request *stands* as long as both have the connections that they had when it was made, for chunks
+on their way are lost with a connection. After that another one is made, with a later cut. No member
+is asked while all that have the state have lost their connections: they may come back with it. If
+all of them are gone for good, or cannot hand it out, the state is lost: the member gets a notice
+and all messages since its join, and has a state from there on. It can hand that one out to members
+that joined later, and to no others: earlier messages are not in it.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ from antiphon.formats import protocol as cw
 
 
 def comes(group: Group, member: Member, takes_state: bool) -> None:
-    """A member joins. Call this before `review`: a member without a state must not be asked for
-    it."""
+    """Note that a member joins. Call this before `review`: a member without a state must not be
+    asked for it."""
     member.begin(takes_state and _hopes(group, member))
 
 
 def comes_back(group: Group, member: Member, takes_state: bool) -> None:
-    """A durable member has another life. It needs a state if it has acknowledged none."""
+    """Note that a durable member has another life. It needs a state if it has acknowledged none."""
     member.take_notice()  # if there was one to take, its last life got it
     if member.needs_state:
         comes(group, member, takes_state)
 
 
 def review(b: State, group: Group) -> None:
-    """After something happened to members: see to it that everybody who waits can hope."""
+    """Decide, for each member that waits for a state, which member is asked for it and at which
+    cut, or that no member can give it one. Call it after each change of the members."""
     for member in list(group.members.values()):
         if member.needs_state and member.request and not _is_there(b, member):
             member.unask()  # the provider goes on without it
@@ -58,11 +59,11 @@ def _ask(b: State, group: Group, member: Member) -> None:
     elif not member.request and not _hopes(group, member):
         member.do_without()
         b.groups.tell(group.destination)
-    # Otherwise somebody may come back; or all has been sent, and only has to arrive.
+    # Otherwise a member may come back; or all chunks were sent, and only have to arrive.
 
 
 def _next(last: str, able: list[Member]) -> Member | None:
-    """The oldest one; not again the one that was asked last, if there is another."""
+    """Return the oldest one; not again the one that was asked last, if there is another."""
     return next((m for m in able if m.name != last), able[0] if able else None)
 
 
@@ -72,7 +73,7 @@ def _request(b: State, group: Group, member: Member, provider: Member) -> None:
     b.groups.tell(group.destination)
 
 
-# -- What is known of members ----------------------------------------------------------------------
+# -- Facts about members ---------------------------------------------------------------------------
 
 
 def _others(group: Group, member: Member) -> list[Member]:
@@ -84,14 +85,16 @@ def _provides(member: Member, taker: Member) -> bool:
 
 
 def _is_able(member: Member, taker: Member) -> bool:
-    """It has what the other one needs, and can hand it out: now, or when it is back."""
+    """Return whether a member has the state that `taker` needs, and can hand it out: now, or when
+    it is back."""
     has_it = not member.needs_state and member.since <= taker.joined
     return has_it and _provides(member, taker)
 
 
 def _hopes(group: Group, member: Member) -> bool:
-    """Somebody else has the state, or will have one: a member that joined earlier, in any case. (So
-    the first one that waits without hope has to do without, and the others get its state.)"""
+    """Return whether another member has the state, or will have one: a member that joined earlier,
+    in any case. (So the first one that waits without hope has to do without, and the others get its
+    state.)"""
     return any(
         _is_able(m, member)
         or (m.needs_state and (m.request or m.joined < member.joined) and _provides(m, member))
@@ -105,8 +108,9 @@ def _is_there(b: State, member: Member) -> bool:
 
 
 def _stands(b: State, group: Group, member: Member) -> bool:
-    """A request was made and nothing has happened to it. (A provider that has lost its connection
-    is waited for: it is suspected soon, or comes back with another attachment.)"""
+    """Return whether a request was made and both members have the same connections as then. (A
+    provider that has lost its connection is given time: it is suspected soon, or comes back with
+    another attachment.)"""
     provider = group.members.get(member.provider)
     if not member.request or provider is None or provider.suspected:
         return False
@@ -122,21 +126,21 @@ def _place(b: State, member: Member) -> tuple[int, int]:
     return (member.session, session.attachment if session is not None else 0)
 
 
-# -- What a waiting member says --------------------------------------------------------------------
+# -- Requests of a waiting member ------------------------------------------------------------------
 
 
 def ask_again(b: State, session: Session, m: cw.AskState) -> int:
-    """The member asks for its state once more; another one is asked."""
+    """Take a member's repeated request for its state; another member is asked."""
     group, member = _member(b, session, m.consumer)
     if member.needs_state and member.request == m.serial:
         member.complain(m.raised)
         review(b, group)
-        b.groups.tell(group.destination)  # even if nobody is asked now: the last one may stop
+        b.groups.tell(group.destination)  # even if no member is asked now: the last one may stop
     return 0
 
 
 def done(b: State, session: Session, m: cw.StateDone) -> int:
-    """The member has its state. Return 1 if it is the one that it was to get."""
+    """Note that the member has its state. Return 1 if it is the one that was asked for last."""
     group, member = _member(b, session, m.consumer)
     if not (member.needs_state and member.request == m.serial):
         return 0
@@ -148,15 +152,16 @@ def done(b: State, session: Session, m: cw.StateDone) -> int:
 
 
 def gone(b: State, group: Group, member: Member) -> None:
-    """Whoever was this durable member is not there any more. If it has not acknowledged the state
-    that it took over, its next life needs one."""
+    """Note that this life of a durable member has ended. If it has not acknowledged the state that
+    it took over, its next life needs one."""
     if b.topics.subscriptions[keys.member(group.destination, member.name)].put_back():
         member.need_again()
 
 
 def left(group: Group, provider: Member) -> None:
-    """It has left, or was removed, and sends nothing any more. What it was asked for and has not
-    acknowledged, it has not sent, or not all of it: nobody need wait for that."""
+    """Note that a member has left, or was removed, and sends nothing any more. A state that it was
+    asked for and has not acknowledged was not sent, or not all of it: no member waits for that one
+    any longer."""
     for taker in group.members.values():
         if taker.provider == provider.name and taker.request > max(provider.acked, provider.late):
             taker.unask()
@@ -171,7 +176,7 @@ def _member(b: State, session: Session, number: int) -> tuple[Group, Member]:
     return group, member
 
 
-# -- What clients say to each other ----------------------------------------------------------------
+# -- From client to client -------------------------------------------------------------------------
 
 
 def taker_of(group: Group, provider: Member, serial: int) -> Member | None:

@@ -1,8 +1,8 @@
 """Suspicion: members lose their connections, are suspected, and come back.
 
 Promise: the presence of a member (`presence.py`) changes by `change` alone, which sets its deadline
-and announces a suspicion that begins or is withdrawn. Suspicion is not exclusion: what
-follows from it is in `membership.py`.
+and announces a suspicion that begins or is withdrawn. Suspicion is not exclusion: removals are in
+`membership.py`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ NEVER = 0
 
 
 def detached(b: State, session: Session) -> None:
-    """Its connection is lost: it is suspected if it does not come back."""
+    """Cut off the members of a session whose connection is lost; they are suspected if it does not
+    come back."""
     for group, member in _members_of(b, session):
         cut_off(b, group, member)
 
 
 def attached(b: State, session: Session) -> None:
-    """The session has a connection again."""
+    """Make the members of a session present, for it has a connection again."""
     for group, member in _members_of(b, session):
         back(b, group, member)
         state_requests.review(b, group)
@@ -45,23 +46,24 @@ def _members_of(b: State, session: Session) -> list[tuple[Group, Member]]:
 
 
 def cut_off(b: State, group: Group, member: Member) -> None:
-    """A member is without a connection; it is suspected if it does not come back."""
+    """Cut off a member that is without a connection; it is suspected if it does not come back."""
     suspect_at = member.suspect_at or b.stamp + SUSPECT_MS
     change(b, group, member, Cause.DISCONNECTED, suspect_at=suspect_at)
 
 
 def back(b: State, group: Group, member: Member) -> None:
-    """A member has a connection; a suspicion is withdrawn."""
+    """Make a member present, for it has a connection; a suspicion is withdrawn."""
     change(b, group, member, Cause.CONNECTED)
 
 
 def lost_shared(b: State, group: Group, member: Member) -> None:
-    """The sessions of all who divided its messages are lost."""
+    """Note that the sessions of all consumers that divided its messages are lost."""
     change(b, group, member, Cause.SESSION_LOST)
 
 
 def closed_shared(b: State, group: Group, member: Member) -> None:
-    """All who divided its messages have closed. It is durable: it is inactive, and stays."""
+    """Note that all consumers that divided its messages are closed. It is durable: it is inactive,
+    and stays."""
     change(b, group, member, Cause.CLOSED)
 
 
@@ -75,8 +77,8 @@ def change(
     consumer: int = 0,
     suspect_at: int = 0,
 ) -> None:
-    """Change the presence of a member, and do what follows from it: set its deadline, and announce
-    a suspicion that begins or is withdrawn."""
+    """Change the presence of a member, set its deadline, and announce a suspicion that begins or is
+    withdrawn."""
     before, was_suspected = member.suspect_at, member.suspected
     member.change(cause, session=session, consumer=consumer, suspect_at=suspect_at)
     if member.suspect_at not in (0, before):
@@ -101,7 +103,8 @@ def set_deadline(b: State, group: Group, name: str, stamp: int) -> None:
 
 
 def renew(b: State) -> None:
-    """There is a new leader: while there was none, nobody could come back."""
+    """Begin suspicions' deadlines again, for there is a new leader: while there was none, no member
+    could come back."""
     for group in b.groups.values():
         for member in group.members.values():
             if member.presence is Presence.CUT_OFF:

@@ -1,7 +1,7 @@
-"""Lanes: the messages of a queue that nobody has, one lane a priority.
+"""Lanes: the messages of a queue that no consumer has, one lane a priority.
 
 Promises: a lane returns its messages in the order of their positions, including those that came
-back; plain messages, which come in order, cost one entry a pack however many there are.
+back; plain messages, which come in order, cost one span a pack, however many there are.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PLAIN = Special()
 
 
 class Lane:
-    """The messages of one priority that nobody has."""
+    """The messages of one priority that no consumer has."""
 
     def __init__(self) -> None:
         self.fresh: deque[Span] = deque()  # plain ones, as they came
@@ -36,25 +36,25 @@ class Lane:
         self.count = 0
 
     def append(self, first: int, last: int) -> None:
-        """Plain messages, which come after all others."""
+        """Add plain messages, which come after all others."""
         self.fresh.append((first, last, 0))
         self.count += last - first + 1
 
     def add(self, first: int, last: int, deliveries: int) -> None:
-        """Messages with something special about them, or that came back."""
+        """Add special messages, or messages that came back."""
         self.sorted.add(first, last, deliveries)
         self.count += last - first + 1
 
     @property
     def first(self) -> int:
-        """The position that is next. Only if there is one."""
+        """Return the position that is next. Only if there is one."""
         if not self.fresh:
             return self.sorted.first
         fresh = self.fresh[0][0]
         return min(fresh, self.sorted.first) if self.sorted else fresh
 
     def take(self, most: int) -> Span:
-        """The next ones. Only if there are some."""
+        """Remove and return the next messages. Only if there are some."""
         if self.fresh and self.first == self.fresh[0][0]:
             first, last, deliveries = self.fresh.popleft()
             upto = min(last, first + most - 1)
@@ -75,7 +75,7 @@ class Lane:
         return self.remove_special(first, last)
 
     def remove_special(self, first: int, last: int) -> list[Span]:
-        """The same of messages that are special."""
+        """Remove and return the special messages in this range."""
         taken = self.sorted.take(first, last)
         self.count -= sum(high - low + 1 for low, high, _ in taken)
         return taken

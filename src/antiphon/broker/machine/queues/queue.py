@@ -1,18 +1,19 @@
 """Queues: which messages wait, and to which consumer the others are assigned (`Queue.assign`).
 
 Every replica makes the same assignments at the same entries, as ranges of packs, so no server asks
-another who has what. A message is for one consumer at a time; it comes back when that consumer
-returns it, closes, or loses its session.
+another where a message is. A message is for one consumer at a time; it comes back when that
+consumer returns it, closes, or loses its session.
 
 Greater priorities go first, and among equals the message that came first, even if it came back.
-Messages of one group (`JMSXGroupID`) go to one consumer while it is there: what comes for it when
-it has no room is *reserved*, and goes to it before all others. An expired message that nobody has
-is dropped. An exclusive consumer gets everything while it is open. One with a selector gets what
-its server claims for it (`claim`), for only servers look into messages; it has no groups, since
-nobody here knows which of their messages it wants, but leaves those alone that another one has.
+Messages of one group (`JMSXGroupID`) go to one consumer while it is there: those that come when it
+has no room are *reserved*, and go to it before all others. An expired message that no consumer has
+is dropped. An exclusive consumer gets everything while it is open. One with a selector gets the
+messages that its server claims for it (`claim`), for only servers look into messages; it has no
+message groups, since the state machine does not know which of their messages it wants, and it gets
+no message of a group that another consumer has.
 
-What could not be handled is *held*: nobody gets it until its time has come (`redelivery.py`), and
-then it waits as what came back does.
+A message that a consumer could not handle is *held*: no consumer gets it until its time has come
+(`redelivery.py`), and then it waits like others that came back.
 
 A shared subscription is a queue too, filled by a topic (`pattern`).
 """
@@ -34,12 +35,12 @@ from antiphon.model.redelivery import Redelivery
 Taker = tuple[int, int]  # session and consumer
 
 GROUPS_MAX = 100_000
-"""Groups of one queue whose consumer is known. Beyond that the one that began first is forgotten:
-what comes of it later may go to another consumer."""
+"""Message groups of one queue whose consumer is known. Beyond that the one that began first is
+forgotten: its later messages may go to another consumer."""
 
 STALE_MAX = 64
-"""Beyond this many, and as many as there are messages that may expire, what is said of expiry about
-messages that are done with is cleaned up."""
+"""The heap of expiries is cleaned of messages that are gone when it is longer than this, and more
+than twice as long as there are messages that may expire."""
 
 
 class QueueConsumer:
@@ -47,21 +48,21 @@ class QueueConsumer:
 
     def __init__(self, prefetch: int, selective: bool = False, exclusive: bool = False) -> None:
         self.prefetch = prefetch
-        self.selective = selective  # it has a selector
+        self.selective = selective  # has a selector
         self.exclusive = exclusive
-        self.opened = 0  # which it was, of all that this queue had
+        self.opened = 0  # its number, of all consumers that this queue had
         self.assigned = Spans()
-        self.reserved = Spans()  # of its groups, when it has room
+        self.reserved = Spans()  # of its message groups, for when it has room
         self.closed = False
 
     @property
     def room(self) -> int:
-        """How many more messages it may be given."""
+        """The number of messages that it may still be given."""
         return 0 if self.closed else self.prefetch - self.assigned.count
 
 
 class Queue:
-    """One queue: which messages wait, who has which, and whose turn it is.
+    """One queue: its waiting messages, those of each consumer, and whose turn it is.
 
     Promises: each message is in one place: it waits, is held, is reserved, or is assigned to one
     consumer. `assign` gives no consumer more than its window.
@@ -69,33 +70,33 @@ class Queue:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.takers: dict[Taker, QueueConsumer] = {}  # the one whose turn it is comes first
+        self.takers: dict[Taker, QueueConsumer] = {}  # in the order of their turns
         self.opened = 0  # consumers so far
         self.last = 0  # the last position that was put in
-        self.returned = 0  # grows when something comes back; then readers must look again
+        self.returned = 0  # grows when messages come back; then readers must look again
         # Of a shared subscription:
         self.pattern = ""
         self.selector = ""
         self.durable = False
-        self.redelivery = Redelivery()  # what its consumers have asked for
+        self.redelivery = Redelivery()  # as its consumers have asked
         self.held: list[tuple[int, int, int, int]] = []  # a heap: until when, and a span
         self.special: Ranges[Special] = Ranges()  # of messages that are not plain
         self.reasons: Ranges[str] = Ranges()  # of dead letters
         self._plain = Lane()
         self._lanes: dict[int, Lane] = {PRIORITY: self._plain}  # the greatest priority first
         self._owners: dict[str, tuple[Taker, int]] = {}  # by group, and from which message on
-        # A heap: stamp, positions. All that may expire is in it, and some that is done with.
+        # A heap: stamp, positions. All messages that may expire are in it, and some that are gone.
         self._expiring: list[tuple[int, int, int]] = []
         self.watched: int | None = None  # the first expiry that there is a deadline for
 
     @property
     def idle(self) -> bool:
-        """Whether nothing would be lost with it."""
+        """Whether it can be forgotten without a loss."""
         return not (self.takers or self.count or self.held or self.durable)
 
     @property
     def count(self) -> int:
-        """Return how many messages wait that somebody may have, and nobody has."""
+        """Return how many messages are neither held, reserved nor assigned."""
         return sum(lane.count for lane in self._lanes.values())
 
     def _lane(self, priority: int) -> Lane:
@@ -108,7 +109,7 @@ class Queue:
     # -- In -------------------------------------------------------------------------------------
 
     def put(self, first: int, last: int, specials: Sequence[Special] = ()) -> None:
-        """`specials`: of each message; empty: they are plain."""
+        """Add new messages. `specials`: the headers of each message; empty: they are plain."""
         self.last = last
         if not specials:
             self._plain.append(first, last)
@@ -126,23 +127,23 @@ class Queue:
         self._wait(first, last, 0, special)
 
     def put_dead(self, spans: list[Span], reason: str) -> None:
-        """Dead letters: nothing about them is special any more."""
+        """Add dead letters, as plain messages."""
         for begin, end, _ in spans:
             self.returned += 1
             self.last = max(self.last, end)
-            for first, last in self.reasons.gaps(begin, end):  # another consumer's may be here
+            for first, last in self.reasons.gaps(begin, end):  # another consumer's may be in here
                 self.reasons.add(first, last, reason)
                 self._plain.add(first, last, 0)
 
     def give_back(self, spans: list[Span]) -> None:
-        """These were assigned, and wait again, with their counts of deliveries."""
+        """Let messages that were assigned wait again, with their counts of deliveries."""
         for first, last, deliveries in spans:
             self.returned += 1
             for low, high, special in self._runs(first, last):
                 self._wait(low, high, deliveries, special)
 
     def hold(self, until: int, span: Span) -> None:
-        """Nobody gets these before this stamp."""
+        """Give these messages to no consumer before this stamp."""
         heapq.heappush(self.held, (until, *span))
 
     def release(self, stamp: int) -> None:
@@ -153,16 +154,16 @@ class Queue:
 
     @property
     def held_count(self) -> int:
-        """How many messages are held."""
+        """Return how many messages are held."""
         return sum(last - first + 1 for _, first, last, _ in self.held)
 
     @property
     def next_release(self) -> int | None:
-        """The stamp until which the first of those that are held waits; None: none is."""
+        """Return the stamp until which the first held messages wait; None: none are held."""
         return self.held[0][0] if self.held else None
 
     def _runs(self, first: int, last: int) -> Iterator[tuple[int, int, Special]]:
-        """This range, in parts of which the same is true."""
+        """Divide this range into parts with the same headers."""
         while first <= last:
             special, end = self.special.run(first)
             upto = last if end is None else min(end, last)
@@ -176,15 +177,15 @@ class Queue:
     # -- Consumers ------------------------------------------------------------------------------
 
     def share(self, pattern: str, selector: str, durable: bool) -> None:
-        """Be a shared subscription of this topic."""
+        """Make it a shared subscription of this topic."""
         self.pattern, self.selector, self.durable = pattern, selector, durable
 
     def agree(self, redelivery: Redelivery) -> None:
-        """These terms are what its consumers have asked for."""
+        """Take these terms, for which its consumers have asked."""
         self.redelivery = redelivery
 
     def open(self, taker: Taker, consumer: QueueConsumer) -> None:
-        """A consumer comes, last in turn."""
+        """Add a consumer, last in turn."""
         self.opened += 1
         consumer.opened = self.opened
         self.takers[taker] = consumer
@@ -198,26 +199,27 @@ class Queue:
         self.takers[taker].prefetch = prefetch
 
     def close(self, taker: Taker) -> None:
-        """This consumer gets nothing more; what it has stays with it."""
+        """Give this consumer nothing more; its messages stay with it."""
         self.takers[taker].closed = True
         self.leave(taker)
 
     def leave(self, taker: Taker) -> None:
-        """This consumer gets nothing more; its groups are free, and what it had alone."""
+        """Give this consumer nothing more, and free its message groups and reserved messages."""
         consumer = self.takers[taker]
         self.returned += 1
         self._owners = {g: owned for g, owned in self._owners.items() if owned[0] != taker}
         self.give_back(consumer.reserved.clear())
 
     def keep_only(self, taker: Taker, spans: list[Span]) -> None:
-        """Leave these with a consumer that is closed; the rest comes back as it was, unseen."""
+        """Leave these with a consumer that is closed; its other messages come back as they were,
+        unseen."""
         assigned = self.takers[taker].assigned
         self.give_back([(low, high, d - 1) for low, high, d in assigned.clear()])
         for span in spans:
             assigned.add(*span)
 
     def lose(self, taker: Taker) -> None:
-        """Forget a consumer; what it has comes back, and counts as delivered."""
+        """Forget a consumer; its messages come back, as delivered once more."""
         self.leave(taker)
         self.give_back(self.takers.pop(taker).assigned.clear())
 
@@ -228,8 +230,8 @@ class Queue:
     # -- Out ------------------------------------------------------------------------------------
 
     def assign(self, stamp: int) -> Iterator[tuple[Taker, Span]]:
-        """Divide what waits and has not expired among those who have room: each in turn gets an
-        equal share, as far as its window goes."""
+        """Assign the waiting messages that have not expired to the consumers that have room: each
+        in turn gets an equal share, as far as its window goes."""
         self.expire(stamp)
         while able := self._able():
             room = sum(self.takers[taker].room for taker in able)
@@ -238,7 +240,7 @@ class Queue:
                 consumer = self.takers[taker]
                 if not (self.count or consumer.reserved):
                     continue
-                self.takers[taker] = self.takers.pop(taker)  # its next turn is after all the others
+                self.takers[taker] = self.takers.pop(taker)  # its next turn comes after all others
                 yield from ((taker, span) for span in self._take(taker, consumer, share))
 
     def _able(self) -> list[Taker]:
@@ -274,7 +276,7 @@ class Queue:
         return next((lane for lane in self._lanes.values() if lane.count), None)
 
     def _within_run(self, lane: Lane, most: int) -> Span:
-        """The next ones of a lane that have the same about them."""
+        """Remove and return the next messages of a lane that have the same headers."""
         _, end = self.special.run(lane.first)
         return lane.take(most if end is None else min(most, end - lane.first + 1))
 
@@ -290,7 +292,7 @@ class Queue:
         if special is None or not special.group:
             return False
         owner, since = self._owners.setdefault(special.group, (taker, span[0]))
-        # One that comes again may have ended a group that was there before this one.
+        # One that comes again may have ended an earlier group of the same name.
         if special.closes and since <= span[0]:
             del self._owners[special.group]
         elif len(self._owners) > GROUPS_MAX:
@@ -300,8 +302,8 @@ class Queue:
         return owner != taker
 
     def claim(self, taker: Taker, first: int, last: int) -> Iterator[Span]:
-        """For a consumer with a selector: what still waits of these and is nobody else's, as far
-        as its window goes."""
+        """Assign these to a consumer with a selector, if they still wait and belong to no other
+        consumer's message group, as far as its window goes."""
         if taker not in self._entitled():
             return
         for lane in self._lanes.values():
@@ -309,7 +311,7 @@ class Queue:
                 yield from self._grant(taker, lane, span)
 
     def _grant(self, taker: Taker, lane: Lane, span: Span) -> Iterator[Span]:
-        """Give it what it may have of this span; the rest goes on waiting."""
+        """Assign the messages of this span that it may have; the others go on waiting."""
         consumer = self.takers[taker]
         for first, last, special in self._runs(span[0], span[1]):
             theirs = self._owners.get(special.group, (taker, 0))[0] != taker
@@ -325,11 +327,11 @@ class Queue:
         return sorted((first, last) for first, last, _ in spans)
 
     def take_from(self, taker: Taker, first: int, last: int) -> list[Span]:
-        """Remove and return what a consumer has of this range."""
+        """Remove and return a consumer's messages in this range."""
         return self.takers[taker].assigned.take(first, last)
 
     def acknowledge(self, taker: Taker, first: int, last: int) -> bool:
-        """A consumer is done with this range. Return whether it had any of it."""
+        """Drop a consumer's messages in this range. Return whether it had any."""
         taken = self.take_from(taker, first, last)
         for low, high, _ in taken:
             self.forget(low, high)
@@ -342,7 +344,7 @@ class Queue:
                 self.forget(low, high)
 
     def forget(self, first: int, last: int) -> None:
-        """Nothing is to be known about these any more."""
+        """Forget the headers of these messages."""
         if self.special:
             self.special.take(first, last)
         if self.reasons:
@@ -364,12 +366,11 @@ class Queue:
             expires, first, last = self._expiring[0]
             if any(s.expires == expires for _, _, s in self.special.between(first, last)):
                 return expires
-            heapq.heappop(self._expiring)  # it is done with
+            heapq.heappop(self._expiring)  # it is gone
         return None
 
     def watch(self) -> int | None:
-        """Return when the next message expires, if there has to be a deadline for that which there
-        is not yet."""
+        """Return when the next message expires, if there is no deadline for that yet; else None."""
         due = self.next_expiry()
         if due is None or (self.watched is not None and self.watched <= due):
             return None
@@ -377,11 +378,11 @@ class Queue:
         return due
 
     def unwatch(self) -> None:
-        """The deadline has passed."""
+        """Note that the deadline has passed."""
         self.watched = None
 
     def expire(self, stamp: int) -> None:
-        """Drop what nobody has and should have had by now."""
+        """Drop expired messages that no consumer has."""
         while self._expiring and self._expiring[0][0] <= stamp:
             expires, first, last = heapq.heappop(self._expiring)
             for low, high, special in self.special.between(first, last):
@@ -396,7 +397,7 @@ class Queue:
     # -- All of it ------------------------------------------------------------------------------
 
     def spans(self) -> Iterator[Span]:
-        """Whatever is in here, in no order."""
+        """Return all messages, in no order."""
         for lane in self._lanes.values():
             yield from lane.spans()
         for consumer in self.takers.values():
@@ -405,11 +406,12 @@ class Queue:
         yield from ((first, last, deliveries) for _, first, last, deliveries in self.held)
 
     def live(self) -> Iterator[Range]:
-        """The positions that must stay readable, in no order."""
+        """Return the ranges of positions that must stay readable, in no order."""
         return ((first, last) for first, last, _ in self.spans())
 
     def waiting(self) -> Iterator[tuple[int, int, int, int, bool]]:
-        """First, last, deliveries, priority, whether they are fresh: for the snapshot."""
+        """Return first, last, deliveries, priority, and whether they are fresh, for the
+        snapshot."""
         for priority, lane in self._lanes.items():
             yield from ((*span, priority, False) for span in lane.sorted)
             yield from ((*span, priority, True) for span in lane.fresh)
@@ -417,24 +419,24 @@ class Queue:
     def restore_waiting(
         self, first: int, last: int, deliveries: int, priority: int, fresh: bool
     ) -> None:
-        """Take what waits from a snapshot."""
+        """Take waiting messages from a snapshot."""
         if fresh:
             self._lane(priority).append(first, last)
         else:
             self._lane(priority).add(first, last, deliveries)
 
     def restore_special(self, first: int, last: int, special: Special) -> None:
-        """Take what is special about messages from a snapshot."""
+        """Take special headers of messages from a snapshot."""
         self.special.add(first, last, special)
         self._note_expiry(first, last, special)
 
     def restore_reason(self, first: int, last: int, reason: str) -> None:
-        """Take from a snapshot why messages are here."""
+        """Take the reason of dead letters from a snapshot."""
         self.reasons.add(first, last, reason)
 
     def state(self) -> tuple[Any, ...]:
-        """Return what snapshots have of it, without the messages that wait or are held, and
-        their headers: these may be many, and are parts of their own."""
+        """Return its fields for a snapshot, without the messages that wait or are held, and their
+        headers: these may be many, and are parts of their own."""
         takers = [
             (
                 *taker,
@@ -454,7 +456,7 @@ class Queue:
 
     @classmethod
     def from_state(cls, state: Any) -> Queue:
-        """Return the queue that a snapshot has, without what waits in it."""
+        """Return the queue that a snapshot has, without its waiting messages."""
         name, opened, last, shared, takers, owners, *later = state
         one = cls(name)
         one.opened, one.last = opened, last

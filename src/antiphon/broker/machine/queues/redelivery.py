@@ -1,11 +1,12 @@
-"""Redelivery: a message that could not be handled comes again after a wait, in the log's time.
+"""Redelivery: a message that a consumer could not handle comes again after a wait, in the log's
+time.
 
-A consumer of a queue says which delivery failed, and how long to wait: meanwhile its message is
-held, in nobody's way. Whose messages must keep their order waits itself; a subscription remembers
-only until when, for a consumer that is opened later.
+A consumer of a queue reports which delivery failed, and how long to wait: meanwhile its message is
+held, and others overtake it. A consumer whose messages must keep their order waits itself; its
+subscription only remembers until when, for a consumer that is opened later.
 
-How long, how often, and where the dead letters go may be asked for with each queue, by whoever
-consumes from it. What one has asked for counts as long as the queue has messages or consumers.
+Consumers may set the wait, the number of deliveries and the queue of dead letters for each queue.
+The terms apply as long as the queue has messages or consumers.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from antiphon.model.redelivery import DELIVERIES_MAX, FACTOR_MAX, WAIT_MAX_MS, R
 
 
 def hold(b: State, queue: Queue, spans: list[Span], wait_ms: int) -> None:
-    """These come again after the wait."""
+    """Have these messages come again after the wait."""
     until = b.stamp + _bounded(wait_ms)
     if until == b.stamp:
         queue.give_back(spans)
@@ -40,7 +41,7 @@ def hold(b: State, queue: Queue, spans: list[Span], wait_ms: int) -> None:
 
 
 def due(b: State, name: str) -> None:
-    """The wait of some messages of this queue is over."""
+    """End the wait of held messages of this queue that is over by now."""
     queue = b.queues[name]
     queue.release(b.stamp)
     if (following := queue.next_release) is not None:
@@ -49,9 +50,9 @@ def due(b: State, name: str) -> None:
 
 
 def postpone(b: State, subscription: Subscription, kept: Iterable[cw.Kept]) -> None:
-    """The consumer of this subscription closes with what it has seen: the client that opens the
-    next one waits, if handling some of it has failed. One that was closed while it waited changes
-    nothing."""
+    """Take the messages that the consumer of this subscription had seen when it closed: if handling
+    some of them has failed, the client that opens the next consumer waits. A consumer that was
+    closed while it waited changes nothing."""
     if wait := max((_bounded(k.wait) for k in kept), default=0):
         subscription.wait(b.stamp + wait)
 
@@ -60,12 +61,12 @@ def _bounded(wait_ms: int) -> int:
     return max(0, min(wait_ms, WAIT_MAX_MS))
 
 
-# -- What is asked for with a queue ----------------------------------------------------------------
+# -- Terms of a queue ------------------------------------------------------------------------------
 
 
 def agreed(b: State, m: cw.OpenConsumer) -> Redelivery:
-    """Return the terms that apply to this queue from now on. Raise if what is asked for is
-    wrong."""
+    """Return the terms that apply to this queue from now on. Raise if those in the request are not
+    valid, or differ from those of other consumers."""
     queue = b.queues.get(m.destination)
     known = queue.redelivery if queue is not None else Redelivery()
     asked = m.redelivery or Redelivery()
@@ -109,14 +110,13 @@ def _check(asked: Redelivery, destination: str) -> None:
 
 
 def dead_letters(queue: Queue | None) -> str:
-    """Return the queue for messages of this queue that are given up."""
+    """Return the name of the queue for messages of this queue that are given up."""
     asked = queue.redelivery.dead_letters if queue is not None else None
     return asked or names.DEAD_LETTERS
 
 
 def with_terms(b: State, session: Session, body: cw.Body, result: cw.Result) -> cw.Result:
-    """Return the answer to a client that has opened a consumer, with what it has to know of
-    redeliveries."""
+    """Return the answer to a client that has opened a consumer, with the terms of redelivery."""
     if not isinstance(body, cw.OpenConsumer | cw.Join) or result.code:
         return result
     consumer = session.consumers[body.consumer]

@@ -16,8 +16,9 @@ MATCHES_MAX = 65536
 class Queues(dict[str, Queue]):
     """The queues that have messages or consumers, or are durable.
 
-    Promise: whatever `assign` gives to a consumer is an event (`Assigned`), and a queue whose
-    messages expire has a deadline. Needs: `settle` after something came back or a consumer left.
+    Promise: all messages that `assign` gives to a consumer are reported (`Assigned`), and a queue
+    whose messages expire has a deadline. Needs: `settle` after messages came back or a consumer
+    left.
     """
 
     def __init__(self, deadlines: Deadlines, events: list[ev.Event]) -> None:
@@ -35,19 +36,19 @@ class Queues(dict[str, Queue]):
         return queue
 
     def drop(self, name: str) -> None:
-        """Forget this queue with all that is in it, if it exists."""
+        """Forget this queue with all its messages, if it exists."""
         gone = self.pop(name, None)
         if gone is not None and gone.pattern:
             self.shared_changed()
 
     def restore(self, queue: Queue) -> None:
-        """Take a queue from a snapshot, without what waits in it."""
+        """Take a queue from a snapshot, without its waiting messages."""
         self[queue.name] = queue
 
     # -- Messages for consumers ----------------------------------------------------------------
 
     def assign(self, queue: Queue, stamp: int) -> None:
-        """Divide what waits among the consumers that have room."""
+        """Assign waiting messages to the consumers that have room (`Queue.assign`)."""
         if self._later is not None:
             self._later[queue.name] = None
             return
@@ -56,15 +57,16 @@ class Queues(dict[str, Queue]):
         self.watch(queue)
 
     def settle(self, queue: Queue, stamp: int) -> None:
-        """Assign, after something came back or a consumer left; drop the queue if it is idle."""
+        """Assign, after messages came back or a consumer left; drop the queue if it is idle."""
         self.assign(queue, stamp)
         if queue.idle:
             self.drop(queue.name)
 
     @contextmanager
     def together(self, stamp: int) -> Iterator[None]:
-        """Assign at the end what comes, or comes back, meanwhile: in its order, seen messages
-        before others, greater priorities first, whichever consumer had them."""
+        """Assign only at the end of the `with` block the messages that come, or come back,
+        meanwhile: so they go in their order, seen ones before others, greater priorities first,
+        whichever consumer had them."""
         later: dict[str, None] = {}
         self._later = later
         try:
@@ -89,7 +91,7 @@ class Queues(dict[str, Queue]):
             self.watch(queue)
 
     def expire(self, name: str, stamp: int) -> None:
-        """The first message of this queue that expires may do so now."""
+        """Drop expired messages of this queue, and set its next deadline."""
         queue = self[name]
         queue.unwatch()
         self.settle(queue, stamp)
@@ -112,5 +114,5 @@ class Queues(dict[str, Queue]):
         return any(queue.pattern == destination for queue in self.shared_by(destination))
 
     def shared_changed(self) -> None:
-        """Forget which shared subscriptions a topic has: one of them has begun or ended."""
+        """Empty the cache of shared subscriptions by topic: one of them has begun or ended."""
         self._shared.clear()

@@ -5,7 +5,7 @@ A pair of state and cause that is not in the table cannot happen, and is an erro
 is drawn from this module.
 
 A session is *bound* while its server may have acknowledgements that the log lacks
-(`local_contexts.py`): then nobody else may serve it, and it is held instead of leased.
+(`local_contexts.py`): then no other server may serve it, and it is held instead of leased.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _table() -> dict[tuple[Attachment, Cause], Attachment]:
         (held, Cause.GONE): leased,
         (attached, Cause.GONE_BOUND): ended,
         (held, Cause.GONE_BOUND): ended,
-        (leased, Cause.NEW_LEADER): leased,  # from the beginning: nobody could attach it meanwhile
+        (leased, Cause.NEW_LEADER): leased,  # begins again: no server could attach it meanwhile
         (leased, Cause.LEASE_OVER): ended,
         (leased, Cause.OVERTAKEN): ended,
         (attached, Cause.CLOSED): ended,

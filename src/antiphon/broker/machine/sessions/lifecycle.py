@@ -1,9 +1,9 @@
 """Sessions begin, move from server to server, and end.
 
-A session is attached to a server; that server says every now and then that it lives (`Renew`), and
-if it no longer does, or says that a connection is lost, the leases of its clients begin. The first
-entry of a new leader renews everything: while there was no leader nobody could. With local contexts
-some sessions wait for their server instead (`local_contexts.py`).
+A session is attached to a server, which renews (`Renew`) as long as it lives; when it no longer
+does, the leases of its clients begin, and the lease of one client when its connection is lost
+(`Detach`). The first entry of a new leader renews everything: while there was no leader no server
+could. With local contexts some sessions wait for their server instead (`local_contexts.py`).
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _open(b: State, m: commands.Attach) -> Session:
 
 
 def detach(b: State, m: commands.Detach) -> None:
-    """A server lets go of a session, whose connection is lost; its lease begins."""
+    """Detach a session from its server, which has lost the connection; its lease begins."""
     session = b.sessions.get(m.session)
     if session is not None and session.attachment == m.attachment and not session.leased:
         _begin_lease(b, session, Cause.LET_GO)
@@ -125,20 +125,21 @@ def _begin_lease(b: State, session: Session, cause: Cause) -> None:
 
 
 def _hold(b: State, session: Session) -> None:
-    """Let it wait for its server, which alone knows what it acknowledged."""
+    """Let a session wait for its server, which alone knows its acknowledgements."""
     session.change(Cause.SILENCE_BOUND)
     suspicion.detached(b, session)
     shared_members.review_all(b, session)
 
 
 def renew(b: State, m: commands.Renew) -> None:
-    """A server is alive."""
+    """Note that a server is alive."""
     if local_contexts.lives(b, m.node, m.life):
         _heard(b, m.node, m.life)
 
 
 def begin(b: State, m: commands.Begin) -> None:
-    """A server with local contexts is back, or new. What its former lives knew is in the log."""
+    """Begin a life of a server with local contexts. All that its former lives knew is in the
+    log."""
     known = b.servers.lives.get(m.node)
     is_member = not b.servers.incarnations or b.servers.incarnations.get(m.node) == m.incarnation
     is_late = known is not None and m.opening <= known.opening
@@ -157,8 +158,8 @@ def follow_members(b: State, incarnations: dict[int, int]) -> None:
 
 
 def _is_gone(b: State, node: int) -> None:
-    """A server is gone with what it alone knew: no session waits for it, and none is bound to it
-    later."""
+    """Lose the sessions that are bound to a server that is gone for good, with the acknowledgements
+    that it alone knew; none is bound to it later."""
     if not b.servers.end(node):
         return
     for session in [s for s in b.sessions.values() if s.node == node and not s.leased]:
@@ -185,7 +186,8 @@ def _detach_all(b: State, node: int, life: int) -> None:
 
 
 def renew_all(b: State) -> None:
-    """There is a new leader: leases and suspicions begin again, for nobody could come back."""
+    """Begin leases and suspicions again, for there is a new leader: without one no client could
+    come back."""
     for session in b.sessions.values():
         if session.leased:
             _begin_lease(b, session, Cause.NEW_LEADER)
@@ -195,7 +197,8 @@ def renew_all(b: State) -> None:
 
 
 def expire(b: State) -> None:
-    """Do all that is due by now. Most often nothing is, whether the first deadline holds or not."""
+    """Carry out all deadlines that have passed. Most often there are none, whether the first one
+    still holds or not."""
     while (first := b.deadlines.first) is not None and first[0] <= b.stamp:
         if (due := b.next_deadline()) is None or due > b.stamp:
             return
@@ -256,15 +259,17 @@ def _close_consumers(b: State, session: Session, kept: tuple[cw.Kept, ...]) -> N
 
 
 def lose(b: State, session: Session, cause: Cause, why: str) -> None:
-    """End a session without a request of its client: all that was sent to it may have been seen."""
+    """End a session without a request of its client: it may have seen all messages that were sent
+    to it."""
     with b.queues.together(b.stamp):
         _lose_consumers(b, session, unlogged=cause is Cause.GONE_BOUND)
     _end(b, session, cause, "ConnectionLostError", why)
 
 
 def _lose_consumers(b: State, session: Session, *, unlogged: bool) -> None:
-    """`unlogged`: its server knew of acknowledgements that the log does not have. So any number of
-    messages may have been seen, not some windows."""
+    """Close the consumers of a session that is lost. `unlogged`: its server knew of
+    acknowledgements that the log does not have, so the client may have seen any number of messages,
+    not only some windows."""
     for consumer in list(session.consumers.values()):
         seen = b.position if unlogged else consumer.seen_most
         subscription = b.subscription(consumer)
@@ -296,7 +301,7 @@ def _end(b: State, session: Session, cause: Cause, code: str, text: str) -> None
 
 
 def drop_temporary(b: State, session: Session, destination: str) -> None:
-    """End a temporary destination with all that is in it."""
+    """End a temporary destination with all its messages."""
     session.delete_temporary(destination)
     b.sendable.forget(destination)
     b.queues.drop(destination)

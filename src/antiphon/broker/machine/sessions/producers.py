@@ -1,7 +1,7 @@
-"""Named producers: how much of what each sent was accepted, ever.
+"""Named producers: how many messages of each were accepted, ever.
 
-A named producer outlives its sessions for a while: a program that opens it again goes on where it,
-or a former life of it, had stopped.
+A named producer outlives its sessions for a while: a program that opens it again goes on where the
+producer had stopped, even in another life of the program.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import msgspec
 from antiphon.broker.machine.deadlines import PRODUCER, Deadlines
 
 RETENTION_MS = 7 * 24 * 3600 * 1000
-"""How long a named producer that nobody has open keeps its sequence."""
+"""A named producer that no session has open keeps its sequence for this long."""
 
 
 class Producer(msgspec.Struct, array_like=True):
@@ -19,15 +19,15 @@ class Producer(msgspec.Struct, array_like=True):
 
     name: str
     last: int  # messages accepted, ever
-    session: int  # 0: nobody has it open
+    session: int  # 0: none has it open
     number: int  # in that session
-    expires: int  # a stamp, while nobody has it open
+    expires: int  # a stamp, while no session has it open
 
 
 class Producers(dict[str, Producer]):
     """All named producers, by name.
 
-    Promise: one that nobody has open has a deadline, at which it is forgotten.
+    Promise: one that no session has open has a deadline, at which it is forgotten.
     """
 
     def __init__(self, deadlines: Deadlines) -> None:
@@ -46,19 +46,19 @@ class Producers(dict[str, Producer]):
         self[name].last = last
 
     def close(self, name: str, stamp: int) -> None:
-        """Nobody has it open any more; it is remembered for a while."""
+        """Close a producer; it is remembered for a while."""
         producer = self[name]
         producer.session, producer.number = 0, 0
         producer.expires = stamp + RETENTION_MS
         self._deadlines.add(producer.expires, PRODUCER, name)
 
     def due(self, name: str) -> int | None:
-        """Return when it is forgotten; None: somebody has it open, or it is not known."""
+        """Return when it is forgotten; None: a session has it open, or it is not known."""
         producer = self.get(name)
         return producer.expires if producer is not None and not producer.session else None
 
     def forget(self, name: str) -> None:
-        """Nobody opened it again in time."""
+        """Forget a producer that no session has opened again in time."""
         del self[name]
 
     def restore(self, producer: Producer) -> None:

@@ -9,7 +9,7 @@ from antiphon.errors import InvalidDestinationError
 from antiphon.model import destinations as names
 
 ENDED_MS = 600_000
-"""How long a session is remembered that has ended: far longer than a command is on its way."""
+"""A session that has ended is remembered for this long: far longer than a command is on its way."""
 
 ENDED_MAX = 100_000
 
@@ -33,8 +33,8 @@ class Sessions(dict[int, Session]):
             self.client_ids[session.client_id] = session.number
 
     def end(self, session: Session, stamp: int) -> None:
-        """Take it out, and remember that it has ended: otherwise a late copy of the command that
-        opened it would open it again, and a client that resumes would find an empty session in the
+        """Take a session out, and remember that it has ended: otherwise a late copy of the command
+        that opened it would open it again, and a client that resumes would find an empty session in
         place of its own."""
         if self.client_ids.get(session.client_id) == session.number:
             del self.client_ids[session.client_id]

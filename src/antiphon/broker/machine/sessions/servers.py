@@ -23,7 +23,7 @@ class Serving(msgspec.Struct, array_like=True):
 
 
 class Life(msgspec.Struct, array_like=True):
-    """The present life of a server with local contexts (`command.Begin`)."""
+    """The present life of a server with local contexts (`commands.Begin`)."""
 
     node: int
     life: int
@@ -33,7 +33,7 @@ class Life(msgspec.Struct, array_like=True):
 class Servers:
     """The servers, each by its node.
 
-    Promise: one that has clients has a deadline, at which it has to be heard of again.
+    Promise: one that has clients has a deadline, by which it must have renewed.
     """
 
     def __init__(self, deadlines: Deadlines) -> None:
@@ -44,41 +44,44 @@ class Servers:
         self.incarnations: dict[int, int] = {}  # of the cluster's members
 
     def decide(self, contexts: str) -> bool:
-        """Whether this cluster has such contexts; from now on, if it had no clients so far."""
+        """Return whether this cluster has such contexts; if it had no clients so far, it has from
+        now on."""
         self.contexts = self.contexts or contexts
         return self.contexts == contexts
 
     def renew(self, node: int, life: int, stamp: int) -> None:
-        """A server says that it lives; it has until `GRACE_MS` after this stamp to say so again."""
+        """Note that a server is alive; it must renew again within `GRACE_MS` of this stamp."""
         self.serving[node] = Serving(node, life, stamp)
         self._deadlines.add(stamp + GRACE_MS, SERVING, node)
 
     def silent(self, node: int) -> Serving:
-        """Remove and return a server that was not heard of in time."""
+        """Remove and return a server that has not renewed in time."""
         return self.serving.pop(node)
 
     def begin(self, node: int, life: int, opening: int) -> None:
-        """A server with local contexts begins a life."""
+        """Note that a server with local contexts begins a life."""
         self.lives[node] = Life(node, life, opening)
 
     def end(self, node: int) -> bool:
-        """A server is gone for good. Return whether it had a life with local contexts."""
+        """Forget a server that is gone for good. Return whether it had a life with local
+        contexts."""
         return self.lives.pop(node, None) is not None
 
     def follow(self, incarnations: dict[int, int]) -> list[int]:
-        """Take the cluster's members, and return those of before that are gone, or are others."""
+        """Take the cluster's members, and return the earlier ones that are gone, or have another
+        incarnation now."""
         before, self.incarnations = self.incarnations, incarnations
         return [node for node, i in before.items() if incarnations.get(node) != i]
 
     def due(self, node: int) -> int | None:
-        """Return until when a server has to be heard of again; None: it has no clients."""
+        """Return until when a server has to renew; None: it has no clients."""
         serving = self.serving.get(node)
         return serving.renewed + GRACE_MS if serving is not None else None
 
     # -- From a snapshot -----------------------------------------------------------------------
 
     def restore_contexts(self, contexts: str) -> None:
-        """Take from a snapshot what was decided."""
+        """Take the kind of contexts from a snapshot."""
         self.contexts = contexts
 
     def restore_incarnations(self, rows: list[Any]) -> None:

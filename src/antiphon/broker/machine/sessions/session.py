@@ -1,7 +1,7 @@
 """Sessions as the servers know them, with their consumers.
 
 A session is attached to one server, or detached with a lease that runs in log time. Everything is
-plain data with a `state()` for the snapshot; the rules are in `broker/machine/machine.py`.
+plain data with a `state()` for the snapshot; the rules are in `lifecycle.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from antiphon.formats.pack import PackHeader
 from antiphon.formats.protocol import NotPublished, Result, Sent
 
 NUMBER_MAX = 1 << 62
-"""Numbers of a client that are counted on stay below, so that they always fit the formats."""
+"""Limit of numbers of a client on which the servers count on, so that they always fit the
+formats."""
 
 REFUSALS_MAX = 256
 """Refused packs that a session remembers, so that a client which asks again gets the same answer.
@@ -61,7 +62,7 @@ class Session:
 
     @property
     def held(self) -> bool:
-        """Whether it waits for its server, which alone knows what it acknowledged."""
+        """Whether it waits for its server, which alone knows its acknowledgements."""
         return self.phase is Attachment.HELD
 
     @property
@@ -85,7 +86,7 @@ class Session:
         self.attempt, self.node, self.life, self.link = attempt, node, life, link
         self.change(Cause.ATTACH)
 
-    # -- What it sends -------------------------------------------------------------------------
+    # -- Sending -------------------------------------------------------------------------------
 
     def takes(self, header: PackHeader) -> bool:
         """Return whether this pack comes next in its producer's sequence, and count it if it does.
@@ -97,8 +98,8 @@ class Session:
         return True
 
     def go_on_with(self, producer: int, sequence: int) -> None:
-        """Go on with this sequence: what was answered early and then lost does not come again
-        (non-persistent)."""
+        """Go on with this sequence: messages before it that were answered early and then lost do
+        not come again (non-persistent)."""
         if producer in self.streams:
             last = min(sequence - 1, NUMBER_MAX)
             self.streams[producer] = max(self.streams[producer], last)
@@ -109,7 +110,8 @@ class Session:
         self.names[number] = name
 
     def lose_producer(self, number: int) -> None:
-        """Another session has opened it: from now on, what this one sends is refused."""
+        """Note that another session has opened this producer: this session's packs of it are
+        refused from now on."""
         del self.names[number]
 
     def refuse(self, refusal: NotPublished) -> None:
@@ -122,7 +124,7 @@ class Session:
         self.staged[parked.header.producer, parked.header.sequence] = parked
 
     def unstage(self, sent: Iterable[Sent]) -> int:
-        """Forget the packs in these ranges that it has staged, and return how many these are."""
+        """Forget the packs in these ranges that it has staged, and return their number."""
         found = [
             key
             for key in self.staged
@@ -133,12 +135,12 @@ class Session:
         return len(found)
 
     def unstage_all(self) -> int:
-        """Forget all packs that it has staged, and return how many these are."""
+        """Forget all packs that it has staged, and return their number."""
         count = len(self.staged)
         self.staged.clear()
         return count
 
-    # -- What it asks for ----------------------------------------------------------------------
+    # -- Requests ------------------------------------------------------------------------------
 
     def ask(self, number: int) -> None:
         """Begin with the next request."""
@@ -167,7 +169,7 @@ class Session:
     # -- All of it -----------------------------------------------------------------------------
 
     def state(self) -> tuple[Any, ...]:
-        """Return what snapshots have of it, without its staged packs, which are a part of their
+        """Return its fields for a snapshot, without its staged packs, which are a part of their
         own."""
         return (
             self.number,
@@ -192,7 +194,7 @@ class Session:
 
     @classmethod
     def from_state(cls, state: Any) -> Session:
-        """Return the session that a snapshot has, without what it has staged."""
+        """Return the session that a snapshot has, without its staged packs."""
         one = cls(*state[:4])
         one.attachment, one.attempt, one.node, one.life, one.link, one.expires = state[4:10]
         one.phase = Attachment.ATTACHED if one.expires is None else Attachment.LEASED
