@@ -9,10 +9,10 @@ from antiphon.api.messages.sending import BODY_MAX
 from antiphon.api.protocol.attaching import LEASE_MS
 from antiphon.blocks.pure import calls
 from antiphon.broker.home.settings import HomeSettings
-from antiphon.broker.machine import last_values, requests, transactions
+from antiphon.broker.machine import last_values, pending_packs, requests, transactions
 from antiphon.broker.machine.consumers import opening
 from antiphon.broker.machine.groups import membership
-from antiphon.broker.machine.sessions import lifecycle
+from antiphon.broker.machine.sessions import producers
 from antiphon.model import destinations
 
 ROOT = Path(__file__).parent.parent
@@ -22,9 +22,9 @@ DAY_MS = 24 * 3600 * 1000
 TIMES = {
     "the *lease* of a session": f"{LEASE_MS // 1000} s",
     "a connection that is silent": f"after {3 * HomeSettings().heartbeat_ms // 1000} s",
-    "a named producer's sequence": f"{lifecycle.PRODUCER_RETENTION_MS // DAY_MS} days",
+    "a named producer's sequence": f"{producers.RETENTION_MS // DAY_MS} days",
     "a commit's token": (
-        f"{transactions.TOKEN_RETENTION_MS // DAY_MS} days, the newest {transactions.TOKENS_MAX:,}"
+        f"{transactions.TOKEN_RETENTION_MS // DAY_MS} days, the newest {pending_packs.TOKENS_MAX:,}"
     ),
     "messages that were staged": f"{transactions.STAGED_RETENTION_MS // DAY_MS} day",
     "a group that was named": f"{membership.KEPT_MS // 3_600_000} hour",
@@ -35,7 +35,7 @@ LIMITS = [
     f"{requests.TEMPORARIES_MAX:,} temporary destinations",
     f"{requests.PRODUCERS_MAX:,} named producers",
     f"{destinations.NAME_MAX} characters a name",
-    f"{transactions.PARKED_MAX:,} packs that are delayed",
+    f"{pending_packs.PACKS_MAX:,} packs that are delayed",
     f"{last_values.TOPICS_MAX:,} last-value topics, {last_values.KEYS_MAX:,} keys",
     f"{last_values.KEY_MAX} characters a key",
     f"at most {membership.MEMBERS_MAX:,} members",
