@@ -140,7 +140,7 @@ def members(cls: type) -> dict[str, Any]:
         theirs |= PROTOCOLS  # of its metaclass, and another one with each Python
     names = {name for name in dir(cls) if name[0] != "_" or name in PROTOCOLS} - theirs
     names |= {name for name in annotations(cls) if name[0] != "_"}
-    found = {name: inspect.getattr_static(cls, name, NO_VALUE) for name in names}
+    found = {name: inspect.getattr_static(cls, name, NO_VALUE) for name in sorted(names)}
     constructor = inspect.getattr_static(cls, "__init__")
     if inspect.isfunction(constructor) and not is_made_by_calls(cls):
         found["__init__"] = constructor
