@@ -1,5 +1,6 @@
 """The driver of clients: what needs no session, what a home asks for, and who is cut off."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from antiphon.broker.home.home import Home
 from antiphon.broker.home.settings import HomeSettings
 from antiphon.broker.machine.machine import Broker
 from antiphon.driver import clients as module
+from antiphon.driver.assembly import clients_on
 from antiphon.driver.clients import BARRIER_AGAIN_MS, BARRIERS_MAX, Client, Clients
 from antiphon.errors import FormatError
 from antiphon.formats import protocol as cw
@@ -34,6 +36,9 @@ class Journal:
     def rows(self, first: int, most: int) -> list[Row]:
         found = [p for p in self.positions if p >= first][:most]
         return [Row(p, p, 1, 0, 0, 0, "topic:t") for p in found]
+
+    def repeat(self, local: Callable[[], tuple[Local, ...]]) -> None:
+        """Nothing is known to this server alone."""
 
 
 class Pipe:
@@ -85,10 +90,11 @@ class House:
         self.broker = Broker()
         self.journal = Journal()
         journal: Any = self.journal
-        self.home = Home(1, 1, self.broker, journal, settings or HomeSettings(), 0)
+        home_settings = settings or HomeSettings()
+        self.clients = clients_on(self, journal, self.broker, self, 1, 1, home_settings)
+        self.home = self.clients.home
         self.wanted: list[Any] = []
         self.home.take = self._take  # type: ignore[method-assign]
-        self.clients = Clients(self, self.home, self.broker, journal, self, 0)
 
     def effects(self, *effects: Any) -> None:
         """The home asks for these."""

@@ -331,7 +331,6 @@ class Clients:
         journal: Journal,
         desk: Desk,
         first_barrier: int,
-        trace: Trace | None = None,
         watch: Callable[[Effect], None] | None = None,
     ) -> None:
         """`first_barrier`: drawn again in each life of the server, for a late answer to a question
@@ -343,7 +342,9 @@ class Clients:
         self.journal = journal
         self.desk = desk
         self.now_ms = desk.now_ms
-        self.trace = trace
+        self.trace: Trace | None = None
+        """To be set, if at all, before the first client connects."""
+
         self._clients: dict[int, Client] = {}
         self._last_number = 0
         self._readers: dict[Client, None] = {}

@@ -11,11 +11,11 @@ The way of a message through it (`Server.__init__` puts the pieces together in t
 
 and back through session and listener. `counts` has what each of them has done and is waiting for.
 
-All decisions on that way are in pure code, below `driver/log.py` and `driver/clients.py`, which the
-simulator drives as well. This module puts the parts together, with a loop, sockets, files, threads
-and clocks (`loop_port.py`), and reports their status and counts to operators. A broken invariant, a
-failed sync or a damaged record ends the server (`ended`), for only a restart knows what is really
-on the disk.
+All decisions on that way are in pure code, below `driver/server.py`, put together in
+`driver/assembly.py`; the simulator uses both as well. This module runs them with a loop, sockets,
+files, threads and clocks (`loop_port.py`), and reports their status and counts to operators. A
+broken invariant, a failed sync or a damaged record ends the server (`ended`), for only a restart
+knows what is really on the disk.
 """
 
 from __future__ import annotations
@@ -30,22 +30,18 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, overload
 
-from antiphon.broker.home.home import Home
-from antiphon.broker.home.local_acks import OwnJournal
 from antiphon.broker.home.settings import HomeSettings
 from antiphon.broker.machine.groups import report
 from antiphon.broker.machine.machine import Broker
 from antiphon.broker.machine.sessions.servers import LOCAL, REPLICATED
-from antiphon.driver.clients import Clients
-from antiphon.driver.log import LogDriver
-from antiphon.errors import FormatError, IllegalStateError
+from antiphon.driver.assembly import open_log
+from antiphon.driver.server import SWEEP_S, ServerDriver
+from antiphon.errors import FormatError
 from antiphon.formats import protocol as cw
 from antiphon.formats.entry import Membership
 from antiphon.io.sync_thread import Syncing
 from antiphon.io.transport import Address, Transport, format_address, parse_address
 from antiphon.journal.disk import Disk
-from antiphon.journal.opening import open_journal
-from antiphon.log.node import Node
 from antiphon.log.settings import Settings
 from antiphon.server.loop_port import LoopPort, now_ms
 from antiphon.server.trace import ServerTrace
@@ -56,8 +52,8 @@ LET_GO_S = 2.0
 """Seconds that an orderly end waits until the log has the acknowledgements that only this server
 knew."""
 
-SWEEP_S = 0.25
 CLOCK_S = 1.0
+"""How often the wall clock is looked at."""
 
 
 class Server:
@@ -83,42 +79,31 @@ class Server:
         assert contexts == REPLICATED or not disk.volatile
         self._listed = listed
         self.broker = Broker(retain)
-        self.journal, recovered = open_journal(
-            disk, lambda: secrets.randbits(62) + 1, alone=len(listed) == 1
-        )
-        if recovered.snapshot is not None:
-            self.broker.restore(self.journal.read_snapshot()[1])
-        self._damage = recovered.damage
-        texts = {n: format_address(address) for n, address in listed.items()}
-        now = now_ms()
-        self.node = Node(node, texts, recovered, self.broker, settings, random.Random(), now)
-        self._contexts = contexts
-        self._check_contexts()
-        own = OwnJournal(recovered.incarnation, self.journal.opening, self.journal.found_local)
-        self.home = Home(
-            node,
-            secrets.randbits(62) + 1,
-            self.broker,
-            self.journal,
-            home_settings or HomeSettings(),
-            now,
-            own if contexts == LOCAL else None,
-        )
-        self.journal.repeat(self.home.kept)
-        self.trace = ServerTrace(trace, node, self.broker) if trace is not None else None
         self._sync_thread = Syncing(disk.sync)
         self._port = LoopPort(self._sync_thread, self._turn, self._tick, self._fail)
         self.guarded = self._port.guarded
-        self.log = LogDriver(self.node, self.journal, self._port, disk.volatile)
-        self.clients = Clients(
-            self.log,
-            self.home,
+        opened = open_log(
+            node,
+            {n: format_address(address) for n, address in listed.items()},
+            disk,
             self.broker,
-            self.journal,
-            self,
-            secrets.randbits(48),
-            self.trace,
+            settings,
+            self._port,
+            _new_number,
+            random.Random(),
         )
+        self.journal, recovered, self.node, self.log = opened
+        self._damage = recovered.damage
+        self._contexts = contexts
+        home_settings = home_settings or HomeSettings()
+        life = _new_number()
+        self._driver = ServerDriver(
+            opened, self.broker, self._port, self, life, home_settings, contexts
+        )
+        self.clients = self._driver.clients
+        self.home = self.clients.home
+        self.trace = ServerTrace(trace, node, self.broker) if trace is not None else None
+        self.clients.trace = self.trace
         self._transport = Transport(
             self.node.replica.id,
             self.log.receive,
@@ -146,7 +131,7 @@ class Server:
         self._let_go_of_all: asyncio.Future[None] = self._loop.create_future()
         address = await self._listen(listen) if listen is not None else None
         self._look_at_the_clock()
-        self.log.start(self.clients)
+        self._driver.start()
         self._sweep()
         return address
 
@@ -202,7 +187,6 @@ class Server:
 
     def _sweep(self) -> None:
         if not self.ended.done():
-            self.clients.sweep()
             self._transport.sweep()
             self._port.later(SWEEP_S, self._sweep)
 
@@ -280,21 +264,12 @@ class Server:
         """Settle, for all inputs of one turn of the loop are in."""
         if self.ended.done():
             return
-        self._check_contexts()
-        self.log.settle()
+        self._driver.turn()
         self._follow_membership()
         if self.node.replica.leader_id is not None and not self.serves.done():
             self.serves.set_result(None)
         if self.home.has_let_go and not self._let_go_of_all.done():
             self._let_go_of_all.set_result(None)
-
-    def _check_contexts(self) -> None:
-        if self.broker.servers.contexts not in ("", self._contexts):
-            raise IllegalStateError(
-                f"this server was started with contexts = {self._contexts}, and its cluster has "
-                f"contexts = {self.broker.servers.contexts}, which cannot be changed. Start it "
-                "like the others"
-            )
 
     def _follow_membership(self) -> None:
         membership = self.node.replica.memberships.current
@@ -312,3 +287,8 @@ class Server:
             except FormatError:
                 continue  # the leader checks addresses; a bad one is not worth a crash
         return {**addresses, **self._listed}
+
+
+def _new_number() -> int:
+    """Return a positive number that nobody draws again."""
+    return secrets.randbits(62) + 1

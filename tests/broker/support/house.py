@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from antiphon.broker.home.home import Home
 from antiphon.broker.home.local_acks import OwnJournal
 from antiphon.broker.home.settings import HomeSettings
 from antiphon.broker.machine.machine import Broker
-from antiphon.driver.clients import Clients
+from antiphon.driver.assembly import clients_on
 from antiphon.errors import FormatError
 from antiphon.formats import columns, pack
 from antiphon.formats import commands as command
@@ -33,6 +32,9 @@ class Shelf:
 
     def put(self, row: Row, payload: bytes) -> None:
         self._packs.append((row, payload))
+
+    def repeat(self, local: Callable[[], tuple[Local, ...]]) -> None:
+        """There are no segments here, whose beginnings would have it."""
 
     def fresh(self, position: int) -> bytes | None:
         return self.remembered.get(position)
@@ -62,10 +64,9 @@ class Server:
         self.broker = Broker()
         self.shelf = Shelf()
         life = 100 * (own.opening if own is not None else 1) + node
-        now_ms = house.now_ms
-        self.home = Home(node, life, self.broker, self.shelf, house.settings, now_ms, own)
         journal: Any = self.shelf
-        self.clients = Clients(self, self.home, self.broker, journal, self, 0)
+        self.clients = clients_on(self, journal, self.broker, self, node, life, house.settings, own)
+        self.home = self.clients.home
         self.applied = 0
         self.turn_due = False
         self.lags = False  # it applies nothing

@@ -8,6 +8,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from antiphon.driver.assembly import open_log
 from antiphon.driver.log import Done, LogDriver
 from antiphon.errors import DiskFullError
 from antiphon.formats.entry import (
@@ -31,7 +32,6 @@ from antiphon.formats.server_messages import (
 from antiphon.journal.disk import RamDisk
 from antiphon.journal.opening import open_journal
 from antiphon.log.effects import Applied
-from antiphon.log.node import Node
 from antiphon.log.settings import Settings
 from antiphon.sim.cluster.alarm_machine import AlarmMachine
 from antiphon.sim.cluster.server import Nobody
@@ -111,12 +111,18 @@ class Rig:
         self.disk = Disk(volatile)
         self.above = Above()
         self._found()
-        self.journal, recovered = open_journal(self.disk, lambda: ME.incarnation, segment_bytes=500)
-        machine = AlarmMachine()
         chosen = Settings(volatile=volatile, **settings)
-        names = {1: "", 2: "", 3: ""}
-        self.node = Node(1, names, recovered, machine, chosen, Random(1), 0)
-        self.log = LogDriver(self.node, self.journal, self, volatile)
+        self.journal, _, self.node, self.log = open_log(
+            ME.node,
+            {1: "", 2: "", 3: ""},
+            self.disk,
+            AlarmMachine(),
+            chosen,
+            self,
+            lambda: ME.incarnation,
+            Random(1),
+            segment_bytes=500,
+        )
         self.above.log = self.log
         self.log.start(self.above)
         self.settle()

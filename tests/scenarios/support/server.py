@@ -10,6 +10,7 @@ from functools import partial
 from random import Random
 from typing import Any, Protocol
 
+from antiphon.driver.assembly import open_log
 from antiphon.driver.log import DEFER_S, RETRY_S, Done, LogDriver
 from antiphon.formats.entry import (
     ClusterMember,
@@ -24,7 +25,6 @@ from antiphon.formats.journal import Promise
 from antiphon.formats.server_messages import Message
 from antiphon.journal.opening import open_journal
 from antiphon.log.effects import Effect, Tail
-from antiphon.log.node import Node
 from antiphon.log.recovered import Recovered
 from antiphon.log.replica import FOUNDING_EPOCH
 from antiphon.log.roles.transitions import Role
@@ -108,19 +108,23 @@ class Server:
         self._incarnations += 1
         return self._incarnations
 
-    def start(self, draws: Random, now_ms: int) -> Recovered:
-        self.journal, recovered = open_journal(
+    def start(self, draws: Random) -> Recovered:
+        opened = open_log(
+            self.number,
+            self.listed,
             self.disk,
+            AlarmMachine(retain=0),
+            self._settings,
+            self,
             self.new_incarnation,
-            alone=len(self.listed) == 1,
+            draws,
             segment_bytes=self._segment_bytes,
+            watch=partial(self._director.carries_out, self),
+            kind=ToldDriver,
         )
-        machine = AlarmMachine(retain=0)
-        if recovered.snapshot is not None:
-            machine.restore(self.journal.read_snapshot()[1])
-        self.node = Node(
-            self.number, self.listed, recovered, machine, self._settings, draws, now_ms
-        )
+        self.journal, recovered, self.node, self.log = opened
+        assert isinstance(self.log, ToldDriver)
+        self.log.director, self.log.server = self._director, self
         self.node.set_wall_offset(self.wall_offset_ms)
         self.up = True
         self.told = self.standing()
@@ -129,9 +133,6 @@ class Server:
         self._soon: list[Callable[[], None]] = []
         self._later: list[tuple[float, Callable[[], None]]] = []
         self._syncs: list[tuple[tuple[str, ...], Done]] = []
-        volatile, watch = self._settings.volatile, partial(self._director.carries_out, self)
-        self.log = ToldDriver(self.node, self.journal, self, volatile, watch)
-        self.log.director, self.log.server = self._director, self
         self.do(self.log.start, Nobody())
         return recovered
 

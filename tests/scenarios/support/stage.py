@@ -98,7 +98,7 @@ class Stage:
         for server in servers:
             server.write_founding(servers)
             self.servers[server.number] = server
-            server.start(self.draws, self.now_ms)
+            server.start(self.draws)
         self.tell(f"members {' '.join(map(str, numbers))}")
 
     def _do_fresh(self, *words: str) -> None:
@@ -134,7 +134,7 @@ class Stage:
         self._start(server)
 
     def _start(self, server: Server) -> None:
-        recovered = server.start(self.draws, self.now_ms)
+        recovered = server.start(self.draws)
         epoch, vote = recovered.promise
         self.tell(
             f"{server.name} starts with "

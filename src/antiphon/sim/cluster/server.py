@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from antiphon.broker.machine.machine import Broker
-from antiphon.driver.log import RETRY_S, Above, Done, LogDriver
+from antiphon.driver.assembly import OpenLog, open_log
+from antiphon.driver.log import RETRY_S, Done, LogDriver
 from antiphon.errors import DiskFullError, JournalDamagedError, SyncFailedError
 from antiphon.formats.entry import ClusterMember, ReplicaId, SnapshotMeta
 from antiphon.formats.frames import NEWEST
 from antiphon.formats.server_messages import Envelope, Message, Relay
 from antiphon.journal.journal import Journal
-from antiphon.journal.opening import open_journal
 from antiphon.log.effects import (
     Applied,
     Decided,
@@ -86,12 +86,19 @@ class SimServer:
         if plan.volatile:
             self.disk.wipe()
         copies = self.disk.contents() if not plan.volatile else {}
+        machine = self.make_machine()
         try:
-            self.journal, recovered = open_journal(
+            opened = open_log(
+                self.number,
+                plan.listed,
                 self.disk,
-                lambda: self._random.getrandbits(62) + 1,
-                alone=len(plan.listed) == 1,
+                machine,
+                plan.settings,
+                self,
+                self.new_number,
+                stream(world.seed, "node", self.number, self.lives),
                 segment_bytes=plan.segment_bytes,
+                watch=self.watch,
             )
         except SyncFailedError as error:
             self.misses = ""  # it may be somebody new by now, and then nothing is missing
@@ -110,29 +117,22 @@ class SimServer:
             self.waits_for_room = False
             return
         self.disk.copies = copies
-        self.machine = self.make_machine()
-        if recovered.snapshot is not None:
-            self.machine.restore(self.journal.read_snapshot()[1])
+        self.machine = machine
+        self.journal, recovered, self.node, self.log = opened
         self.alive = True
         self.paused_until_us = 0
         self.waiting = {}
         self._turn_due = False
         self._timer_us = None
-        self.node = Node(
-            self.number,
-            plan.listed,
-            recovered,
-            self.machine,
-            plan.settings,
-            stream(world.seed, "node", self.number, self.lives),
-            self.now_ms(),
-        )
         self.node.set_wall_offset(self.wall_offset_ms)
-        self.log = LogDriver(self.node, self.journal, self, plan.volatile, self.watch)
-        above = self.begin()
+        self.put_clients_on(opened)
         world.started(self, recovered)
         self.waits_for_room = False
-        self.run(self.log.start, above)
+        self.run(self.begin)
+
+    def new_number(self) -> int:
+        """Return a number that no other life draws."""
+        return self._random.getrandbits(62) + 1
 
     def _start_again(self, life: int) -> None:
         if life == self.lives:  # otherwise somebody else has started it
@@ -157,9 +157,16 @@ class SimServer:
     def make_machine(self) -> AlarmMachine | Broker:
         return AlarmMachine(self.world.plan.retain)
 
-    def begin(self) -> Above:
-        """Begin a new life; returns who stands on its log."""
-        return Nobody()
+    def put_clients_on(self, opened: OpenLog) -> None:
+        """Put the parts of a new life together that are on its log."""
+
+    def begin(self) -> None:
+        """Let the log take part."""
+        self.log.start(Nobody())
+
+    def settle(self) -> None:
+        """End a turn."""
+        self.log.settle()
 
     def end(self, power: bool) -> None:
         """It is over."""
@@ -206,7 +213,7 @@ class SimServer:
             call(*args)
             if self._turn_due:
                 self._turn_due = False
-                self.log.settle()
+                self.settle()
                 if self._turn_due:
                     self.soon(self._nothing)
         except CrashError:

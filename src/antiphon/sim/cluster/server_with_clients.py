@@ -1,5 +1,5 @@
-"""A simulated server with clients: the drivers that ship, `driver/log.py` and
-`driver/clients.py`, on simulated connections."""
+"""A simulated server with clients: the driver that ships, `driver/server.py`, on simulated
+connections."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from antiphon.broker.home.effects import Effect, Tell
 from antiphon.broker.home.home import Home
-from antiphon.broker.home.local_acks import OwnJournal
 from antiphon.broker.machine import events as ev
 from antiphon.broker.machine.machine import Broker
+from antiphon.broker.machine.sessions.servers import LOCAL, REPLICATED
+from antiphon.driver.assembly import OpenLog
 from antiphon.driver.clients import Client, Clients
-from antiphon.driver.log import Above
+from antiphon.driver.server import ServerDriver
 from antiphon.errors import FormatError
 from antiphon.formats import pack
 from antiphon.formats import protocol as cw
@@ -25,13 +26,6 @@ from antiphon.sim.cluster.server import SimServer
 
 if TYPE_CHECKING:
     from antiphon.sim.cluster.messaging_world import MessagingWorld
-
-
-SWEEP_S = 0.25
-"""As `server/server.py` does."""
-
-FIRST_BARRIER = 1 << 40
-"""Beyond the numbers of the world's own reads."""
 
 
 class WatchedBroker(Broker):
@@ -68,29 +62,38 @@ class SimHome(SimServer):
         assert isinstance(self.machine, Broker)
         return self.machine
 
-    def begin(self) -> Above:
-        assert self.world.plan.messaging is not None
-        life = self._random.getrandbits(62)
-        settings = self.world.plan.messaging.home
+    def put_clients_on(self, opened: OpenLog) -> None:
+        plan = self.world.plan
+        assert plan.messaging is not None
         self.links = {}
-        own = OwnJournal(self.id.incarnation, self.journal.opening, self.journal.found_local)
-        self.home = Home(
-            self.number,
-            life,
+        self.driver = ServerDriver(
+            opened,
             self.broker,
-            self.journal,
-            settings,
-            self.now_ms(),
-            own if self.world.plan.local else None,
+            self,
+            self,
+            self.new_number(),
+            plan.messaging.home,
+            LOCAL if plan.local else REPLICATED,
+            watch=self.watch_home,
+            kind=WatchedClients,
         )
-        self.journal.repeat(self.home.kept)
-        self.clients = WatchedClients(self)
-        self.later(SWEEP_S, self._sweep)
-        return self.clients
+        self.clients = self.driver.clients
+        self.home = self.clients.home
 
-    def _sweep(self) -> None:
-        self.clients.sweep()
-        self.later(SWEEP_S, self._sweep)
+    def begin(self) -> None:
+        self.driver.start()
+
+    def settle(self) -> None:
+        self.driver.turn()
+
+    def watch_home(self, effect: Effect) -> None:
+        """Tell the ledger what leaves."""
+        self.count_down()
+        if isinstance(effect, Tell) and isinstance(effect.answer, cw.Deliver):
+            deliver = effect.answer
+            if not deliver.reason:
+                count = pack.read_header(deliver.pack).count
+                self.world.ledger.sent(deliver.position, count, self.broker.stamp)
 
     def end(self, power: bool) -> None:
         for link in self.links:
@@ -142,31 +145,12 @@ class SimHome(SimServer):
 
 
 class WatchedClients(Clients):
-    """Tells the ledger what leaves."""
+    """Tells the ledger of messages that a server will not send again."""
 
-    def __init__(self, server: SimHome) -> None:
-        self._server = server
-        super().__init__(
-            server.log,
-            server.home,
-            server.broker,
-            server.journal,
-            server,
-            FIRST_BARRIER,
-            watch=self._watch,
-        )
-
-    def _watch(self, effect: Effect) -> None:
-        server = self._server
-        server.count_down()
-        if isinstance(effect, Tell) and isinstance(effect.answer, cw.Deliver):
-            deliver = effect.answer
-            if not deliver.reason:
-                count = pack.read_header(deliver.pack).count
-                server.world.ledger.sent(deliver.position, count, server.broker.stamp)
+    desk: SimHome
 
     def deliver(self) -> None:
         super().deliver()
         for session, row in self.home.dispatcher.rows:
             if row.kind == cw.DEAD:
-                self._server.world.ledger.gives_up((session, row.consumer), row.first)
+                self.desk.world.ledger.gives_up((session, row.consumer), row.first)
