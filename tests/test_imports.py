@@ -113,6 +113,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli": COMMANDS,
     "lab": set(),
     "lab.bench": COMMANDS | {"lab", "cli"},
+    "lab.bench.channels": COMMANDS | {"lab.bench", "cli"},
     "lab.bench.rivals": COMMANDS | {"lab.bench", "cli"},
     "lab.chaos": COMMANDS,
     "lab.demo": COMMANDS | {"lab.chaos", "cli"},

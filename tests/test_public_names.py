@@ -326,7 +326,9 @@ def calls_that_may_fail() -> Iterator[Any]:
     for package in (antiphon, antiphon.aio, antiphon.blocks.aio):
         for name in public_names(package):
             cls = getattr(package, name)
-            for member_name, member in members(cls).items() if isinstance(cls, type) else ():
+            for member_name, member in (
+                sorted(members(cls).items()) if isinstance(cls, type) else ()
+            ):
                 if member_name not in PROTOCOLS and may_fail(cls, member_name, member):
                     described_as = f"{package.__name__}.{name}.{member_name}"
                     yield pytest.param(getattr(cls, member_name), id=described_as)

@@ -250,7 +250,7 @@ CASES: dict[str, Callable[[World], None] | str] = {
         (
             *("bench throughput", "bench latency", "bench connections", "bench selectors"),
             *("bench failover", "bench soak", "bench start", "bench growth", "bench packing"),
-            *("bench large", "bench spark", "bench peers"),
+            *("bench large", "bench spark", "bench peers", "bench channels"),
         ),
         OWN_ARGUMENTS,
     ),

@@ -59,6 +59,21 @@ POLICY = option(
 )
 SECONDS = option("--seconds", "how long", 20.0, type=duration, metavar="S")
 ROUNDS = option("--rounds", "how often each thing is measured", 5, type=positive, metavar="N")
+SIZES = option(
+    "--sizes",
+    "bytes a message (default: 100 1000 10000)",
+    (100, 1000, 10_000),
+    type=positive,
+    nargs="+",
+    metavar="BYTES",
+)
+TURN = option(
+    "--seconds",
+    "of each turn at full speed, and again at a light load",
+    2.0,
+    type=duration,
+    metavar="S",
+)
 QUICK = flag("--quick", "a few points, to see that it works")
 SIDE_BY_SIDE = (
     SERVERS,
@@ -196,27 +211,37 @@ COMMANDS = (
         ),
     ),
     (
+        "channels",
+        "measure a channel of peers beside a bare star of peers and beside our servers",
+        "antiphon bench channels --sizes 100",
+        implementation("antiphon.lab.bench.channels.speed", "run"),
+        (
+            option(
+                "--processes",
+                "of the channel, 3 to 30",
+                3,
+                type=int,
+                choices=range(3, 31),
+                metavar="N",
+            ),
+            SIZES,
+            ROUNDS,
+            TURN,
+            option(
+                "--rate", "messages a second of the light load", 1000, type=positive, metavar="N"
+            ),
+            add_json,
+        ),
+    ),
+    (
         "peers",
         "measure JetStream, RabbitMQ and Redis at the same work, in turns with Antiphon",
         "antiphon bench peers --fetch",
         implementation("antiphon.lab.bench.rivals.run", "run"),
         (
-            option(
-                "--sizes",
-                "bytes a message (default: 100 1000 10000)",
-                (100, 1000, 10_000),
-                type=positive,
-                nargs="+",
-                metavar="BYTES",
-            ),
+            SIZES,
             ROUNDS,
-            option(
-                "--seconds",
-                "of each turn at full speed, and again at a light load",
-                2.0,
-                type=duration,
-                metavar="S",
-            ),
+            TURN,
             flag(
                 "--fetch",
                 "unpack the distribution's packages of missing servers into the user's cache",

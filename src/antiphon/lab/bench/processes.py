@@ -194,19 +194,22 @@ OpenReceiver = Callable[..., AbstractContextManager[Iterator[bytes]]]
 def publish(
     pipe: Pipe, board: Board, load: Load, place: int, open_sender: OpenSender, *args: Any
 ) -> None:
-    body = bytes((place,)) + bytes(load.size - 1)
     with suppress(EOFError), open_sender(*args) as sender:
         pipe.send("ready")
         while True:
-            job: Job = pipe.recv()
-            sender.per_pack = job.per_pack
-            began, cpu, before = time.monotonic_ns(), time.process_time(), board.sent[place]
-            if isinstance(job, Flood):
-                times = _flood(sender, body, load, job.seconds, board, place)
-            else:
-                times = _pace(sender, body, job, board, place)
-            messages = board.sent[place] - before
-            pipe.send(Part(messages, began, time.monotonic_ns(), time.process_time() - cpu, times))
+            pipe.send(send(pipe.recv(), sender, load, board, place))
+
+
+def send(job: Job, sender: Sender, load: Load, board: Board, place: int) -> Part:
+    body = bytes((place,)) + bytes(load.size - 1)
+    sender.per_pack = job.per_pack
+    began, cpu, before = time.monotonic_ns(), time.process_time(), board.sent[place]
+    if isinstance(job, Flood):
+        times = _flood(sender, body, load, job.seconds, board, place)
+    else:
+        times = _pace(sender, body, job, board, place)
+    messages = board.sent[place] - before
+    return Part(messages, began, time.monotonic_ns(), time.process_time() - cpu, times)
 
 
 def _flood(

@@ -1,0 +1,1 @@
+"""Measurements of channels: their speed beside a bare star of peers, and how soon views change."""
