@@ -1,6 +1,6 @@
 """Processes that send and receive, as the members of a channel do: each has the loops of
-`processes.py`, the one that receives in its main thread, and one of them the one that sends in a
-second thread.
+`lab/bench/processes.py`, the one that receives in its main thread, and one of them the one that
+sends in a second thread.
 """
 
 from __future__ import annotations
