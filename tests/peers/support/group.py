@@ -70,11 +70,16 @@ class Group:
         """End a process; what it has sent still arrives."""
         self.crashed.add(name)
 
-    def run(self) -> None:
-        """Move all frames, and tick the layers that are due now, until there is nothing left."""
+    def run(self, *but: str) -> None:
+        """Move all frames, but those of these processes, and tick the layers that are due now,
+        until there is nothing left."""
         for _ in range(TURNS_MAX):
             self.tick()
-            busy = [link for link, frames in self.links.items() if frames]
+            busy = [
+                link
+                for link, frames in self.links.items()
+                if frames and not set(link).intersection(but)
+            ]
             if not busy:
                 return
             for sender, receiver in busy:

@@ -117,6 +117,11 @@ class Install(NamedTuple):
     changed: Changed
 
 
+class Change(NamedTuple):
+    """Have the view changed, even if its members stay (`Layer.change`): some layer needs a place
+    that all agree on."""
+
+
 class Dial(NamedTuple):
     """Connect to a process at this address; to one that is connected already it changes nothing."""
 
@@ -138,12 +143,15 @@ class Acknowledged(NamedTuple):
 
 
 class Tell(NamedTuple):
-    """Tell the program (`Running.take`)."""
+    """Tell the program (`Running.take`). What `Layer.install` returns of these comes right behind
+    the view, before all that is handed out in it."""
 
     event: Any
 
 
-Effect: TypeAlias = Down | Up | Suspect | Freeze | Install | Dial | Blocked | Acknowledged | Tell
+Effect: TypeAlias = (
+    Down | Up | Suspect | Freeze | Install | Change | Dial | Blocked | Acknowledged | Tell
+)
 
 
 # -- Views ---------------------------------------------------------------------------------------
@@ -262,6 +270,10 @@ class Layer:
 
     def blocked(self, process: MemberId | None, now_ms: int) -> Sequence[Effect]:
         """A layer below has said `Blocked`."""
+        return ()
+
+    def change(self, now_ms: int) -> Sequence[Effect]:
+        """A layer has said `Change`."""
         return ()
 
     def freeze(self, now_ms: int) -> Sequence[Effect]:

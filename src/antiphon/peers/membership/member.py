@@ -73,6 +73,7 @@ class Member:
         self.seen_round = 0
         self.founder = False
         self.leaving = False
+        self.wants_change = False  # a layer needs a new view, whoever its members are
         self.progress_ms = 0
         """When this process last took a step in a change."""
         self._shelf = shelf
@@ -82,6 +83,12 @@ class Member:
         self._decision: Decision | None = None
         self._alone: PeerView | None = None  # hidden: a primary view was missed meanwhile
         self._repeat_ms: int | None = None
+
+    @property
+    def wants(self) -> bool:
+        """Whether the view should change though its members may stay."""
+        shown = self.formed == self.view
+        return (self.founder and not self.formed.primary) or (self.wants_change and shown)
 
     # -- Promising and telling -----------------------------------------------------------------
 
@@ -250,6 +257,7 @@ class Member:
         self, closing: Closing, view: PeerView, summary: Mapping[str, Any], changed: Changed
     ) -> Install:
         self.view = self.formed = view
+        self.wants_change = False
         self._alone = None
         self._shelf.shown(view)
         return Install(closing, view, summary, changed)

@@ -142,6 +142,10 @@ class Membership(Layer):
         self._member.founder = self._dirty = True
         return ()
 
+    def change(self, now_ms: int) -> Sequence[Effect]:
+        self._member.wants_change = self._dirty = True
+        return ()
+
     def leave(self, now_ms: int) -> Sequence[Effect]:
         self._member.leaving = self._dirty = True
         self._leave_ms = now_ms + LEAVE_MS
@@ -209,7 +213,7 @@ class Membership(Layer):
             view.members.index(self.me),
             self._member.seen_round,
             prefers,
-            self._member.founder and not view.primary,
+            self._member.wants,
             self._member.leaving,
         )
 
@@ -341,9 +345,9 @@ class Membership(Layer):
             return False
         if any(self._news[one].leaving or self._news[one].wants for one in wanted - {self.me}):
             return False
-        formed = member.formed
-        if member.founder and not formed.primary:
+        if member.wants:
             return False
+        formed = member.formed
         return formed.leader == self.me and wanted == frozenset(formed.members)
 
     def _begin_ms(self, wanted: frozenset[MemberId]) -> int:

@@ -27,6 +27,7 @@ from antiphon.peers.layers.layer import (
     Acknowledged,
     Blocked,
     Body,
+    Change,
     Changed,
     Dial,
     Down,
@@ -232,6 +233,8 @@ class Running:
             case Suspect(process, why):
                 for above in self.layers:
                     self._carry_out(above, above.suspected(process, why, now_ms), now_ms)
+            case Change():
+                self._each(lambda layer: layer.change(now_ms), now_ms)
             case Blocked(process, why):
                 self._block(at, process, why, now_ms)
             case Tell(event):
@@ -281,9 +284,12 @@ class Running:
             summary = install.summary.get(layer.name)
             begun.append((layer, layer.install(install.view, summary, now_ms)))
         self._outputs.append(Shown(install.view, install.changed))
+        for _, effects in begun:
+            self._outputs += [effect.event for effect in effects if isinstance(effect, Tell)]
         self.frozen = self._installing = False
         for layer, effects in begun:
-            self._carry_out(layer, effects, now_ms)
+            rest = [effect for effect in effects if not isinstance(effect, Tell)]
+            self._carry_out(layer, rest, now_ms)
 
     def _block(self, at: int, process: MemberId | None, why: str, now_ms: int) -> None:
         if process is None:

@@ -1,8 +1,8 @@
 """Ready-made stacks, for most programs. Each is made anew for a group: who founds it, who leads it,
 and whether members that are cut off see views of their own, are settings of `Membership`.
 
-All of them have flow control, bodies of any size, and detours for processes that cannot connect to
-each other.
+All of them have flow control, bodies of any size, detours for processes that cannot connect to each
+other, and states for those who join.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from antiphon.peers.layers.fragment import Fragment
 from antiphon.peers.layers.layer import Layer
 from antiphon.peers.layers.reliable import Reliable
 from antiphon.peers.layers.safe import Safe
+from antiphon.peers.layers.state import State
 from antiphon.peers.layers.total import Total
 from antiphon.peers.layers.uniform import Uniform
 from antiphon.peers.membership.candidates import Lead
@@ -79,6 +80,7 @@ def _stack(names: Sequence[str], lead: Lead, primary_partition: bool, *order: La
         Detector(),
         Membership(names, lead, primary_partition),
         *order,
+        State(),
     )
 
 
