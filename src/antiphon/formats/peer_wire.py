@@ -58,10 +58,13 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """This connection is not wanted, and ends. `again`: a later attempt may succeed."""
+    """This connection is not wanted, and ends. `again`: a later attempt may succeed. `replaced`: a
+    primary view has another process of the same name; if the one that is refused was in a view
+    before, it has no way back."""
 
     reason: str
     again: bool
+    replaced: bool = False
 
 
 class Goodbye(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -204,8 +204,8 @@ class Process:
 
     # -- Called by the transport (`PeerHandler`) -------------------------------------------------
 
-    def welcome(self, process: MemberId) -> str:
-        """Return why this process may not be connected now; "" if it may."""
+    def welcome(self, process: MemberId) -> peer_wire.Refused | None:
+        """Return why this process may not be connected now; None if it may."""
         return self.driver.welcome(process)
 
     def linked(self, process: MemberId, address: str) -> None:
@@ -227,6 +227,10 @@ class Process:
             self._refused_for_good = True
         if len(self.refusals) > REFUSALS_MAX:
             del self.refusals[next(iter(self.refusals))]
+
+    def replaced(self, reason: str) -> None:
+        """A primary view of others has another process of this one's name."""
+        self.driver.replaced(reason)
 
     # -- Called by the driver (`Port`) -----------------------------------------------------------
 
@@ -253,10 +257,10 @@ class Process:
             with suppress(ConfigurationError, FormatError):
                 self._transport.dial(address, keep=False)
 
-    def refuse(self, process: MemberId, reason: str) -> None:
+    def refuse(self, process: MemberId, refused: peer_wire.Refused) -> None:
         """End the connection to this process, and tell it why."""
         assert self._transport is not None
-        self._transport.refuse(process, reason)
+        self._transport.refuse(process, refused)
 
     def set_timer(self, due_ms: int, now_ms: int) -> None:
         """Have the driver called at that time, and at no other."""

@@ -42,8 +42,9 @@ class Peer:
         self.transport = PeerTransport(own, self, tls, plaintext=False)
         self.address = self.transport.listen([f"{HOST}:0"])
 
-    def welcome(self, process: MemberId) -> str:
-        return "not now" if process.name in self.unwelcome else ""
+    def welcome(self, process: MemberId) -> wire.Refused | None:
+        unwelcome = process.name in self.unwelcome
+        return wire.Refused("not now", again=True, replaced=True) if unwelcome else None
 
     def linked(self, process: MemberId, address: str) -> None:
         self.told.append(("linked", process.name, address))
@@ -56,6 +57,9 @@ class Peer:
 
     def refused(self, who: str, reason: str, again: bool) -> None:
         self.refusals.append(reason)
+
+    def replaced(self, reason: str) -> None:
+        self.told.append(("replaced", reason))
 
     def dial(self, other: "Peer", keep: bool = False) -> None:
         self.transport.dial(other.address, keep)
@@ -245,6 +249,7 @@ def test_who_is_not_welcome_comes_in_when_it_is() -> None:
             b.dial(a, keep=True)
             await eventually(lambda: b.refusals)
             assert "not now" in b.refusals[0]
+            assert ("replaced", "not now") in b.told
             a.unwelcome.clear()
             await eventually(lambda: a.knows(b))
 

@@ -41,12 +41,6 @@ def test_some_or_one_are_addressed_by_name() -> None:
         a.put("nobody", to="x")
 
 
-def test_the_newest_of_two_of_one_name_is_meant() -> None:
-    a = Process("a")
-    a.install(B, MemberId("b", 2))
-    assert a.conversation.addressed("b") == (MemberId("b", 2),)
-
-
 def test_a_view_says_who_has_come_and_gone() -> None:
     a = Process("a")
     a.install(B)
@@ -238,14 +232,56 @@ def test_what_is_not_a_pack_is_dropped_by_all(caplog: pytest.LogCaptureFixture) 
 
 def test_a_namesake_of_a_member_is_not_welcome() -> None:
     a, b = together()
-    assert a.driver.welcome(b.me) == ""
-    assert "the name 'b' belongs to a live member" in a.driver.welcome(MemberId("b", 9))
-    assert "the name 'a' belongs to a live member" in a.driver.welcome(MemberId("a", 9))
+    assert a.driver.welcome(b.me) is None
+    for name in "ab":
+        refused = a.driver.welcome(MemberId(name, 9))
+        assert refused is not None
+        assert f"the name '{name}' belongs to a live member" in refused.reason
+        assert (refused.again, refused.replaced) == (True, True)
+    a.install(b.me, primary=False)
+    refused = a.driver.welcome(MemberId("b", 9))
+    assert refused is not None
+    assert not refused.replaced  # a cluster that is cut off gives no names away
     a.install()
-    assert a.driver.welcome(MemberId("b", 9)) == ""
+    assert a.driver.welcome(MemberId("b", 9)) is None
 
 
-def test_who_finds_its_name_taken_ends() -> None:
+def test_one_that_comes_back_and_is_replaced_is_told_so_on_its_old_connection() -> None:
+    a, b = together()
+    again = MemberId("b", 9)
+    for process in (b.me, again):
+        a.driver.linked(process, "127.0.0.1:1", 0)
+    a.install(b.me, primary=False)
+    assert a.refusals == [("b", "the name 'b' belongs to a live member of the cluster")]
+    a.driver.unlinked(again, False, 0)
+    a.install(again)
+    assert len(a.refusals) == 2
+    a.driver.unlinked(b.me, False, 0)
+    a.install(again, C)
+    assert len(a.refusals) == 2
+
+
+def test_one_that_is_replaced_ends_unless_it_only_wants_to_join() -> None:
+    joins, was = Process("a"), Process("a")
+    joins.driver.replaced("taken")
+    assert not joins.conversation.over
+    was.install(B)
+    was.driver.replaced("taken")
+    assert was.released
+    with pytest.raises(IllegalStateError, match="taken"):
+        raise was.conversation.why_not()
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_of_two_namesakes_in_a_view_the_first_one_stays(name: str) -> None:
+    a = Process("a")
+    a.install(B, MemberId(name, 9))
+    assert a.received()[-1] == ["a", "b", name]
+    assert not a.conversation.over
+    assert a.conversation.addressed("b") == (B,)
+
+
+def test_one_that_finds_its_name_taken_ends() -> None:
     a = Process("a")
     members = (MemberId("a", 2), B)
     view = PeerView(ViewId(7, B), members, B, True)

@@ -9,6 +9,7 @@ from typing import Any
 from antiphon.api.messages.sending import outgoing
 from antiphon.api.protocol.inbox_items import PeerColumns
 from antiphon.formats import bodies
+from antiphon.formats.peer_wire import Refused
 from antiphon.model.peer_views import Level, MemberId, PeerView, ViewId
 from antiphon.peers.channel.conversation import Conversation
 from antiphon.peers.channel.driver import ChannelDriver
@@ -69,8 +70,8 @@ class Process:
     def dial(self, address: str) -> None:
         self.dialled.append(address)
 
-    def refuse(self, process: MemberId, reason: str) -> None:
-        self.refusals.append((process.name, reason))
+    def refuse(self, process: MemberId, refused: Refused) -> None:
+        self.refusals.append((process.name, refused.reason))
 
     def set_timer(self, due_ms: int, now_ms: int) -> None:
         self.due_ms = due_ms

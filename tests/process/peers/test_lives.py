@@ -174,3 +174,29 @@ def test_one_that_is_started_again_takes_its_place_at_once(peers: Peers) -> None
         [i for i, view in enumerate(a.views) if "b" in view[key]][-1] for key in ("left", "joined")
     )
     assert b_left <= b_joined
+
+
+def test_the_name_of_one_that_stands_still_can_be_taken_and_it_ends_when_it_is_back(
+    peers: Peers,
+) -> None:
+    a, b, c = peers.group(*NAMES)
+    c.pause()
+    another = peers.join("c")  # once the others suspect the one that stands still
+    for peer in (a, b, another):
+        peer.wait_view(*NAMES, primary=True)
+    c.resume()
+    lost = c.said("lost")["lost"]
+    assert (lost["error"], lost["happened"]) == ("IllegalStateError", "unknown")
+    assert "the name 'c' belongs to a live member" in lost["text"]
+    another.send("still here")
+    for peer in (a, b):
+        peer.wait_bodies({"still here"})
+        assert all(len(set(view["view"])) == len(view["view"]) for view in peer.views)
+    assert sorted(a.views[-1]["view"]) == sorted(NAMES)
+
+
+def test_the_name_of_a_live_member_is_refused(peers: Peers) -> None:
+    peers.group(*NAMES)
+    refused = peers.begin("a", timeout=3).said("connected")
+    assert (refused["error"], refused["happened"]) == ("ConfigurationError", "no")
+    assert "the name 'a' belongs to a live member of the cluster" in refused["text"]

@@ -57,6 +57,9 @@ class Hub(Protocol):
     def refused(self, connection: PeerConnection, reason: str, again: bool) -> None:
         """One of the two does not want this connection. `again`: it may want a later one."""
 
+    def replaced(self, reason: str) -> None:
+        """The other side has a member of this process's name."""
+
     def left(self, connection: PeerConnection) -> None:
         """The connection is gone."""
 
@@ -226,9 +229,11 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def _hear(self, body: Body) -> None:
         match wire.decode_word(body):
-            case wire.Refused(reason, again):
+            case wire.Refused(reason, again, replaced):
                 self._hub.refused(self, f"it refuses: {reason}", again)
                 self.end(f"it refuses: {reason}")
+                if replaced:
+                    self._hub.replaced(reason)
             case wire.Goodbye():
                 self.goodbye = True
                 self.end("it has said goodbye")

@@ -45,8 +45,8 @@ DOUBLED_S = 1.0
 class PeerHandler(Protocol):
     """The driver of a channel, as its transport sees it. Called on the loop."""
 
-    def welcome(self, process: MemberId) -> str:
-        """Return why this process may not be connected now; "" if it may."""
+    def welcome(self, process: MemberId) -> wire.Refused | None:
+        """Return why this process may not be connected now; None if it may."""
 
     def linked(self, process: MemberId, address: str) -> None:
         """There is a connection to this process, which listens at this address."""
@@ -60,6 +60,9 @@ class PeerHandler(Protocol):
     def refused(self, who: str, reason: str, again: bool) -> None:
         """There is no connection to this process, or at this address, for it or this process does
         not want one. `again`: a later attempt may succeed."""
+
+    def replaced(self, reason: str) -> None:
+        """A primary view of others has another process of this one's name."""
 
 
 class PeerTransport:
@@ -139,11 +142,11 @@ class PeerTransport:
             for connection in unsent:
                 connection.flush()
 
-    def refuse(self, process: MemberId, reason: str) -> None:
-        """End the connection to a process, which is told why and does not come back."""
+    def refuse(self, process: MemberId, refused: wire.Refused) -> None:
+        """End the connection to a process, which is told why."""
         if (connection := self._links.get(process)) is not None:
-            connection.say(wire.Refused(reason, False))
-            connection.end(reason)
+            connection.say(refused)
+            connection.end(refused.reason)
 
     async def close(self) -> None:
         """Say goodbye to all, and end."""
@@ -229,8 +232,8 @@ class PeerTransport:
             return wire.Refused("it is itself", False)
         if reason := wire.why_not(self.own, hello):
             return wire.Refused(reason, False)
-        if reason := self._handler.welcome(process):
-            return wire.Refused(reason, True)
+        if refused := self._handler.welcome(process):
+            return refused
         if connection.dialled and self._is_linked(process):
             return wire.Refused("there is a connection already", True)
         return None
@@ -261,12 +264,18 @@ class PeerTransport:
     def refused(self, connection: PeerConnection, reason: str, again: bool) -> None:
         """One of the two does not want this connection. `again`: it may want a later one."""
         peer = connection.peer
-        if peer is None or peer.member == self.own.member or self._is_linked(peer.member):
+        if peer is None or peer.member == self.own.member:
+            return
+        if not connection.used and self._is_linked(peer.member):
             return
         if self._complaint != (peer.member, reason):  # once, and not with each attempt
             self._complaint = (peer.member, reason)
             logger.warning("%s: no connection to %s: %s", self.own.member, connection.name, reason)
         self._handler.refused(str(peer.member), reason, again)
+
+    def replaced(self, reason: str) -> None:
+        """The other side of a connection has a member of this process's name."""
+        self._handler.replaced(reason)
 
     def left(self, connection: PeerConnection) -> None:
         """The connection is gone."""

@@ -75,7 +75,7 @@ class Conversation:
         members = self._view.members
         if isinstance(address, MemberId):
             return address
-        for member in reversed(members):
+        for member in members:
             if member.name == address:
                 return member
         raise InvalidDestinationError(

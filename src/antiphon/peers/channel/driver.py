@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 from antiphon.errors import ConnectionLostError, FormatError, IllegalStateError, JMSError
 from antiphon.formats.frames import Body
+from antiphon.formats.peer_wire import Refused
 from antiphon.model.peer_views import MemberId
 from antiphon.peers.channel.conversation import Conversation
 from antiphon.peers.layers.layer import Dial
@@ -53,7 +54,7 @@ class Port(Protocol):
     def dial(self, address: str) -> None:
         """Connect to the process at this address, unless there is a connection."""
 
-    def refuse(self, process: MemberId, reason: str) -> None:
+    def refuse(self, process: MemberId, refused: Refused) -> None:
         """End the connection to this process, and tell it why."""
 
     def set_timer(self, due_ms: int, now_ms: int) -> None:
@@ -84,6 +85,7 @@ class ChannelDriver:
         self._leave_by_ms: int | None = None  # the end of the patience of a channel that is closed
         self._asked_to_leave = False
         self._waits_for: Waits | None = None
+        self._linked: set[MemberId] = set()
 
     # -- On any thread --------------------------------------------------------------------------
 
@@ -113,20 +115,31 @@ class ChannelDriver:
         self._running.tick(now_ms)
         self._finish(now_ms)
 
-    def welcome(self, process: MemberId) -> str:
-        """Return why this process may not be connected now; "" if it may."""
-        for member in self._running.view.members:
+    def welcome(self, process: MemberId) -> Refused | None:
+        """Return why this process may not be connected now; None if it may."""
+        view = self._running.view
+        for member in view.members:
             if member.name == process.name and member != process:
-                return f"the name {process.name!r} belongs to a live member of the cluster"
-        return ""
+                taken = f"the name {process.name!r} belongs to a live member of the cluster"
+                return Refused(taken, again=True, replaced=view.primary)
+        return None
+
+    def replaced(self, reason: str) -> None:
+        """A primary view of others has another process of this one's name: it was taken for dead,
+        and somebody else has its place. One that only wants to join may wait until the name is
+        free."""
+        if self._conversation.joined.done:
+            self.fail(IllegalStateError(reason, happened="unknown"))
 
     def linked(self, process: MemberId, address: str, now_ms: int) -> None:
         """There is a connection to this process."""
+        self._linked.add(process)
         self._running.linked(process, address, now_ms)
         self._finish(now_ms)
 
     def unlinked(self, process: MemberId, goodbye: bool, now_ms: int) -> None:
         """It is gone."""
+        self._linked.discard(process)
         self._running.unlinked(process, goodbye, now_ms)
         self._finish(now_ms)
 
@@ -137,7 +150,7 @@ class ChannelDriver:
                 self._running.received(process, _plain(body), now_ms)
         except FormatError as error:
             logger.warning("%s sends what is not a frame of this stack: %s", process, error)
-            self._port.refuse(process, f"not a frame of this stack: {error}")
+            self._port.refuse(process, Refused(f"not a frame of this stack: {error}", again=False))
         self._finish(now_ms)
 
     def fail(self, error: JMSError) -> None:
@@ -228,13 +241,20 @@ class ChannelDriver:
             )
 
     def _drop_namesakes(self) -> None:
-        """A name belongs to one member: who comes back under one that was given anew is told so."""
+        """A name belongs to one member, the first one of the view that has it: the others end.
+        Processes that were taken for dead, and whose names are taken, are told so when they come
+        back: they read it from their old connections."""
         running = self._running
-        names = {member.name: member for member in running.view.members}
-        own = names.get(running.me.name)
-        if own is not None and own != running.me:
+        owners: dict[str, MemberId] = {}
+        for member in running.view.members:
+            owners.setdefault(member.name, member)
+        if owners.get(running.me.name, running.me) != running.me:
             taken = f"another process has taken the name {running.me.name!r}"
             self._end(IllegalStateError(taken, happened="unknown"))
+            return
+        for process in [one for one in self._linked if owners.get(one.name, one) != one]:
+            if refused := self.welcome(process):
+                self._port.refuse(process, refused)
 
     # -- The end --------------------------------------------------------------------------------
 
