@@ -75,6 +75,16 @@ def test_a_hidden_minority_waits() -> None:
     }
 
 
+def test_the_last_process_leaves_at_once() -> None:
+    group = founded()
+    group.kill("b")
+    group.kill("c")
+    group.run(5000)
+    group.leave("a")
+    group.run(10)
+    assert group.histories()["a"].endswith("Left()")
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_process_leaves(name: str) -> None:
     group = founded()

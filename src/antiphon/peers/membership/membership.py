@@ -259,7 +259,8 @@ class Membership(Layer):
         for until in self._skipped.values():
             self._wake(until)
         prefers = self._prefer()
-        if self._member.leaving and (prefers is None or now_ms >= (self._leave_ms or 0)):
+        nobody = prefers is None or not self._mutual()
+        if self._member.leaving and (nobody or now_ms >= (self._leave_ms or 0)):
             return self._member.left(now_ms)
         assert prefers is not None
         effects = self._announce(prefers)
