@@ -86,7 +86,7 @@ def test_seats_are_a_part_of_a_view() -> None:
 )
 def test_who_comes_together_is_named(together: str) -> None:
     h = Peers().view(1, "a b").view(1, "c d", primary=False)
-    h.view(2, "a b c", "a b", merged=(ViewId(1, life("c")),))
+    h.view(2, "a b c", "a b", merged=(ViewId(1, life("a")), ViewId(1, life("c"))))
     assert h.findings() == []
     h.view(2, "a b c", "c", together=together)
     assert h.broken() == {"together"}
@@ -188,3 +188,35 @@ def test_what_a_crashed_one_has_delivered_is_not_forgotten() -> None:
 def test_in_a_view_that_is_not_primary_a_crashed_one_may_have_delivered_more() -> None:
     h = Peers().view(1, "a b", primary=False).send("a").deliver("a", "a:1").end("a")
     assert h.view(2, "b", primary=False).findings() == []
+
+
+# -- Merges ----------------------------------------------------------------------------------------
+
+ONE, TWO = ViewId(2, life("a")), ViewId(2, life("c"))
+
+
+def parted() -> Peers:
+    return three().view(2, "a b").view(2, "c", primary=False)
+
+
+def test_all_are_told_of_the_same_merged_views() -> None:
+    assert parted().view(3, "a b c", merged=(ONE, TWO)).findings() == []
+    h = parted().view(3, "a b c", "a b", merged=(ONE, TWO))
+    assert h.view(3, "a b c", "c", merged=(TWO,)).broken() == {"merges"}
+
+
+def test_who_comes_with_others_comes_from_a_merged_view() -> None:
+    assert parted().view(3, "a b c", merged=(TWO, ViewId(1, life("a")))).broken() == {"merges"}
+
+
+def test_who_was_hidden_from_all_views_meanwhile_comes_alone() -> None:
+    assert parted().view(3, "a b c", merged=(ONE,)).findings() == []
+
+
+def test_a_chain_may_lead_through_what_a_primary_view_says_is_its_past() -> None:
+    h = Peers().view(1, "a b c").view(2, "a b", "a").view(3, "b c")
+    assert h.broken() == {"one chain"}
+    view = PeerView(ViewId(3, life("b")), lives("b c"), life("b"), True)
+    for process in lives("b c"):
+        h.events[process][-1] = Showing(view, lives("b c"), (), (ONE,))
+    assert h.findings() == []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import antiphon
-from antiphon import peers
+from antiphon import cli, peers
 from antiphon.errors import (
     ConfigurationError,
     ConnectionLostError,
@@ -17,6 +17,7 @@ from antiphon.errors import (
     InvalidDestinationError,
     OutcomeUnknownError,
 )
+from antiphon.formats.channel_trace import ChannelReading
 from antiphon.model.peer_views import MemberId, PeerView, ViewId
 from antiphon.peers.channel import outbox
 from antiphon.peers.layers.layer import (
@@ -31,6 +32,7 @@ from antiphon.peers.layers.layer import (
     To,
 )
 from antiphon.peers.membership.member import Left
+from antiphon.peers.stack.stacks import total_uniform
 
 pytestmark = pytest.mark.process
 
@@ -332,3 +334,25 @@ def test_a_cancelled_receive_takes_no_message() -> None:
             assert message.body == "kept"
 
     asyncio.run(test())
+
+
+def test_a_channel_writes_a_trace_if_it_is_asked_to(tmp_path: Path) -> None:
+    folder = tmp_path / "traces"
+    with peers.Channel(total_uniform(), name="a", trace=str(folder)) as a:
+        a.connect("c")
+        a.send("mine", order="safe")
+        received = a.receive(WAIT_S)
+        while not isinstance(received, antiphon.TextMessage):
+            received = a.receive(WAIT_S)
+    (file,) = folder.iterdir()
+    assert file.name == "traces-a-1.channel"
+    kinds = [event.kind for event in ChannelReading(file.read_bytes())]
+    assert [kind for kind in kinds if kind != "view"] == ["send", "receive", "deliver", "end"]
+    assert cli.main(["trace", "check", str(folder)]) == 0
+
+
+def test_a_trace_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    channel = peers.Channel(STACK, trace=str(tmp_path / "file"))
+    with pytest.raises(ConfigurationError, match="trace: no file in"):
+        channel.connect("c")

@@ -201,6 +201,13 @@ def trace_show(world: World) -> None:
     check(run(world, "trace", "show", str(world.folder / "none")).stderr, FOLDER)
 
 
+def trace_check(world: World) -> None:
+    done = run(world, "trace", "check", str(trace(world).parent))
+    assert done.returncode == 1
+    check(done.stdout, "VIOLATION of P3", TEXT)
+    assert run(world, "trace", "check", str(world.folder)).returncode == 2
+
+
 def trace_to_parquet(world: World) -> None:
     out = world.folder / "out.parquet"
     done = run(world, "trace", "to-parquet", str(trace(world).parent), str(out))
@@ -239,6 +246,7 @@ CASES: dict[str, Callable[[World], None] | str] = {
     "chaos": chaos,
     "journal inspect": journal_inspect,
     "trace show": trace_show,
+    "trace check": trace_check,
     "trace to-parquet": trace_to_parquet,
     "archive": archive,
     "audit": audit,

@@ -314,6 +314,8 @@ def safe(lives: Lives) -> Iterator[Finding]:
             for delivery in stay.deliveries:
                 if delivery.level < Level.SAFE or delivery.closing:
                     continue
+                if not lives.is_for_all(delivery):
+                    continue
                 key = delivery.sender, delivery.number
                 for member in stay.view.members:
                     other = lives.lives.get(member)

@@ -46,11 +46,13 @@ class Delivery(NamedTuple):
 
 class Showing(NamedTuple):
     """The program gets a view. `together`: who comes from the same view as this process; `merged`:
-    the views from which the members come, if they are known."""
+    the views from which the members come, if they are known; `past`: of a primary view those that
+    may have been shown before it, though not to its members."""
 
     view: PeerView
     together: tuple[MemberId, ...]
     merged: tuple[ViewId, ...] = ()
+    past: tuple[ViewId, ...] = ()
 
 
 class End(NamedTuple):

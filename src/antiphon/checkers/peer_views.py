@@ -104,6 +104,29 @@ def together(lives: Lives) -> Iterator[Finding]:
                 yield Finding("together", text)
 
 
+def merges(lives: Lives) -> Iterator[Finding]:
+    """All that are shown a view are told of the same merged views; and who comes to it with others
+    comes from one of these."""
+    for view, stays in lives.views.items():
+        told_of = [
+            (life, s.before, s.showing) for life, s in stays if s.showing and s.showing.merged
+        ]
+        for life, before, now in told_of:
+            first, _, its = told_of[0]
+            if set(now.merged) != set(its.merged):
+                text = (
+                    f"{view} merges {_ids(its.merged)} for {first}, {_ids(now.merged)} for {life}"
+                )
+                yield Finding("merges", text)
+            if before and before.id not in now.merged and len(now.together) > 1:
+                text = f"{life} comes to {view} from {before.id}, and it merges {_ids(now.merged)}"
+                yield Finding("merges", text)
+
+
+def _ids(views: tuple[ViewId, ...]) -> str:
+    return " ".join(map(str, views))
+
+
 def _names(showing: Showing) -> str:
     return " ".join(map(str, showing.together)) or "nobody"
 
@@ -129,7 +152,7 @@ def _predecessors(lives: Lives) -> dict[ViewId, set[ViewId]]:
             if stay.following is not None:
                 before[stay.following.id].add(stay.view.id)
             if stay.showing is not None:
-                before[stay.view.id].update(stay.showing.merged)
+                before[stay.view.id].update(stay.showing.merged, stay.showing.past)
     return before
 
 
@@ -219,6 +242,7 @@ CHECKS: dict[str, Callable[[Lives], Iterator[Finding]]] = {
     "rising": rising,
     "one meaning": one_meaning,
     "together": together,
+    "merges": merges,
     "one chain": one_chain,
     "virtual synchrony": virtual_synchrony,
     "prefix": prefix,

@@ -502,8 +502,18 @@ def _add_trace(commands: Commands) -> None:
         "print the events of a trace file",
         example,
         implementation("antiphon.cli.trace", "run"),
-        option("file", "a file ending in .trace", metavar="FILE"),
+        option("file", "a file ending in .trace or .channel", metavar="FILE"),
         add_json_lines,
+    )
+    add_command(
+        trace,
+        "check",
+        "check the promises of groups and channels, over traces that fit into memory",
+        "antiphon trace check traces",
+        implementation("antiphon.cli.trace", "check"),
+        option("dir", "a folder with files ending in .trace or .channel", metavar="DIR"),
+        flag("--complete", "channels had come to rest at the end: nothing was under way"),
+        add_json,
     )
     add_command(
         trace,

@@ -17,6 +17,9 @@ text nor begins a msgpack value, so only numbers can imitate it, and the crc rej
 
 A row shorter than `TraceEvent` takes the defaults for the columns that it lacks: columns can be
 added at the end without a new version.
+
+Traces of channels (`channel_trace.py`) are made of the same records, with another magic and rows of
+their own.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from mmap import mmap
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 import msgspec
 from crc32c import crc32c
@@ -94,15 +97,22 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(TraceEvent)
 
 
-def encode_header() -> bytes:
+Row = TypeVar("Row")
+
+
+def encode_header(magic: bytes = MAGIC, version: int = VERSION) -> bytes:
     """Return the first bytes of a trace file."""
-    head = _HEADER.pack(MAGIC, VERSION)
+    head = _HEADER.pack(magic, version)
     return head + _U32.pack(crc32c(head))
 
 
 def encode_event(event: TraceEvent) -> bytes:
     """Return the record of an event."""
-    row = _encoder.encode(event)
+    return encode_record(_encoder.encode(event))
+
+
+def encode_record(row: bytes) -> bytes:
+    """Return the record of a row."""
     return _RECORD.pack(MARKER, crc32c(_U32.pack(len(row)) + row), len(row)) + row
 
 
@@ -113,36 +123,54 @@ def decode(data: bytes) -> tuple[list[TraceEvent], int]:
     return list(reading), reading.torn_bytes
 
 
-class Reading:
-    """The events of a trace file one by one, for files that are too large to hold as objects.
+class Records(Generic[Row]):
+    """The rows of a trace file one by one, for files that are too large to hold as objects.
 
     The end of the iteration raises damage, as `decode` does, and knows the torn tail."""
 
-    def __init__(self, data: bytes | mmap) -> None:
+    def __init__(
+        self, data: bytes | mmap, magic: bytes, version: int, decoder: msgspec.msgpack.Decoder[Row]
+    ) -> None:
         self.torn_bytes = 0
         self._data = data
+        self._kind = magic, version
+        self._decoder = decoder
 
-    def __iter__(self) -> Iterator[TraceEvent]:
+    def __iter__(self) -> Iterator[Row]:
         data = self._data
-        if len(data) < HEADER_SIZE and encode_header().startswith(data[:]):
+        if len(data) < HEADER_SIZE and encode_header(*self._kind).startswith(data[:]):
             self.torn_bytes = len(data)
             return
-        _check_header(data)
+        _check_header(data, *self._kind)
         at = HEADER_SIZE
         while (end := _record_end(data, at)) is not None:
-            yield _decode_row(data, at, end)
+            yield self._decode_row(at, end)
             at = end
         _check_nothing_follows(data, at)
         self.torn_bytes = len(data) - at
 
+    def _decode_row(self, at: int, end: int) -> Row:
+        try:
+            return self._decoder.decode(self._data[at + _RECORD.size : end])
+        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            text = f"the record at offset {at} is not a trace event: {error}"
+            raise FormatError(text) from None
 
-def _check_header(data: bytes | mmap) -> None:
+
+class Reading(Records[TraceEvent]):
+    """The events of a trace file."""
+
+    def __init__(self, data: bytes | mmap) -> None:
+        super().__init__(data, MAGIC, VERSION, _decoder)
+
+
+def _check_header(data: bytes | mmap, magic: bytes, known: int) -> None:
     head = data[: _HEADER.size]
-    if head[:4] != MAGIC or data[_HEADER.size : HEADER_SIZE] != _U32.pack(crc32c(head)):
+    if head[:4] != magic or data[_HEADER.size : HEADER_SIZE] != _U32.pack(crc32c(head)):
         raise FormatError("not a trace file: its header is not that of a trace")
     version = _HEADER.unpack(head)[1]
-    if version != VERSION:
-        raise FormatError(f"trace version {version}: this program reads version {VERSION}")
+    if version != known:
+        raise FormatError(f"trace version {version}: this program reads version {known}")
 
 
 def _record_end(data: bytes | mmap, at: int) -> int | None:
@@ -154,13 +182,6 @@ def _record_end(data: bytes | mmap, at: int) -> int | None:
     if marker != MARKER or end > len(data):
         return None
     return end if crc32c(data[at + _RECORD.size - _U32.size : end]) == crc else None
-
-
-def _decode_row(data: bytes | mmap, at: int, end: int) -> TraceEvent:
-    try:
-        return _decoder.decode(data[at + _RECORD.size : end])
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise FormatError(f"the record at offset {at} is not a trace event: {error}") from None
 
 
 def _check_nothing_follows(data: bytes | mmap, bad: int) -> None:

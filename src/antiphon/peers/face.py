@@ -23,6 +23,8 @@ class ChannelFace(NotPickled, ABC):
     certificates with which the members trust each other; without it a channel only works on
     loopback, unless `plaintext` allows everybody who can reach it to read, send and join.
     `allow_pickle`: bodies may be any objects; only between programs that trust each other.
+    `trace`: a folder into which the process writes what it sends, gets and is shown, for `antiphon
+    trace check` and `antiphon audit`; it costs a write to a file for each input.
 
     What is received (`receive`, a loop, a listener) are messages, and between them the views, as
     `ViewMessage`, in the order that the stack promises. The program has to receive: if too much

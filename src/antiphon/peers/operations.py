@@ -307,7 +307,7 @@ class ChannelCore:
 
 
 def settings_of(
-    stack: Any, name: str | None, listen: str | None, tls: Any, plaintext: bool
+    stack: Any, name: str | None, listen: str | None, tls: Any, plaintext: bool, trace: str | None
 ) -> Settings:
     """Return the settings of a channel. Raises `TypeError`, `ValueError` or
     `ConfigurationError`."""
@@ -323,7 +323,8 @@ def settings_of(
         raise TypeError(f"tls is a Tls, or None, not {tls!r}")
     if listen is not None:
         arguments.text("listen", listen)
-    return Settings(stack, name, listen, tls, arguments.switch("plaintext", plaintext))
+    plaintext, trace = arguments.switch("plaintext", plaintext), arguments.path("trace", trace)
+    return Settings(stack, name, listen, tls, plaintext, trace)
 
 
 # -- After a fork ----------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -23,13 +24,16 @@ import msgspec
 from antiphon.api.protocol.ticket import Ticket
 from antiphon.errors import ConfigurationError, ConnectionLostError, FormatError, JMSError
 from antiphon.formats import peer_wire
+from antiphon.formats.channel_trace import encode_header, life_text
 from antiphon.formats.frames import Body
 from antiphon.io.malloc import keep_freed_memory
 from antiphon.io.peers.security import Tls, contexts_of
 from antiphon.io.peers.transport import PeerTransport
+from antiphon.io.trace_file import TraceFile
 from antiphon.model.peer_views import MemberId
 from antiphon.peers.channel.conversation import Conversation
 from antiphon.peers.channel.driver import ChannelDriver
+from antiphon.peers.channel.tracing import ChannelTrace, traced
 from antiphon.peers.discovery.urls import Cluster
 from antiphon.peers.stack.running import Running
 from antiphon.peers.stack.stack import Stack
@@ -52,6 +56,7 @@ class Settings(msgspec.Struct, frozen=True):
     listen: str | None = None  # HOST:PORT; None: as the cluster's URL has it
     tls: Tls | None = None
     plaintext: bool = False  # even off loopback
+    trace: str | None = None  # the folder of its trace
 
 
 class Process:
@@ -70,9 +75,12 @@ class Process:
         settings: Settings,
         cluster: Cluster,
     ) -> None:
-        """`call` has something called on the loop, from the threads that the front allows."""
+        """`call` has something called on the loop, from the threads that the front allows. Raises
+        `ConfigurationError` if there can be no trace where the settings have it."""
         keep_freed_memory()
+        self._trace_file: TraceFile | None = None
         self.me = MemberId(settings.name, secrets.randbits(62) + 1)
+        trace = None if settings.trace is None else self._begin_trace(settings.trace, cluster.name)
         self.lock = threading.Lock()
         self.started = Ticket()
         self.released = Ticket()
@@ -82,16 +90,42 @@ class Process:
         self._call = call
         self._settings = settings
         self._cluster = cluster
-        self._running = Running(settings.stack, self.me, lambda name: Random(), now_ms())
+        stack = settings.stack if trace is None else traced(settings.stack, trace)
+        self._running = Running(stack, self.me, lambda name: Random(), now_ms())
         view, name = self._running.view, cluster.name
         self.conversation = Conversation(self.me, view, name, f"topic:{name}")
         self.conversation.members_min = cluster.members_min
-        self.driver = ChannelDriver(self.conversation, self._running, self.lock, self)
+        self.driver = ChannelDriver(self.conversation, self._running, self.lock, self, trace)
         self._transport: PeerTransport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._found: set[str] = set()  # addresses, when it looked last
         self._founds = False  # it holds the founding record
+
+    def _begin_trace(self, place: str, cluster: str) -> ChannelTrace:
+        try:
+            file = self._trace_file = TraceFile(
+                Path(place), self.me.name, life_text(self.me), encode_header(), ending="channel"
+            )
+        except OSError as error:
+            why = f"trace: no file in {place!r}: {error.strerror}"
+            raise ConfigurationError(why) from None
+        run, process, life = file.run, file.process, file.incarnation
+        return ChannelTrace(run, process, life, cluster, self.me, self._write_trace)
+
+    def _write_trace(self, rows: bytes) -> None:
+        if self._trace_file is None:
+            return
+        try:
+            self._trace_file.write(rows)
+        except OSError as error:
+            logger.error("%s: its trace ends here, for it cannot be written: %s", self.me, error)
+            self._close_trace()
+
+    def _close_trace(self) -> None:
+        file, self._trace_file = self._trace_file, None
+        if file is not None:
+            file.close()
 
     @property
     def address(self) -> str:
@@ -290,6 +324,7 @@ class Process:
             if self._transport is not None:
                 await self._transport.close()
         finally:
+            self._close_trace()
             self.released.settle()
             self.released.tell()
 

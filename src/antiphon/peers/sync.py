@@ -29,8 +29,9 @@ class Channel(ChannelFace):
         tls: Tls | None = None,
         plaintext: bool = False,
         allow_pickle: bool = False,
+        trace: str | None = None,
     ) -> None:
-        settings = settings_of(stack, name, listen, tls, plaintext)
+        settings = settings_of(stack, name, listen, tls, plaintext, trace)
         self._worker = Worker()
         self._core = ChannelCore(settings, self._submit, allow_pickle)
 

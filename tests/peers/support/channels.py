@@ -13,6 +13,7 @@ from antiphon.formats.peer_wire import Refused
 from antiphon.model.peer_views import Level, MemberId, PeerView, ViewId
 from antiphon.peers.channel.conversation import Conversation
 from antiphon.peers.channel.driver import ChannelDriver
+from antiphon.peers.channel.tracing import ChannelTrace, traced
 from antiphon.peers.channel.views import Occurrence
 from antiphon.peers.layers.layer import Changed, Closing, Effect, Freeze, Install, Layer
 from antiphon.peers.stack.running import Running
@@ -41,13 +42,24 @@ class Ordering(Layer):
 class Process:
     """One process of a cluster, with its port."""
 
-    def __init__(self, name: str, *layers: Layer, incarnation: int = 1) -> None:
+    def __init__(
+        self, name: str, *layers: Layer, incarnation: int = 1, traces: bool = False
+    ) -> None:
         self.now_ms = 0
         self.me = MemberId(name, incarnation)
         stack = Stack(*(layers or (Scripted(),)))
+        self.written: list[bytes] = []  # of the trace
+        self.written_at_flush = 0
+        self.trace = (
+            ChannelTrace("run", name, 1, "c", self.me, self.written.append) if traces else None
+        )
+        if self.trace is not None:
+            stack = traced(stack, self.trace)
         self.running = Running(stack, self.me, lambda layer: Random(f"{name} {layer}"), 0)
         self.conversation = Conversation(self.me, self.running.view, "c", "topic:c")
-        self.driver = ChannelDriver(self.conversation, self.running, threading.Lock(), self)
+        self.driver = ChannelDriver(
+            self.conversation, self.running, threading.Lock(), self, self.trace
+        )
         self.sent: list[tuple[tuple[str, ...], bytes]] = []
         self.flushed = 0
         self.dialled: list[str] = []
@@ -66,6 +78,7 @@ class Process:
 
     def flush(self) -> None:
         self.flushed = len(self.sent)
+        self.written_at_flush = len(self.written)
 
     def dial(self, address: str) -> None:
         self.dialled.append(address)
@@ -116,6 +129,25 @@ class Process:
         closing = Closing(self.running.view.id, {})
         self.act(Install(closing, view, {}, Changed(members)))
         return view
+
+    def join(self, other: "Process", view: PeerView | None = None) -> PeerView:
+        """Show the view of this process and another one, which each comes to by itself."""
+        change = ViewId(self.running.view.id.round + 1, self.me)
+        view = view or PeerView(change, (self.me, other.me), self.me, True)
+        closing = Closing(self.running.view.id, {})
+        self._install(Install(closing, view, {}, Changed((self.me,))))
+        return view
+
+    def close_view(self) -> None:
+        """Show a view of this process alone, after everything that it has sent."""
+        view = PeerView(ViewId(self.running.view.id.round + 1, self.me), (self.me,), self.me)
+        closing = Closing(self.running.view.id, {self.me: 1 << 30})
+        self._install(Install(closing, view, {}, Changed((self.me,))))
+
+    def _install(self, install: Install) -> None:
+        layer = next(one for one in self.running.layers if isinstance(one, Scripted))
+        self.running.act(layer, (Freeze(), install), self.now_ms)
+        self.pump()
 
     def receive_from(self, other: "Process") -> None:
         """Take everything that the other one has sent to this one."""

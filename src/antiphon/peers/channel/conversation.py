@@ -134,7 +134,7 @@ class Conversation:
 
     def delivered(self, delivered: Delivered) -> None:
         """Take what the stack hands out."""
-        sender, body, level, _ = delivered
+        sender, body, level, *_ = delivered
         if sender == self.me and level >= Level.AGREED:
             self._outbox.ordered()
         pack = bytes(body)

@@ -22,6 +22,7 @@ from antiphon.formats.frames import Body
 from antiphon.formats.peer_wire import Refused
 from antiphon.model.peer_views import MemberId
 from antiphon.peers.channel.conversation import Conversation
+from antiphon.peers.channel.tracing import ChannelTrace
 from antiphon.peers.layers.layer import Dial
 from antiphon.peers.membership.member import Left
 from antiphon.peers.stack.running import Delivered, Running, Shown, Transmit, Waits
@@ -73,7 +74,9 @@ class ChannelDriver:
         running: Running,
         lock: AbstractContextManager[Any],
         port: Port,
+        trace: ChannelTrace | None = None,
     ) -> None:
+        self._trace = trace
         self._conversation = conversation
         self._running = running
         self._lock = lock
@@ -163,25 +166,31 @@ class ChannelDriver:
     def _finish(self, now_ms: int) -> None:
         if self._conversation.over:
             return
-        self._carry_out()
+        self._carry_out(now_ms)
         self._hand_down(now_ms)
         self._look_at_reader(now_ms)
         if self._conversation.leaving:
             self._leave(now_ms)
+        if self._trace is not None:
+            self._trace.flush()
         self._port.flush()
         self._tell()
         if not self._conversation.over:
             self._set_timer(now_ms)
 
-    def _carry_out(self) -> None:
-        conversation, port = self._conversation, self._port
+    def _carry_out(self, now_ms: int) -> None:
+        conversation, port, trace = self._conversation, self._port, self._trace
         for output in self._running.take():
             match output:
                 case Transmit(to, data):
                     port.transmit(to, data)
                 case Delivered():
+                    if trace is not None:
+                        trace.delivered(output, now_ms)
                     conversation.delivered(output)
                 case Shown():
+                    if trace is not None:
+                        trace.shown(output, now_ms)
                     conversation.shown(output)
                     self._drop_namesakes()
                 case Dial(address):
@@ -199,8 +208,10 @@ class ChannelDriver:
                 leaving = conversation.next_leaving()
             if leaving is None:
                 break
+            if self._trace is not None:
+                self._trace.sent(leaving, now_ms)
             running.send(leaving.body, now_ms, leaving.to, leaving.level)
-            self._carry_out()
+            self._carry_out(now_ms)
         conversation.hindrance = self._hindrance()
 
     def _hindrance(self) -> str:
@@ -223,7 +234,7 @@ class ChannelDriver:
         if is_behind != inbox.was_behind:
             inbox.was_behind = is_behind
             self._running.behind(is_behind, now_ms)
-            self._carry_out()
+            self._carry_out(now_ms)
         if not is_behind:
             return
         if inbox.taken_bytes != self._taken_bytes:
@@ -231,7 +242,7 @@ class ChannelDriver:
         elif now_ms - self._stuck_ms >= BEHIND_MS and not self._asked_to_leave:
             self._running.leave(now_ms)
             self._asked_to_leave = True
-            self._carry_out()
+            self._carry_out(now_ms)
             self._end(
                 ConnectionLostError(
                     f"{self._conversation.me} has left {self._conversation.cluster!r}: its program "
@@ -268,7 +279,7 @@ class ChannelDriver:
             self._asked_to_leave = True
             self._leave_by_ms = now_ms + LEAVE_MS
             self._running.leave(now_ms)
-            self._carry_out()
+            self._carry_out(now_ms)
         elif self._asked_to_leave and late:
             self._end(None)
 
@@ -277,6 +288,8 @@ class ChannelDriver:
             return
         with self._lock:
             self._conversation.end(error)
+        if self._trace is not None:
+            self._trace.ended()
         self._port.flush()
         self._port.over()
 

@@ -55,12 +55,14 @@ class Transmit(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """For the program: a body that a member has sent in this view."""
+    """For the program: a body that a member has sent in this view. `closing`: the view ends with
+    it, or with others that come in the same step."""
 
     sender: MemberId
     body: Body
     level: Level
     view: ViewId
+    closing: bool = False
 
 
 class Shown(NamedTuple):
@@ -252,7 +254,8 @@ class Running:
             frame, sender = effect
         if frame.headers:
             raise FormatError(f"no layer takes the header {type(frame.headers[-1]).__name__}")
-        self._outputs.append(Delivered(sender, frame.body, frame.level, self.view.id))
+        closing = self._installing
+        self._outputs.append(Delivered(sender, frame.body, frame.level, self.view.id, closing))
 
     def _hand_down(self, at: int, frame: Frame, to: To, now_ms: int) -> None:
         assert frame.control or not (self.frozen or self._installing), "frozen, and sends"
