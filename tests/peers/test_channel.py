@@ -250,7 +250,7 @@ def test_a_send_without_room_names_whom_it_waits_for(monkeypatch: pytest.MonkeyP
             for _ in range(1000):
                 a.send("x" * 100, timeout=0.2)
 
-        with pytest.raises(OutcomeUnknownError, match=r"0.2 s: a is tired. It was not") as raised:
+        with pytest.raises(OutcomeUnknownError, match=r"0.2 s: a: is tired. It was not") as raised:
             send_much()
         assert raised.value.happened == "no"
 

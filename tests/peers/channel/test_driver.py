@@ -5,6 +5,7 @@ import pytest
 from antiphon.errors import ConnectionLostError, IllegalStateError, InvalidDestinationError
 from antiphon.model.peer_views import Level, MemberId, PeerView, ViewId
 from antiphon.peers.channel import driver, inbox, outbox
+from antiphon.peers.layers.flow import Awaited
 from antiphon.peers.layers.layer import Blocked, Changed, Closing, Dial, Install, Tell
 from antiphon.peers.membership.member import Left
 from tests.peers.support.channels import Ordering, Process
@@ -113,10 +114,38 @@ def test_who_blocks_is_named() -> None:
     a.act(Blocked(b.me, "has not taken 4 MiB"))
     a.put("first")  # the stack has it
     a.put("second")
-    assert a.conversation.hindrance == "b has not taken 4 MiB"
+    assert a.conversation.hindrance == "b: has not taken 4 MiB"
     a.act(Blocked(None))
     assert a.conversation.hindrance == ""
     assert a.received() == ["first", "second"]
+
+
+def test_of_two_that_block_each_is_named_with_its_own_reason() -> None:
+    a = Process("a", Scripted(), Ordering())
+    a.install(B, C)
+    a.act(Blocked(B, "is slow"))
+    a.running.act(a.running.layers[1], [Blocked(C, "is late")], 0)
+    a.running.act(a.running.layers[1], [Blocked(None)], 0)
+    a.pump()
+    assert a.conversation.hindrance == "b: is slow"
+
+
+def test_whom_the_leader_waits_for_is_named() -> None:
+    ordering = Ordering()
+    a = Process("a", Scripted(), ordering)
+    a.install(B, C)
+    held = a.running.layers[1]
+    assert isinstance(held, Ordering)
+    held.holds = True
+    a.put("x")
+    a.act(Tell(Awaited(B, C, "is slow")))  # b waits for c, and a for itself, which leads
+    assert a.conversation.hindrance == "a has not ordered what was sent before"
+    a.act(Tell(Awaited(a.me, C, "is slow")))
+    assert a.conversation.hindrance == "a, which orders messages, waits for c: is slow"
+    a.act(Tell(Awaited(a.me, a.me, "is slow")))
+    assert a.conversation.hindrance == "a, which orders messages, waits for this process: is slow"
+    a.act(Tell(Awaited(a.me, None, "")))
+    assert a.conversation.hindrance == "a has not ordered what was sent before"
 
 
 def test_messages_gather_into_packs_while_others_are_being_ordered() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from antiphon.model.peer_views import Level, MemberId
 from antiphon.peers.layers import flow
-from antiphon.peers.layers.flow import Flow
+from antiphon.peers.layers.flow import Awaited, Flow
 from antiphon.peers.layers.layer import Down, Frame, Suspect
 from antiphon.peers.layers.reliable import Reliable
 from antiphon.peers.layers.total import Total
@@ -153,3 +153,41 @@ def test_through_a_storm_nobody_waits_for_ever(seed: int) -> None:
         assert g.running[name].waiting == 0
         sent = [text for texts in storm.sent.values() for text in texts]
         assert sorted(g.got(name)) == sorted(sent)
+
+
+def awaited(g: Group, name: str) -> list[tuple[str, str | None]]:
+    return [
+        (said.waiter.name, said.process and said.process.name)
+        for said in g.told[name]
+        if isinstance(said, Awaited)
+    ]
+
+
+def test_the_others_are_told_whom_a_process_waits_for_and_when_no_more() -> None:
+    g = group(TOTAL)
+    g.cut.add(("a", "c"))
+    g.send("a", "1234", "5678")
+    g.advance(flow.PATIENCE_MS - 1)
+    assert awaited(g, "b") == []
+    g.advance(2)
+    assert awaited(g, "b") == [("a", "c")]
+    g.cut.clear()
+    g.advance(1000)
+    assert awaited(g, "b") == [("a", "c"), ("a", None)]
+
+
+def test_what_ends_soon_is_told_to_nobody() -> None:
+    g = group(TOTAL)
+    g.send("a", "1234", "5678", "9abc")
+    g.run()
+    g.advance(2 * flow.PATIENCE_MS)
+    assert awaited(g, "b") == awaited(g, "c") == []
+
+
+def test_what_was_told_of_an_old_view_is_not_heard_in_a_new_one() -> None:
+    g = group()
+    old = flow.Waiting(g.running["a"].view.id, g.ids["c"], "why")
+    change(g, "a", "b")
+    g.act("a", Scripted, lambda _: [Down(Frame(b"", (old,), control=True), (g.ids["b"],))])
+    g.run()
+    assert awaited(g, "b") == []

@@ -23,6 +23,7 @@ from antiphon.formats.peer_wire import Refused
 from antiphon.model.peer_views import MemberId
 from antiphon.peers.channel.conversation import Conversation
 from antiphon.peers.channel.tracing import ChannelTrace
+from antiphon.peers.layers.flow import Awaited
 from antiphon.peers.layers.layer import Dial
 from antiphon.peers.membership.member import Left
 from antiphon.peers.stack.running import Delivered, Running, Shown, Transmit, Waits
@@ -88,6 +89,7 @@ class ChannelDriver:
         self._leave_by_ms: int | None = None  # the end of the patience of a channel that is closed
         self._asked_to_leave = False
         self._waits_for: Waits | None = None
+        self._awaited: dict[MemberId, Awaited] = {}  # by other members of the view, which told it
         self._linked: set[MemberId] = set()
 
     # -- On any thread --------------------------------------------------------------------------
@@ -189,6 +191,7 @@ class ChannelDriver:
                         trace.delivered(output, now_ms)
                     conversation.delivered(output)
                 case Shown():
+                    self._awaited.clear()
                     if trace is not None:
                         trace.shown(output, now_ms)
                     conversation.shown(output)
@@ -197,6 +200,8 @@ class ChannelDriver:
                     port.dial(address)
                 case Waits():
                     self._waits_for = output if output.process is not None else None
+                case Awaited(waiter):
+                    self._awaited[waiter] = output
                 case Left():
                     self._end(None)
 
@@ -217,14 +222,22 @@ class ChannelDriver:
     def _hindrance(self) -> str:
         running = self._running
         if self._waits_for is not None:
-            return f"{self._waits_for.process} {self._waits_for.why}"
+            return f"{self._waits_for.process}: {self._waits_for.why}"
         if running.frozen:
             return "the view is changing"
         if running.waiting:
             return "this view may not send"
         if self._conversation.waits_for_order:
-            return f"{running.view.leader} has not ordered what was sent before"
+            return self._why_not_ordered()
         return ""
+
+    def _why_not_ordered(self) -> str:
+        leader = self._running.view.leader
+        awaited = self._awaited.get(leader)
+        if awaited is None or awaited.process is None:
+            return f"{leader} has not ordered what was sent before"
+        whom = "this process" if awaited.process == self._running.me else str(awaited.process)
+        return f"{leader}, which orders messages, waits for {whom}: {awaited.why}"
 
     def _look_at_reader(self, now_ms: int) -> None:
         """Tell the stack when the program gets behind, and when it has caught up; leave if it is

@@ -118,7 +118,7 @@ class Running:
         self._outputs: list[Output] = []
         self._waiting: deque[tuple[Frame, To]] = deque()
         self._installing = False
-        self._blocked: dict[str, MemberId] = {}
+        self._blocked: dict[str, Waits] = {}  # by the names of layers
         self._echoes: deque[tuple[int, Frame, MemberId]] = deque()
         for at, layer in enumerate(self.layers):
             layer.codec = self._codec
@@ -298,8 +298,8 @@ class Running:
         if process is None:
             self._blocked.pop(self.layers[at].name, None)
         else:
-            self._blocked[self.layers[at].name] = process
-        self._outputs.append(Waits(next(iter(self._blocked.values()), None), why))
+            self._blocked[self.layers[at].name] = Waits(process, why)
+        self._outputs.append(next(iter(self._blocked.values()), Waits(None, "")))
         for above in self.layers[at + 1 :]:
             self._carry_out(above, above.blocked(process, now_ms), now_ms)
 
