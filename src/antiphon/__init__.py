@@ -1,8 +1,9 @@
 """Antiphon: group communication through the JMS model.
 
-`connect` gives a context, from which everything else is made; `antiphon.aio` has the same names for
-asyncio. `antiphon.blocks` has building blocks above groups, `antiphon.sim` simulates and judges
-services, `antiphon.spark` has pipelines. Nothing but the public names is here.
+`connect` returns a context, which makes everything else; `antiphon.aio` has the same names for
+asyncio. `antiphon.blocks` has building blocks above groups, `antiphon.peers` channels between
+processes without servers, `antiphon.sim` simulates and judges services, `antiphon.spark` has
+pipelines. Only the public names are here.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Public classes say that they belong where users find them, not where they are written.
+"""Public classes name as their module the package where users find them, not the file.
 
 So their names are short in error texts and `help()`, and their pickles outlive moves of modules.
 """
@@ -13,7 +13,8 @@ PACKAGES = {
 
 
 def adopt(package: str, names: Iterable[str]) -> None:
-    """Have the classes of these names belong to the package, but for those of another package."""
+    """Set the module of the classes with these names to the package, except those of another
+    package."""
     module = sys.modules[package]
     for name in names:
         public = getattr(module, name)

@@ -6,8 +6,8 @@
         async with ctx.create_consumer(queue) as consumer:
             print((await consumer.receive()).text)
 
-What talks to a server is awaited; what opens something can be entered with `async with`. Messages,
-destinations, modes and errors are those of `antiphon`.
+Calls that talk to a server are awaited; those that open something can be entered with `async with`.
+Messages, destinations, modes and errors are those of `antiphon`.
 """
 
 from antiphon._names import adopt

@@ -1,8 +1,8 @@
 """The asyncio front: the same names as `api/sync.py`, on the program's own event loop.
 
-What talks to a server is awaited. `connect` and what opens something return objects that can be
-awaited or entered with `async with`. A cancelled `receive` takes no message; a cancelled `send`
-leaves it open whether the message was sent.
+Calls that talk to a server are awaited. `connect`, and calls that open a consumer or the like,
+return an `Opening`, which is awaited or entered with `async with`. A cancelled `receive` takes no
+message; after a cancelled `send` the message may or may not have been sent.
 """
 
 from __future__ import annotations
@@ -59,32 +59,32 @@ Opened = TypeVar("Opened")
 
 @spelled_out(ConnectOptions, DEFAULTS)
 def connect(url: str | None = None, **options: Unpack[ConnectOptions]) -> Opening[Context]:
-    """Connect to servers: awaited, or entered with `async with`, it gives a context on the new
+    """Connect to servers. Await the result, or enter it with `async with`, for a context on the new
     connection, started.
 
     `url`: `antiphon://HOST:PORT[,HOST:PORT...]` for a server or a cluster; `embedded:`,
     `embedded:NAME` or `embedded:///PATH` for a server in this process, which is private, shared by
-    its name, or keeps a journal. Without a URL that of `ANTIPHON_URL` is taken, then that of
-    `antiphon.toml`.
+    its name, or keeps a journal. Without one: the URL in the environment variable `ANTIPHON_URL`,
+    or else the one in `antiphon.toml`.
 
-    Options, all by keyword. `client_id`: the name under which durable subscriptions are known; one
-    live connection has it at a time. `session_mode`: when a message that the context receives
-    counts as handled (`SessionMode`). `connect_timeout`: seconds until a server must have taken the
-    session. `send_timeout`: seconds that `send` waits for an answer, None: no limit.
-    `close_timeout`: seconds that `close` waits for the answers to what was sent. `packing`: when a
-    pack of messages leaves: "adaptive" by itself, "off" with each message, "fixed=N" when it has N
-    messages, or "hill-climbing", which looks for the best N. `allow_pickle`: object messages may
-    contain any object; only between programs that trust each other, for whoever can send such a
-    message can run code in the receiver. `trace`: a folder in which this program records what it
-    sent and received, for an audit. `user`, `password` and `tls` are refused, since servers of this
+    Options, all by keyword. `client_id`: the name to which durable subscriptions belong; one live
+    connection has it at a time. `session_mode`: when a message that the context receives counts as
+    handled (`SessionMode`). `connect_timeout`: seconds until a server must have taken the session.
+    `send_timeout`: seconds that `send` waits for an answer, None: no limit. `close_timeout`:
+    seconds that `close` waits for the answers to sent messages. `packing`: when a pack of messages
+    leaves: "adaptive" by itself, "off" with each message, "fixed=N" when it has N messages, or
+    "hill-climbing", which looks for the best N. `allow_pickle`: object messages may contain any
+    object; only between programs that trust each other, for the sender of such a message can run
+    code in the receiver. `trace`: a folder in which this program records all messages that it sends
+    and receives, for an audit. `user`, `password` and `tls` are refused, since servers of this
     version know neither users nor encryption.
 
-    Raise `ConfigurationError` for a URL that makes no sense, `TypeError` or `ValueError` for an
-    option that does not, `SecurityError` for a user or a password, `IllegalStateError` for `tls`,
+    Raise `ConfigurationError` for a URL that makes no sense, `TypeError` or `ValueError` for such
+    an option, `SecurityError` for a user or a password, `IllegalStateError` for `tls`,
     `ConnectionLostError` if no server took the session within `connect_timeout`, and
     `InvalidClientIDError` if a live connection has the client id.
 
-    The call itself raises what is wrong with the options, before anything is awaited."""
+    The call itself raises errors in the options, before it is awaited."""
     terms, rest, mode = parts_of(**options)
 
     async def opening() -> Context:
@@ -98,9 +98,10 @@ def connect(url: str | None = None, **options: Unpack[ConnectOptions]) -> Openin
 
 
 class Opening(Generic[Opened]):
-    """Something that is being opened: `x = await opening`, or `async with opening as x`.
+    """An object that is being opened: `x = await opening`, or `async with opening as x`, which
+    closes it.
 
-    What has no end, as a group, can be entered too, and is left as it is.
+    One that is not closed, such as a group, can be entered too, and stays as it is.
     """
 
     @made_by("`connect` and calls that open something")
@@ -144,7 +145,7 @@ class SendFuture(SendFutureFace, eq=False, gc=False):
         return self._error()
 
     def add_done_callback(self, callback: Callable[[SendFuture], object]) -> None:
-        """Have `callback` called with this future, on the event loop."""
+        """Call `callback` with this future when the answer is there, on the event loop."""
         loop = asyncio.get_running_loop()
         self._batch.watch(lambda: loop.call_soon(callback, self))
 
@@ -188,7 +189,7 @@ class Producer(ProducerFace):
         self._core.close()
 
     def __await__(self) -> Generator[Any, Any, Self]:
-        # A named producer is open when it is first used; awaiting it has that done.
+        # A named producer is opened by its first use; awaiting it does so, too.
         yield from run(self._core.opening()).__await__()
         return self
 
@@ -202,7 +203,7 @@ class Producer(ProducerFace):
 class Consumer(ConsumerFace):
     __doc__ = ConsumerFace.__doc__
 
-    # JMS has the timeout here, and after it there is no message, but no error either.
+    # JMS has the timeout here, and returns no message after it instead of raising.
     async def receive(self, timeout: float | None = None) -> Message | None:  # noqa: ASYNC109
         core = self._core
         if timeout is not None:
@@ -257,7 +258,7 @@ class Browser(BrowserFace):
         self._context = context
 
     def __await__(self) -> Generator[Any, Any, Self]:
-        yield from ()  # there is nothing to wait for; but all that is created may be awaited
+        yield from ()  # there is nothing to wait for; but all created objects may be awaited
         return self
 
     async def __aiter__(self) -> AsyncIterator[Message]:

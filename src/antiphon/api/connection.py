@@ -1,10 +1,10 @@
 """A program's connection to the servers, on the event loop on which it lives.
 
-The conversation decides (`api/protocol/conversation.py`), the driver carries out what it decides
+The conversation decides (`api/protocol/conversation.py`), the driver carries out its decisions
 (`api/protocol/driver.py`), and this module gives the driver sockets, timers and threads. With the
 blocking front the loop is the background thread's, with asyncio it is the program's own; nothing
-else here knows the difference. Application threads use the conversation under `lock` and wake the
-loop at most once for whatever they have put in meanwhile.
+else here knows the difference. Application threads use the conversation under `lock`, and wake the
+loop once for all that they put in until it has run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Options(msgspec.Struct, frozen=True):
     send_timeout: float | None = None
     close_timeout: float | None = 10.0
     allow_pickle: bool = False
-    trace: str | None = None  # the folder for it
+    trace: str | None = None  # its folder
     packing: Packing = msgspec.field(default_factory=SelfClocking)  # this connection's own
 
 
@@ -55,7 +55,7 @@ def options_of(
     trace: str | None,
     packing: str,
 ) -> Options:
-    """Raises `TypeError` or `ValueError`."""
+    """Return checked options. Raise `TypeError` or `ValueError`."""
     return Options(
         arguments.timeout("send_timeout", send_timeout),
         arguments.timeout("close_timeout", close_timeout),
@@ -69,7 +69,7 @@ class ConnectionUser(Protocol):
     """A context, as its connection sees it. Called on the loop's thread."""
 
     def ended(self, error: JMSError | None) -> None:
-        """The session has ended; None: as the application wanted."""
+        """Take the end of the session; None: the application has closed it."""
 
     def complain(self, error: JMSError) -> None:
         """Tell the exception listener."""

@@ -1,9 +1,10 @@
-"""Reading a part of the log: which messages are kept, where a topic's are, and their packs.
+"""Reading a part of the log: the bounds of the kept messages, the places of a topic's, and their
+packs.
 
-Promises: every pack returned was accepted, and none is missing: `packs` yields every pack of a
-range once and in order, whatever servers die meanwhile, or raises. Reading is not consuming:
-nothing is acknowledged, and no consumer gets less. If a server makes no progress, another one is
-tried; when none has made progress for `timeout` seconds, the call raises (`io/line.py`).
+Promises: every returned pack was accepted, and none is missing: `packs` yields every pack of a
+range once and in order, even if servers die meanwhile, or raises. Reading is not consuming: nothing
+is acknowledged, and no consumer gets less. If a server makes no progress, another one is tried;
+when none has made progress for `timeout` seconds, the call raises (`io/line.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from antiphon.formats.pack import LogPack as LogPack
 from antiphon.io.line import Asker, Line
 
 CREDIT_BYTES = 8 << 20
-"""How many bytes a server may send ahead of the caller that reads."""
+"""Bytes that a server may send ahead of the caller that reads."""
 
 MESSAGES_A_SLICE = 1_000_000
 
@@ -47,8 +48,9 @@ class LogSlice(NamedTuple):
 
 
 def open_log(url: str | None = None, *, timeout: float = 30.0) -> LogReader:
-    """Return a reader of the log of a running server or cluster. Without a URL: `ANTIPHON_URL`,
-    then `antiphon.toml`. `timeout`: seconds that a call goes on without making progress.
+    """Return a reader of the log of a running server or cluster. Without a URL, it uses the one in
+    the environment variable `ANTIPHON_URL`, or else in `antiphon.toml`. `timeout`: a call raises
+    after this many seconds without progress.
 
     It connects with the first call. Raise `ConfigurationError` for a URL that makes no sense."""
     return LogReader(url or default_url(), arguments.seconds("timeout", timeout))
@@ -56,7 +58,7 @@ def open_log(url: str | None = None, *, timeout: float = 30.0) -> LogReader:
 
 class LogReader:
     """A reader of the log of the servers at `url` (`open_log`), which connects with its first call.
-    It keeps one connection for questions, and one for each `packs` that is being read.
+    It keeps one connection for questions, and one for each running `packs`.
 
     Any call tries the servers in turn. It raises `ConnectionLostError` when none has made progress
     for `timeout` seconds, `OutcomeUnknownError` if the last one was connected and did not answer,
@@ -71,16 +73,17 @@ class LogReader:
         self._asker = Asker(route_to(url), url.count(",") + 1, timeout)
 
     def bounds(self) -> LogBounds:
-        """Return which messages are kept now. Whatever was sent before this call is within the
-        bounds, whichever server was asked; servers may keep different parts of the past. Raise
-        `ConnectionLostError` or `OutcomeUnknownError` if no server has answered in time."""
+        """Return the bounds of the messages that a server keeps now. `last` covers all messages
+        that were sent before this call, whichever server answers; servers may keep different parts
+        of the past. Raise `ConnectionLostError` or `OutcomeUnknownError` if no server has answered
+        in time."""
         found = self._asker.ask("the bounds of the log", partial(_after_a_barrier, stamp=0))
         return LogBounds(found.first, found.last)
 
     def position_at(self, time: datetime | int) -> int:
-        """Return the first position among those kept that was accepted at this time or later, by
-        the clock of the log; behind the last one, if there is none. An int is in ms since 1970.
-        Raise `ValueError` for a time without its zone, and `ConnectionLostError` or
+        """Return the position of the first kept message that was accepted at this time or later, by
+        the clock of the log; the one behind the last message, if there is none. An int is in ms
+        since 1970. Raise `ValueError` for a time without its zone, and `ConnectionLostError` or
         `OutcomeUnknownError` if no server has answered in time."""
         stamp = _milliseconds(time)
         return self._asker.ask(f"the position at {time}", partial(_after_a_barrier, stamp=stamp)).at
@@ -92,10 +95,10 @@ class LogReader:
         last: int,
         most: int = MESSAGES_A_SLICE,
     ) -> list[LogSlice]:
-        """Return where the messages of these topics, which may have wildcards, are between two
-        positions, both included: by topic, then by position, at most about `most` in a slice. Raise
-        `MessagesGoneError` if no server has all of that range, and `ConnectionLostError` or
-        `OutcomeUnknownError` if none has made progress in time."""
+        """Return the places of the messages of these topics, which may have wildcards, between two
+        positions, both included: by topic, then by position, about `most` messages in a slice at
+        most. Raise `MessagesGoneError` if no server has all of that range, and
+        `ConnectionLostError` or `OutcomeUnknownError` if none has made progress in time."""
         names = tuple(_destinations(topics))
         _check_range(first, last)
         if arguments.number("most", most) < 1:
@@ -113,8 +116,8 @@ class LogReader:
         """Yield the packs of one topic with messages between two positions, both included, in
         order. The first and the last one may have messages beyond them.
 
-        Raise `MessagesGoneError`, also between two packs, if no server has what follows, and
-        `ConnectionLostError` or `OutcomeUnknownError` if none has made progress in time."""
+        Raise `MessagesGoneError`, even between two packs, if no server has the next one any more,
+        and `ConnectionLostError` or `OutcomeUnknownError` if none has made progress in time."""
         (destination,) = _destinations([topic])
         _check_range(first, last)
         return self._packs(destination, first, last)
@@ -133,8 +136,8 @@ class LogReader:
                 attempts.failed(error)
 
     def close(self) -> None:
-        """Close the connections: no `packs` can be read further, and calls raise
-        `IllegalStateError`. Closing twice is no error."""
+        """Close the connections: running `packs` and later calls raise `IllegalStateError`. Closing
+        twice is no error."""
         self._asker.close()
 
     def __enter__(self) -> LogReader:
@@ -163,7 +166,7 @@ def _read(line: Line, destination: str, first: int, last: int) -> Iterator[LogPa
 
 
 def _after_a_barrier(line: Line, stamp: int) -> cw.LogBounds:
-    """Return which messages a server has, once it has all that was accepted before."""
+    """Return the bounds of a server's messages, once it has all that were accepted before."""
     line.ask(cw.AskBarrier(1), cw.Barrier)
     return line.ask(cw.AskLog(stamp), cw.LogBounds)
 
@@ -185,7 +188,7 @@ def _milliseconds(time: datetime | int) -> int:
     if time.tzinfo is None:
         raise ValueError(f"{time} may be in any time zone: add one, for instance timezone.utc")
     since = time - datetime(1970, 1, 1, tzinfo=UTC)
-    # Rounded up: what was accepted before this time must not be among what is found.
+    # Rounded up: messages that were accepted before this time must not be found.
     return max(0, -(-since // timedelta(milliseconds=1)))
 
 

@@ -1,7 +1,7 @@
 """Destinations and connection factories by name, as JMS programs get them from a directory.
 
-The names are those of `antiphon.toml` (`io/config.py`), so that a program need not know where its
-servers are, nor what its topics and queues are called there.
+The names are those of `antiphon.toml` (`io/config.py`), so that a program need not know the
+addresses of its servers, nor the names of its topics and queues there.
 """
 
 from __future__ import annotations

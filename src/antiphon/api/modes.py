@@ -1,12 +1,12 @@
-"""How a session acknowledges, what sending waits for, and what becomes of slow consumers."""
+"""The modes of sessions, messages and consumers: acknowledging, sending, and falling behind."""
 
 from enum import IntEnum
 from typing import Literal, TypeAlias
 
 
 class SessionMode(IntEnum):
-    """When what a session receives counts as handled, so that it is not delivered again. The
-    numbers are those of JMS."""
+    """When a message that a session receives counts as handled, so that it is not delivered again.
+    The numbers are those of JMS."""
 
     SESSION_TRANSACTED = 0
     """Messages are acknowledged, and those sent become visible, at `commit()`."""
@@ -18,21 +18,21 @@ class SessionMode(IntEnum):
     """`acknowledge()` acknowledges all that the session has delivered."""
 
     DUPS_OK_ACKNOWLEDGE = 3
-    """As automatic, but later and in larger numbers: more may come twice after a failure."""
+    """As `AUTO_ACKNOWLEDGE`, but later and in larger numbers: more messages may come twice after a
+    failure."""
 
     INDIVIDUAL_ACKNOWLEDGE = 101
     """`acknowledge()` acknowledges the one message that it is called on."""
 
 
 class DeliveryMode(IntEnum):
-    """Whether a message that was sent outlives the failure of servers. The numbers are those of
-    JMS."""
+    """Whether a sent message outlives the failure of servers. The numbers are those of JMS."""
 
     NON_PERSISTENT = 1
     """Sending does not wait for a majority of the servers: a failure may lose the message."""
 
     PERSISTENT = 2
-    """A message that was sent is kept whatever fails, within the failure model."""
+    """A sent message outlives all failures of the failure model (`docs/PROMISES.md`)."""
 
 
 SESSION_TRANSACTED = SessionMode.SESSION_TRANSACTED
@@ -42,6 +42,6 @@ DUPS_OK_ACKNOWLEDGE = SessionMode.DUPS_OK_ACKNOWLEDGE
 INDIVIDUAL_ACKNOWLEDGE = SessionMode.INDIVIDUAL_ACKNOWLEDGE
 
 SlowPolicy: TypeAlias = Literal["spill", "disconnect", "drop"]
-"""The fate of a topic's consumer that does not keep up. "spill" (the default): what it has not read
-yet waits in the servers' journal; "disconnect": it is closed, and its calls raise; "drop": it
-misses messages."""
+"""The fate of a topic's consumer that does not keep up. "spill" (the default): its messages wait in
+the servers' journal; "disconnect": it is closed, and its calls raise; "drop": it misses
+messages."""

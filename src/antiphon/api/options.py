@@ -1,4 +1,4 @@
-"""The options of a connection, listed once for all that connects."""
+"""The options of a connection, listed once for both fronts and the classic API."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def check_names(options: Mapping[str, object]) -> None:
 
 
 def parts_of(**options: Unpack[ConnectOptions]) -> tuple[Terms, Options, SessionMode]:
-    """Return what the session asks of the servers, what the connection does by itself, and the mode
-    of the context. Raise what is wrong with the options, before anything is sent."""
+    """Return the terms of the session, the options of the connection, and the mode of the context.
+    Raise an error for an option that makes no sense, before anything is sent."""
     check_names(options)
     given: ConnectOptions = {**DEFAULTS, **options}
     mode = given["session_mode"]

@@ -35,8 +35,8 @@ def written(annotation: Any) -> Any:
 
 
 def made_by(calls: str) -> Callable[[Function], Function]:
-    """Show a constructor without its arguments, which programs do not have, and say in its
-    docstring which calls construct such objects for them."""
+    """Show a constructor without its arguments, which programs do not have, and name in its
+    docstring the calls that construct such objects for them."""
 
     def hide(constructor: Function) -> Function:
         constructor.__doc__ = f"Not for programs, which get such an object from {calls}."

@@ -1,8 +1,8 @@
 """The blocking front: contexts, producers and consumers for programs with threads.
 
 Objects may be used from any thread. Sockets are served by one background thread of the process
-(`io/background_loop.py`); listeners run on one thread for each context. `api/face` says what each
-call promises, `api/operations` has what it does.
+(`io/background_loop.py`); listeners run on one thread for each context. The promise of each call is
+in `api/face`, its work in `api/operations`.
 """
 
 from __future__ import annotations
@@ -52,23 +52,23 @@ def connect(url: str | None = None, **options: Unpack[ConnectOptions]) -> Contex
 
     `url`: `antiphon://HOST:PORT[,HOST:PORT...]` for a server or a cluster; `embedded:`,
     `embedded:NAME` or `embedded:///PATH` for a server in this process, which is private, shared by
-    its name, or keeps a journal. Without a URL that of `ANTIPHON_URL` is taken, then that of
-    `antiphon.toml`.
+    its name, or keeps a journal. Without one: the URL in the environment variable `ANTIPHON_URL`,
+    or else the one in `antiphon.toml`.
 
-    Options, all by keyword. `client_id`: the name under which durable subscriptions are known; one
-    live connection has it at a time. `session_mode`: when a message that the context receives
-    counts as handled (`SessionMode`). `connect_timeout`: seconds until a server must have taken the
-    session. `send_timeout`: seconds that `send` waits for an answer, None: no limit.
-    `close_timeout`: seconds that `close` waits for the answers to what was sent. `packing`: when a
-    pack of messages leaves: "adaptive" by itself, "off" with each message, "fixed=N" when it has N
-    messages, or "hill-climbing", which looks for the best N. `allow_pickle`: object messages may
-    contain any object; only between programs that trust each other, for whoever can send such a
-    message can run code in the receiver. `trace`: a folder in which this program records what it
-    sent and received, for an audit. `user`, `password` and `tls` are refused, since servers of this
+    Options, all by keyword. `client_id`: the name to which durable subscriptions belong; one live
+    connection has it at a time. `session_mode`: when a message that the context receives counts as
+    handled (`SessionMode`). `connect_timeout`: seconds until a server must have taken the session.
+    `send_timeout`: seconds that `send` waits for an answer, None: no limit. `close_timeout`:
+    seconds that `close` waits for the answers to sent messages. `packing`: when a pack of messages
+    leaves: "adaptive" by itself, "off" with each message, "fixed=N" when it has N messages, or
+    "hill-climbing", which looks for the best N. `allow_pickle`: object messages may contain any
+    object; only between programs that trust each other, for the sender of such a message can run
+    code in the receiver. `trace`: a folder in which this program records all messages that it sends
+    and receives, for an audit. `user`, `password` and `tls` are refused, since servers of this
     version know neither users nor encryption.
 
-    Raise `ConfigurationError` for a URL that makes no sense, `TypeError` or `ValueError` for an
-    option that does not, `SecurityError` for a user or a password, `IllegalStateError` for `tls`,
+    Raise `ConfigurationError` for a URL that makes no sense, `TypeError` or `ValueError` for such
+    an option, `SecurityError` for a user or a password, `IllegalStateError` for `tls`,
     `ConnectionLostError` if no server took the session within `connect_timeout`, and
     `InvalidClientIDError` if a live connection has the client id."""
     terms, rest, mode = parts_of(**options)
@@ -92,7 +92,8 @@ class SendFuture(SendFutureFace, eq=False, gc=False):
         return self._error()
 
     def add_done_callback(self, callback: Callable[[SendFuture], object]) -> None:
-        """Have `callback` called with this future, on the context's listener thread."""
+        """Call `callback` with this future when the answer is there, on the context's listener
+        thread."""
         self._batch.watch(lambda: self._context.front.call_soon(callback, self))
 
     def _wait(self, timeout: float | None) -> None:
@@ -167,7 +168,7 @@ class Consumer(ConsumerFace):
         return chain.from_iterable(self._runs())
 
     def _runs(self) -> Iterator[Iterable[Message]]:
-        """Yield messages in runs: many at once, if there are many and nobody has to see each."""
+        """Yield messages in runs: many at once, if there are many and no trace must record each."""
         core = self._core
         loop = Loop(core.caller())
         try:

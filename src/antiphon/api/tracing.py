@@ -1,8 +1,8 @@
-"""The trace of a program: what it sent and was handed, written down as it happens.
+"""The trace of a program: the messages that it sends and gets, written down as it happens.
 
-Promise: every event is handed to the kernel before the program sees what the event is about, so
-`kill -9` loses none. The files of all programs together (`formats/trace.py`) show whether groups
-keep their promises (`checkers/groups.py`).
+Promise: every event is handed to the kernel before the program sees its message or answer, so `kill
+-9` loses none. From the files of all programs together (`formats/trace.py`) judges decide whether
+groups kept their promises (`checkers/groups.py`).
 
 A file is one life of one process (`io/trace_file.py`), which is named by the client id, or else by
 the first member that it joins as, or else by the number of its session.
@@ -44,18 +44,18 @@ class Trace:
         self._seq = 0
         self._created: list[dict[str, Any]] = []  # groups
         self._delivered: dict[tuple[str, int], int] = {}  # by group and view, so far
-        # By group: each sender's last message that came since something was sent there. So a clock
-        # reports what is new in it, and costs no more than the deliveries do.
+        # By group: each sender's last message that came since this program last sent there. So a
+        # clock has only its news, and costs no more than the deliveries do.
         self._heard: dict[str, dict[str, int]] = {}
         self._lock = threading.Lock()
 
-    # -- What happens ---------------------------------------------------------------------------
+    # -- Events ---------------------------------------------------------------------------------
 
     def sends(
         self, kind: Kind, destination: str, message: str, sequence: int, persistent: bool
     ) -> None:
-        """`send`: the call; `sent`: the acknowledgement. `sequence` is -1 if the message need not
-        come after the one that was sent before it."""
+        """Record a call (`send`) or its acknowledgement (`sent`). `sequence` is -1 if the message
+        need not come after the one that was sent before it."""
         with self._lock:
             heard = self._heard.pop(destination, {}) if kind == "send" else {}
         self.add(
@@ -74,7 +74,7 @@ class Trace:
         self.add("join", group=group, sender=name, durable=durable)
 
     def handed_out(self, destination: str, message: Message, standing: Standing) -> None:
-        """A consumer gives this to the application now."""
+        """Record a message that a consumer hands to the application now."""
         where: dict[str, Any] = {
             "group": destination,
             "position": message.position,
@@ -82,7 +82,7 @@ class Trace:
         }
         if isinstance(message, ViewMessage):
             self.add("view", view_id=message.view.id, members=message.view.members, **where)
-            if standing.name in message.joined:  # so from here on it knows the relation
+            if standing.name in message.joined:  # from here on it knows the relation
                 relation = standing.relation.to_json()
                 self.add("group", group=destination, position=message.position, relation=relation)
         elif isinstance(message, SuspicionMessage):
@@ -121,7 +121,7 @@ class Trace:
             self.add("acknowledge", group=destination, position=row.last)
 
     def created(self, group: str, relation: str) -> None:
-        """Written down with the next event, which may tell whose trace this is."""
+        """Record a new group, with the next event: that one may have the name of this process."""
         with self._lock:
             self._created.append({"group": group, "relation": relation})
 

@@ -1,4 +1,4 @@
-"""Where to connect to: URLs, and the servers that one names.
+"""URLs, and the servers that one names.
 
 `antiphon://HOST:PORT[,HOST:PORT...]` is a server or a cluster, whose servers are tried in turn.
 `embedded:`, `embedded:NAME` and `embedded:///PATH` are servers in this process
@@ -68,7 +68,7 @@ def listed(names: Iterable[str]) -> str:
 
 class _Embedded:
     def __init__(self, url: str) -> None:
-        # Not at the top: programs that use servers elsewhere need no server inside them.
+        # Imported here: programs that use servers elsewhere need no server inside them.
         from antiphon.server.embedded import acquire
 
         self._embedded = acquire(url)

@@ -108,7 +108,7 @@ class Packed(NamedTuple):
 
 
 def join(packed: Packed, timestamp: int) -> tuple[bytes, int]:
-    """Return body and flags of columns. Raises `FormatError` if they do not fit together."""
+    """Return body and flags of columns. Raise `FormatError` if they do not fit together."""
     n = len(packed.kinds)
     flags = packed.flags | (EXTRAS if packed.extra_ends else 0)
     _check_column(packed.body_ends, packed.bodies, n)
@@ -249,7 +249,7 @@ class Layout(NamedTuple):
 
 
 def layout(pack: bytes, header: PackHeader) -> Layout:
-    """Return where the columns of a pack with this header are. Raises `FormatError` if they do not
+    """Return where the columns of a pack with this header are. Raise `FormatError` if they do not
     fill it."""
     n = header.count
     times = packs.body_start(pack)
@@ -308,7 +308,7 @@ def encode_extra(extra: Extra) -> bytes:
 
 
 def decode_extra(data: bytes) -> Extra:
-    """Return the headers and properties in these bytes. Raises `FormatError`."""
+    """Return the headers and properties in these bytes. Raise `FormatError`."""
     if not data:
         return PLAIN
     try:

@@ -103,7 +103,7 @@ def is_command(payload: bytes) -> bool:
 
 
 def decode(payload: bytes) -> list[Command]:
-    """Return the commands of a payload. Raises `FormatError`."""
+    """Return the commands of a payload. Raise `FormatError`."""
     if crc32c(memoryview(payload)[4:]) != int.from_bytes(payload[:4], "little"):
         raise FormatError("a command does not match its checksum")
     try:
@@ -123,7 +123,7 @@ def encode_rows(rows: Rows) -> bytes:
 
 
 def decode_rows(data: bytes) -> Rows:
-    """Return the acknowledgements of a local record. Raises `FormatError`."""
+    """Return the acknowledgements of a local record. Raise `FormatError`."""
     try:
         return _rows_decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -109,7 +109,7 @@ def encode_membership(membership: Membership) -> bytes:
 
 
 def decode_membership(payload: bytes) -> Membership:
-    """Return the membership in such a payload. Raises `FormatError`."""
+    """Return the membership in such a payload. Raise `FormatError`."""
     try:
         return _membership_decoder.decode(payload)
     except msgspec.MsgspecError as error:
@@ -122,7 +122,7 @@ def encode_meta(meta: SnapshotMeta) -> bytes:
 
 
 def decode_meta(data: bytes) -> SnapshotMeta:
-    """Return the content of such a header. Raises `FormatError`."""
+    """Return the content of such a header. Raise `FormatError`."""
     try:
         return _meta_decoder.decode(data)
     except msgspec.MsgspecError as error:

@@ -161,7 +161,7 @@ def frame_head(body: bytes, *parts: bytes, envelope: bytes = b"") -> bytes:
 
 
 def unframe(body: AnyBody, crc: int) -> AnyBody:
-    """Return the body of a frame, after its checksum was verified. Raises `FormatError`."""
+    """Return the body of a frame, after its checksum was verified. Raise `FormatError`."""
     if crc32c(body) != crc:
         raise FormatError(f"a frame of {len(body)} bytes does not match its checksum")
     return body
@@ -173,7 +173,7 @@ def encode_hello(hello: Hello) -> bytes:
 
 
 def decode_hello(body: Body) -> Hello:
-    """Return the handshake in this body. Raises `FormatError`."""
+    """Return the handshake in this body. Raise `FormatError`."""
     try:
         hello = _hello.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -184,7 +184,7 @@ def decode_hello(body: Body) -> Hello:
 
 
 def agree(mine: Hello, theirs: Hello) -> int:
-    """Return the newest version that both sides speak. Raises `FormatError` if there is none."""
+    """Return the newest version that both sides speak. Raise `FormatError` if there is none."""
     version = min(mine.newest, theirs.newest)
     if version < max(mine.oldest, theirs.oldest):
         raise FormatError(
@@ -273,7 +273,7 @@ def encode_message(message: Message, version: int) -> bytes:
 
 
 def decode_envelope(body: Body) -> Envelope:
-    """Return the envelope in this body. Raises `FormatError`."""
+    """Return the envelope in this body. Raise `FormatError`."""
     if len(body) > LARGE_FRAME:
         with suppress(msgspec.MsgspecError):  # otherwise it is another kind of message
             return _of_views(_envelope_view.decode(body))
@@ -281,7 +281,7 @@ def decode_envelope(body: Body) -> Envelope:
 
 
 def decode_message(body: Body) -> Message:
-    """Return a message that was passed on, without its envelope. Raises `FormatError`."""
+    """Return a message that was passed on, without its envelope. Raise `FormatError`."""
     return _decode(_message, body)
 
 

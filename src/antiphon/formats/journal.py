@@ -218,7 +218,7 @@ def encode_segment_header(number: int, base: int, opening: int) -> bytes:
 
 
 def decode_segment_header(data: bytes) -> SegmentHeader:
-    """Return the header of a segment. Raises `FormatError`."""
+    """Return the header of a segment. Raise `FormatError`."""
     if len(data) < SEGMENT_SIZE:
         raise FormatError(f"a segment header has {SEGMENT_SIZE} bytes, not {len(data)}")
     magic, version, number, base, opening = _SEGMENT.unpack_from(data)
@@ -327,7 +327,7 @@ def record_length(head: bytes) -> int:
 
 
 def decode_record(data: bytes, at: int) -> tuple[int, bytes, int]:
-    """Return type, payload and end of the record at `at`. Raises `FormatError` if it is not
+    """Return type, payload and end of the record at `at`. Raise `FormatError` if it is not
     whole."""
     if at + RECORD_SIZE > len(data):
         raise FormatError("a record is cut off in its header")
@@ -501,7 +501,7 @@ def encode_chunk(data: bytes) -> bytes:
 
 
 def chunk_length(head: bytes) -> int:
-    """Return the length of a chunk, from its first bytes. Raises `FormatError`."""
+    """Return the length of a chunk, from its first bytes. Raise `FormatError`."""
     if len(head) < CHUNK_SIZE:
         raise FormatError("a chunk is cut off in its header")
     length: int = _CHUNK.unpack_from(head)[1]
@@ -511,7 +511,7 @@ def chunk_length(head: bytes) -> int:
 
 
 def decode_chunk(head: bytes, data: bytes) -> bytes:
-    """Return the data of a chunk after its checksum was verified. Raises `FormatError`."""
+    """Return the data of a chunk after its checksum was verified. Raise `FormatError`."""
     if crc32c(head[4:8] + data) != _U32.unpack_from(head)[0]:
         raise FormatError("a chunk does not match its checksum")
     return data
@@ -526,7 +526,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(data: bytes) -> Manifest:
-    """Return the manifest in this file. Raises `FormatError`."""
+    """Return the manifest in this file. Raise `FormatError`."""
     check_file_header(data, MANIFEST_MAGIC)
     head = data[FILE_SIZE : FILE_SIZE + CHUNK_SIZE]
     length = chunk_length(head)
@@ -554,7 +554,7 @@ _live = msgspec.msgpack.Decoder(list[tuple[Row, Entry]])
 
 
 def decode_live(part: bytes) -> list[tuple[Row, Entry]]:
-    """Return the packs and rows of such a part. Raises `FormatError`."""
+    """Return the packs and rows of such a part. Raise `FormatError`."""
     try:
         return _live.decode(part[1:])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -588,7 +588,7 @@ def decode_reached(data: bytes) -> list[Reached]:
 
 def newest_note(notes: list[Reached], manifest: Manifest) -> Reached | None:
     """Return the last note of this incarnation; None: its journal is of a version that made none.
-    Raises `FormatError`."""
+    Raise `FormatError`."""
     mine = [note for note in notes if note.incarnation == manifest.incarnation]
     if manifest.reached and not mine:
         raise FormatError(

@@ -20,7 +20,7 @@ def encode(text: str) -> bytes:
 
 
 def decode(data: bytes) -> str:
-    """Return the text of such bytes. Raises `FormatError`."""
+    """Return the text of such bytes. Raise `FormatError`."""
     try:
         text = data.replace(_ZERO, b"\0").decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:

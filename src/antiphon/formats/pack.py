@@ -99,7 +99,7 @@ def encode(
 
 
 def read_header(pack: bytes) -> PackHeader:
-    """Return the header of a pack, its checksum not verified. Raises `FormatError` on bytes that
+    """Return the header of a pack, its checksum not verified. Raise `FormatError` on bytes that
     cannot be one."""
     if len(pack) < _HEADER.size:
         raise FormatError(f"a pack has at least {_HEADER.size} bytes, not {len(pack)}")

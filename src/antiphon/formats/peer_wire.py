@@ -88,7 +88,7 @@ def encode_hello(hello: PeerHello) -> bytes:
 
 
 def decode_hello(body: Body) -> PeerHello:
-    """Return the handshake in this body. Raises `FormatError`."""
+    """Return the handshake in this body. Raise `FormatError`."""
     try:
         hello = _hello.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -121,7 +121,7 @@ def encode_word(word: Word) -> bytes:
 
 
 def decode_word(body: Body) -> Word:
-    """Return the word in this body. Raises `FormatError`."""
+    """Return the word in this body. Raise `FormatError`."""
     if not body or body[0] != MARK:
         raise FormatError(f"a frame of {len(body)} bytes, which is not about the connection")
     try:

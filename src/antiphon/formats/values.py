@@ -55,7 +55,7 @@ _INT_MIN, _INT_MAX = -(1 << 63), (1 << 64) - 1
 
 
 def encode(value: Any) -> bytes:
-    """Return a value as bytes. Raises `MessageFormatError` if it has no safe encoding."""
+    """Return a value as bytes. Raise `MessageFormatError` if it has no safe encoding."""
     try:
         return _encode(_plain(value, DEPTH_MAX))
     except UnicodeEncodeError as error:
@@ -63,7 +63,7 @@ def encode(value: Any) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """Return the value of these bytes. Raises `FormatError`."""
+    """Return the value of these bytes. Raise `FormatError`."""
     try:
         return _decoder.decode(data)
     except (

@@ -35,8 +35,8 @@ class Disk(Protocol):
         """Return bytes of a file, fewer if it ends before."""
 
     def write(self, name: str, offset: int, *data: bytes) -> None:
-        """Write these bytes one after the other. Raises `DiskFullError`, and may then have written
-        a part."""
+        """Write these bytes one after the other. Raise `DiskFullError`, and may then have written a
+        part."""
 
     def truncate(self, name: str, size: int) -> None:
         """Cut a file off."""
@@ -51,8 +51,8 @@ class Disk(Protocol):
         """Let the system forget a file that will hardly be read."""
 
     def sync(self, name: str) -> None:
-        """Return when all writes to a file are on disk. Raises `SyncFailedError`; after that
-        nothing unsynced may be relied upon."""
+        """Return when all writes to a file are on disk. Raise `SyncFailedError`; after that nothing
+        unsynced may be relied upon."""
 
 
 class RamDisk:

@@ -70,8 +70,8 @@ class Journal(Snapshots):
         return bool(self._pending_tails)
 
     def flush(self) -> None:
-        """Write the collected records as one batch. Raises `DiskFullError`: then everything is
-        still collected, nothing was released, and a later `flush` tries again."""
+        """Write the collected records as one batch. Raise `DiskFullError`: then everything is still
+        collected, nothing was released, and a later `flush` tries again."""
         if self._held or not (self._pending or self._pending_tails):
             return
         if self._pending:
@@ -95,7 +95,7 @@ class Journal(Snapshots):
 
     def end_sync(self, job: SyncJob) -> list[Tail]:
         """Note that the names of the job are synced, and only then return the tails that waited.
-        Raises `DiskFullError`: then nothing was released, and a later sync tries again."""
+        Raise `DiskFullError`: then nothing was released, and a later sync tries again."""
         if job.upto > self._synced:
             self.reached.note(self.opening, job.segment, job.base, job.upto, job.last)
             self._synced = job.upto
@@ -162,8 +162,8 @@ class Journal(Snapshots):
     ) -> Iterator[tuple[str, ...]]:
         """Store a snapshot, then remove the segments that it makes superfluous. `parked` names the
         entries whose packs are not accepted yet, and are needed too. Yields names to sync. A crash
-        at any point leaves the old snapshot or the new one. Raises `DiskFullError`, and then the
-        old one stays. The caller indexes later entries only after this call."""
+        at any point leaves the old snapshot or the new one. Raise `DiskFullError`, and then the old
+        one stays. The caller indexes later entries only after this call."""
         self.flush()  # whatever the snapshot stands for is written, and its rows are known
         if self._pending or self._unplaced:
             raise DiskFullError("the journal has no room for the entries below this snapshot")

@@ -33,7 +33,7 @@ def notes_in(disk: Disk, name: str) -> list[f.Reached]:
 
 
 def newest_note(disk: Disk, manifest: f.Manifest) -> f.Reached | None:
-    """Return the last note of this incarnation (`formats/journal.py: newest_note`). Raises
+    """Return the last note of this incarnation (`formats/journal.py: newest_note`). Raise
     `JournalDamagedError`."""
     try:
         return f.newest_note(notes_on(disk), manifest)
@@ -73,7 +73,7 @@ class ReachedFile:
         yield self.begin_sync()
 
     def note(self, opening: int, segment: int, base: int, offset: int, last: int) -> None:
-        """Note that everything before this offset is on disk. Raises `DiskFullError`."""
+        """Note that everything before this offset is on disk. Raise `DiskFullError`."""
         if self._disk.volatile:
             return
         number = self._number + 1

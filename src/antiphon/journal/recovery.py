@@ -232,7 +232,7 @@ def _chunks(disk: Disk, name: str) -> Iterator[bytes]:
 
 
 def read_manifest(disk: Disk) -> f.Manifest | None:
-    """None: nothing was ever stored here. Raises `JournalDamagedError`."""
+    """None: nothing was ever stored here. Raise `JournalDamagedError`."""
     names = disk.names()
     if MANIFEST not in names:
         if any(name.startswith(("seg-", "snap-")) for name in names):

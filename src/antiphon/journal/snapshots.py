@@ -98,7 +98,7 @@ class Snapshots(Reading):
                 self._disk.remove(name)
 
     def read_snapshot(self) -> tuple[SnapshotMeta, Iterator[bytes]]:
-        """Return the newest snapshot and its chunks. Raises `JournalDamagedError`."""
+        """Return the newest snapshot and its chunks. Raise `JournalDamagedError`."""
         return recovery.read_snapshot(self._disk, self.manifest.snapshot)
 
     def part(

@@ -76,7 +76,7 @@ def kind_of(value: Any) -> Kind | None:
 
 
 def state(what: str, value: Any, kind: Kind) -> Any:
-    """Return the value as one of this type. Raises `MessageFormatError` if it does not fit; `what`
+    """Return the value as one of this type. Raise `MessageFormatError` if it does not fit; `what`
     names it in the text."""
     plain = _plain(value, kind)
     if plain is None and not (value is None and kind in ("string", "bytes")):

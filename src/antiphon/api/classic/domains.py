@@ -1,7 +1,7 @@
 """The classic API for topics alone, and for queues alone, as JMS 1.0 had it.
 
-A session of one of these refuses what belongs to the other with `IllegalStateError`. Otherwise all
-is as in `api/classic/sessions.py`.
+Sessions for topics refuse calls for queues with `IllegalStateError`, and those for queues calls for
+topics. Otherwise they are those of `api/classic/sessions.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from antiphon.api.modes import SessionMode
 
 
 class TopicSession(Session):
-    """A session for topics alone: what belongs to queues raises `IllegalStateError`."""
+    """A session for topics alone: calls for queues raise `IllegalStateError`."""
 
     _REFUSES = Queue
 
@@ -25,8 +25,8 @@ class TopicConnection(Connection):
         transacted: bool | SessionMode = False,
         acknowledge_mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE,
     ) -> TopicSession:
-        """Return a session for topics alone, as `create_session` does. Raise what that
-        raises."""
+        """Return a session for topics alone, as `create_session` does. Raise the errors of that
+        call."""
         return self._new_session(TopicSession, transacted, acknowledge_mode)
 
 
@@ -42,7 +42,7 @@ class TopicConnectionFactory(ConnectionFactory):
 
 
 class QueueSession(Session):
-    """A session for queues alone: what belongs to topics raises `IllegalStateError`."""
+    """A session for queues alone: calls for topics raise `IllegalStateError`."""
 
     _REFUSES = Topic
 
@@ -55,8 +55,8 @@ class QueueConnection(Connection):
         transacted: bool | SessionMode = False,
         acknowledge_mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE,
     ) -> QueueSession:
-        """Return a session for queues alone, as `create_session` does. Raise what that
-        raises."""
+        """Return a session for queues alone, as `create_session` does. Raise the errors of that
+        call."""
         return self._new_session(QueueSession, transacted, acknowledge_mode)
 
 

@@ -1,7 +1,7 @@
 """The classic API's producers and consumers: those of contexts, each for one destination.
 
-A producer has defaults for what may be said with every `send`. A consumer says in the log when a
-program seems to have forgotten `connection.start()`, which would make it wait forever.
+A producer has defaults for the headers of `send`. A consumer logs a warning when a program seems to
+have forgotten `connection.start()`, which would make it wait forever.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from antiphon.formats.columns import PRIORITY
 
 
 class Closing(NotPickled):
-    """Something that is closed at the end of its `with` block."""
+    """An object that is closed at the end of its `with` block."""
 
     def close(self) -> None:
-        """Close it, and raise what `close` of the context's own object raises. Closing twice is no
+        """Close it. Raise the errors of `close` of the context's own object. Closing twice is no
         error."""
         raise NotImplementedError
 
@@ -45,14 +45,14 @@ PRODUCER_HEADERS: SendHeaders = {
     "time_to_live": None,
     "delivery_delay": None,
 }
-"""None: as the producer says."""
+"""None: the producer's own default."""
 
 
 class MessageProducer(Closing):
     """A producer of the classic API: it sends to its `destination`, or if that is None, to the one
     that each `send` names.
 
-    What it is set to applies to each message that does not say otherwise: `delivery_mode`,
+    Its settings apply to each message that is sent without such a header: `delivery_mode`,
     `priority` (0 to 9), `time_to_live` and `delivery_delay` in seconds (0: it never expires, and is
     not delayed). `disable_message_id` and `disable_message_timestamp` are hints that change
     nothing: a message has both at no cost.
@@ -81,11 +81,12 @@ class MessageProducer(Closing):
 
     @spelled_out(SendHeaders, PRODUCER_HEADERS)
     def send(self, *what: Any, **headers: Unpack[SendHeaders]) -> None:
-        """Send a message or a mere body; before it the destination, if this producer has none.
+        """Send a message or a mere body: `send(message)`, or `send(destination, message)` if this
+        producer has no destination.
 
         Headers are those of `Producer.send`, and win over the producer's defaults. Return when the
-        servers have the message, if it is persistent a majority of them. Raise what `Producer.send`
-        raises, and `IllegalStateError` if there is no destination, or one too many."""
+        servers have the message: if it is persistent, a majority of them. Raise the errors of
+        `Producer.send`, and `IllegalStateError` if there is no destination, or one too many."""
         destination, message = self._addressed(what)
         self._producer.send(destination, message, **self._with_defaults(headers))
 
@@ -142,7 +143,7 @@ class QueueSender(MessageProducer):
 
 
 class Startable(Protocol):
-    """A connection, as seen from here."""
+    """A connection, as its consumers need it."""
 
     _ever_started: bool
 
@@ -163,8 +164,8 @@ class MessageConsumer(Closing):
 
     def receive(self, timeout: float | None = None) -> Message | None:
         """Return the next message; None if none came within `timeout` seconds, or if the consumer
-        was closed meanwhile. Raise what `Consumer.receive` raises. Without a timeout, on a
-        connection that was never started, a warning is logged: that waits without end."""
+        was closed meanwhile. Raise the errors of `Consumer.receive`. Without a timeout, on a
+        connection that was never started, it waits without end, and logs a warning."""
         if timeout is None and not self._connection._ever_started:
             logger.warning(
                 "a receive from %s waits forever, for the connection was never started: call "
@@ -174,14 +175,13 @@ class MessageConsumer(Closing):
         return self._consumer.receive(timeout)
 
     def receive_no_wait(self) -> Message | None:
-        """Return the next message, or None if none is here. Raise what `Consumer.receive`
-        raises."""
+        """Return the next message, or None if none is here. Raise the errors of
+        `Consumer.receive`."""
         return self._consumer.receive_no_wait()
 
     def set_message_listener(self, listener: MessageListener | None) -> None:
-        """Have each message handed to `listener`, one at a time, on the session's thread; None: no
-        listener any more. The rest, and the errors, are as `Consumer.set_message_listener` has
-        them."""
+        """Call `listener` with each message, one at a time, on the session's thread; None: no
+        listener any more. Redelivery and errors are those of `Consumer.set_message_listener`."""
         self._consumer.set_message_listener(listener)
 
     def close(self) -> None:

@@ -1,9 +1,8 @@
 """The classic API (JMS 1.1): connection factories, connections and sessions.
 
-For programs that are written so; it promises nothing that contexts do not, for it is a thin layer
-over them. A connection is the context that owns it, and is stopped until `start()`; a session is
-another context on it. A connection is made by the first call that needs it, so that the client id
-can be set before.
+For programs that use it; a thin layer over contexts, with their promises. A connection is the
+context that owns it, and is stopped until `start()`; a session is another context on it. A
+connection is made by the first call that needs it, so that the client id can be set before.
 """
 
 from __future__ import annotations
@@ -82,8 +81,8 @@ class ConnectionFactory:
         password: str | None = None,
         session_mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE,
     ) -> Context:
-        """Connect, and return a started context, as `connect` does. Raise what that raises, and
-        `SecurityError` for a user or a password."""
+        """Connect, and return a started context, as `connect` does. Raise the errors of `connect`,
+        and `SecurityError` for a user or a password."""
         arguments.check_credentials(user, password)
         return self._connect(self.client_id, session_mode)
 
@@ -121,10 +120,10 @@ def _metadata() -> ConnectionMetaData:
 
 
 class Connection(Closing):
-    """A connection of the classic API (JMS 1.1): `ConnectionFactory.create_connection` makes it.
+    """A connection of the classic API (JMS 1.1), made by `ConnectionFactory.create_connection`.
 
     It is stopped until `start()`, and makes sessions, which send and receive. Closing it closes
-    them with all that is in them.
+    them with their producers and consumers.
     """
 
     metadata: ClassVar[ConnectionMetaData] = _metadata()
@@ -144,9 +143,10 @@ class Connection(Closing):
 
     @property
     def client_id(self) -> str | None:
-        """The name under which durable subscriptions are known. It can be set once, before anything
-        else is done with the connection, unless the factory has one; otherwise setting it raises
-        `IllegalStateError`. Raise `InvalidClientIDError` if a live connection has it."""
+        """The name to which durable subscriptions belong. It can be set once, before anything else
+        is done with the connection, unless the factory has one; otherwise setting it raises
+        `IllegalStateError`. Setting it raises `InvalidClientIDError` if a live connection has this
+        client id."""
         return self._client_id
 
     @client_id.setter
@@ -175,14 +175,14 @@ class Connection(Closing):
 
     def start(self) -> None:
         """Begin to deliver, or deliver again after `stop()`. Raise `IllegalStateError` if the
-        connection is closed, and what `connect` raises, if this is the call that connects."""
+        connection is closed, and the errors of `connect` if this is the call that connects."""
         self._context().start()
         self._ever_started = True
 
     def stop(self) -> None:
         """Hold deliveries, and return when running listeners have returned. Raise
-        `IllegalStateError` inside a listener or if the connection is closed, and what `connect`
-        raises, if this is the call that connects."""
+        `IllegalStateError` inside a listener or if the connection is closed, and the errors of
+        `connect` if this is the call that connects."""
         self._context().stop()
 
     def create_session(
@@ -191,13 +191,13 @@ class Connection(Closing):
         acknowledge_mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE,
     ) -> Session:
         """Return a session. `transacted=True` wins over the mode; a mode alone, as in JMS 2.0, may
-        stand in its place. Raise what `connect` raises, if this is the call that connects, and
+        stand in its place. Raise the errors of `connect` if this is the call that connects, and
         `IllegalStateError` if the connection is closed."""
         return self._new_session(Session, transacted, acknowledge_mode)
 
     def close(self) -> None:
         """Close the connection with its sessions. Wait for pending sends and running listeners;
-        closing twice is no error. Raise what `Context.close` raises."""
+        closing twice is no error. Raise the errors of `Context.close`."""
         with self._lock:
             if self._owner is None:
                 self._closed = True
@@ -384,7 +384,7 @@ class Session(Closing):
     ) -> TopicSubscriber:
         """Open the consumer of a subscription that belongs to the connection's client id, which
         must be set, and lasts until `unsubscribe(name)`. The other arguments are those of
-        `Context.create_durable_consumer`. Raise what that raises."""
+        `Context.create_durable_consumer`. Raise the errors of that call."""
         self._deal_with(Topic)
         check_topic(topic)
         consumer = self._context.create_durable_consumer(topic, name, selector, no_local)
@@ -405,8 +405,8 @@ class Session(Closing):
         return self._context.create_browser(queue, selector)
 
     def unsubscribe(self, name: str) -> None:
-        """End the durable subscription of this name, with all that it kept. Raise what
-        `Context.unsubscribe` raises."""
+        """End the durable subscription of this name, with all that it kept. Raise the errors of
+        `Context.unsubscribe`."""
         self._deal_with(Topic)
         self._context.unsubscribe(name)
 
@@ -430,7 +430,7 @@ class Session(Closing):
 
     def close(self) -> None:
         """Close this session with its producers and consumers. Messages that were not acknowledged
-        go to others. Closing twice is no error. Raise what `Context.close` raises."""
+        go to others. Closing twice is no error. Raise the errors of `Context.close`."""
         self._context.close()
 
     def _deal_with(self, kind: type[Destination]) -> None:

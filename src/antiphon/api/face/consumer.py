@@ -17,11 +17,12 @@ class ConsumerFace(NotPickled, ABC):
 
     Take messages with `receive`, with a `for` loop (asyncio: `async for`), or with a listener. A
     context that acknowledges automatically does so when `receive` returns the message, when the
-    listener returns, and in a loop when the next message is asked for, or the `with` block of the
-    consumer ends without an exception. A message that is not acknowledged is delivered again.
+    listener returns, and in a loop when the program asks for the next message, or the `with` block
+    of the consumer ends without an exception. A message that is not acknowledged is delivered
+    again.
 
-    A loop ends when the consumer is closed, by whomever; it never ends because something broke:
-    then it raises, for instance `ConnectionLostError`.
+    A loop ends when the consumer is closed, by any thread or task. After a failure it does not end
+    but raises, for instance `ConnectionLostError`.
     """
 
     @made_by("`create_consumer` and its siblings")
@@ -30,12 +31,12 @@ class ConsumerFace(NotPickled, ABC):
 
     @property
     def destination(self) -> Destination:
-        """Where its messages come from."""
+        """The topic or queue from which its messages come."""
         return self._core.destination
 
     @property
     def closed(self) -> bool:
-        """Whether nothing comes any more: it was closed, dropped by the servers, removed from its
+        """Whether no more messages come: it was closed, dropped by the servers, removed from its
         group, or its connection is lost for good."""
         return self._core.unusable
 
@@ -50,35 +51,34 @@ class ConsumerFace(NotPickled, ABC):
 
     @abstractmethod
     def receive_no_wait(self) -> Any:
-        """Return the next message, or None if none is here: `receive(0)`. Raise what `receive`
-        raises."""
+        """Return the next message, or None if none is here: `receive(0)`. Raise the errors of
+        `receive`."""
 
     def set_message_listener(self, listener: MessageListener | None) -> None:
-        """Have each message handed to `listener`, one at a time; None: no listener
-        any more.
+        """Call `listener` with each message, one at a time; None: no listener any more.
 
         Listeners of one context run one after the other, on a thread of their own; with asyncio in
         a task, and they may be coroutines. A message whose listener raises comes again, after a
-        wait, as often as the queue's redelivery says; then it goes to the dead letters. A member of
-        a group stops instead, since it would differ from the others. Raise `IllegalStateError` if
-        the consumer is closed."""
+        wait, up to the limit of the queue's redelivery (`create_queue`); then it goes to the dead
+        letters. A member of a group stops instead, since it would differ from the others. Raise
+        `IllegalStateError` if the consumer is closed."""
         self._core.set_message_listener(listener)
 
     @abstractmethod
     def close(self) -> Any:
-        """Receive nothing more, and return when a running listener has returned. Calls that wait
-        for a message return None, loops end.
+        """Stop receiving, and return when a running listener has returned. Calls that wait for a
+        message return None, loops end.
 
-        Messages that were not acknowledged go to others; in the modes where the program
-        acknowledges, they can still be acknowledged until the context is closed. Closing twice is
-        no error. Raise `IllegalStateError` in a forked process."""
+        Messages that were not acknowledged go to other consumers; in the modes in which the program
+        acknowledges, it can still acknowledge them until the context is closed. Closing twice is no
+        error. Raise `IllegalStateError` in a forked process."""
 
 
 class BrowserFace(NotPickled, ABC):
     """A view of the messages of a queue that leaves them there (`create_browser`).
 
-    Each iteration shows the messages that are in the queue when it begins, also those that
-    consumers have and have not acknowledged. It raises what `create_consumer` raises.
+    Each iteration returns the messages that are in the queue when it begins, including those that
+    consumers have received and not acknowledged. It raises the errors of `create_consumer`.
     """
 
     @made_by("`create_browser`")
@@ -88,7 +88,7 @@ class BrowserFace(NotPickled, ABC):
 
     @property
     def queue(self) -> Queue:
-        """The queue that it looks at."""
+        """The queue whose messages it shows."""
         return self._queue
 
     @property
@@ -98,5 +98,5 @@ class BrowserFace(NotPickled, ABC):
 
     @abstractmethod
     def close(self) -> Any:
-        """Do nothing, and raise nothing: a browser holds nothing between iterations. JMS has this
-        call."""
+        """Do nothing, and raise nothing: a browser holds no resources between iterations. It is
+        here because JMS has it."""

@@ -43,18 +43,18 @@ class ContextFace(NotPickled, ABC):
     """A session with the servers, with its connection to them (the `JMSContext` of JMS 2.0).
 
     `connect` returns one that is started. It makes destinations, messages, producers, consumers and
-    members of groups, acknowledges what it delivers as its `session_mode` says, and closes what was
-    made from it at the end of its `with` block. It may be used from any thread, with asyncio from
+    members of groups; it acknowledges delivered messages by its `session_mode`; at the end of its
+    `with` block it closes all that it has made. It may be used from any thread, with asyncio from
     any task of its loop; its listeners get one message at a time.
 
     Any call raises `IllegalStateError` if the context is closed, or if this process was forked from
     the one that connected, and `ConnectionLostError` once the connection is lost for good; the
     errors that a call has in addition are in its own text. A connection that is merely interrupted
-    is restored by itself: calls wait, and nothing is sent twice or lost.
+    comes back by itself: calls wait meanwhile, and no message is lost or stored twice.
 
-    With asyncio, what talks to a server is awaited; what opens something (`connect`,
-    `create_consumer`, `create_group`, `join`) returns an `Opening`, which is awaited or entered
-    with `async with`.
+    With asyncio, calls that talk to a server are awaited; those that open something (`connect`,
+    `create_consumer`, `create_group`, `join`) return an `Opening`, which is awaited or entered with
+    `async with`.
     """
 
     @made_by("`connect` and `create_context`")
@@ -72,8 +72,8 @@ class ContextFace(NotPickled, ABC):
     def create_topic(self, name: str) -> Topic:
         """Return the topic of this name: each of its subscribers gets each message.
 
-        Nothing is sent; the servers know a topic from its first use. To consume from many topics,
-        `*` stands for one part of a name with dots, and `>` at the end for all further ones. Raise
+        No server is asked; a topic exists from its first use. To consume from many topics, `*`
+        stands for one part of a name with dots, and `>` at the end for all further parts. Raise
         `InvalidDestinationError` if the name is malformed."""
         return Topic(name)
 
@@ -81,18 +81,18 @@ class ContextFace(NotPickled, ABC):
     def create_queue(self, name: str, **redelivery: Unpack[RedeliveryOptions]) -> Queue:
         """Return the queue of this name: each message goes to one of its consumers.
 
-        Nothing is sent; the servers know a queue from its first use. Options, all by keyword, say
-        how messages that could not be handled come again. `redelivery_delay`: seconds from the
-        first delivery that fails to the next one. `redelivery_factor`: by which each wait is longer
-        than the one before. `redelivery_most`: the longest wait, in seconds. `deliveries`: after
-        this many a message goes to the dead letters. `dead_letters`: the queue for these, or its
-        name.
+        No server is asked; a queue exists from its first use. Options, all by keyword, set how
+        messages come again that a consumer could not handle. `redelivery_delay`: seconds from the
+        first delivery that fails to the next one. `redelivery_factor`: the factor by which each
+        wait is longer than the one before. `redelivery_most`: the longest wait, in seconds.
+        `deliveries`: after this many a message goes to the dead letters. `dead_letters`: the queue
+        for these, or its name.
 
-        They apply from when a consumer of this queue object is opened, as long as the queue has
-        consumers or messages; an option that is None, or left out, is as others have set it, or the
-        servers' default. If others have set it differently, `create_consumer` raises
-        `IllegalStateError`. Raise `InvalidDestinationError` if the name is malformed, `TypeError`
-        or `ValueError` for an option that makes no sense."""
+        They apply when a consumer of this queue object is opened, and as long as the queue has
+        consumers or messages; an option that is None, or left out, is as other consumers have set
+        it, or else the servers' default. If others have set it differently, `create_consumer`
+        raises `IllegalStateError`. Raise `InvalidDestinationError` if the name is malformed,
+        `TypeError` or `ValueError` for an option that makes no sense."""
         return Queue._with(name, *astuple(redelivery_of(name, **redelivery)))
 
     def create_message(self) -> Message:
@@ -116,8 +116,9 @@ class ContextFace(NotPickled, ABC):
         return StreamMessage(body)
 
     def create_object_message(self, body: Any = None) -> ObjectMessage:
-        """Return a message with a value of Python: None, numbers, text, bytes, lists, mappings,
-        times, and what is made of them; other objects only if the connection allows pickle."""
+        """Return a message with a value of Python: None, numbers, text, bytes, times, and lists and
+        mappings of these; other objects only if the connection allows pickle. Sending another one
+        raises `MessageFormatError`."""
         return ObjectMessage(body)
 
     def lookup(self, name: str) -> Destination:
@@ -129,21 +130,23 @@ class ContextFace(NotPickled, ABC):
 
     @property
     def session_mode(self) -> SessionMode:
-        """How this context acknowledges, as it was created."""
+        """The mode in which this context acknowledges; fixed when it is created."""
         return self._core.mode
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can be done with it any more: it was closed, its connection is lost for
-        good, or this process was forked from the one that connected."""
+        """Whether it cannot be used any more: it was closed, its connection is lost for good, or
+        this process was forked from the one that connected."""
         return self._core.unusable
 
     @property
     def exception_listener(self) -> ExceptionListener | None:
-        """A function that gets each error of this connection that no call raises, or None.
+        """A function that is called with each error of this connection that no call raises, or
+        None.
 
-        The connection was lost for good; a send that nobody looked at has failed; a listener cannot
-        handle a message. Such errors are also logged."""
+        For instance: the connection is lost for good; a message of `send_async` was refused and the
+        program did not ask its future; a listener could not handle a message. They are also
+        logged."""
         return self._core.connection.exception_listener
 
     @exception_listener.setter
@@ -155,13 +158,13 @@ class ContextFace(NotPickled, ABC):
 
     @abstractmethod
     def create_producer(self, name: str | None = None) -> Any:
-        """Return a producer, which sends to any destination.
+        """Return a producer, which sends to all destinations.
 
-        Without a name it costs nothing. A named one keeps its sequence beyond the connection: its
-        `last_sequence` says how many of its messages were accepted, so that a restarted program can
-        go on exactly once. Raise `IllegalStateError` for a name in a transacted context, or one
-        that another connection has open, and `ResourceAllocationError` if the connection has too
-        many named ones."""
+        Without a name no server is asked. A named one keeps its sequence beyond the connection: its
+        `last_sequence` is the number of its accepted messages, with which a restarted program can
+        go on so that each message is stored exactly once. Raise `IllegalStateError` for a name in a
+        transacted context, or one that another connection has open, and `ResourceAllocationError`
+        if the connection has too many named ones."""
 
     @abstractmethod
     def create_consumer(
@@ -173,18 +176,20 @@ class ContextFace(NotPickled, ABC):
         slow: SlowPolicy | None = None,
         exclusive: bool = False,
     ) -> Any:
-        """Open a consumer: of a topic it gets the messages from now on, of a queue a share of them,
-        of a group everything that its members get.
+        """Open a consumer: of a topic it gets all messages from now on, of a queue a share of them,
+        of a group all that its members get, for it becomes a member.
 
-        `selector`: only messages that this condition on headers and properties is true for.
-        `no_local`, of a topic: only those of other connections. `prefetch`: how many messages may
-        be here and not acknowledged. `slow`, of a topic: what becomes of a consumer that does not
-        keep up, see `SlowPolicy`. `exclusive`, of a queue: while it is open, no other consumer gets
-        messages; among several exclusive ones, the one that was opened first does.
+        `selector`: receive only messages for which this condition on headers and properties is
+        true. `no_local`, for topics: receive only messages of other connections. `prefetch`: the
+        number of messages that may be here and not acknowledged. `slow`, for topics: the fate of a
+        consumer that does not keep up, see `SlowPolicy`. `exclusive`, for queues: while it is open,
+        no other consumer gets messages; of several exclusive ones, the one that was opened first
+        gets them.
 
-        Raise `InvalidDestinationError` for something that cannot be consumed from,
-        `InvalidSelectorError` for a selector that cannot be parsed, and `IllegalStateError` for
-        options that contradict what the destination is."""
+        Raise `InvalidDestinationError` for a destination that this connection cannot consume from,
+        `InvalidSelectorError` for a selector that cannot be parsed, `ResourceAllocationError` for a
+        `prefetch` out of bounds or too many consumers, and `IllegalStateError` for an option that
+        this kind of destination does not have."""
 
     @abstractmethod
     def create_durable_consumer(
@@ -197,11 +202,13 @@ class ContextFace(NotPickled, ABC):
         slow: SlowPolicy | None = None,
     ) -> Any:
         """Open the consumer of a subscription that lasts until `unsubscribe(name)`, and keeps the
-        messages that come while nobody has it open.
+        messages that come while it has no open consumer.
 
-        It belongs to the client id of the connection. The other arguments, and the errors, are
-        those of `create_consumer`; also raise `IllegalStateError` if the connection has no client
-        id, or if the subscription has a consumer that is open."""
+        The subscription belongs to the client id of the connection. With another topic or selector,
+        it begins anew and drops the messages that it kept. The other arguments are those of
+        `create_consumer`. Raise the errors of `create_consumer`, and `IllegalStateError` if the
+        connection has no client id, if the subscription has an open consumer, or if a shared
+        durable subscription has the name."""
 
     @abstractmethod
     def create_shared_consumer(
@@ -215,8 +222,8 @@ class ContextFace(NotPickled, ABC):
         """Open one of the consumers among which the messages of a subscription are divided.
 
         The subscription, known by its name, lasts as long as one of them is open. The other
-        arguments are those of `create_consumer`. Raise what that raises, and `IllegalStateError` if
-        the subscription has another topic or selector."""
+        arguments are those of `create_consumer`. Raise the errors of `create_consumer`, and
+        `IllegalStateError` if the subscription has another topic or selector."""
 
     @abstractmethod
     def create_shared_durable_consumer(
@@ -228,15 +235,15 @@ class ContextFace(NotPickled, ABC):
         slow: SlowPolicy | None = None,
     ) -> Any:
         """Open one of the consumers of a shared subscription that lasts until `unsubscribe(name)`,
-        and keeps the messages that come while none of them is open. With a client id its name is
-        that client's, without one everybody's. The other arguments are those of
-        `create_consumer`. Raise what `create_shared_consumer` raises."""
+        and keeps the messages that come while none of them is open. If the connection has a client
+        id, the name belongs to that client, otherwise to all clients without one. The other
+        arguments are those of `create_consumer`. Raise the errors of `create_shared_consumer`."""
 
     @abstractmethod
     def create_browser(self, queue: Queue, selector: str | None = None) -> Any:
-        """Return a browser, which looks at the messages of a queue and leaves them there.
+        """Return a browser, which shows the messages of a queue and leaves them there.
 
-        Raise `InvalidDestinationError` for something that is not a queue, and
+        Raise `InvalidDestinationError` for a destination that is not a queue, and
         `InvalidSelectorError` for a selector that cannot be parsed."""
 
     @abstractmethod
@@ -244,8 +251,8 @@ class ContextFace(NotPickled, ABC):
         """End the durable subscription of this name, with all that it kept; with `group`, remove
         the durable member of this name from that group.
 
-        Raise `IllegalStateError` if a consumer has it open, or if the name fits several and `group`
-        does not say which, and `InvalidDestinationError` if there is none."""
+        Raise `IllegalStateError` if it has an open consumer, or if the name fits several and
+        `group` is not given, and `InvalidDestinationError` if there is none."""
 
     # -- Groups and other destinations ------------------------------------------------------------
 
@@ -257,10 +264,10 @@ class ContextFace(NotPickled, ABC):
         conflict: ConflictRelation | None = None,
         remove_after: float | EllipsisType | None = ...,
     ) -> Any:
-        """Create a process group, or find the one of this name: a topic whose members learn who
-        they are, and get everything in one order.
+        """Create a process group, or find the one of this name: a topic whose members learn of each
+        other, and get all messages and views in one order.
 
-        `conflict`: which messages must be in one order (`ConflictRelation`). `remove_after`:
+        `conflict`: the messages that must be in one order (`ConflictRelation`). `remove_after`:
         seconds after which a suspected member that is not durable is removed; None: never. An
         argument that is left out is as the group has it; if the group is new,
         `ConflictRelation.ATOMIC` and 60 seconds. Raise `IllegalStateError` if the group has another
@@ -287,18 +294,19 @@ class ContextFace(NotPickled, ABC):
         `name`: unique in the group, printable and without blanks; None: the servers choose one.
         Under the name of a member that is inactive or suspected this one takes its place, and a
         durable one goes on where it was. `durable`: it stays a member while it is away, and gets
-        later what it missed; it needs a name. `workers`: how many messages that do not conflict a
-        listener handles at a time. `state_provider`: a function that returns the state of this
-        member as bytes, or as an iterable of them, for those who join later.
+        the messages that it missed later; it needs a name. `workers`: how many messages that do not
+        conflict the listener handles at a time; only in a context that acknowledges automatically.
+        `state_provider`: a function that returns the state of this member as bytes, or as an
+        iterable of bytes, for members that join later.
 
-        Raise `IllegalStateError` if the name belongs to a member that is alive,
-        `InvalidDestinationError` if this is not a group, `ResourceAllocationError` if the group is
-        full, and `ValueError` for a name or a number that is none."""
+        Raise `IllegalStateError` if the name belongs to a member that is alive, or for workers in
+        another mode, `InvalidDestinationError` if this is not a group, `ResourceAllocationError` if
+        the group is full, and `ValueError` for a malformed name or a number out of bounds."""
 
     @abstractmethod
     def create_last_value_topic(self, name: str) -> Any:
-        """Create a topic that keeps the last message of each `key`: a subscriber that comes later
-        begins with these. Messages sent before the topic was made so are not kept.
+        """Create a topic that keeps the last message of each `key`: a later subscriber begins with
+        these. Of an existing topic, messages that were sent before this call are not kept.
 
         Raise `InvalidDestinationError` if the name is malformed or that of a group, and
         `ResourceAllocationError` if the servers have too many of these topics."""
@@ -326,40 +334,39 @@ class ContextFace(NotPickled, ABC):
     @abstractmethod
     def acknowledge(self) -> Any:
         """Acknowledge all messages that this context has delivered, and return when the servers
-        have it. Where the context acknowledges by itself, or is transacted, this does nothing.
-        Raise `ConnectionLostError` if the connection is lost for good: the messages that were not
-        acknowledged come again, to whoever consumes them next."""
+        have the acknowledgement. If the context acknowledges by itself, or is transacted, do
+        nothing. Raise `ConnectionLostError` if the connection is lost for good: the messages that
+        were not acknowledged come again, to the next consumer."""
 
     @abstractmethod
     def recover(self) -> Any:
-        """Have all messages that were delivered and not acknowledged delivered again, flagged.
-        Raise `IllegalStateError` in a transacted context: roll back there."""
+        """Deliver all messages again that were delivered and not acknowledged, flagged as
+        redelivered. Raise `IllegalStateError` in a transacted context: roll back there."""
 
     @abstractmethod
     def commit(self, token: str | None = None, staged: Iterable[str] = ()) -> Any:
-        """End the transaction: what was received is acknowledged, and what was sent becomes
-        visible, at one place in the order. Return True, or False if a commit with this token
-        happened before: then what was sent is dropped.
+        """Commit the transaction: its received messages are acknowledged, and its sent ones become
+        visible, at one place in the order. Return True, or False if there was a commit with this
+        token before: then the sent messages are dropped.
 
-        `token`: a text by which the servers know a commit that is repeated. `staged`: handles of
-        `stage()`, of any session; what they stand for becomes visible at the same place.
+        `token`: a text by which the servers recognize a repeated commit. `staged`: handles of
+        `stage()`, of any session; their messages become visible at the same place.
 
         Raise `TransactionRolledBackError` if the servers could not commit, for instance since they
-        do not know a handle any more: everything is as after a rollback. Raise
-        `ConnectionLostError` if the connection was lost for good meanwhile: `happened` says whether
-        the commit may have taken effect. Raise `IllegalStateError` if the context is not
-        transacted."""
+        do not know a handle any more; the transaction is rolled back. Raise `ConnectionLostError`
+        if the connection was lost for good meanwhile: its `happened` is "unknown" if the commit may
+        have taken effect. Raise `IllegalStateError` if the context is not transacted."""
 
     @abstractmethod
     def rollback(self) -> Any:
-        """End the transaction: what was received is delivered again, what was sent is dropped.
-        Raise `IllegalStateError` if the context is not transacted."""
+        """Roll the transaction back: its received messages are delivered again, its sent ones are
+        dropped. Raise `IllegalStateError` if the context is not transacted."""
 
     @abstractmethod
     def stage(self) -> Any:
-        """Hand the messages sent since the last commit to the servers, invisible, and return a
-        handle: any session may commit them, also after this one has ended. Messages that no session
-        commits expire.
+        """Hand the messages sent since the last commit to the servers, which keep them invisible,
+        and return a handle: any session may commit them, even after this one has ended. The servers
+        drop messages that no session commits (`docs/PROMISES.md` has the time).
 
         Raise `TransactionRolledBackError` if the servers refused one of the messages, for instance
         since they keep too many that are not committed: none of them is kept. Raise
@@ -378,9 +385,9 @@ class ContextFace(NotPickled, ABC):
 
     @abstractmethod
     def close(self) -> Any:
-        """Close this context with all that was made from it; if `connect` returned it, end the
+        """Close this context with all that it has made; if `connect` returned it, end the
         connection. Wait for running listeners, and up to `close_timeout` for pending sends.
 
-        Messages that were delivered and not acknowledged go to others. Closing twice is no error.
-        Raise `OutcomeUnknownError` if sends remained without an answer, and `IllegalStateError`
-        inside a listener and in a forked process."""
+        Messages that were delivered and not acknowledged go to other consumers. Closing twice is no
+        error. Raise `OutcomeUnknownError` if sends remained without an answer, and
+        `IllegalStateError` inside a listener and in a forked process."""

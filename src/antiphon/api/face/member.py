@@ -17,8 +17,8 @@ class MemberFace(ConsumerFace):
     """A member of a group (`join`): it gets the group's messages, its views (`ViewMessage`) and its
     suspicions (`SuspicionMessage`), in one order, the same for all members.
 
-    It receives as a consumer does. Its loop ends after the view that removed it, which is
-    delivered last. At the end of its `with` block it is closed.
+    It receives as a consumer does. Its loop ends after the view that removes it, which is delivered
+    last. The end of its `with` block closes it.
     """
 
     _core: MemberCore
@@ -30,7 +30,7 @@ class MemberFace(ConsumerFace):
 
     @property
     def view(self) -> View:
-        """The current view: the last one that this member was handed."""
+        """The current view: the last one that was delivered to this member."""
         return self._core.view
 
     @property
@@ -53,8 +53,8 @@ class MemberFace(ConsumerFace):
     ) -> Any:
         """Send a message to all members, and return when a majority of the servers has it.
 
-        `tag` and `key`: by them the group's conflict relation decides which messages must be in
-        one order. Raise what `Producer.send` raises."""
+        `tag` and `key`: the group's conflict relation decides by them which messages must be in one
+        order. Raise the errors of `Producer.send`."""
 
     @abstractmethod
     def multicast_async(
@@ -65,9 +65,9 @@ class MemberFace(ConsumerFace):
         key: str | None = None,
         properties: Mapping[str, PropertyValue] | None = None,
     ) -> Any:
-        """Send a message to all members, and return a `SendFuture` as soon as there is room. The
-        arguments are those of `multicast`. Raise what `Producer.send_async` raises: an error of the
-        servers is in the future."""
+        """Send a message to all members, and return a `SendFuture` as soon as there is room in the
+        window of unanswered messages. The arguments are those of `multicast`. Raise the errors of
+        `Producer.send_async`: an error of the servers is in the future."""
 
     @abstractmethod
     def remove(self, *names: str) -> Any:
@@ -75,14 +75,14 @@ class MemberFace(ConsumerFace):
         later under one of these names is not meant, and a name that is not in the group is no
         error. Return when the request has its place in the order.
 
-        Raise `ValueError` if something cannot be a name, and `IllegalStateError` if this member is
-        closed or was removed itself."""
+        Raise `ValueError` if one of them cannot be a name, and `IllegalStateError` if this member
+        is closed or was removed itself."""
 
     @abstractmethod
     def invite(self, name: str, durable: bool = False) -> Any:
-        """Make `name` a member before it joins. For a durable member all messages are kept from
-        here on; another one is suspected until it joins. Raise `ValueError` if this cannot be a
-        name, and `IllegalStateError` if this member is closed or was removed."""
+        """Make `name` a member before it joins. For a durable member the servers keep all messages
+        from here on; another one is suspected until it joins. Raise `ValueError` if this cannot be
+        a name, and `IllegalStateError` if this member is closed or was removed."""
 
     @abstractmethod
     def set_conflict(self, relation: ConflictRelation) -> Any:
@@ -92,8 +92,8 @@ class MemberFace(ConsumerFace):
 
     @abstractmethod
     def leave(self) -> Any:
-        """Leave the group, so that this is not even an inactive member, and close. Leaving twice is
-        no error. Raise `IllegalStateError` in a forked process."""
+        """Leave the group, even if this member is durable, and close. Leaving twice is no error.
+        Raise `IllegalStateError` in a forked process."""
 
     @abstractmethod
     def close(self) -> Any:

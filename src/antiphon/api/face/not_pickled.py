@@ -6,7 +6,7 @@ from typing import NoReturn
 
 
 class NotPickled:
-    """Something that refuses to be pickled, with a word that helps."""
+    """An object that refuses to be pickled, with an error text that helps."""
 
     __slots__ = ()
 

@@ -1,6 +1,6 @@
 """Messages of packs that arrived, made for the application.
 
-This is done for every message: so as little as possible.
+This runs for every message, so it does as little as possible.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from antiphon.formats.columns import BYTES, Columns
 
 
 def arrived(arrival: Arrival, indexes: Iterable[int]) -> Iterator[Message]:
-    """Messages of a pack. Little is done, for it is done for every message: of plain bytes the body
-    is cut out, nothing else is decoded yet."""
+    """Yield messages of a pack. Of plain bytes only the body is cut out; nothing else is decoded
+    yet."""
     columns = arrival.columns
     assert columns is not None
     pack, at, bounds, kinds = columns.pack, columns.bodies, columns.body_bounds, columns.kinds
@@ -36,7 +36,7 @@ def arrived(arrival: Arrival, indexes: Iterable[int]) -> Iterator[Message]:
 def arrived_together(
     arrival: Arrival, first: int, end: int, indexes: Iterator[int]
 ) -> Iterator[Message]:
-    """Messages `first` to `end - 1`, as long as `indexes` gives their numbers."""
+    """Yield messages `first` to `end - 1`, as long as `indexes` gives their numbers."""
     columns = arrival.columns
     assert columns is not None
     if columns.kinds.count(BYTES, first, end) < end - first:
@@ -47,7 +47,8 @@ def arrived_together(
 def _bytes_arrived(
     arrival: Arrival, columns: Columns, first: int, end: int, indexes: Iterator[int]
 ) -> Iterator[Message]:
-    """As `arrived`: what can be done for all of them at once takes a quarter of its time off."""
+    """Yield plain bytes messages as `arrived` does, in three quarters of its time: some steps are
+    done for all of them at once."""
     at, bounds = columns.bodies, columns.body_bounds
     begin = bounds[first]
     blob = columns.pack[at + begin : at + bounds[end]]

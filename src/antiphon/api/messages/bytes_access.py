@@ -1,8 +1,8 @@
 """Numbers and text in the body of a bytes message, as JMS reads and writes them.
 
-They are laid out as Java's `DataOutputStream` has them, the greatest byte first, so that programs
-in Java and Python read each other's. Nothing in the body says what is in it: a reader must know
-what was written. A read that fails leaves the place as it was, and can be tried as another type.
+Their layout is that of Java's `DataOutputStream`, the greatest byte first, so that programs in Java
+and Python read each other's. The body does not have the types of its values: a reader must know
+them. A read that fails leaves the place as it was, and can be tried as another type.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from antiphon.formats import modified_utf8
 from antiphon.model.jms_types import Kind, state
 
 UTF_MAX = 0xFFFF
-"""Bytes of one text: its length is written in two."""
+"""Limit of the bytes of one text: its length is written in two bytes."""
 
 _BYTE, _UNSIGNED_BYTE = struct.Struct(">b"), struct.Struct(">B")
 _SHORT, _UNSIGNED_SHORT = struct.Struct(">h"), struct.Struct(">H")
@@ -24,9 +24,8 @@ _FLOAT, _DOUBLE = struct.Struct(">f"), struct.Struct(">d")
 
 
 class BytesAccess:
-    """Numbers and texts in the body of a `BytesMessage`, which says itself where it is and what it
-    may. A read past the end raises `MessageEOFError`, a value that does not fit
-    `MessageFormatError`."""
+    """Numbers and texts in the body of a `BytesMessage`, which keeps the place of the next read. A
+    read past the end raises `MessageEOFError`, a value that does not fit `MessageFormatError`."""
 
     __slots__ = ()
 
@@ -38,21 +37,22 @@ class BytesAccess:
         raise NotImplementedError
 
     def _place(self) -> int:
-        """Where the next read begins; raises if the message is being written."""
+        """The place of the next read. Raise `MessageNotReadableError` while the message is
+        written."""
         raise NotImplementedError
 
     def _go_to(self, place: int) -> None:
         raise NotImplementedError
 
     def _append(self, data: bytes) -> None:
-        """Raises if the message can only be read."""
+        """Append bytes. Raise `MessageNotWriteableError` if the message can only be read."""
         raise NotImplementedError
 
     # -- Reading ----------------------------------------------------------------------------------
 
     @property
     def body_length(self) -> int:
-        """How many bytes the body has. Raise `MessageNotReadableError` while it is written."""
+        """The number of bytes in the body. Raise `MessageNotReadableError` while it is written."""
         self._place()
         return len(self.body)
 

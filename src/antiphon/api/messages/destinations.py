@@ -17,17 +17,17 @@ from antiphon.model import destinations as names
 from antiphon.model.redelivery import Redelivery
 
 NOTHING_SAID = Redelivery()
-"""As others have said, or the servers' default."""
+"""No terms: those of other consumers, or the servers' default, apply."""
 
 
 class Owner(Protocol):
-    """A context, as seen by the temporary destinations that it created."""
+    """A context, as its temporary destinations need it."""
 
     def delete_temporary(self, destination: Temporary) -> Any: ...
 
 
 class Destination:
-    """Somewhere to send to: a `Topic` or a `Queue`.
+    """A place to send to: a `Topic` or a `Queue`.
 
     Destinations are values: equal by kind and name, unchangeable, hashable, picklable. Raise
     `InvalidDestinationError` for a malformed name.
@@ -87,7 +87,7 @@ class Topic(Destination):
 
 
 class Group(Topic):
-    """A topic that tells its subscribers who they are: they are its members (`create_group`)."""
+    """A topic whose subscribers are members, which learn of each other (`create_group`)."""
 
     __slots__ = ()
 
@@ -95,8 +95,8 @@ class Group(Topic):
 class Queue(Destination):
     """A destination whose messages each go to one of its consumers.
 
-    One that `create_queue` made may say how messages come again that could not be handled; that
-    applies from when a consumer of it is opened.
+    An object that `create_queue` returned may have terms of redelivery, for messages that a
+    consumer could not handle; they apply when a consumer of it is opened.
     """
 
     __slots__ = ()
@@ -156,8 +156,8 @@ class TemporaryQueue(Temporary, Queue):
 
 
 def check_sendable(destination: Destination) -> None:
-    """Raise for a topic with wildcards: it can be consumed from, but no message goes to many
-    topics."""
+    """Raise for a topic with wildcards: a consumer may read many topics, but a message goes to
+    one."""
     if names.is_pattern(destination.name):
         raise InvalidDestinationError(
             f"{destination.text!r} stands for many topics: send to one of them"

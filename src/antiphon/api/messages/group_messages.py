@@ -67,7 +67,7 @@ class _GroupMessage(Message):
         self._body = self._empty()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Nothing in here belongs to a module that may move: plain values, and public classes.
+        # Only plain values and public classes, whose places do not change: modules may move.
         own = {name: getattr(self, name) for name in _GroupMessage.__slots__}
         own |= {"_body": self._body, "_properties": getattr(self, "_properties", None)}
         state = (
@@ -99,7 +99,7 @@ class _GroupMessage(Message):
 
 
 class ViewMessage(_GroupMessage, ObjectMessage):
-    """A message that tells a member that its group has another view: `view`, `joined`, `left`.
+    """A message to a member that its group has another view: `view`, `joined`, `left`.
 
     Plain JMS code finds the view in the property `JMS_view`, and the names in `JMS_join` and
     `JMS_leave`.
@@ -131,8 +131,8 @@ class ViewMessage(_GroupMessage, ObjectMessage):
 
     @property
     def together(self) -> tuple[str, ...]:
-        """The names of the members that come from the same view as this one, itself among them: of
-        a group, those that were in the view before; of a channel, where views may part and come
+        """The names of the members that come from the same view as this one, itself among them: in
+        a group, those that were in the view before; in a channel, where views may part and come
         together again, perhaps fewer."""
         if self._together is not None:
             return self._together
@@ -140,8 +140,8 @@ class ViewMessage(_GroupMessage, ObjectMessage):
 
     @property
     def merged(self) -> tuple[View, ...]:
-        """The former views of the members of a channel, which were put together in this one: of a
-        process that has just joined, a view of itself alone. Empty for a group."""
+        """The former views of the members of a channel that were put together in this one; a
+        process that has just joined comes from a view of itself alone. Empty for a group."""
         return self._merged
 
     @staticmethod
@@ -155,8 +155,8 @@ class ViewMessage(_GroupMessage, ObjectMessage):
 
 
 class SuspicionMessage(_GroupMessage, TextMessage):
-    """A message that tells a member whom the servers cannot hear: `suspects` newly, and `withdrawn`
-    again. They stay members until they are removed.
+    """A message to a member about members that the servers cannot hear: `suspects` are newly
+    suspected, `withdrawn` are heard again. Suspects stay members until they are removed.
 
     Plain JMS code finds the names in the properties `JMS_suspect` and `JMS_withdraw`.
     """

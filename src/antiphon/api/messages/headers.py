@@ -24,13 +24,14 @@ from antiphon.formats import columns
 from antiphon.formats.columns import Extra
 
 HEADERS_MAX = 1_000_000
-"""Bytes of headers and properties of one message: with the largest body they fit a pack."""
+"""Limit of the bytes of headers and properties of one message: with the largest body they fit a
+pack."""
 
 SECONDS_MAX = 1e11
 
 
 class Headers(TypedDict, total=False):
-    """Headers and properties that become part of a message. None is as good as not given."""
+    """Headers and properties that become part of a message. None means not given."""
 
     properties: Mapping[str, PropertyValue] | None
     priority: int | None  # 0 to 9
@@ -44,8 +45,8 @@ class Headers(TypedDict, total=False):
 
 
 class SendHeaders(Headers, total=False):
-    """The headers and properties that may be given with each `send`: `Producer.send` has what each
-    of them means. None is as good as not given."""
+    """The headers and properties that may be given with each `send`; `Producer.send` explains them.
+    None means not given."""
 
     delivery_mode: DeliveryMode | None
 
@@ -62,7 +63,7 @@ DEFAULT_HEADERS = SendHeaders(
     key=None,
     delivery_mode=DeliveryMode.PERSISTENT,
 )
-"""The effect of headers that are not given; None: as the message has it, if it is a `Message`."""
+"""The values of headers that are not given; None: that of the message, if it is a `Message`."""
 
 
 def fields_of(given: Headers, extra: Extra) -> dict[str, Any]:
@@ -107,7 +108,7 @@ def written(extra: Extra) -> bytes:
 
 
 def text(name: str, value: str | None) -> str | None:
-    """Return a header that is a text, checked."""
+    """Return a text header, checked."""
     if value is None:
         return None
     if not isinstance(value, str):
@@ -116,7 +117,7 @@ def text(name: str, value: str | None) -> str | None:
 
 
 def address(destination: Destination | None) -> str | None:
-    """Return a destination to answer to as text, checked."""
+    """Return the destination for answers as text, checked."""
     if destination is None:
         return None
     if not isinstance(destination, Destination):

@@ -1,8 +1,9 @@
 """The values in map and stream messages, as JMS reads and writes them: by type.
 
-`model/jms_types.py` says which type a value has, and as which it may be read. What is written here
-keeps its type on its way; what was put into the body in Python's way has the smallest type that
-holds it. A body that can only be read refuses to be changed by itself (`model/read_only.py`).
+`model/jms_types.py` has the type of each value, and the types as which it may be read. A value that
+is written here keeps its type on its way; one that was put into the body in Python's way has the
+smallest type that holds it. A body that can only be read refuses changes by itself
+(`model/read_only.py`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from antiphon.model.jms_types import Kind, convert, state
 
 
 class StreamAccess:
-    """Typed reads and writes of a `StreamMessage`, which says itself where it is. A read that fails
-    leaves the place as it was, and can be tried as another type."""
+    """Typed reads and writes of a `StreamMessage`, which keeps the place of the next read. A read
+    that fails leaves the place as it was, and can be tried as another type."""
 
     __slots__ = ()
 

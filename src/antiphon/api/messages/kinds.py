@@ -54,18 +54,18 @@ class TextMessage(Message):
 class _Sequence(Message):
     """A message whose body is written from its start to its end, and then read so.
 
-    While it is being written, it cannot be read item by item; from `reset()` on, or received, it
-    can only be read, until it is cleared. The whole body can be looked at any time.
+    While it is being written, it cannot be read item by item; after `reset()`, or received, it can
+    only be read, until it is cleared. The whole `body` can be read at any time.
     """
 
     __slots__ = ("_at",)
 
-    # Where the next item is read. Not there while the message is being written, and of a received
-    # one until somebody reads: most are never read so, and there are many.
+    # The place of the next read. Absent while the message is being written, and in a received one
+    # until its first read: most are never read so, and there are many.
     _at: int
 
     def reset(self) -> None:
-        """Begin to read the body at its start: from now on it cannot be written."""
+        """Go to the start of the body, to read it: from now on it cannot be written."""
         if self._arrival.columns is None:
             self._body = self._finished(self._body)
         self._at = 0
@@ -77,7 +77,7 @@ class _Sequence(Message):
 
     @staticmethod
     def _finished(body: Any) -> Any:
-        """The body as one that can only be read."""
+        """Return a body that can only be read."""
         raise NotImplementedError
 
     def _check_writeable(self) -> None:
@@ -115,8 +115,8 @@ class BytesMessage(_Sequence, BytesAccess):
 
     __slots__ = ()
 
-    # Loops read it for every message: so it is there from the beginning, and read without a step
-    # in Python.
+    # Loops read it for every message: so it is there from the beginning, as a slot without Python
+    # code.
     body = property(
         attrgetter("_body"),
         Message._write_body,
@@ -129,7 +129,7 @@ class BytesMessage(_Sequence, BytesAccess):
 
     def _append(self, data: bytes) -> None:
         self._check_writeable()
-        if type(self) is BytesMessage:  # a class of the application stays, and copies each time
+        if type(self) is BytesMessage:  # an application's own class stays, and copies each time
             self.__class__ = WrittenBytesMessage
         if isinstance(self, WrittenBytesMessage) and type(self._body) is bytes:
             self._body = bytearray(self._body)
@@ -157,7 +157,8 @@ class BytesMessage(_Sequence, BytesAccess):
 
 
 class WrittenBytesMessage(BytesMessage):
-    """A message that is written piece by piece. Its body grows in place; reading it copies it."""
+    """A bytes message that is written piece by piece. Its body grows in place; reading it copies
+    it."""
 
     __slots__ = ()
 
@@ -171,7 +172,7 @@ class WrittenBytesMessage(BytesMessage):
 class MapMessage(Message, MapAccess):
     """A message whose body is a mapping: names with values, which keep their types.
 
-    `set_...` and `get_...` convert as JMS says. A name that is not there is None to them.
+    `set_...` and `get_...` convert by the rules of JMS. A missing name has the value None.
     """
 
     __slots__ = ()
@@ -201,9 +202,9 @@ class StreamMessage(_Sequence, StreamAccess):
     """A message whose body is a list of values, which keep their types.
 
     `write_...` appends values, and `read_...` takes them out again, in the same order and converted
-    as JMS says, after `reset()` or when the message was received. Raise `MessageNotWriteableError`
-    for writing to a message that is being read, and `MessageNotReadableError` for reading one that
-    is being written.
+    by the rules of JMS, after `reset()` or when the message was received. Raise
+    `MessageNotWriteableError` for writing to a message that is being read, and
+    `MessageNotReadableError` for reading one that is being written.
     """
 
     __slots__ = ()
@@ -235,7 +236,7 @@ class StreamMessage(_Sequence, StreamAccess):
 
 class ObjectMessage(Message):
     """A message whose body is any value of Python that has a safe encoding: None, numbers, text,
-    bytes, times, lists, tuples, sets, mappings, and what is made of them.
+    bytes, times, and lists, tuples, sets and mappings of these.
 
     Other objects are pickled, which both sides must have allowed (`allow_pickle`); otherwise
     sending or reading them raises `MessageFormatError`.
@@ -270,7 +271,7 @@ CLASSES = (
 
 
 def class_for(content: Any) -> type[Message]:
-    """Return the kind of message that a mere body becomes."""
+    """Return the class of message that a mere body becomes."""
     if isinstance(content, bytes | bytearray | memoryview):
         return BytesMessage
     if isinstance(content, Mapping):

@@ -1,7 +1,7 @@
 """Messages: headers and properties, and a body that the kinds in `kinds.py` fill.
 
-A received message (`arriving.py`) is decoded only as far as somebody looks at it, and is read-only
-until `clear_body()` or `clear_properties()`; each leaves the other as it is. A message that is sent
+A received message (`arriving.py`) is decoded only as far as the application reads it, and is
+read-only until `clear_body()` or `clear_properties()`, each for its part. A message that is sent
 becomes bytes at once (`sending.py`), so that later changes do not reach it.
 """
 
@@ -31,17 +31,17 @@ from antiphon.model.views import View
 
 JMS_VIEW = "JMS_view"
 UNREAD: Any = object()
-"""The body of a received message that nobody has looked at yet."""
+"""The body of a received message that was not read yet."""
 
 
 class Owner(Protocol):
-    """A consumer, as seen by the messages that it received."""
+    """A consumer, as its messages need it."""
 
     def acknowledge_message(self, message: Message) -> Any: ...
 
 
 class Sent(NamedTuple):
-    """The headers that a message gets by being sent."""
+    """The headers that a message gets when it is sent."""
 
     id: str | None
     timestamp: int  # ms
@@ -83,7 +83,7 @@ _NOT_RECEIVED = Arrival(None, 0, 0)
 
 
 class _TextHeader:
-    """A header that the application may set, also of a received message."""
+    """A header that the application may set, even in a received message."""
 
     def __init__(self, doc: str) -> None:
         self.__doc__ = doc
@@ -110,7 +110,7 @@ class _TextHeader:
 
 
 class Message(PropertyAccess):
-    """A message without a body, and what all messages have: headers and properties.
+    """A message without a body, and the base of all messages: headers and properties.
 
     Times are in seconds since 1970. A received message is read-only: `clear_body()` and
     `clear_properties()` change that, each for its part. A message is true, even with an empty body.
@@ -130,7 +130,7 @@ class Message(PropertyAccess):
         self._index = 0  # in the pack of a received message
         self._body: Any = None
 
-    # Not there until somebody asks for them: most are never asked for, and there are many.
+    # Absent until the application asks for them: most are never asked for, and there are many.
     _extra: Extra
     _properties: Properties
     _sent: Sent
@@ -139,22 +139,22 @@ class Message(PropertyAccess):
 
     @property
     def id(self) -> str | None:
-        """The unique name that it got by being sent; None if it was not sent."""
+        """The unique name that it got when it was sent; None if it was not sent."""
         return self._origin().id
 
     @property
     def timestamp(self) -> float:
-        """When it was sent, by the sender's clock."""
+        """The time at which it was sent, by the sender's clock."""
         return self._origin().timestamp / 1000
 
     @property
     def destination(self) -> Destination | None:
-        """Where it was sent; None if it was not sent."""
+        """The destination to which it was sent; None if it was not sent."""
         return self._origin().destination
 
     @property
     def delivery_mode(self) -> DeliveryMode:
-        """Whether it outlives the failure of servers, as it was sent."""
+        """Whether it outlives the failure of servers; set by `send`."""
         return self._origin().delivery_mode
 
     @property
@@ -164,7 +164,7 @@ class Message(PropertyAccess):
 
     @property
     def delivery_count(self) -> int:
-        """How often it was delivered, this time included; 0 if it was not received."""
+        """The number of its deliveries, this one included; 0 if it was not received."""
         return self._arrival.deliveries
 
     @property
@@ -174,12 +174,12 @@ class Message(PropertyAccess):
 
     @property
     def priority(self) -> int:
-        """From 0 to 9, as it was sent; more urgent ones overtake in queues."""
+        """From 0 to 9, set by `send`; in queues, greater ones overtake others."""
         return self._headers().priority
 
     @property
     def expiration(self) -> float:
-        """When it expires, by the servers' clock; 0 if never."""
+        """The time at which it expires, by the servers' clock; 0: never."""
         return formats.expires(self._headers(), self._origin().visible) / 1000
 
     @property
@@ -190,7 +190,7 @@ class Message(PropertyAccess):
 
     @property
     def reply_to(self) -> Destination | None:
-        """Where an answer is expected, or None."""
+        """The destination for an answer, or None."""
         text = self._headers().reply_to
         return None if text is None else Destination.parse(text)
 
@@ -209,10 +209,11 @@ class Message(PropertyAccess):
         return self._origin().sender
 
     def acknowledge(self) -> Any:
-        """Acknowledge as the session mode says: this message (`INDIVIDUAL_ACKNOWLEDGE`), all that
-        the context has delivered (`CLIENT_ACKNOWLEDGE`), or nothing, since that happens by itself.
-        With asyncio this is awaited, and begins at once; an error that nobody awaits goes to the
-        exception listener. Raise `IllegalStateError` for a message that was not received here."""
+        """Acknowledge: in the session mode `INDIVIDUAL_ACKNOWLEDGE` this message, in
+        `CLIENT_ACKNOWLEDGE` all that the context has delivered; in the other modes do nothing, for
+        the context acknowledges by itself. With asyncio it is awaited, but begins at once; an error
+        that the program does not await goes to the exception listener. Raise `IllegalStateError`
+        for a message that was not received here."""
         owner = self._arrival.owner
         if owner is None:
             raise IllegalStateError(
@@ -239,7 +240,7 @@ class Message(PropertyAccess):
     def get_string_property(self, name: str) -> str | None:
         text = super().get_string_property(name)
         if text is None and name == JMS_VIEW and self.view is not None:
-            # It answers, but it is not a property: otherwise this would look like a view message.
+            # It can be read, but is not a property: otherwise this would look like a view message.
             return str(self.view)
         return text
 
@@ -277,7 +278,7 @@ class Message(PropertyAccess):
 
     def clear_body(self) -> None:
         """Make the body empty; from now on it can be written."""
-        # Whatever else was still to be read from the pack is read before letting go of it.
+        # The other parts are read from the pack before letting go of it.
         self._sent = self._origin()
         self._properties = self.properties
         self._arrival = self._arrival.without_columns()
@@ -296,11 +297,11 @@ class Message(PropertyAccess):
 
     @staticmethod
     def _written(body: Any, allow_pickle: bool) -> tuple[int, bytes]:
-        """Return kind and bytes of a body that was checked."""
+        """Return kind and bytes of a checked body."""
         return MESSAGE, b""
 
     def _content(self, allow_pickle: bool) -> tuple[int, bytes, Extra]:
-        """Return kind, body and headers to be sent: its own, or as received."""
+        """Return kind, body and headers to send: its own, or the received ones."""
         columns, i = self._arrival.columns, self._index
         if columns is None:
             kind, body = self._written(self._checked(self._body), allow_pickle)
@@ -345,13 +346,13 @@ class Message(PropertyAccess):
         return f"<{type(self).__name__} {origin.id or 'not sent'} to {origin.destination}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Nothing in here belongs to a module that may move: plain values, and public classes.
+        # Only plain values and public classes, whose places do not change: modules may move.
         columns = self._arrival.columns
         pack = None if columns is None else formats.slice_of(columns.pack, self._index, 1)
         state = (
             pack,
             self.body if columns is None else None,
-            tuple(self._origin()),  # what is not in the pack, like the view, is kept
+            tuple(self._origin()),  # parts that are not in the pack, like the view, are kept
             asdict(self._headers()),
             getattr(self, "_properties", None),
             self.position,

@@ -1,8 +1,8 @@
 """The properties of a message: a mapping that checks its values, and JMS's typed access to it.
 
-A name is an identifier as in Java, and no word of the selector language. A value is a bool, an int
-of 64 bits, a float, a str or None. What counts as which type of JMS, and what may be read as what,
-is said in `model/jms_types.py`; an absent property counts as None.
+A name is an identifier as in Java, and not a word of the selector language. A value is a bool, an
+int of 64 bits, a float, a str or None. `model/jms_types.py` has the type of each value, and the
+types as which it may be read; an absent property is read as None.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from antiphon.model.redelivery import DEAD_REASON as DEAD_REASON
 PropertyValue = bool | int | float | str | None
 
 DELIVERY_COUNT = "JMSXDeliveryCount"
-"""Can be read like a property of every received message, but is none that was sent."""
+"""Name that can be read like a property of every received message, though it was not sent as
+one."""
 
 _RESERVED = ("NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE")
 _STATED: dict[type, tuple[type, Kind]] = {
@@ -73,7 +74,7 @@ class Properties(MutableMapping[str, PropertyValue]):
         self._values[check_name(name)] = state(_called(name), value, kind)
 
     def _apart(self) -> tuple[dict[str, PropertyValue], dict[str, int]]:
-        """Return them as they are sent: plain values, and the types that were stated."""
+        """Return them as they are sent: plain values, and stated types."""
         return _plain(self._values), types_of(self._values)
 
     def __delitem__(self, name: str) -> None:
@@ -210,7 +211,7 @@ def _called(name: str) -> str:
 
 
 def checked(properties: Mapping[str, PropertyValue]) -> dict[str, PropertyValue]:
-    """Return properties as they are sent; `types_of` has what was stated of their types."""
+    """Return properties as they are sent; `types_of` returns their stated types."""
     values = {check_name(name): check_value(name, value) for name, value in properties.items()}
     return values if _STATED.keys().isdisjoint(map(type, values.values())) else _plain(values)
 
@@ -226,7 +227,7 @@ def check_name(name: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _complaint_about(name: str) -> str:
-    """Return what is wrong with a name; empty: nothing."""
+    """Return the reason why a name is not allowed; empty: it is."""
     if not is_identifier(name) or name.upper() in _RESERVED:
         words = ", ".join(_RESERVED)
         return f"use letters, digits, _ and $, and none of the selectors' words {words}"
@@ -256,7 +257,7 @@ def check_value(name: str, value: PropertyValue) -> PropertyValue:
     )
 
 
-# -- On their way: plain values, and the types that were stated ------------------------------------
+# -- On their way: plain values, and stated types --------------------------------------------------
 
 
 def types_of(properties: Mapping[str, PropertyValue]) -> dict[str, int]:
@@ -266,8 +267,7 @@ def types_of(properties: Mapping[str, PropertyValue]) -> dict[str, int]:
 def arrived(
     values: Mapping[str, PropertyValue], types: Mapping[str, int]
 ) -> dict[str, PropertyValue]:
-    """Return each value as one of the type that was stated. A statement that does not fit is
-    ignored."""
+    """Return each value with its stated type. A type that does not fit its value is ignored."""
     properties = dict(values)
     for name, code in types.items():
         if code in _BY_CODE:

@@ -1,4 +1,4 @@
-"""Messages and mere bodies as they are sent, and how a message learns that it was."""
+"""Messages and mere bodies as they are sent, and the headers that a sent message gets."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from antiphon.formats import columns as formats
 from antiphon.formats.columns import BYTES, PLAIN, Outgoing
 
 BODY_MAX = 64 << 20
-"""Bytes in the body of a message, as it is sent."""
+"""Limit of the bytes in the body of a message, as it is sent."""
 
 
 def outgoing(
     content: Any, *, now_ms: int, allow_pickle: bool = False, **given: Unpack[Headers]
 ) -> Outgoing:
-    """A message or a mere body, as it is sent. What is given here wins over what a message has,
-    whose priority and times belong to how it was sent before and do not count."""
+    """Return a message or a mere body as it is sent. The `given` headers take precedence over those
+    of the message, whose own priority and times do not count: they are of its last sending."""
     if isinstance(content, str):
         kind, body = bodies.write_text(content)
         extra = PLAIN
@@ -57,7 +57,7 @@ def outgoing(
 
 
 def _without(types: dict[str, int], given: Mapping[str, PropertyValue]) -> dict[str, int]:
-    """The types of properties that are not given again."""
+    """Return the types of properties that are not given again."""
     return {name: code for name, code in types.items() if name not in given}
 
 
@@ -68,7 +68,7 @@ def sent(
     delivery_mode: DeliveryMode,
     outgoing: Outgoing,
 ) -> None:
-    """Tell a message that the application made how it was sent."""
+    """Give a message of the application the headers with which it was sent."""
     extra = formats.decode_extra(outgoing.extra)
     visible = outgoing.timestamp + extra.delivery_delay
     message._sent = Sent(id, outgoing.timestamp, destination, delivery_mode, visible=visible)

@@ -1,11 +1,12 @@
-"""The messages that a consumer handed out, until they are acknowledged, failed or given back.
+"""The messages that a consumer handed to the program, until they are acknowledged, failed or given
+back.
 
-When a message counts as acknowledged, in the automatic modes: by `receive`, when it is handed over;
-with a listener, when that returns; in a loop, when the next one is asked for, or when the `with`
-block ends without an exception. Otherwise it stays open: it can be acknowledged as long as its
-context lives, also after its consumer was closed, and goes back when that ends.
+In the automatic modes a message counts as acknowledged when `receive` returns it, when the listener
+returns, or, in a loop, when the program asks for the next one or its `with` block ends without an
+exception. In the other modes it stays open: it can be acknowledged as long as its context lives,
+even after its consumer was closed, and goes back when the context ends.
 
-Acknowledgements that nobody waits for are gathered, and reported together.
+Acknowledgements that no call waits for are gathered, and reported together.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Loop:
 
     def __init__(self, caller: object) -> None:
         self.caller = caller
-        self.over = False  # by `break` or an exception: it asks for nothing more
+        self.over = False  # ended by `break` or an exception: it asks for nothing more
 
 
 class Acknowledgements:
@@ -44,7 +45,7 @@ class Acknowledgements:
 
     def __init__(self, context: ContextCore, destination: Destination, inbox: Inbox) -> None:
         self.destination = destination
-        self.inbox = inbox  # under the context's lock, but for what arrives
+        self.inbox = inbox  # under the context's lock, but for arrivals
         self.exclusive = False  # of a queue
         self.redelivery = context.connection.conversation.redelivery
         self.closed = False
@@ -53,20 +54,20 @@ class Acknowledgements:
         self._lock = context.lock
         self._automatic = context.automatic
         self._trace = context.connection.trace
-        self._looped: int | None = None  # the message in the body of a loop, and
-        self._loop: Loop | None = None  # which that is
-        self._loan: Loan | None = None  # what that loop may take without asking
+        self._looped: int | None = None  # the message in the body of the loop
+        self._loop: Loop | None = None
+        self._loan: Loan | None = None  # messages that the loop may take without asking
         self._running: int | None = None  # the message that the listener has
         self._gathering = False  # the connection knows that there are acknowledgements here
 
     def stir(self) -> None:
-        """Look again: there may be something to hand out."""
+        """Wake the listener and waiting calls: there may be messages to hand out."""
         raise NotImplementedError
 
     # -- Acknowledging ----------------------------------------------------------------------------
 
     def acknowledge_message(self, message: Message) -> Any:
-        """Acknowledge as the context's mode says, in the way of the front."""
+        """Acknowledge by the context's mode, in the way of the front."""
         return self._context.front.run_at_once(self._acknowledging(message))
 
     def _acknowledging(self, message: Message) -> Script[None]:
@@ -90,21 +91,22 @@ class Acknowledgements:
         return self.inbox.take_rows()
 
     def _acknowledged(self) -> None:
-        """Something was acknowledged, and nobody waits for the answer. Caller holds the lock."""
+        """Note that messages were acknowledged, and no call waits for the answer. Caller holds the
+        lock."""
         if self.inbox.enough or self.closed:
             self.report_now()
         else:
             self._gather()
 
     def _report_expired(self) -> None:
-        """Report what expired here: until the servers know, it fills the window. Caller holds the
-        lock."""
+        """Report messages that expired here: until the servers know, they fill the window. Caller
+        holds the lock."""
         if self.inbox.expired:
             self.inbox.expired = False
             self._acknowledged()
 
     def _gather(self) -> None:
-        """Have `report` called soon."""
+        """Have the connection call `report` soon."""
         if not self._gathering:
             self._gathering = True
             self._connection.acks_wait(self)
@@ -115,8 +117,8 @@ class Acknowledgements:
             self.report_now()
 
     def report_now(self, patient: bool = True) -> Acknowledgement | None:
-        """Hand them over now. Caller holds the lock until they are: whoever closes this consumer
-        must find what was acknowledged before."""
+        """Hand them over now. Caller holds the lock until then: the call that closes this consumer
+        must find all earlier acknowledgements."""
         self._gathering = False
         self.call_in()
         rows = self.inbox.take_rows()
@@ -129,7 +131,8 @@ class Acknowledgements:
     # -- Loops ------------------------------------------------------------------------------------
 
     def _leave_loop(self) -> None:
-        """Acknowledge the message of the loop: the next one is asked for. Caller holds the lock."""
+        """Acknowledge the message of the loop, which asks for the next one. Caller holds the
+        lock."""
         if self._looped is not None:
             position, self._looped = self._looped, None
             if self.inbox.acknowledge(position):
@@ -153,15 +156,15 @@ class Acknowledgements:
                 self.inbox.will_wait(position, self.redelivery.wait_ms(deliveries))
 
     def call_in(self) -> None:
-        """Take back what a loop has not taken: it waits again for whoever asks first. Caller holds
-        the lock."""
+        """Take back the lent messages that the loop has not taken: they wait again for the next
+        call. Caller holds the lock."""
         loan, self._loan = self._loan, None
         if loan is not None:
             self._looped = self.inbox.call_in(loan)
 
     def leaves(self, loop: Loop) -> None:
-        """End a loop that asks for nothing more. Called where the program leaves it, perhaps by the
-        garbage collector: so without a lock."""
+        """End a loop that asks for nothing more. The program calls this where it leaves the loop,
+        perhaps through the garbage collector: so it takes no lock."""
         loop.over = True
         if self.closed and self._loop is loop and self._looped is not None:
             self._connection.after(0, self._left_behind)
@@ -181,7 +184,8 @@ class Acknowledgements:
     # -- Again ------------------------------------------------------------------------------------
 
     def recover(self, waits: bool) -> None:
-        """Hand out again what the program has; `waits`: after a wait. Caller holds the lock."""
+        """Hand out the program's open messages again; `waits`: after a wait. Caller holds the
+        lock."""
         self.call_in()
         self._looped = None
         deliveries = self.inbox.recover()
@@ -191,8 +195,8 @@ class Acknowledgements:
             self.report_now()
 
     def _failed(self, message: Message, reason: str) -> bool:
-        """Have a message come again that could not be handled. Return False if it does not, since
-        it has come too often. Caller holds the lock."""
+        """Have a message come again that the listener could not handle. Return False if it has come
+        too often, and does not. Caller holds the lock."""
         position, deliveries = message._key(), message.delivery_count
         wait_ms = self.redelivery.wait_ms(deliveries)
         if self.inbox.is_hopeless(deliveries) and not self.inbox.is_letter(position):
@@ -211,27 +215,29 @@ class Acknowledgements:
 
     @property
     def _never_skips(self) -> bool:
-        """Whether it is a member of a group, or one of several that are one together."""
+        """Whether it is a member of a group, or one of several consumers that are one member
+        together."""
         return not self.inbox.deliveries_max and self.destination.text != DEAD_LETTERS
 
     def _keeps_order(self, message: Message) -> bool:
-        """Return whether what comes after this message waits for it, too."""
+        """Return whether later messages wait for this one, too."""
         holds = self._connection.conversation.holds
         return (
             not (holds and self.inbox.divided) or self.exclusive or GROUP_ID in message.properties
         )
 
     def _comes_again_as(self, request: Request) -> None:
-        """Take over what the servers know of redeliveries."""
+        """Take over the terms of redelivery from the servers."""
         self.redelivery = request.redelivery.over(self.redelivery)
         if self.inbox.deliveries_max:
             self.inbox.deliveries_max = self.redelivery.deliveries or 0
-        if request.wait_ms:  # what comes first has failed with the consumer before
+        if request.wait_ms:  # the first message has failed at the consumer before
             with self._lock:
                 self._pause(request.wait_ms)
 
     def _pause(self, ms: int) -> None:
-        """Hand out nothing for this time: what keeps its order waits. Caller holds the lock."""
+        """Hand out nothing for this time: messages that keep their order wait. Caller holds the
+        lock."""
         if ms:
             self.inbox.pauses += 1
             self._connection.after(ms, self._go_on)

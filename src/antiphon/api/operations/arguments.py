@@ -1,8 +1,8 @@
 """Checks of the arguments that programs give: a wrong one is refused at once, in a sentence that
 helps.
 
-What slips through is refused by the conversation: nothing leaves that a server could not read, for
-a server ends the connection of whoever sends it such a thing.
+The conversation refuses those that slip through: no request leaves that a server could not read,
+for a server ends the connection of a client that sends such a request.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def text(what: str, value: object) -> str:
 
 
 def optional_text(what: str, value: object) -> str:
-    """Empty: it was not given."""
+    """Return the text, checked; empty: it was not given."""
     return "" if value is None else text(what, value)
 
 
@@ -67,7 +67,8 @@ def path(what: str, value: object) -> str | None:
 
 
 def check_credentials(user: object, password: object) -> None:
-    """Nobody would check them, and they would travel in clear."""
+    """Raise for a user or a password: no server would check them, and they would travel in
+    clear."""
     if user or password:
         raise SecurityError(
             "user and password are refused: servers of this version keep no users and let "

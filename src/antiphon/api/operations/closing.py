@@ -1,7 +1,7 @@
 """Stopping and closing contexts: the order of waiting, and the last requests to the servers.
 
-Closing waits for running listeners and for pending sends, as long as `close_timeout` says. What was
-acknowledged is reported; what the application saw and did not acknowledge comes again, flagged.
+Closing waits for running listeners and for pending sends, for up to `close_timeout`. It reports
+acknowledgements; messages that the application saw and did not acknowledge come again, flagged.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _shut(context: ContextCore) -> None:
 
 
 def _going(context: ContextCore) -> Script[None]:
-    """Close one of several contexts: what it has goes back, the connection stays."""
+    """Close one of several contexts: its messages go back, the connection stays."""
     connection = context.connection
     if context.transaction:
         transaction = context.transaction
@@ -108,8 +108,8 @@ def _ending(owner: ContextCore, contexts: list[ContextCore]) -> Script[None]:
 
 
 def _settling_sends(owner: ContextCore, deadline: Deadline) -> Script[int]:
-    """Wait for what was sent; return how many messages have no answer. What nobody committed is
-    dropped, whether it has arrived or not."""
+    """Wait for the answers to sent messages; return how many have none. Messages that the program
+    has not committed are dropped, whether they have arrived or not."""
     with owner.connection.lock:
         sent = owner.connection.conversation.unsettled()
         open_ones = [context.transaction for context in owner.family() if context.transaction]
@@ -122,7 +122,7 @@ def _settling_sends(owner: ContextCore, deadline: Deadline) -> Script[int]:
 
 
 def _last_words(context: ContextCore) -> list[cw.Kept]:
-    """Report what was acknowledged; return what else the application saw."""
+    """Report acknowledgements; return the other messages that the application saw."""
     with context.lock:
         for consumer in (*context.consumers, *context.parted):
             consumer.report_now()
@@ -148,6 +148,6 @@ def _close_session(conversation: Conversation, kept: list[cw.Kept]) -> Request |
     if conversation.over:
         return None
     if conversation.idle and not conversation.attached:
-        conversation.abandon()  # nobody is there, and nobody waits: the lease will end it
+        conversation.abandon()  # no server is there, and no call waits: the lease will end it
         return None
     return conversation.request(cw.CloseSession(tuple(kept)))

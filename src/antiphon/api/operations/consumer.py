@@ -1,7 +1,7 @@
-"""Consumers, but for waiting: messages arrive, and are handed out, in the same way by both fronts.
+"""Consumers, but for waiting: both fronts take in messages, and hand them out, in this way.
 
-Whoever waits for a message hangs up a bell, which rings when something arrives or ends. What
-becomes of messages that were handed out is in `acknowledgements.py`.
+A call that waits for a message hangs up a bell, which rings when a message arrives or the consumer
+ends. `acknowledgements.py` has the messages that were handed out.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ PREFETCH_MAX = 1 << 20
 
 
 class ConsumerCore(Acknowledgements):
-    """One consumer: what has arrived for it, who waits for it, and its listener."""
+    """One consumer: its arrived messages, the calls that wait for them, and its listener."""
 
     def __init__(self, context: ContextCore, destination: Destination, inbox: Inbox) -> None:
         super().__init__(context, destination, inbox)
         self.durable = False
         self.standing = Standing()  # if the destination is a group
         self.finished = False  # loops end: closed, or removed from the group
-        self.unusable = False  # finished, or nothing comes any more
+        self.unusable = False  # finished, or no messages come any more
         self.lends = self._automatic and self._trace is None  # many messages at a time, to loops
         self._dropped: JMSError | None = None  # why
         self._allow_pickle = context.connection.options.allow_pickle
-        self._looks = False  # it is a browser, and
-        self._complete = False  # all is here
-        self._bells: set[Ticket] = set()  # of those who wait for a message
+        self._looks = False  # it is a browser
+        self._complete = False  # all messages of the browser are here
+        self._bells: set[Ticket] = set()  # of calls that wait for a message
         self._listener: MessageListener | None = None
-        self._scheduled = False  # the worker knows that there is something to do
+        self._scheduled = False  # the worker knows that there is work
 
     # -- Called by the connection, on the loop's thread -------------------------------------------
 
@@ -71,7 +71,7 @@ class ConsumerCore(Acknowledgements):
         self.stir()
 
     def occur(self, event: GroupEvent) -> None:
-        """Take an event of the group into the inbox, behind what arrived before it."""
+        """Take an event of the group into the inbox, behind all that arrived before it."""
         self.standing.arrive(event)
         if event.kind == RELATION:
             relation = ConflictRelation.from_json(event.relation)
@@ -87,17 +87,17 @@ class ConsumerCore(Acknowledgements):
         self.stir()
 
     def only_looks(self) -> None:
-        """Make this a browser: whatever the context's mode, there is nothing to acknowledge; and
-        nothing is delivered, so it looks while deliveries are held, too."""
+        """Make this a browser: in all modes there is nothing to acknowledge; and it delivers
+        nothing, so it shows messages even while deliveries are held."""
         self._automatic = self._looks = True
 
     def complete(self) -> None:
-        """For browsers: nothing more comes."""
+        """For browsers: note that all messages have come."""
         self._complete = True
         self.stir()
 
     def dropped(self, error: JMSError) -> None:
-        """End: the servers have closed this consumer, and nothing more comes."""
+        """End, for the servers have closed this consumer."""
         self._dropped = error
         self.unusable = True
         self.stir()
@@ -106,11 +106,11 @@ class ConsumerCore(Acknowledgements):
 
     def state(self, event: StateEvent) -> None:
         """For members alone: take a part of the state."""
-        raise AssertionError("only who has joined takes a state over")
+        raise AssertionError("only a member takes a state over")
 
     def opened(self, request: Request) -> None:
-        """The servers have granted it. `request.data` says who it is, if the destination is a
-        group; `value`, that several consumers are one member together."""
+        """Take the servers' answer that it is open. `request.data` is its admission, if the
+        destination is a group; `value`: several consumers are one member together."""
         if self.inbox.divided and request.value:
             self.inbox.deliveries_max = 0
         self._comes_again_as(request)
@@ -125,7 +125,7 @@ class ConsumerCore(Acknowledgements):
     # -- Handing out ----------------------------------------------------------------------------
 
     def stir(self) -> None:
-        """Wake the listener and those who wait: there may be something for them."""
+        """Wake the listener and waiting calls: there may be messages for them."""
         if self._listener is not None:
             self._schedule()
         ring(self._bells)
@@ -163,8 +163,8 @@ class ConsumerCore(Acknowledgements):
         return Arrival(columns, slice_.start, slice_.deliveries, self, self._allow_pickle)
 
     def _news(self, event: GroupEvent, deliveries: int) -> Message:
-        """Return the message for an event of the group. The view without this member is the last
-        one that it gets."""
+        """Return the message for an event of the group. The view without this member is its last
+        one."""
         self.standing.install(event)
         if self.standing.removed is not None:
             self.finished = self.unusable = True
@@ -172,7 +172,7 @@ class ConsumerCore(Acknowledgements):
 
     def _may_take(self, in_loop: bool) -> bool:
         """Return False if deliveries are held, or a loop has to end. The caller is done with the
-        message before, and holds the lock."""
+        previous message, and holds the lock."""
         self.call_in()
         if self._looped is not None:
             self._leave_loop()
@@ -183,17 +183,18 @@ class ConsumerCore(Acknowledgements):
         return self._connection.started or self._looks
 
     def borrow(self, loop: Loop) -> Loan | None:
-        """Lend a loop messages that it may take without a lock. It is done with the one before."""
+        """Lend a loop messages that it may take without a lock. The loop is done with the previous
+        one."""
         with self._lock:
             if not self._may_take(in_loop=True):
                 return None
             self._loan = self.inbox.lend()
             self._loop = loop
-            self._gather()  # what the loop is done with is reported soon, however long it takes
+            self._gather()  # reports messages that the loop is done with soon, however long it runs
             return self._loan
 
     def caller(self) -> object:
-        """Return who is calling: a thread, or a task."""
+        """Return the calling thread, or task."""
         return self._context.front.caller()
 
     def lent(self, loan: Loan) -> Iterator[Message]:
@@ -211,7 +212,7 @@ class ConsumerCore(Acknowledgements):
             bell = Ticket()
             self._bells.add(bell)
             try:
-                # Looked at after the bell was hung up: what comes from now on rings it.
+                # Asked after the bell was hung up: later messages ring it.
                 if self.closed or (loop is not None and self.finished):
                     return None
                 complete = self._complete
@@ -240,11 +241,11 @@ class ConsumerCore(Acknowledgements):
 
     @property
     def must_provide(self) -> bool:
-        """For members: whether this one must hand out its state before it goes on."""
+        """For members: whether it must hand out its state before it goes on."""
         return False
 
     def providing(self) -> Script[None]:
-        """Hand it out."""
+        """For members: hand out the state."""
         yield from ()
 
     def looping(self, loop: Loop) -> Script[Message | None]:
@@ -259,7 +260,7 @@ class ConsumerCore(Acknowledgements):
         return message
 
     def _why_not(self) -> JMSError:
-        """Return why nothing can be received."""
+        """Return the error for a call that cannot receive."""
         if self._listener is not None and not self.unusable:
             return IllegalStateError(
                 f"the consumer of {self.destination} has a listener: messages go there"
@@ -282,7 +283,7 @@ class ConsumerCore(Acknowledgements):
         return self._context.running is self
 
     def set_message_listener(self, listener: MessageListener | None) -> None:
-        """Have each message handed to `listener`, one at a time; None: to nobody."""
+        """Have each message handed to `listener`, one at a time; None: to no listener."""
         arguments.check_listener(listener)
         with self._lock:
             if self.unusable:
@@ -298,8 +299,8 @@ class ConsumerCore(Acknowledgements):
             self._context.front.schedule(self)
 
     def turn(self) -> tuple[MessageListener, Message] | None:
-        """Return the listener and its next message, for the worker; None: nothing now."""
-        self._scheduled = False  # first: what arrives from now on is news
+        """Return the listener and its next message, for the worker; None: there is none now."""
+        self._scheduled = False  # first: later arrivals schedule it again
         with self._lock:
             listener = self._listener
             if listener is None or self.unusable or not self._connection.started:
@@ -315,7 +316,7 @@ class ConsumerCore(Acknowledgements):
         return listener, self._message(slice_, index)
 
     def handled(self, message: Message, error: BaseException | None) -> None:
-        """The listener has returned, or raised `error`."""
+        """Take the end of a listener's call: it has returned, or raised `error`."""
         again = False
         with self._lock:
             self._running = None
@@ -359,8 +360,8 @@ class ConsumerCore(Acknowledgements):
         self._context.complain(complaint)
 
     def _fail(self, error: JMSError) -> None:
-        """Stop a member that cannot go on, and have its group suspect it: it never skips what the
-        others handle."""
+        """Stop a member that cannot go on, and have its group suspect it: it never skips messages
+        that the others handle."""
         with self._lock:
             if self.closed or self._dropped is not None:
                 return
@@ -396,19 +397,19 @@ class ConsumerCore(Acknowledgements):
             self.call_in()
             self.leave_loop_of(self.caller(), failed)
             if failed:
-                self._looped = None  # whoever's loop it was: it goes back
+                self._looped = None  # of any caller's loop: it goes back
         yield from self.closing()
 
     def shut(self) -> None:
-        """Hand out nothing more, and wake those who wait. Caller holds the lock."""
+        """Hand out nothing more, and wake waiting calls. Caller holds the lock."""
         self.closed = self.finished = self.unusable = True
         self.call_in()
         self.stir()
 
     def going(self, give_back: bool) -> Script[None]:
-        """Close it at the servers. What the program has can still be acknowledged, or with
-        `give_back` goes back, but for what it is handling. What it was to have again goes back at
-        once: it is nobody's."""
+        """Close it at the servers. The program's messages can still be acknowledged, or with
+        `give_back` go back, except those that it is handling. Messages that it was about to get
+        again go back at once."""
         with self._lock:
             self.report_now()
             back = self.inbox.close()
@@ -430,13 +431,14 @@ class ConsumerCore(Acknowledgements):
         return conversation.close_consumer(self.inbox.consumer, self.inbox.kept(), back)
 
     def forked(self, lock: threading.Lock) -> None:
-        """In the child: some thread of the parent may have held the old lock."""
+        """Take a new lock, in the child of a fork: a thread of the parent may have held the old
+        one."""
         self.unusable = True
         self._lock = lock
         self.call_in()
 
     def lost(self) -> None:
-        """The session has ended: wake those who wait."""
+        """Wake waiting calls, for the session has ended."""
         self.unusable = True
         with self._lock:
             self.call_in()

@@ -3,8 +3,8 @@
 A context has one lock, and one worker on which its listeners run, one message at a time. The
 context that `connect` returned owns the connection: closing it closes those that were made from it.
 
-The scripts that work on a context stand beside it: `opening.py`, `destinations.py`,
-`transactions.py`, `closing.py`.
+The scripts that work on a context are in `opening.py`, `destinations.py`, `transactions.py` and
+`closing.py`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ AUTOMATIC = (SessionMode.AUTO_ACKNOWLEDGE, SessionMode.DUPS_OK_ACKNOWLEDGE)
 
 
 class ContextCore:
-    """The state of a context, and what its consumers, its producers and its connection ask of it.
+    """The state of a context, with the methods that its consumers, producers and connection call.
 
     `consumers` and `parted` are changed under `lock`.
     """
@@ -44,18 +44,18 @@ class ContextCore:
         self.connection = connection
         self.mode = SessionMode(mode)
         transacted = self.mode is SessionMode.SESSION_TRANSACTED
-        # What was sent since the last commit; None: this context is not transacted.
+        # The messages sent since the last commit; None: this context is not transacted.
         self.transaction = Transaction() if transacted else None
         self.automatic = mode in AUTOMATIC
         self.lock = threading.Lock()
         self.closed = False
         self.unusable = False  # closed, or the connection is lost, or this is a forked process
         self.forked_from = False
-        self.running: ConsumerCore | None = None  # whose listener has a message now
+        self.running: ConsumerCore | None = None  # its listener has a message now
         self.owner = owner
         self.consumers: list[ConsumerCore] = []
         self.parted: list[ConsumerCore] = []  # closed, with messages not acknowledged
-        self._rest_bells: set[Ticket] = set()  # of those who wait for the listener to return
+        self._rest_bells: set[Ticket] = set()  # of calls that wait for the listener to return
         self.front = front(self)
         connection.users.append(self)
 
@@ -92,13 +92,13 @@ class ContextCore:
         return request.outcome()
 
     def delete_temporary(self, destination: Temporary) -> Any:
-        """Delete it, in the way of the front."""
+        """Delete a temporary destination, in the way of the front."""
         return self.front.run(destinations.deleting_temporary(self, destination))
 
     # -- Usable? ----------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise if nothing can be done with this context any more."""
+        """Raise if this context is not usable any more."""
         if self.unusable:
             raise self.why_not()
 
@@ -115,7 +115,7 @@ class ContextCore:
     # -- Called by the connection, on the loop's thread -------------------------------------------
 
     def ended(self, error: JMSError | None) -> None:
-        """The session has ended: everything that waits here is woken."""
+        """Wake all that wait here, for the session has ended."""
         self.unusable = True
         for consumer in list(self.consumers):
             consumer.lost()
@@ -128,7 +128,7 @@ class ContextCore:
             self.front.call_soon(listener, error)
 
     def forked(self) -> None:
-        """This is the child of a fork: nothing works here."""
+        """Make this context unusable, in the child of a fork."""
         self.forked_from = self.unusable = True
         self.lock = threading.Lock()
         for consumer in self.consumers:
@@ -145,8 +145,8 @@ class ContextCore:
             self.parted.append(consumer)
 
     def give_back(self, consumers: Iterable[Acknowledgements]) -> Request | None:
-        """Have what these closed consumers hold, and nobody handles, delivered again, to whomever.
-        Caller holds the lock."""
+        """Give back the messages of these closed consumers, except those that the program handles,
+        for any consumer. Caller holds the lock."""
         kept = tuple(k for c in consumers for k in c.inbox.give_up(c.in_hand()))
         self.parted = [consumer for consumer in self.parted if consumer.inbox.kept()]
         if not kept:
@@ -167,12 +167,12 @@ class ContextCore:
     # -- Listeners --------------------------------------------------------------------------------
 
     def rest(self) -> None:
-        """The listener has returned."""
+        """Note that the listener has returned."""
         self.running = None
         self.rested()
 
     def rested(self) -> None:
-        """A listener, or a worker, has returned: wake those who wait for that."""
+        """Wake the calls that wait for a listener, or a worker, to return."""
         ring(self._rest_bells)
 
     def until_rest(self, consumer: ConsumerCore | None = None) -> Script[None]:

@@ -25,7 +25,7 @@ def creating_group(
     conflict: ConflictRelation | None,
     remove_after: float | EllipsisType | None,
 ) -> Script[Group]:
-    """Create the group, or check that it is as the arguments say."""
+    """Create the group, or check that it has these options."""
     context.check()
     connection = context.connection
     group = Group(name)
@@ -37,7 +37,7 @@ def creating_group(
     yield Pause(request)
     request.outcome()
     known = ConflictRelation.from_json(request.data.decode())
-    if connection.trace is not None and request.value == 0:  # nobody was ever in it
+    if connection.trace is not None and request.value == 0:  # it never had a member
         connection.trace.created(group.text, known.to_json())
     connection.relations[group.text] = known
     if conflict is not None or remove_after is not ...:

@@ -42,12 +42,12 @@ class WorkerPool(Protocol):
 
 
 class Front(Protocol):
-    """One for each context, made with it."""
+    """The front of one context, made with it."""
 
     def __init__(self, context: ContextCore) -> None: ...
 
     def caller(self) -> object:
-        """Return who is calling: a thread, or a task."""
+        """Return the calling thread, or task."""
 
     def inside_listener(self) -> bool:
         """Return whether the caller is the worker of this context, or one of a member's pool."""
@@ -56,8 +56,8 @@ class Front(Protocol):
         """Return what the script returns; with asyncio, a coroutine that does."""
 
     def run_at_once(self, script: Script[None]) -> Any:
-        """As `run`, but begin at once even if nobody awaits it; an error that nobody awaits goes to
-        the exception listener."""
+        """As `run`, but begin at once, even if the program does not await it; then its error goes
+        to the exception listener."""
 
     def schedule(self, consumer: ConsumerCore) -> None:
         """Have the worker give this consumer's listener a turn."""
@@ -69,4 +69,4 @@ class Front(Protocol):
         """Return workers for a member, which end with this context."""
 
     def end(self) -> None:
-        """End the worker and all pools, after what they were given."""
+        """End the worker and all pools, after their jobs."""

@@ -15,12 +15,12 @@ class Standing:
     def __init__(self) -> None:
         self.name = ""  # in its group; empty: not known to be a member of one
         self.relation = ConflictRelation.ATOMIC  # of the group, when it joined
-        self.view: View | None = None  # the last one that the application has got
+        self.view: View | None = None  # the last one that the application got
         self.removed: View | None = None  # the one that this member is no longer in
         self._arrived: View | None = None  # the last one that is here
 
     def enter(self, admitted: Admission) -> None:
-        """Take over what the servers said when they admitted it."""
+        """Take over the servers' answer when they admitted it."""
         self.name = admitted.name
         self.relation = admitted.relation
         self.view = View(admitted.view, admitted.members)

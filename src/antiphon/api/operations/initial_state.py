@@ -2,7 +2,7 @@
 
 Promises: a member that takes a state over sees a whole one or none, however many members fail on
 the way. The state is kept in a file, so that a large one needs little memory and a slow reader
-holds up nobody. A member that hands one out stops as soon as nobody wants it any more.
+holds up nobody. A member that hands one out stops as soon as no member wants it any more.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ class InitialState:
     """The state that a member takes over when it joins."""
 
     def __init__(self, waits: bool) -> None:
-        self.known = Ticket()  # settled when it is there, or it is certain that there is none
+        self.known = Ticket()  # settled when the state is here, or it is certain that there is none
         self._file: IO[bytes] | None = None
         if not waits:
             self.known.settle()
 
     def take(self, event: StateEvent) -> Chunk | None:
-        """Take a part; return it if it is stored now. This may settle `known`: tell it then."""
+        """Take an event of the state; return its chunk if that is stored now. If this settles
+        `known`, the caller tells it."""
         if isinstance(event, Began):
             self._discard()
             self._file = _file()
@@ -64,7 +65,7 @@ class InitialState:
 
 
 def _file() -> IO[bytes]:
-    # Loaded here, since most programs take over no state.
+    # Imported here, since most programs take over no state.
     from tempfile import SpooledTemporaryFile
 
     return SpooledTemporaryFile(IN_MEMORY_BYTES)
@@ -80,7 +81,7 @@ def _lost() -> ConnectionLostError:
 def handing_out(
     connection: Connection, consumer: int, request: GroupEvent, provider: StateProvider
 ) -> Script[Exception | None]:
-    """Hand out what the provider gives, as long as somebody wants it. Return what it raised."""
+    """Hand out the provider's state, as long as a member wants it. Return the provider's error."""
     handout = connection.do(lambda c: c.hand_out(consumer, request.serial))
     if handout.over:
         return None

@@ -1,4 +1,4 @@
-"""Members of groups, but for waiting: what both fronts share, in addition to consumers.
+"""Members of groups, but for waiting: the additions to consumers, for both fronts.
 
 A member's requests to its group (`remove`, `invite`, `set_conflict`) are messages with properties,
 as in plain JMS (thesis, tables 4.2 and 6.5); `producer.py` knows them by these.
@@ -51,7 +51,7 @@ SECONDS_MAX = 1e9
 
 
 class MemberCore(ConsumerCore):
-    """One member of a group: its state, its workers, and what it tells the group."""
+    """One member of a group: its state, its workers, and its requests to the group."""
 
     def __init__(self, context: ContextCore, destination: Topic, inbox: Inbox) -> None:
         super().__init__(context, destination, inbox)
@@ -64,7 +64,7 @@ class MemberCore(ConsumerCore):
         self._pool: WorkerPool
         self._initial = InitialState(waits=True)
         self._provides = False  # it hands out its state just now
-        self._leaves = False  # its last word is that it leaves, durable or not
+        self._leaves = False  # it leaves the group, durable or not
 
     @property
     def name(self) -> str:
@@ -73,14 +73,14 @@ class MemberCore(ConsumerCore):
 
     @property
     def view(self) -> View:
-        """The current view: the last one that was handed out."""
+        """The current view: the last one that was delivered."""
         assert self.standing.view is not None
         return self.standing.view
 
     # -- Joining and leaving ----------------------------------------------------------------------
 
     def prepare(self, durable: bool, workers: int, provider: StateProvider | None) -> None:
-        """Set how it joins, before anything can arrive."""
+        """Set the options with which it joins, before anything can arrive."""
         self.durable = durable
         self._workers = workers
         self._provider = provider
@@ -98,7 +98,8 @@ class MemberCore(ConsumerCore):
                 self.inbox.wait_for_state()
 
     def request_to_join(self, name: str | None) -> Join:
-        """Return the request to join, which repeats what this program has said of the group."""
+        """Return the request to join, which repeats the options that this program gave the
+        group."""
         asked = self._connection.asked_of_groups.get(self.destination.text, ("", AS_IT_IS))
         return Join(
             self.inbox.consumer,
@@ -112,7 +113,7 @@ class MemberCore(ConsumerCore):
         )
 
     def leaving_group(self) -> Script[None]:
-        """Close, and be no member any more."""
+        """Close, and leave the group."""
         self._leaves = True
         yield from self.closing()
 
@@ -146,7 +147,8 @@ class MemberCore(ConsumerCore):
         self.stir()
 
     def stir(self) -> None:
-        """Wake those who wait, also for the state: they must know, too, that it will not come."""
+        """Wake waiting calls, including those for the state, which must learn that it will not
+        come."""
         if self.unusable and not self._initial.known.done:
             self._initial.known.settle(self._why_not())
         if self._initial.known.done:
@@ -175,7 +177,8 @@ class MemberCore(ConsumerCore):
         )
 
     def providing(self) -> Script[None]:
-        """Hand out the state as it is now: everything before the request for it is handled."""
+        """Hand out the present state, in which all messages before the request for it are
+        handled."""
         with self._lock:
             if not self.must_provide or self.unusable:
                 return
@@ -232,8 +235,7 @@ class MemberCore(ConsumerCore):
             self._pool.submit(Job(self, item, listener, message))
 
     def _fill_schedule(self) -> None:
-        """Put everything that is here into the order in which it may be handled. Caller holds the
-        lock."""
+        """Move all arrived messages into the schedule. Caller holds the lock."""
         while (taken := self.inbox.take()) is not None:
             if self.inbox.relation != self._relation:
                 self._relation = self.inbox.relation
@@ -246,7 +248,7 @@ class MemberCore(ConsumerCore):
                 self._schedule_of.add(taken, extra.tag, extra.key)
 
     def worked(self, item: Item, message: Message, error: BaseException | None) -> None:
-        """The listener has returned, or raised `error`, on one of the pool."""
+        """Take the end of a listener's call on a worker: it has returned, or raised `error`."""
         limit = self.redelivery.deliveries or 0
         again = error is not None and message.delivery_count < limit
         with self._lock:
@@ -268,13 +270,15 @@ class MemberCore(ConsumerCore):
             self._schedule()
 
     def _once_more(self, item: Item) -> None:
-        """Handle a message again whose wait is over; what conflicts with it has waited, too."""
+        """Handle a message again whose wait is over; messages that conflict with it have waited,
+        too."""
         with self._lock:
             self._schedule_of.again(item)
         self._begin_jobs()
 
     def recover(self, waits: bool) -> None:
-        """Hand out again what the program has. With workers that is only what it is handling."""
+        """Hand out the program's open messages again. With workers these are only those that it
+        handles."""
         if self._workers == 1:
             super().recover(waits)
 
@@ -287,7 +291,7 @@ class MemberCore(ConsumerCore):
     def in_hand(self) -> set[int]:
         return super().in_hand() | self._jobs.keys()
 
-    # -- What a member tells its group ------------------------------------------------------------
+    # -- Requests to the group --------------------------------------------------------------------
 
     def removing(self, names: tuple[str, ...]) -> Script[None]:
         if names:

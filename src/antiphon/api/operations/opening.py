@@ -1,5 +1,5 @@
-"""Opening connections' consumers, browsers and members: what is checked, asked, and undone if it
-fails. A wrong argument raises before anything is sent."""
+"""Opening consumers, browsers and members: their checks and requests, undone if one fails. A wrong
+argument raises before anything is sent."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ from antiphon.model.redelivery import Redelivery
 
 PREFETCH_TOPIC, PREFETCH_QUEUE = 65_536, 1000
 """Messages that a consumer has here and has not acknowledged: enough to keep it busy while the next
-ones are on their way. Of a queue it is less, since what one consumer has the others do not get."""
+ones are on their way. For queues it is less, since the others do not get the messages that one
+consumer has."""
 
 Kind = TypeVar("Kind", bound=ConsumerCore)
 
@@ -46,7 +47,8 @@ def terms_of(
     connect_timeout: float,
     tls: Any,
 ) -> Terms:
-    """Return what a connection's session asks of the servers. Raise what is wrong with it."""
+    """Return the terms of a connection's session. Raise an error for an argument that makes no
+    sense."""
     SessionMode(session_mode)
     patience = arguments.seconds("connect_timeout", connect_timeout)
     arguments.check_credentials(user, password)
@@ -134,7 +136,7 @@ def opening_shared(
 
 
 def browsing(context: ContextCore, queue: Queue, selector: str | None) -> Script[ConsumerCore]:
-    """Open a consumer that gets what is in the queue now, and leaves it there."""
+    """Open a consumer that gets the messages that are in the queue now, and leaves them there."""
     context.check()
     consumer = _new(context, ConsumerCore, queue, None, False)
     consumer.only_looks()
@@ -150,7 +152,7 @@ def browsing(context: ContextCore, queue: Queue, selector: str | None) -> Script
 
 
 def _asked_of(destination: Destination) -> Redelivery | None:
-    """Return what a queue says of redeliveries; None: nothing."""
+    """Return the terms of redelivery that a queue object has; None: none."""
     if not isinstance(destination, Queue) or destination._redelivery == Redelivery():
         return None
     return destination._redelivery
@@ -188,7 +190,7 @@ def joining(
             return member
 
 
-# -- Any of them ----------------------------------------------------------------------------------
+# -- All of them ----------------------------------------------------------------------------------
 
 
 def _new(
@@ -237,14 +239,14 @@ def _not_opened(context: ContextCore, consumer: ConsumerCore, error: BaseExcepti
         consumer.shut()
         context.gone(consumer)
     if not isinstance(error, JMSError):
-        # Nobody waits for it any more: it must not stay open at the servers.
+        # No call waits for it any more: it must not stay open at the servers.
         number = consumer.inbox.consumer
         context.connection.do(lambda c: None if c.over else c.close_consumer(number))
 
 
 def check_consumable(destination: Destination, selector: str | None) -> None:
-    """Raise if this cannot be consumed from: a wrong selector is refused here, as the servers would
-    refuse it."""
+    """Raise if a consumer cannot have this destination or selector, before the servers would refuse
+    them."""
     if not isinstance(destination, Destination):
         raise InvalidDestinationError(
             f"{destination!r} is not a destination: create_topic(name) or create_queue(name) "
@@ -253,7 +255,7 @@ def check_consumable(destination: Destination, selector: str | None) -> None:
     if selector is not None and not isinstance(selector, str):
         raise TypeError(f"a selector is a str, not {selector!r}")
     if selector:
-        # Loaded here, since most programs have none, and loading takes long.
+        # Imported here, since most programs have none, and the import takes long.
         from antiphon.model.selectors.evaluate import parse
 
         parse(selector)

@@ -1,4 +1,4 @@
-"""Producers, but for waiting: messages become bytes, and leave, in the same way by both fronts.
+"""Producers, but for waiting: both fronts make messages into bytes, and send them, in this way.
 
 A producer costs nothing: its messages are numbered in the connection's own sequence. One with a
 name has a sequence of its own, which outlives the connection.
@@ -73,12 +73,12 @@ _GROUP_ID = b"JMSXGroupID"
 
 
 class Ours:
-    """The messages of one `send_all`. Others may have put theirs into the same batches."""
+    """The messages of one `send_all`. The batches may have messages of others, too."""
 
     def __init__(self) -> None:
         self.batches: deque[Batch] = deque()  # unanswered
         self.count = 0  # of messages
-        self.settled = 0  # of these, answered without an error
+        self.settled = 0  # of them, answered without an error
         self._counts: deque[int] = deque()  # how many messages of each batch are ours
 
     def add(self, batch: Batch) -> None:
@@ -92,7 +92,7 @@ class Ours:
         self.look()
 
     def look(self) -> None:
-        """Count what is answered. Raise the error of a batch that was refused."""
+        """Count the answered messages. Raise the error of a batch that was refused."""
         while self.batches and self.batches[0].done:
             count = self._counts.popleft()
             self.batches.popleft().outcome()
@@ -100,7 +100,7 @@ class Ours:
 
 
 class ProducerCore:
-    """One producer: where its messages are numbered, and the way that they go.
+    """One producer: the numbering of its messages, and their way to the servers.
 
     A message goes one of two ways. `post` takes a mere body without headers, if there is room, in
     as few steps as possible: that is what most programs send, and for every message. All others go
@@ -120,13 +120,13 @@ class ProducerCore:
         self._send_more = self._conversation.send_more
         self._allow_pickle = context.connection.options.allow_pickle
         self._transacted = context.transaction is not None
-        # What `post` leaves out is needed here.
+        # A transaction, or a trace, needs the steps that `post` omits.
         self._by_steps = self._transacted or context.connection.trace is not None
         self._closed = False
-        self._checked: Destination | None = None  # the last one that was found good to send to
+        self._checked: Destination | None = None  # the last one that passed the checks
         self._quick: Destination | None = None  # the same, if `post` is good for it
-        self._giver = object()  # of what goes there: see `Outbox.more`
-        self._stream: Stream | None = None  # None: of a named one that is not open yet
+        self._giver = object()  # of messages to it: see `Outbox.more`
+        self._stream: Stream | None = None  # None: a named one that is not open yet
         self._opening: Request | None = None
         if name is None:
             self._stream = self._connection.conversation.stream
@@ -141,21 +141,21 @@ class ProducerCore:
 
     @property
     def last_sequence(self) -> int:
-        """How many messages of this named producer were accepted, ever."""
+        """The number of messages of this named producer that were ever accepted."""
         if self.name is None or self._stream is None:
             raise IllegalStateError("only a named producer, once it is open, counts its messages")
         return self._stream.settled
 
     def close(self) -> None:
-        """Refuse to send from now on. What was sent goes its way."""
+        """Refuse to send from now on. Messages on their way are not affected."""
         self._closed = True
         self._checked = self._quick = None
 
     # -- Sending --------------------------------------------------------------------------------
 
     def post(self, destination: Destination, content: Any) -> Batch | None:
-        """Send a mere body without headers. Return None if it is not that, if there is no room, or
-        if this destination must be checked first: then nothing has happened."""
+        """Send a mere body without headers. Return None, and change nothing, if it is not that, if
+        there is no room, or if this destination must be checked first."""
         if destination is not self._quick or self.context.unusable:
             return None
         if type(content) is bytes:
@@ -190,7 +190,7 @@ class ProducerCore:
         return batch
 
     def prepare(self, destination: Destination, content: Any, headers: MessageHeaders) -> Outgoing:
-        """Return the message as it will leave. Raise everything that can be wrong with it."""
+        """Return the message as it will leave. Raise all errors that it can have."""
         if self._closed or self.context.unusable:
             raise self._why_not()
         if destination is not self._checked or destination is None:
@@ -205,7 +205,8 @@ class ProducerCore:
         return message
 
     def _with_extra(self, topic: Topic, message: Outgoing) -> Outgoing:
-        """Return the message as its group wants it: with a tag that it knows, for instance."""
+        """Return the message as its group needs it: with a tag that the group knows, for
+        instance."""
         relation = self._connection.relations.get(topic.text)
         marked = _MARK in message.extra
         if relation is None and not marked:
@@ -228,7 +229,7 @@ class ProducerCore:
                     f"the body of a message with {SET_CONFLICT} is a text, the conflict relation "
                     f"as JSON: {error}"
                 ) from None
-            if topic.text in self._connection.relations:  # what is sent next comes behind it
+            if topic.text in self._connection.relations:  # later messages come behind it
                 self._connection.relations[topic.text] = relation
         removed = extra.properties.get(REMOVE)
         if self._connection.trace is not None and isinstance(removed, str):
@@ -302,14 +303,14 @@ class ProducerCore:
 
     def _traces(self, trace: Trace, batch: Batch, sequence: int, flags: int) -> None:
         transaction = self.context.transaction
-        # Settled when it is known what became of the message.
+        # Settled when the fate of the message is known.
         told: Ticket = batch if transaction is None else transaction.committed
         destination, producer = batch.destination, batch.stream.producer
         header = PackHeader(
             destination, 1, self._connection.conversation.session, sequence, producer
         )
         message, persistent = message_id(header, 0), not flags & NON_PERSISTENT
-        # Others may overtake what is delayed, or is part of a transaction.
+        # Others may overtake a message that is delayed, or part of a transaction.
         place = -1 if flags & (DELAYED | STAGED) else sequence
         trace.sends("send", destination, message, place, persistent)
 
@@ -355,7 +356,7 @@ class ProducerCore:
         if batch is None:
             batch = yield from self.putting(destination, content, flags, message, deadline)
         if self._transacted:
-            return  # what becomes of it, the commit says
+            return  # the commit reports its fate
         if not (yield Pause(batch, deadline.left())):
             raise self._no_answer(batch)
         batch.outcome()
@@ -378,7 +379,7 @@ class ProducerCore:
                 yield from self._settling(ours)
         except JMSError as error:
             if not isinstance(error, OutcomeUnknownError):
-                with suppress(JMSError):  # the first one counts
+                with suppress(JMSError):  # the first error is the one to raise
                     yield from self._settling(ours)
             vars(error)["sent"] = ours.settled
             raise
@@ -407,7 +408,7 @@ class ProducerCore:
         return join(packed, time.time_ns() // 1_000_000)
 
     def _check_packed(self, topic: Topic, packed: Packed) -> None:
-        """Raise what a group has against headers and properties, if any message has such."""
+        """Raise if a group refuses the headers or properties of a message."""
         relation = self._connection.relations.get(topic.text)
         if relation is None and _MARK not in packed.extras:
             return
@@ -464,7 +465,7 @@ class ProducerCore:
     # -- Named ones -----------------------------------------------------------------------------
 
     def opening(self) -> Script[None]:
-        """Wait until the servers have said with which message the sequence goes on."""
+        """Wait until the servers have answered with which message the sequence goes on."""
         if self._opening is None:
             return
         yield Pause(self._opening)

@@ -1,4 +1,4 @@
-"""The redelivery of a queue's messages that could not be handled, as a program asks for it."""
+"""The terms of redelivery of a queue's messages, as a program asks for them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from antiphon.model.redelivery import DELIVERIES_MAX, FACTOR_MAX, WAIT_MAX_MS, R
 
 
 class RedeliveryOptions(TypedDict, total=False):
-    """The options of `create_queue`, which explains them: how messages that could not be handled
-    come again. None is as good as not given."""
+    """The options of `create_queue`, which explains them. None means not given."""
 
     redelivery_delay: float | None
     redelivery_factor: float | None
@@ -27,7 +26,7 @@ NO_REDELIVERY = RedeliveryOptions(
     deliveries=None,
     dead_letters=None,
 )
-"""Says nothing: a queue is as others have set it, or as the servers' configuration says."""
+"""No terms: those of other consumers, or of the servers' configuration, apply."""
 
 
 def redelivery_of(
@@ -40,7 +39,8 @@ def redelivery_of(
     dead_letters: Queue | str | None = None,
     **others: object,
 ) -> Redelivery:
-    """Return what the queue is to say of redeliveries. Raise what is wrong with it."""
+    """Return the terms of redelivery of a queue. Raise an error for an option that makes no
+    sense."""
     for name in others:
         raise TypeError(f"a queue has no option {name!r}")
     factor = redelivery_factor

@@ -1,7 +1,7 @@
 """Scripts: operations that wait, written once for both fronts.
 
-A script is a generator that yields what it waits for and for how long, and receives whether that
-came in time. The blocking front runs it by blocking (`api/waiting/threads.py`), the other one by
+A script is a generator that yields a `Pause` for each wait, and receives whether its ticket was
+settled in time. The blocking front runs it by blocking (`api/waiting/threads.py`), the other one by
 awaiting (`api/waiting/tasks.py`). A script that is abandoned (an interrupt, a cancelled task) is
 closed, so its `finally` runs.
 """

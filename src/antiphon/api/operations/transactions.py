@@ -1,7 +1,8 @@
-"""Acknowledging, recovering, and transactions: what becomes of all that a context has delivered.
+"""Acknowledging, recovering, and transactions: the fate of all messages that a context has
+delivered.
 
-A commit is one entry of the log: what was received is acknowledged and what was sent becomes
-visible at one place in the order, or none of it.
+A commit is one entry of the log: the received messages are acknowledged and the sent ones become
+visible at one place in the order, or none of it happens.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def acknowledging(context: ContextCore) -> Script[None]:
-    """Acknowledge all that this context has delivered. Nothing, if it does so by itself."""
+    """Acknowledge all that this context has delivered, unless it does so by itself."""
     context.check()
     if context.automatic or context.transaction is not None:
         return
@@ -36,7 +37,7 @@ def acknowledging(context: ContextCore) -> Script[None]:
 
 
 def recovering(context: ContextCore) -> Script[None]:
-    """Have all that was delivered and is not acknowledged delivered again."""
+    """Deliver all messages again that were delivered and are not acknowledged."""
     context.check()
     if context.transaction is not None:
         raise IllegalStateError("a transacted context is rolled back, not recovered")
@@ -44,7 +45,7 @@ def recovering(context: ContextCore) -> Script[None]:
 
 
 def committing(context: ContextCore, token: str | None, staged: Iterable[str]) -> Script[bool]:
-    """Commit; return False if this token was committed before: what was sent since then is
+    """Commit. Return False if this token was committed before: then the sent messages are
     dropped."""
     token = arguments.optional_text("a token", token)
     handles = arguments.texts("staged", staged)
@@ -73,7 +74,7 @@ def committing(context: ContextCore, token: str | None, staged: Iterable[str]) -
 
 
 def rolling_back(context: ContextCore) -> Script[None]:
-    """Drop what was sent since the last commit, and have what was received delivered again."""
+    """Drop the messages sent since the last commit, and deliver the received ones again."""
     transaction = _take_transaction(context)
     if transaction:
         context.connection.do(lambda c: None if c.over else c.discard(transaction))
@@ -81,7 +82,7 @@ def rolling_back(context: ContextCore) -> Script[None]:
 
 
 def staging(context: ContextCore) -> Script[str]:
-    """Wait until what was sent is kept by the servers; return the handle."""
+    """Wait until the servers keep the sent messages; return the handle."""
     transaction = _take_transaction(context)
     request = context.connection.do(lambda c: c.stage(transaction))
     yield Pause(request)
@@ -90,7 +91,7 @@ def staging(context: ContextCore) -> Script[str]:
 
 
 def _take_transaction(context: ContextCore) -> Transaction:
-    """Return what was sent since the last commit, and begin the next transaction."""
+    """Return the messages sent since the last commit, and begin the next transaction."""
     context.check()
     with context.connection.lock:
         transaction = context.transaction
@@ -104,7 +105,8 @@ def _take_transaction(context: ContextCore) -> Transaction:
 
 
 def _starting_over(context: ContextCore, waits: bool) -> Script[None]:
-    """Redeliver. `waits`: what this context had could not be handled, and comes after a wait."""
+    """Redeliver. `waits`: the messages of this context could not be handled, and come after a
+    wait."""
     with context.lock:
         for consumer in context.consumers:
             consumer.recover(waits)

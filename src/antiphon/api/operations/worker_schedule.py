@@ -2,15 +2,16 @@
 
 A message may begin when every message before it that conflicts with it is done. So messages that do
 not conflict are handled in parallel, those that do in their order, and one that takes forever
-blocks only what conflicts with it. A *barrier* (a view, a change of the relation) begins when all
-before it is done, and nothing after it begins before it is done.
+blocks only messages that conflict with it. A *barrier* (a view, a change of the relation) begins
+when all before it is done, and nothing after it begins before it is done.
 
 Intuition: messages with the same tag and key form a queue. In each queue only the first one that
-has not begun can be the next, because whatever blocks it blocks those behind it too. It may begin
-if no queue that conflicts with its own has something unfinished from before it; otherwise it waits
-for that queue to move on. So nothing is looked at again unless what it waits for has changed.
+has not begun can be the next, because a message that blocks it blocks those behind it too. It may
+begin if no queue that conflicts with its own has an unfinished message from before it; otherwise it
+waits for that queue to move on. So the scheduler looks at a message again only when the queue that
+it waits for has changed.
 
-No thread and no clock is in here; the fronts carry out what may begin.
+No thread and no clock is in here; the fronts carry out the messages that may begin.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class _Line:
         return self._items[0] if self._items else None
 
     def move_on(self) -> bool:
-        """Forget what is finished at the front. Return False if the first one is not."""
+        """Forget finished messages at the front. Return False if the first one is not finished."""
         if self._items and not self._items[0].finished:
             return False
         while self._items and self._items[0].finished:
@@ -72,9 +73,9 @@ class Scheduler:
         self._numbered = 0
         self._order: deque[Item] = deque()  # from the first one on that is not finished
         self._behind: deque[Item] = deque()  # not admitted: there is a barrier before them
-        self._barrier: Item | None = None  # that was admitted and is not finished
+        self._barrier: Item | None = None  # admitted and not finished
         self._unfinished = 0  # of those that were admitted
-        self._next: deque[Item] = deque()  # may begin, whatever the rest does
+        self._next: deque[Item] = deque()  # may begin at once
         self._start_over(relation)
 
     def _start_over(self, relation: ConflictRelation) -> None:
@@ -91,7 +92,7 @@ class Scheduler:
         return not self._unfinished and not self._behind
 
     def not_begun(self) -> Iterator[Any]:
-        """Return the contents that nobody has seen."""
+        """Yield the contents of messages that have not begun."""
         return (i.content for i in self._order if not i.begun and i.relation is None)
 
     # -- In -------------------------------------------------------------------------------------
@@ -144,7 +145,7 @@ class Scheduler:
     # -- Out ------------------------------------------------------------------------------------
 
     def start(self) -> Item | None:
-        """Begin something that may begin now, and return it; None: nothing may."""
+        """Begin a message or barrier that may begin now, and return it; None: none may."""
         item = self._next.popleft() if self._next else self._candidate()
         if item is not None:
             item.begun = True
@@ -191,8 +192,8 @@ class Scheduler:
         self._next.append(item)
 
     def done(self, item: Item) -> list[Any]:
-        """Finish a message. Return the contents that are handled now together with all before them,
-        and were not so far."""
+        """Finish a message. Return the contents of all messages that are handled now, together with
+        all before them, and were not returned so far."""
         item.finished = True
         self._unfinished -= 1
         if item is self._barrier:

@@ -1,8 +1,8 @@
 """The answers of servers to one session: about its packs, requests, acknowledgements and consumers.
 
-Promises: what is answered twice is settled once, and what is delivered twice arrives once; an
-answer to something that was not asked for is a `FormatError`. Whatever ends the session, or sends
-it to another server, is not in here (`conversation.py`).
+Promises: a request that is answered twice is settled once, and a message that is delivered twice
+arrives once; an answer without a request is a `FormatError`. The answers that end the session, or
+send it to another server, are in `conversation.py`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ Handler = Callable[[Any, int], None]
 
 
 class Answers:
-    """Takes answers, with the time, and adds what follows from each to the events of the
-    conversation.
+    """Takes answers, with the time, and adds their results to the events of the conversation.
 
     Needs: the parts of the conversation that wait for answers, and `closed`, which is called when
     the servers have closed the session as the application had asked.
@@ -74,7 +73,8 @@ class Answers:
     # -- Consumers ------------------------------------------------------------------------------
 
     def open(self, consumer: int, divided: bool) -> None:
-        """Take what comes for this consumer. `divided`: it shares its messages with others."""
+        """Take messages for this consumer from now on. `divided`: it shares its messages with
+        others."""
         self._receipts[consumer] = QueueReceipts(consumer) if divided else TopicReceipts(consumer)
 
     def forget(self, consumer: int) -> bool:
@@ -87,11 +87,11 @@ class Answers:
         self._receipts.clear()
 
     def seen(self) -> tuple[cw.Seen, ...]:
-        """Return what the client has of each consumer, for the server that it comes to."""
+        """Return the receipts of each consumer, for a new server of the session."""
         return tuple(receipts.seen() for receipts in self._receipts.values())
 
     def failed(self, row: cw.AckRow) -> None:
-        """The client could not handle these messages: they will come again."""
+        """Note that the client could not handle these messages, and they will come again."""
         if (receipts := self._receipts.get(row.consumer)) is not None:
             receipts.failed(row.first, row.last, row.deliveries)
 
@@ -101,13 +101,13 @@ class Answers:
             if receipts is not None:
                 receipts.acknowledged(row)
 
-    # -- Answers to what was sent ---------------------------------------------------------------
+    # -- Answers to packs and requests -----------------------------------------------------------
 
     def _on_published(self, m: cw.Published, _: int) -> None:
         self.settled(self._outbox.published(m.producer, m.sequence))
 
     def on_not_published(self, m: cw.NotPublished, _: int) -> None:
-        """A pack was refused, now or before this connection."""
+        """Take the refusal of a pack, on this connection or an earlier one."""
         stream = self._outbox.streams.get(m.producer)
         if stream is not None and m.first > stream.settled:  # otherwise it is known
             error = error_of(m.code, m.text)
@@ -127,7 +127,7 @@ class Answers:
         self._events.append(Settled(request))
 
     def _requested(self, request: Request) -> None:
-        """Change what a granted or refused request changes here."""
+        """Carry out the changes here of a request that was granted or refused."""
         if isinstance(request.body, OPENING) and request.error is not None:
             self.forget(request.body.consumer)
         elif isinstance(request.body, cw.StateDone):
@@ -145,7 +145,7 @@ class Answers:
             ack.settle()
             self._events.append(Settled(ack))
 
-    # -- What comes for consumers ---------------------------------------------------------------
+    # -- Deliveries to consumers ----------------------------------------------------------------
 
     def _on_deliver(self, m: cw.Deliver, now_ms: int) -> None:
         receipts = self._receipts.get(m.consumer)
@@ -177,10 +177,10 @@ class Answers:
             self._events.append(Complete(m.consumer))
 
     def _on_consumer_ended(self, m: cw.ConsumerEnded, _: int) -> None:
-        # A server that does not know of it yet says the same.
+        # A server that does not know of the consumer yet answers the same.
         asked = self._unanswered.opens(m.consumer)
         if not asked and self.forget(m.consumer):
             self._events.append(Dropped(m.consumer, error_of(m.code, m.text)))
 
     def _on_pong(self, _: cw.Pong, __: int) -> None:
-        pass  # it was heard, which is all
+        pass  # a sign of life, and nothing else

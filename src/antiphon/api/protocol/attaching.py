@@ -1,13 +1,13 @@
-"""How a session gets to a server that serves it, and stays there: the phase of its conversation,
-the back-off between attempts, the patience with each server, heartbeats, and the lease.
+"""The way of a session to a server that serves it: the phase of its conversation, the back-off
+between attempts, the patience with each server, heartbeats, and the lease.
 
 Promises: the phase changes only as `phases.py` says; while there is time left, an attempt to
 connect follows each that failed, after a pause that grows and differs from client to client; a
 server that is silent is left after `ATTACH_MS`, or after `HEARTBEATS` heartbeats once it serves the
-session; giving up reports what became of each server that was tried.
+session; the error at the end has the fate of each server that was tried.
 
-Needs: a look (`due`) at the time that `next_deadline_ms` names, and `heard_ms` and `said_ms` set
-with each message that comes or leaves. What the messages carry is the conversation's affair
+Needs: a call of `due` at the time that `next_deadline_ms` returns, and `heard_ms` and `said_ms` set
+with each message that comes or leaves. The content of messages is the conversation's affair
 (`conversation.py`).
 
 ::
@@ -30,8 +30,8 @@ from antiphon.errors import ConnectionLostError
 from antiphon.formats import protocol as cw
 
 LEASE_MS = 30_000
-"""How long a session outlives its connection. Longer than the servers need for a new leader; and
-what a program that died had taken from a queue goes to others after this time."""
+"""A session outlives its connection for this long: longer than the servers need for a new leader.
+After this time the messages that a dead program had taken from a queue go to others."""
 
 DIAL_MS = 5_000
 ATTACH_MS = 5_000
@@ -67,31 +67,31 @@ class Due(Enum):
 
 
 class Attaching:
-    """One session's way to a server (the module says what it promises). `phase` is read by all,
-    and changed only by `change`."""
+    """One session's way to a server; promises are the module's. All parts of the conversation read
+    `phase`, only `change` sets it."""
 
     def __init__(
         self, session: int, token: bytes, chance: Random, now_ms: int, terms: Terms
     ) -> None:
         self.phase = Phase.PAUSING
         self.was_attached = False  # some server has served this session
-        self.heard_ms = 0  # when a server last said something
-        self.said_ms = 0  # and this client
+        self.heard_ms = 0  # when the last message came from a server
+        self.said_ms = 0  # when the last message left for one
         self._session = session
         self._token = token
         self._chance = chance
         self._terms = terms
         self._attempt = 0
         self._failures = 0  # failed attempts since it last worked for a while
-        self._at = ""  # the address of the server that it has to do with now
-        self._complaints: dict[str, str] = {}  # what became of it, by server
-        self._address = ""  # where to connect next; empty: anywhere
-        self._waits_for = ""  # a server that is to let go of the session
+        self._at = ""  # the address of the present server
+        self._complaints: dict[str, str] = {}  # the reason why it was left, by server
+        self._address = ""  # of the server to dial next; empty: any
+        self._waits_for = ""  # the server that has to let go of the session
         self._due_ms = now_ms  # of the next step: dial, or leave this server
         self._give_up_ms = now_ms + terms.connect_ms
         self._attached_ms = 0
         self._heartbeat_ms = 0
-        self._asked_ms = 0  # when it last asked whether the server lives
+        self._asked_ms = 0  # when it last sent a heartbeat
 
     def change(self, cause: Cause) -> None:
         """Change the phase."""
@@ -100,14 +100,14 @@ class Attaching:
     # -- The way up -----------------------------------------------------------------------------
 
     def dial(self, now_ms: int) -> str:
-        """Begin to connect; return the address of the server that it must be, or nothing."""
+        """Begin to connect; return the address of the server to which, empty: to any."""
         self.change(Cause.PAUSED)
         self._due_ms = now_ms + DIAL_MS
         address, self._address = self._address, ""
         return address
 
     def dials(self, address: str) -> None:
-        """This is the server that is dialled."""
+        """Note the address of the server that is dialled."""
         self._at = address
 
     def attach(
@@ -116,7 +116,7 @@ class Attaching:
         sequences: tuple[tuple[int, int], ...],
         seen: tuple[cw.Seen, ...],
     ) -> cw.Attach:
-        """There is a connection; return the first thing to say over it."""
+        """Take a connection; return the first request on it."""
         self.change(Cause.CONNECTED)
         self._due_ms = now_ms + ATTACH_MS
         self._attempt += 1
@@ -132,7 +132,7 @@ class Attaching:
         )
 
     def admitted(self, heartbeat_ms: int, now_ms: int) -> None:
-        """The server serves the session."""
+        """Note that the server serves the session."""
         self.change(Cause.ADMITTED)
         self.was_attached = True
         self._waits_for = ""
@@ -143,19 +143,19 @@ class Attaching:
     # -- And back -------------------------------------------------------------------------------
 
     def lost(self, now_ms: int, reason: str) -> None:
-        """The connection, or the attempt at one, has failed."""
-        if self.phase is Phase.ATTACHING:  # servers end connections that they cannot let in
+        """Take the end of the connection, or of the attempt at one."""
+        if self.phase is Phase.ATTACHING:  # servers end connections that they cannot take
             reason = f"{NOT_LET_IN} ({reason})"
         self._pause(Cause.LOST, now_ms, reason)
 
     def leave(self, now_ms: int, reason: str) -> None:
-        """The client has ended the connection, or the attempt at one."""
+        """Note that the client has ended the connection, or the attempt at one."""
         self._pause(Cause.LEFT, now_ms, reason)
 
     def redirected(self, node: int, address: str, now_ms: int) -> None:
-        """The client was sent to this server. The session is kept for as long as any server says
-        so. Its server may let go of it, and may be away: if it is not there, others are asked
-        again."""
+        """Go to this server next, to which a server sent the client. As long as servers answer so,
+        the session is kept. That server may let go of the session, or be away: then others are
+        tried again."""
         if self.was_attached:
             self._give_up_ms = now_ms + self._terms.lease_ms
         self._waits_for = f"server {node} at {address} alone knows how far this client is"
@@ -173,20 +173,21 @@ class Attaching:
         self._failures += 1
 
     def _pause_ms(self) -> int:
-        """Jitter: clients that lost a server together do not come back in step."""
+        """Return the next pause, with jitter: clients that lost a server together do not come back
+        in step."""
         if self._failures == 0:
             return self._chance.randrange(REDIAL_MIN_MS)
         pause = min(REDIAL_MIN_MS << min(self._failures, 10), REDIAL_MAX_MS)
         return pause // 2 + self._chance.randrange(pause)
 
     def _complain(self, reason: str) -> None:
-        self._complaints.pop(self._at, None)  # the last one told is the last one tried
+        self._complaints.pop(self._at, None)  # the last server in the text is the last one tried
         self._complaints[self._at] = reason
 
     # -- Time -----------------------------------------------------------------------------------
 
     def due(self, now_ms: int) -> Due | None:
-        """Return what has to be done by now, if anything."""
+        """Return the step that is due by now, if any."""
         if self.phase is Phase.ATTACHED:
             if now_ms - self.heard_ms >= HEARTBEATS * self._heartbeat_ms:
                 return Due.LEAVE
@@ -198,21 +199,22 @@ class Attaching:
         return None
 
     def next_deadline_ms(self) -> int:
-        """Return when `due` has something to say; not for a session that is over."""
+        """Return when `due` will return a step; not for a session that is over."""
         if self.phase is Phase.ATTACHED:
             return min(self.heard_ms + HEARTBEATS * self._heartbeat_ms, self._ping_ms())
         return min(self._due_ms, self._give_up_ms)
 
     def _ping_ms(self) -> int:
-        """When nothing was said for a heartbeat; or, though much was, nothing was heard."""
+        """Return when the next heartbeat leaves: nothing was sent for one interval, or nothing
+        came."""
         return min(self.said_ms, max(self.heard_ms, self._asked_ms)) + self._heartbeat_ms
 
     def asks(self, now_ms: int) -> None:
-        """The client asks whether the server lives."""
+        """Note that the client sends a heartbeat."""
         self.said_ms = self._asked_ms = now_ms
 
     def silence(self) -> str:
-        """Return why the server of the moment is left when `due` says so."""
+        """Return why the present server is left when `due` returns `LEAVE`."""
         if self.phase is Phase.ATTACHED:
             return "it has fallen silent"
         return NO_ANSWER if self.phase is Phase.DIALLING else NOT_LET_IN

@@ -1,16 +1,16 @@
 """A client's side of the protocol (`formats/protocol`), without sockets, clocks or threads.
 
-The application says what it wants (`send`, `request`, `acknowledge`...) and gets tickets; the
-driver (`driver.py`) says what happened (`connected`, `received`, `lost`, `tick`), sends what
-`flush` gives it and carries out the events of `take_events`. Every timer is in here: back-off,
-lease and heartbeats (`attaching.py`), packs that wait for more (`outbox.py`), the pause in which
-acknowledgements gather. `next_deadline_ms` says when `tick` is due. What servers answer to the
-session's packs, requests and consumers is in `answers.py`.
+The application makes requests (`send`, `request`, `acknowledge`...) and gets tickets; the driver
+(`driver.py`) reports inputs (`connected`, `received`, `lost`, `tick`), sends the requests that
+`flush` returns and carries out the events of `take_events`. Every timer is in here: back-off, lease
+and heartbeats (`attaching.py`), packs that wait for more (`outbox.py`), the pause in which
+acknowledgements gather. `next_deadline_ms` is the time when `tick` is due. Answers about the
+session's packs, requests and consumers are taken in `answers.py`.
 
-Promises: whatever connections are lost, each ticket is settled once, in the order in which things
-were sent; a message that was accepted is not accepted twice; nothing arrives twice; nothing that a
-server sends raises here. A session that cannot go on ends with an error for everybody who waits,
-which says whether what they asked for may have happened.
+Promises: even if connections are lost, each ticket is settled once, in the order of sending; no
+message is accepted twice, and none arrives twice; no answer of a server raises here. A session that
+cannot go on ends with an error for all waiting calls, whose `happened` tells whether the request
+may have taken effect.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ from antiphon.model.destinations import is_queue
 from antiphon.model.redelivery import DEFAULT, Redelivery
 
 ACK_MS = 20
-"""How long acknowledgements gather when nobody waits for them and the window is wide open."""
+"""Milliseconds that acknowledgements gather when no call waits for them and the window is wide
+open."""
 
 
 class Conversation:
@@ -78,16 +79,15 @@ class Conversation:
         """As `send`, but None if there is no `room`."""
 
         self.send_more = self._outbox.more
-        """Without a detour: this is called for almost every message."""
+        """The outbox's own method: it is called for almost every message."""
 
         self.try_send_packed = self._outbox.put_packed
 
         self.idles = False
         """Messages that are sent now could leave: `flush` is worth while."""
 
-        self.redelivery = DEFAULT  # as this server has it
-        self.holds = False  # it knows what to do with `FAILED` messages
-        """A message that was delivered this often is given up; the servers say so."""
+        self.redelivery = DEFAULT  # the terms of queues without their own, as this server has them
+        self.holds = False  # this server takes `FAILED` rows, and holds such messages
 
         self._named: dict[str, Request] = {}  # openings of named producers
         self._unanswered = Unanswered()
@@ -109,7 +109,7 @@ class Conversation:
             cw.Refused: self._on_refused,
             **self._answers.handlers,
         }
-        self._error: JMSError | None = None  # why it is over
+        self._error: JMSError | None = None  # the reason why it is over
 
         self._consumers = 0  # numbers given out so far
         self._producers = 0
@@ -119,7 +119,7 @@ class Conversation:
         self._acks_wait = False
         self._acks_due_ms: int | None = None
 
-    # -- What the application may know ----------------------------------------------------------
+    # -- For the application: reading -----------------------------------------------------------
 
     @property
     def attached(self) -> bool:
@@ -131,7 +131,7 @@ class Conversation:
 
     @property
     def idle(self) -> bool:
-        """Return whether everything is answered."""
+        """Return whether all requests and messages are answered."""
         waits = self._unanswered.requests or self._unanswered.acks
         return not (waits or self._outbox.unsettled())
 
@@ -145,7 +145,7 @@ class Conversation:
         return self._outbox.unsettled()
 
     def problem(self, happened: Happened = "no") -> JMSError:
-        """Return a new error that says why nothing can be asked for any more."""
+        """Return a new error with the reason why the session takes no more requests."""
         assert self._way.phase is Phase.OVER
         if self._error is None:
             return IllegalStateError("the connection is closed", happened=happened)
@@ -156,13 +156,13 @@ class Conversation:
         return bool(self._outbox.neglected)
 
     def take_neglected(self) -> list[JMSError]:
-        """Return the errors of sends that the application never looked at, and no longer can."""
+        """Return the errors of sends that the application never asked for, and no longer can."""
         found = list(self._outbox.neglected)
         for _ in found:
             self._outbox.neglected.popleft()
         return found
 
-    # -- What the application wants -------------------------------------------------------------
+    # -- For the application: requests ----------------------------------------------------------
 
     @property
     def stream(self) -> Stream:
@@ -200,7 +200,7 @@ class Conversation:
 
     def _after(self, transaction: Transaction, request: Request) -> Request:
         request.transaction = transaction
-        self._outbox.seal()  # it has no more messages to come
+        self._outbox.seal()  # no more messages of it will come
         return request
 
     def open_producer(self, name: str) -> Request:
@@ -230,7 +230,7 @@ class Conversation:
         """Open a consumer that is a member of a group."""
         request = self.request(asked)
         self._answers.open(asked.consumer, divided=False)
-        # If it has no name, this is the one that the servers make for it.
+        # Without a name of its own, it gets this one, which the servers make, too.
         self._states.join(asked.consumer)
         return request
 
@@ -252,12 +252,12 @@ class Conversation:
         return self.request(cw.Leave(consumer))
 
     def state_taken(self, consumer: int, serial: int, seq: int) -> None:
-        """Take note that this `Chunk`, and all before it, are stored."""
+        """Note that this `Chunk`, and all before it, are stored."""
         if self._way.phase is not Phase.OVER:
             self._states.taken(consumer, serial, seq)
 
     def hand_out(self, consumer: int, serial: int) -> Handout:
-        """Begin to hand out this member's state, as it was asked for with this group event."""
+        """Begin to hand out this member's state, as this group event asks."""
         return self._states.hand_out(consumer, serial)
 
     def hand(self, handout: Handout, data: bytes, last: bool) -> None:
@@ -273,8 +273,8 @@ class Conversation:
         return f"{self.session:x}.{self._temporaries}"
 
     def request(self, body: cw.Body) -> Request:
-        """Ask the servers for something. Requests are granted one after the other, and after all
-        acknowledgements that were made before."""
+        """Send the servers a request. They grant requests one after the other, and each after all
+        acknowledgements before it."""
         if self._way.phase is Phase.OVER:
             raise self.problem()
         request = self._unanswered.request(body)
@@ -283,7 +283,7 @@ class Conversation:
         return request
 
     def acknowledge(self, rows: Iterable[cw.AckRow], patient: bool = False) -> Acknowledgement:
-        """Acknowledge these rows. `patient`: nobody will wait for it."""
+        """Acknowledge these rows. `patient`: no call will wait for it."""
         if self._way.phase is Phase.OVER:
             raise self.problem("unknown")
         ack = self._unanswered.acknowledge(rows, patient)
@@ -293,7 +293,7 @@ class Conversation:
         return ack
 
     def acks_wait(self) -> None:
-        """Consumers have gathered acknowledgements, and nobody waits for them."""
+        """Note that consumers have gathered acknowledgements for which no call waits."""
         self._acks_wait = True
 
     def abandon(self) -> None:
@@ -303,32 +303,32 @@ class Conversation:
             self._end(Cause.CLOSED, None)
 
     def fail(self, error: JMSError) -> None:
-        """No attempt to connect will ever succeed, says the one that was begun."""
+        """End the session, for its attempt to connect found that none will ever succeed."""
         if self._way.phase is Phase.DIALLING:
             self._hang_up(str(error))
             self._end(Cause.HOPELESS, error)
 
-    # -- What the driver tells ------------------------------------------------------------------
+    # -- Inputs from the driver -----------------------------------------------------------------
 
     def connected(self, now_ms: int) -> None:
-        """There is a connection to a server."""
+        """Take a connection to a server."""
         if self._way.phase is not Phase.DIALLING:
             return
         sequences, seen = self._outbox.sequences(), self._answers.seen()
         self._out[:] = [self._way.attach(now_ms, sequences, seen)]
 
     def dials(self, address: str) -> None:
-        """This is the server that is dialled."""
+        """Note the address of the server that is dialled."""
         self._way.dials(address)
 
     def lost(self, now_ms: int, reason: str) -> None:
-        """The connection, or the attempt at one, has failed."""
+        """Take the end of the connection, or of the attempt at one."""
         if self._way.phase not in (Phase.PAUSING, Phase.OVER):
             self._states.lost()
             self._way.lost(now_ms, reason)
 
     def received(self, body: Body, now_ms: int) -> None:
-        """Take what the server has sent."""
+        """Take an answer of the server."""
         way = self._way
         if way.phase is not Phase.ATTACHED and way.phase is not Phase.ATTACHING:
             return
@@ -340,7 +340,7 @@ class Conversation:
             self._leave(now_ms, f"it does not keep to the protocol: {error}")
 
     def part_came(self, now_ms: int) -> None:
-        """A part of something large has come, which may take long: the server is not silent."""
+        """Note that a part of a large answer has come: the server is not silent."""
         self._way.heard_ms = now_ms
 
     def _handler_of(self, kind: type) -> Handler:
@@ -350,7 +350,7 @@ class Conversation:
         raise FormatError(f"{kind.__name__} was not asked for")
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due by now."""
+        """Carry out the steps that are due by now."""
         if self._way.phase is Phase.OVER:
             return
         due = self._way.due(now_ms)
@@ -371,7 +371,7 @@ class Conversation:
             self._events.append(AcksDue())
 
     def flush(self, now_ms: int) -> list[cw.Request]:
-        """Return what has to be sent now, in this order."""
+        """Return the requests that leave now, in this order."""
         if self._acks_wait:
             self._acks_wait = False
             if self._acks_due_ms is None:
@@ -391,7 +391,7 @@ class Conversation:
         return out
 
     def take_events(self) -> list[Event]:
-        """Return what the driver has to do now, in this order."""
+        """Return the events that the driver has to carry out now, in this order."""
         events = self._events.copy()
         self._events.clear()
         return events
@@ -410,7 +410,7 @@ class Conversation:
     # -- Connecting -----------------------------------------------------------------------------
 
     def _leave(self, now_ms: int, reason: str) -> None:
-        """Leave this server for another one, or for itself later."""
+        """Leave this server, for another one or for a later connection to itself."""
         self._hang_up(reason)
         self._states.lost()
         self._way.leave(now_ms, reason)
@@ -436,7 +436,7 @@ class Conversation:
         for refused in m.refused:
             self._answers.on_not_published(refused, now_ms)
         for producer, sequence in m.published:
-            if producer in self._outbox.streams:  # otherwise its opening was not answered yet
+            if producer in self._outbox.streams:  # otherwise its opening has no answer yet
                 self._answers.settled(self._outbox.published(producer, sequence))
         self._send_everything_again()
 
@@ -447,7 +447,7 @@ class Conversation:
     # -- The end --------------------------------------------------------------------------------
 
     def _closed(self) -> None:
-        """The servers have closed the session, as the application had asked."""
+        """End the session, which the servers have closed as the application had asked."""
         self._hang_up("closed")
         self._end(Cause.CLOSED, None)
 
@@ -468,7 +468,7 @@ class Conversation:
         self._end(Cause.ENDED, IllegalStateError(text))
 
     def _end(self, cause: Cause, error: JMSError | None) -> None:
-        """Nothing more will be answered: settle what anybody waits for."""
+        """End the session: settle all tickets, for no more answers will come."""
         self._way.change(cause)
         self._error = error
         self._out.clear()

@@ -1,15 +1,15 @@
-"""The client's driver: it carries out what a conversation decides, in front of a program and behind
-a port that has the sockets, the timers and the threads.
+"""The client's driver: it carries out a conversation's decisions, between a program and a port that
+has the sockets, the timers and the threads.
 
-Promises: pumped once after it was woken, however often it was; requests leave in the order in which
-the conversation gave them, on the connection for which they were meant; whatever a connection says
-after this side gave it up, or after its end, is not heard; each receiver gets its events in order
-and outside the lock, so that it may ask the conversation for more; an error reaches somebody: the
-caller of `connect`, or the exception listener.
+Promises: after any number of wakes it is pumped once; requests leave in the order in which the
+conversation gave them, on the connection for which they were meant; input from a connection after
+this side gave it up, or after its end, is dropped; each receiver gets its events in order and
+outside the lock, so that it may ask the conversation for more; each error reaches the caller of
+`connect`, or the exception listener.
 
 Needs: a port (`Port`), which calls `pump` soon after `wake`, and `timer_fired` at the time for
-which the timer is set, and says what becomes of each attempt to connect under the attempt's number;
-all methods but `do`, `wake` and `acks_wait` called on one thread.
+which the timer is set, and reports the outcome of each attempt to connect under the attempt's
+number; all methods but `do`, `wake` and `acks_wait` called on one thread.
 
 Left out: sockets, threads, clocks (`api/connection.py` has them, and in the simulator
 `sim/programs/connection.py`), and every decision about the protocol (`conversation.py`).
@@ -47,7 +47,7 @@ ENDED = "it closed the connection"
 
 
 class Reporter(Protocol):
-    """Whoever gathers acknowledgements. Called on the loop's thread."""
+    """An object that gathers acknowledgements. Called on the loop's thread."""
 
     def report(self) -> None:
         """Hand the gathered acknowledgements to the conversation."""
@@ -63,10 +63,10 @@ class Receiver(Reporter, Protocol):
         """For members: take a group event, which is after all that arrived before it."""
 
     def complete(self) -> None:
-        """For browsers: everything has arrived."""
+        """For browsers: all messages have arrived."""
 
     def dropped(self, error: JMSError) -> None:
-        """Nothing more will arrive."""
+        """No more messages will arrive."""
 
     def state(self, event: StateEvent) -> None:
         """For members: take the next event of the state that this member takes over."""
@@ -76,7 +76,7 @@ class Link(Protocol):
     """A connection to a server, as the driver sees it."""
 
     def send(self, requests: list[cw.Request]) -> None:
-        """Send these requests; nothing happens after the end of the connection."""
+        """Send these requests; do nothing after the end of the connection."""
 
     def close(self) -> None:
         """End the connection; its end is not reported."""
@@ -91,72 +91,75 @@ class Port(Protocol):
 
     def dial(self, attempt: int, address: str) -> str:
         """Begin to connect to the server at this address, or, if it is empty, to the next one.
-        Return where to; empty, if servers have no addresses. `connected` or `dial_failed` follows,
-        with the attempt's number, unless `stop_dialling` was called."""
+        Return its address; empty, if servers have none. `connected` or `dial_failed` follows, with
+        the attempt's number, unless `stop_dialling` was called."""
 
     def stop_dialling(self) -> None:
         """Give up the attempt to connect that was begun last."""
 
     def set_timer(self, due_ms: int, now_ms: int) -> None:
-        """Call `ClientDriver.timer_fired` then, and not at the time that was given before."""
+        """Call `ClientDriver.timer_fired` at `due_ms`; this replaces the time that was set
+        before."""
 
     def cancel_timer(self) -> None:
         """Do not call `ClientDriver.timer_fired`."""
 
     def over(self, error: JMSError | None) -> None:
-        """The session has ended; nothing more will be asked of the port."""
+        """The session has ended; no more calls of the port follow."""
 
     def complain(self, error: JMSError) -> None:
         """Report an error that no caller gets."""
 
     def note(self, text: str) -> None:
-        """Log what happens to the connection."""
+        """Log an event of the connection."""
 
 
 class ClientDriver:
-    """Drives one `Conversation`. It keeps the connection of the moment, the timer's time, and who
-    receives what; `lock` is held while the conversation is used, and never while others are
-    called."""
+    """Drives one `Conversation`. It keeps the present connection, the timer's time, and the
+    receivers by number; it holds `lock` while it uses the conversation, and never while it calls
+    others."""
 
     def __init__(
         self, conversation: Conversation, lock: AbstractContextManager[Any], port: Port
     ) -> None:
         self.receivers: dict[int, Receiver] = {}  # by the consumer's number
-        self.link: Link | None = None  # the connection of the moment
-        self.attempt = 0  # its number: words under an earlier number are not heard
+        self.link: Link | None = None  # the present connection
+        self.attempt = 0  # its number: input under an earlier number is dropped
         self._conversation = conversation
         self._lock = lock
         self._port = port
         self._dialling = False
         self._woken = False
         self._timer_ms: int | None = None
-        self._gathering: dict[Reporter, None] = {}  # have acknowledgements that nobody waits for
+        self._gathering: dict[Reporter, None] = {}  # have acknowledgements that no call waits for
 
     # -- On any thread --------------------------------------------------------------------------
 
     def do(self, what: Callable[[Conversation], Outcome]) -> Outcome:
-        """Ask the conversation for something, and have it carried out soon."""
+        """Call a function with the conversation, under the lock, and have its effects carried out
+        soon."""
         with self._lock:
             outcome = what(self._conversation)
         self.wake()
         return outcome
 
     def wake(self) -> None:
-        """Have `pump` called soon; once, however often this is called before."""
+        """Have the port call `pump` soon; once, however often this is called before."""
         if not self._woken:
             self._woken = True
             self._port.wake()
 
     def acks_wait(self, receiver: Reporter) -> None:
-        """This receiver has gathered acknowledgements, and nobody waits for them."""
+        """Note that this receiver has gathered acknowledgements for which no call waits."""
         self._gathering[receiver] = None
         self.do(Conversation.acks_wait)
 
     # -- On the loop's thread: from the port ----------------------------------------------------
 
     def pump(self, now_ms: int) -> bool:
-        """Send what is to be sent, do what is to be done; return whether there was anything."""
-        self._woken = False  # first: whatever is asked for from here on wakes it again
+        """Send the requests and carry out the events of the conversation; return whether there were
+        any."""
+        self._woken = False  # first: requests from here on wake it again
         conversation = self._conversation
         with self._lock:
             requests = conversation.flush(now_ms)
@@ -173,14 +176,14 @@ class ClientDriver:
         return bool(requests or events)
 
     def timer_fired(self, now_ms: int) -> None:
-        """The time given to `Port.set_timer` has come."""
+        """Take the timer that was set with `Port.set_timer`."""
         self._timer_ms = None
         with self._lock:
             self._conversation.tick(now_ms)
         self.pump(now_ms)
 
     def connected(self, attempt: int, link: Link, now_ms: int) -> None:
-        """This attempt to connect has succeeded."""
+        """Take the connection of this attempt."""
         if attempt != self.attempt:
             link.close()
             return
@@ -191,7 +194,8 @@ class ClientDriver:
         self.pump(now_ms)
 
     def dial_failed(self, attempt: int, error: Exception, now_ms: int) -> None:
-        """This attempt to connect has failed. An error of the family: so will all others."""
+        """Take the failure of this attempt to connect. With a `JMSError` all later ones would fail,
+        too."""
         if attempt != self.attempt:
             return
         if isinstance(error, JMSError):
@@ -202,7 +206,7 @@ class ClientDriver:
             self.link_ended(attempt, error, now_ms)
 
     def arrived(self, attempt: int, bodies: Sequence[Body], now_ms: int) -> None:
-        """A server sent this over the connection; nothing: a part of something large."""
+        """Take answers of a server on this connection; none: a part of a large one has come."""
         if attempt != self.attempt:
             return
         conversation = self._conversation
@@ -214,7 +218,7 @@ class ClientDriver:
         self.pump(now_ms)
 
     def link_ended(self, attempt: int, error: Exception | None, now_ms: int) -> None:
-        """The connection has ended, and this side has not closed it."""
+        """Take the end of the connection, which this side has not closed."""
         if attempt != self.attempt:
             return
         reason = str(error or ENDED)
@@ -224,14 +228,14 @@ class ClientDriver:
             self._conversation.lost(now_ms, reason)
         self.pump(now_ms)
 
-    # -- What the conversation wants ------------------------------------------------------------
+    # -- Events of the conversation -------------------------------------------------------------
 
     def _set_timer(self, deadline: int | None, now_ms: int) -> None:
         if deadline is None:
             self._timer_ms = None
             self._port.cancel_timer()
         elif self._timer_ms is None or deadline < self._timer_ms:
-            # An earlier timer than needed is left alone: it finds out that it is too early.
+            # A timer that is too early stays: when it rings, the next one is set.
             self._timer_ms = deadline
             self._port.set_timer(deadline, now_ms)
 
@@ -286,7 +290,7 @@ class ClientDriver:
             link.close()
 
     def _leave_link(self) -> None:
-        """Hear nothing more of it."""
+        """Forget the connection, and drop its later input."""
         self.attempt += 1
         self.link = None
         self._dialling = False

@@ -1,4 +1,4 @@
-"""The effects that a conversation (`conversation.py`) asks its driver for (`driver.py`)."""
+"""The effects that a conversation (`conversation.py`) has its driver carry out (`driver.py`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Dial(msgspec.Struct, frozen=True):
     """Connect to one server after the other, each time to the next: call `dials` with its address,
     if it has one, and then `connected`, or `lost` if that fails."""
 
-    address: str = ""  # this time here
+    address: str = ""  # the server to begin with; empty: the next one
 
 
 class HangUp(msgspec.Struct, frozen=True):
@@ -38,20 +38,20 @@ class Arrived(msgspec.Struct, frozen=True):
 
 
 class Occurred(msgspec.Struct, frozen=True):
-    """A group event, for a member: after what arrived before it, before what arrives later."""
+    """A group event, for a member: after earlier arrivals, and before later ones."""
 
     consumer: int
     event: cw.GroupEvent
 
 
 class Complete(msgspec.Struct, frozen=True):
-    """Nothing more comes for this browser."""
+    """This browser has all its messages."""
 
     consumer: int
 
 
 class Dropped(msgspec.Struct, frozen=True):
-    """Nothing more comes for this consumer, which the application has not closed."""
+    """The servers have closed this consumer, and the application has not."""
 
     consumer: int
     error: JMSError
@@ -62,7 +62,7 @@ class AcksDue(msgspec.Struct, frozen=True):
 
 
 class Over(msgspec.Struct, frozen=True):
-    """The session has ended; None: as the application wanted. Nothing more happens."""
+    """The session has ended, and no more effects follow; None: the application has closed it."""
 
     error: JMSError | None
 

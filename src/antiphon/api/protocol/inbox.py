@@ -2,27 +2,27 @@
 has not acknowledged.
 
 Promises: messages are handed out in the order in which they came, of a queue those of greater
-priority first; `recover` puts what is not acknowledged back in front, in that order, with a higher
-count, or gives it up if it was handed out too often. Acknowledgements are gathered into
-as few rows as they fit in (`protocol.AckRow`): for a topic, one number as long as nothing before
-it is open; for a queue, exact ranges.
+priority first; `recover` puts the open ones back in front, in that order, with a higher count, or
+gives them up if they were handed out too often. Acknowledgements are gathered into as few rows as
+possible (`protocol.AckRow`): for a topic, one number as long as no message before it is open; for a
+queue, exact ranges.
 
 A group's events wait among its messages, each as a slice of its own (`inbox_items.py`).
 They are acknowledged by their serial numbers: up to the first one that is still open, and a message
 that is acknowledged takes the events before it with it. Events that the application does not see
-are done when everything before them was handed out; a request for this member's state stops
+are done when all items before them were handed out; a request for this member's state stops
 everything until `pass_request`.
 
 A member that joins waits for the state of the others, if they have one (`wait_for_state`): until
-that is known, nothing is handed out. The state is acknowledged with what is acknowledged after it
-was there and the application asked for more.
+that is known, nothing is handed out. When the state is here and the application has asked for more,
+the next acknowledgement covers the state, too.
 
 A message that has expired by the time it would be handed out is not: it counts as acknowledged.
 
-Everything is done by the slice (messages of one pack), never by the message, except to hand one
-out. `arrive` may be called by one thread while another uses the rest; the rest needs a lock. A loop
-over thousands of messages would still pay for that lock and for the bookkeeping with each of them:
-so it is lent some (`Loan`), and takes them without either.
+All work is done by the slice (messages of one pack), never by the message, except to hand one out.
+One thread may call `arrive` while another uses the other methods, which need a lock. A loop over
+thousands of messages would pay for that lock and for the bookkeeping with each of them: so the
+inbox lends it some (`Loan`), which it takes without either.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from antiphon.formats.pack import SPECIAL
 from antiphon.formats.protocol import DEAD, FAILED, STATE, AckRow, GroupEvent, Kept
 
 AGAIN = 10
-"""Instead of a priority: what comes again comes first."""
+"""The rank of messages that come again, in place of a priority: they come first."""
 
 
 class Slice:
@@ -76,7 +76,7 @@ class Slice:
 
     @property
     def is_special(self) -> bool:
-        """Some of the messages may have a priority."""
+        """Return whether some of the messages may have a priority."""
         return isinstance(self.columns, Columns) and bool(self.columns.header.flags & SPECIAL)
 
     def part(self, at: int, end: int) -> Slice:
@@ -86,8 +86,8 @@ class Slice:
 
 
 class Loan:
-    """Messages lent to a loop, which takes them from `indexes`. The thread that calls the rest in
-    empties it: of two threads that take from one iterator, each gets what the other does not."""
+    """Messages lent to a loop, which takes them from `indexes`. The thread that calls in the rest
+    empties `indexes`: of two threads that take from one iterator, each gets different ones."""
 
     __slots__ = ("end", "first", "indexes", "slice")
 
@@ -98,7 +98,7 @@ class Loan:
         self.indexes = iter(range(first, end))
 
     def call_in(self) -> int:
-        """Return where the messages that the loop took end. It gets no more."""
+        """Return the end of the messages that the loop took. It gets no more."""
         return next(iter(list(self.indexes)), self.end)
 
 
@@ -125,16 +125,16 @@ class Inbox:
         self._lend = 1  # messages to lend the next time
         self._internal = 0  # events that wait, and that the application does not get
         self._event = 0  # the last event that was acknowledged
-        self._told = 0  # and up to which `take_rows` has told
+        self._told = 0  # the last event that `take_rows` has returned
         self.relation = ""  # of a group: the last one that was passed, as JSON
         self.request: GroupEvent | None = None  # for this member's state; messages wait for it
-        self._lacks_state = False  # which a member that joins has to have first
-        self._state = 0  # which is here, by the event with which it was asked for
+        self._lacks_state = False  # a member that joins has to have it first
+        self._state = 0  # the event that asked for the state that is here
         self._state_seen = False  # the application has asked for more since then
-        self._state_done = False  # and has acknowledged something since then
+        self._state_done = False  # and has acknowledged a message since then
         self.deliveries_max = 0  # a message that was handed out this often is given up; 0: none is
-        self._dead: list[AckRow] = []  # those that were, and those that failed
-        self._waits: dict[int, int] = {}  # by position: ms for which what failed is to wait
+        self._dead: list[AckRow] = []  # rows of messages that were given up, or failed
+        self._waits: dict[int, int] = {}  # by position: ms that a failed message waits
         self.pauses = 0  # nothing is handed out while there are some
         self._clock = clock
         self._perishes = False  # there were messages that may expire
@@ -149,7 +149,7 @@ class Inbox:
             self._perishes = True
 
     def insert(self, slice_: Slice) -> None:
-        """Messages of a queue with priorities: each goes before those of lesser ones."""
+        """Insert messages of a queue with priorities, each before those of lesser ones."""
         self.ranked = True
         self._look_at(slice_)
         for priority, at, end in _by_priority(slice_):
@@ -194,7 +194,7 @@ class Inbox:
 
     def lend(self) -> Loan | None:
         """Return the next messages, for a loop that acknowledges each when it takes another. Call
-        nothing else before `call_in`."""
+        no other method before `call_in`."""
         if not self._may_hand_out():
             return None
         slice_ = self.ready[0]
@@ -208,8 +208,8 @@ class Inbox:
 
     def call_in(self, loan: Loan) -> int | None:
         """Take back what the loop has not taken. The last message that it took is open, and is
-        returned; those before it are acknowledged. A loop that had time for all of them is lent
-        more the next time, so that one that takes its time is never far ahead of its need."""
+        returned; those before it are acknowledged. A loop that took all of them gets more the next
+        time, so a slow one never has many that it does not need."""
         slice_, end = loan.slice, loan.call_in()
         self._lend = min(2 * self._lend, self._enough) if end == loan.end else 1
         if end < loan.end:
@@ -234,7 +234,7 @@ class Inbox:
         return bool(self.ready) and self.request is None
 
     def _pass_internal(self) -> None:
-        """Finish the events that are next and that the application does not see."""
+        """Finish the next events, as far as the application does not see them."""
         while self.ready and self.request is None:
             columns = self.ready[0].columns
             if not isinstance(columns, Notice) or not columns.is_internal:
@@ -261,11 +261,11 @@ class Inbox:
             self.expired = True
 
     def wait_for_state(self) -> None:
-        """Hold everything: a member that has joined has no state yet."""
+        """Hand out nothing, for a member that has joined has no state yet."""
         self._lacks_state = True
 
     def state_is_known(self, serial: int = 0) -> None:
-        """Go on: the state is here, and was asked for with this event; or there is none."""
+        """Go on: the state that this event asked for is here; or, with 0, there is none."""
         self._lacks_state = False
         self._state = serial
 
@@ -292,7 +292,7 @@ class Inbox:
     # -- Acknowledging --------------------------------------------------------------------------
 
     def acknowledge_all(self) -> None:
-        """Acknowledge everything that the application has."""
+        """Acknowledge all messages that the application has."""
         slices, self._open = self._open, []
         for slice_ in slices:
             self._settled(slice_.first, slice_.last)
@@ -330,7 +330,7 @@ class Inbox:
         return first < position
 
     def _settle_events(self, before: int) -> None:
-        """An application that handled a message has handled the events before it."""
+        """Settle the events before a handled message: the application has handled them, too."""
         while self._open and isinstance(notice := self._open[0].columns, Notice):
             if notice.event.position >= before:
                 break
@@ -339,8 +339,8 @@ class Inbox:
 
     def _pass_over(self) -> None:
         """Move the floor past all messages below the first open one that were acknowledged out of
-        order. The servers cannot find that themselves: they do not know whose the messages between
-        are."""
+        order. The servers cannot find that themselves: they do not know which messages between are
+        for this consumer."""
         again = [slice_ for slice_ in list(self.ready) if slice_.again and slice_.first > 0][:1]
         held = [slice_ for slice_ in self._open if slice_.first > 0][:1]
         waiting = [slice_.first - 1 for slice_ in (*held, *again)]
@@ -349,12 +349,12 @@ class Inbox:
 
     @property
     def enough(self) -> bool:
-        """Return whether the server should soon hear of what is acknowledged, since its window may
+        """Return whether the server should soon learn of the acknowledgements, since its window may
         be closing."""
         return self._count >= self._enough
 
     def take_rows(self) -> list[AckRow]:
-        """Return what was acknowledged since the last call."""
+        """Return rows of the acknowledgements since the last call."""
         event, state = self._events_done(), self._take_state()
         rows, self._dead = self._dead, []
         if self._floor or event or state:
@@ -371,7 +371,7 @@ class Inbox:
         return state
 
     def _events_done(self) -> int:
-        """Events are acknowledged up to one that is open; 0: no more than was sent."""
+        """Return the last acknowledged event before the first open one; 0: it is not a new one."""
         if self._event == self._told:
             return 0
         waiting = (*self._open, *(slice_ for slice_ in list(self.ready) if slice_.again))
@@ -382,7 +382,7 @@ class Inbox:
         return upto
 
     def remember(self) -> tuple[Any, ...]:
-        """Return what is acknowledged and what is not, for `restore`."""
+        """Return the acknowledged and the open messages, for `restore`."""
         settled = (self._floor, self._beyond, self._count, self._event, self._told)
         state = (self._state, self._state_seen, self._state_done)
         return list(self._open), list(self._ranges), list(self._dead), settled, state
@@ -397,10 +397,10 @@ class Inbox:
     # -- Again ----------------------------------------------------------------------------------
 
     def recover(self) -> int:
-        """Hand out everything that is open again, before all others. Return how often the most
-        delivered of it was; 0: nothing is open."""
+        """Hand out all open messages again, before all others. Return the greatest count of
+        deliveries among them; 0: none is open."""
         slices, self._open = self._open, []
-        self.request = None  # it is no longer the next
+        self.request = None  # it is not the next item any more
         most = 0
         for slice_ in reversed(slices):
             if self.is_hopeless(slice_.deliveries) and not _is_letter(slice_):
@@ -418,7 +418,7 @@ class Inbox:
             self.ready.appendleft(_again(slice_))
 
     def fail(self, position: int, wait_ms: int) -> None:
-        """Give back this one message of a queue, which could not be handled. It comes again after
+        """Give back this one message of a queue, whose handling has failed. It comes again after
         the wait, here or at another consumer."""
         slice_ = self._remove(position)
         if slice_ is None:
@@ -449,14 +449,14 @@ class Inbox:
         )
 
     def will_wait(self, position: int, wait_ms: int) -> None:
-        """Handling this one, which is open, has failed: when it goes back, it is to wait."""
+        """Note that handling this open message has failed: when it goes back, it waits."""
         self._waits[position] = wait_ms
 
     def is_hopeless(self, deliveries: int) -> bool:
         return 0 < self.deliveries_max <= deliveries
 
     def bury(self, position: int, reason: str) -> None:
-        """Give up this one message: it goes to the dead letters."""
+        """Give up this one message: the servers put it into the dead letters."""
         slice_ = self._remove(position)
         if slice_ is not None:
             self._give_up(slice_, reason)
@@ -468,7 +468,8 @@ class Inbox:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the application has the whole window, so that nothing more will come."""
+        """Return whether the application has the whole window, so that no more messages will
+        come."""
         return sum(s.end - s.at for s in self._open if s.first > 0) >= self.prefetch
 
     @property
@@ -476,7 +477,7 @@ class Inbox:
         return bool(self._dead)
 
     def put_back(self, position: int) -> None:
-        """Put back a message that was taken and that nobody has seen."""
+        """Put back a message that was taken and not seen."""
         self._remove(position)
 
     def _remove(self, position: int) -> Slice | None:
@@ -495,15 +496,15 @@ class Inbox:
     # -- The end --------------------------------------------------------------------------------
 
     def close(self) -> list[Kept]:
-        """Hand out nothing more. What the application has stays open (`kept`). Return what it was
-        to get again: that goes back, and no later acknowledgement covers it."""
+        """Hand out nothing more. The application's messages stay open (`kept`). Return those that
+        it was about to get again: they go back, and no later acknowledgement covers them."""
         again = [slice_ for slice_ in self.ready if slice_.again]
         self.ready.clear()
         self._open += [slice_ for slice_ in again if slice_.first < 0]  # events do not go back
         back = [
             Kept(self.consumer, s.first, s.last, s.deliveries - 1) for s in again if s.first > 0
         ]
-        self.divided = self.divided or bool(back)  # from now on exact ranges: not "up to here"
+        self.divided = self.divided or bool(back)  # from now on exact ranges, not "up to here"
         return back
 
     def kept(self) -> list[Kept]:
@@ -514,7 +515,7 @@ class Inbox:
         return kept
 
     def give_up(self, but: Container[int] = ()) -> list[Kept]:
-        """Give back what is open, except for messages that are still being handled."""
+        """Give back the open messages, except those that are still being handled."""
         handled = [s for s in self._open if any(p in but for p in range(s.first, s.last + 1))]
         kept = [k for k in self.kept() if not any(p in but for p in range(k.first, k.last + 1))]
         self._open = handled
@@ -522,7 +523,7 @@ class Inbox:
 
 
 def _by_priority(slice_: Slice) -> Iterator[tuple[int, int, int]]:
-    """Priority, begin and end of each part that has one."""
+    """Yield priority, begin and end of each part of the same priority."""
     priorities = (_priority(slice_.columns, i) for i in range(slice_.at, slice_.end))
     at = slice_.at
     for priority, run in groupby(priorities):
@@ -543,7 +544,7 @@ def _is_letter(slice_: Slice) -> bool:
 
 
 def _waiting(k: Kept, position: int, wait: int) -> list[Kept]:
-    """The same, of which this message is to wait."""
+    """Return the same ranges, with a wait for this message."""
     if not k.first <= position <= k.last:
         return [k]
     parts = [(k.first, position - 1, k.wait), (position, position, wait)]

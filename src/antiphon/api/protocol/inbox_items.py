@@ -30,7 +30,7 @@ class GroupColumns(Columns):
 
 
 class PeerColumns(GroupColumns):
-    """A pack of messages of a channel, which has no servers: by whom it was sent."""
+    """A pack of messages of a channel, which has no servers: with its sender."""
 
     __slots__ = ("sender",)
 
@@ -46,7 +46,7 @@ class PerishableColumns(Columns):
     __slots__ = ("_visible_ms",)
 
     def __init__(self, pack: bytes, visible_ms: int) -> None:
-        """`visible_ms`: when they could first be delivered, by the clock here."""
+        """`visible_ms`: when they could first be delivered, by this client's clock."""
         super().__init__(pack)
         self._visible_ms = visible_ms
 
@@ -65,11 +65,11 @@ class Notice:
 
     def __init__(self, event: GroupEvent) -> None:
         self.event = event
-        self.kinds = b""  # it has no messages
+        self.kinds = b""  # no messages
 
     @property
     def is_internal(self) -> bool:
-        """Return whether the application gets no word of this event."""
+        """Return whether the application does not get this event."""
         return self.event.kind in (RELATION, STATE)
 
 

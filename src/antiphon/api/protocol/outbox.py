@@ -1,16 +1,15 @@
-"""Messages on their way to the servers: gathered into packs, and kept until they are answered.
+"""Messages on their way to the servers: gathered into packs, and kept until their answers come.
 
-A policy says when a pack leaves, and with how many messages (`api/protocol/packing.py`).
+A policy decides when a pack leaves, and with how many messages (`packing.py`).
 
 A pack holds consecutive messages of one producer, for one destination, in one delivery mode, of one
-transaction or of none. Once it has left it never changes: it is sent again as it was. Every message
-has a number in its stream (the session's own, or that of a named producer), from the moment it is
-put in here.
+transaction or of none. Once it has left it never changes: it is sent again as it was. From `put`
+on, every message has a number in its stream (the session's own, or that of a named producer).
 
-What is held is bounded: when `has_room` is false, senders wait for `room()`.
+The bytes held are bounded: when `has_room` is false, senders wait for `room()`.
 
 One batch is *open*: it may take more messages. `put` opens it, and almost every message is only one
-`more` like the last one, which costs little: what is counted is counted when the batch is sealed.
+`more` like the last one, which costs little: all counts are made when the batch is sealed.
 """
 
 from __future__ import annotations
@@ -29,11 +28,12 @@ from antiphon.formats.pack import SPECIAL
 from antiphon.formats.protocol import PACK_MAX
 
 MESSAGE_BYTES = 64
-"""The memory that a message takes here in addition to its content: it is counted, so that many
-empty ones are bounded."""
+"""The memory that a message takes here in addition to its content; it counts, so that many empty
+ones are bounded."""
 
 PACK_OVERHEAD = 4096
-"""A pack's own header, its destination, and a message's place in the columns: at most."""
+"""Limit of the bytes of a pack's own header, its destination, and a message's place in the
+columns."""
 
 ROOM_BYTES = 8 << 20
 """With this many bytes gathered or unanswered, senders begin to wait; at half of it they go on."""
@@ -47,7 +47,7 @@ class Stream:
     def __init__(self, producer: int, sequence: int) -> None:
         self.producer = producer
         self.sealed = sequence  # of the last message in a batch that takes no more
-        self.settled = sequence  # up to here all is answered
+        self.settled = sequence  # up to here all are answered
         self.open: Batch | None = None
         self.unanswered: deque[Batch] = deque()  # that have left
 
@@ -88,7 +88,7 @@ class Batch(Ticket):
         self.destination = destination
         self.flags = flags
         self.key = key
-        self.giver: object = None  # whose last message it has, and who may give it `more`
+        self.giver: object = None  # has put the last message, and may put `more`
         self.left = False  # it is on its way, or there and back
         self.first = stream.sequence + 1
         self._count = 0  # when it is no longer open
@@ -96,16 +96,16 @@ class Batch(Ticket):
         self.bodies: list[bytes] = []
         self.runs: list[Run] = []
         self.kind = -1  # of the last run
-        self.until_s = 0.0  # what is sent before then is of the same millisecond
+        self.until_s = 0.0  # the end of the millisecond of the last run
         self.extras: dict[int, bytes] = {}  # of those that have any, by their place
         self.body = b""  # instead of these, if they came packed
         self.pack = b""  # until it has left
         self._neglected = neglected
 
     def __del__(self) -> None:
-        # Nobody has this batch any more, so nobody will ever learn of its error from it. Futures of
-        # asyncio do the same. Where objects are not counted, it is reported later; any thread may
-        # come through here, and a deque can take that.
+        # The program has dropped this batch without asking for its error, so it is reported here,
+        # as futures of asyncio do. In a Python that does not count references, this comes later.
+        # Any thread may come through here, and a deque can take that.
         if self.error is not None and not self.looked_at:
             self._neglected.append(self.error)
 
@@ -167,7 +167,7 @@ class Batch(Ticket):
 
 class Outbox:
     """All messages of one session that are not answered. It holds a bounded number of bytes
-    (`ROOM_BYTES`) and does not touch the network: `leaving` says what leaves now."""
+    (`ROOM_BYTES`) and does not touch the network: `leaving` returns the packs that leave now."""
 
     def __init__(self, session: int, packing: Packing) -> None:
         self._session = session
@@ -182,12 +182,12 @@ class Outbox:
         self._held_bytes = 0
         self._room: Ticket | None = None
         self.has_room = True
-        self.may_leave = True  # what is put in now could leave at once, although it could grow
-        self.due_ms: int | None = None  # when what has gathered leaves, full or not
+        self.may_leave = True  # a new pack could leave at once, although it could grow
+        self.due_ms: int | None = None  # when the open batch leaves, full or not
         self.streams: dict[int, Stream] = {0: Stream(0, 0)}
         self.pack_max = PACK_MAX
         self.neglected: deque[JMSError] = deque()
-        """Errors of sends that nobody has asked about, and now nobody can."""
+        """Errors of sends that the program has not asked for, and no longer can."""
 
     def open(self, producer: int, sequence: int) -> Stream:
         stream = self.streams[producer] = Stream(producer, sequence)
@@ -229,8 +229,8 @@ class Outbox:
         return batch
 
     def more(self, giver: object, kind: int, body: bytes, now_s: float) -> Batch | None:
-        """One more message without headers into the open batch, if `giver` was set with the one
-        before it; None: `put` it. Called for almost every message: nothing is done here that could
+        """Put one more message without headers into the open batch, if `giver` was set with the one
+        before it; None: `put` it. This runs for almost every message, so it omits all work that can
         be done for a pack, or for all messages of a millisecond. (A clock that is set back in the
         middle of a pack stands still until it is complete.)"""
         batch = self._open
@@ -263,7 +263,7 @@ class Outbox:
     def put_packed(
         self, stream: Stream, destination: str, flags: int, body: bytes, count: int
     ) -> Batch | None:
-        """The same for the body of a pack, which becomes one as it is."""
+        """Put the body of a whole pack, which leaves as it is; None: there is no room."""
         size = len(body) + count * MESSAGE_BYTES
         self._check_size(size)
         self.seal()
@@ -311,8 +311,8 @@ class Outbox:
             yield batch.pack
 
     def _may_leave(self, batch: Batch, now_ms: int) -> bool:
-        """It takes no more messages, or has waited long enough for them; and not too many are on
-        their way."""
+        """Return whether a batch takes no more messages, or has waited long enough for them, and
+        not too many packs are on their way."""
         if batch is not self._open or batch.count >= self._messages_max:
             return self._packing.may_leave(self._in_flight, self._flying_bytes, grows=False)
         if not self.may_leave:
@@ -327,11 +327,11 @@ class Outbox:
         self.may_leave = self._packing.may_leave(self._in_flight, self._flying_bytes, grows=True)
 
     def unanswered(self) -> list[bytes]:
-        """Return everything that has left and must be sent again on a new connection."""
+        """Return the packs that have left and must be sent again on a new connection."""
         return [b.pack for stream in self.streams.values() for b in stream.unanswered]
 
     def sequences(self) -> tuple[tuple[int, int], ...]:
-        """Return the message with which each stream goes on, on a new connection."""
+        """Return the first number with which each stream goes on, on a new connection."""
         return tuple((p, stream.settled + 1) for p, stream in self.streams.items())
 
     # -- Answers --------------------------------------------------------------------------------
@@ -345,7 +345,8 @@ class Outbox:
         return self._with_room(settled)
 
     def refused(self, producer: int, first: int, last: int, error: JMSError) -> list[Ticket]:
-        """Servers take the packs of a stream in order: those before `first` were accepted."""
+        """Settle the refused messages with the error; return the tickets that were settled. Those
+        before `first` were accepted, for servers take the packs of a stream in order."""
         settled = self.published(producer, first - 1)
         stream = self._stream(producer, last)
         while stream.unanswered and stream.unanswered[0].last <= last:
@@ -353,7 +354,7 @@ class Outbox:
         return self._with_room(settled)
 
     def fail(self, sent: JMSError, unsent: JMSError) -> list[Ticket]:
-        """Settle everything with an error, and take in nothing more."""
+        """Settle all tickets with an error, and take no more messages."""
         self.seal()
         settled: list[Ticket] = []
         for stream in self.streams.values():
@@ -400,5 +401,5 @@ class Outbox:
 
 
 def _copy(error: JMSError) -> JMSError:
-    """Each waiter raises an error of its own, with its own traceback."""
+    """Return a copy, for each waiter raises an error with its own traceback."""
     return type(error)(*error.args, happened=error.happened)

@@ -1,10 +1,10 @@
-"""When a pack leaves, and how many messages make one: the packing policies.
+"""The packing policies, which decide when a pack leaves, and how many messages make one.
 
-`adaptive`, the default, clocks itself. With fewer than `PACKS_IN_FLIGHT` packs unanswered, what
-there is leaves at once; otherwise messages gather and leave together when an answer comes. So there
-is no pause to tune: a lone message does not wait, and under load packs grow until the servers keep
-up. To grow more, what could take more messages waits for `GROWING_IN_FLIGHT` already, if those are
-large.
+`adaptive`, the default, clocks itself. With fewer than `PACKS_IN_FLIGHT` packs unanswered, the
+gathered messages leave at once; otherwise they wait and leave together when an answer comes. So
+there is no pause to tune: a lone message does not wait, and under load packs grow until the servers
+keep up. If the packs on their way are large, a pack that could still grow already waits with
+`GROWING_IN_FLIGHT` of them.
 
 The others are JBora's (its section 5), to be compared with it. `off`: every message is a pack.
 `fixed=N`: N messages are one. `hill-climbing`: N is sought, one step at a time, where the rate of
@@ -25,7 +25,7 @@ GROWING_IN_FLIGHT, LARGE_BYTES = 2, 64 << 10
 WAIT_MS = 20
 DEGREE_MAX = 128
 STEP_S = 10.0
-"""As JBora had it: two measures of 5 seconds each for every step."""
+"""Seconds of a step, as JBora had it: two measures of 5 seconds each."""
 
 
 class Packing(Protocol):
@@ -33,17 +33,17 @@ class Packing(Protocol):
 
     bytes_max: int
     messages_max: int
-    """May change whenever `observe` was called."""
+    """The most messages of a pack; may change with each `observe`."""
 
     wait_ms: int
-    """How long a pack that could take more messages waits for them."""
+    """Milliseconds that a pack that could take more messages waits for them."""
 
     def may_leave(self, in_flight: int, size: int, grows: bool) -> bool:
         """Return whether the next pack may leave. `in_flight`: packs that were sent and not
         answered, of `size` bytes together; `grows`: the next one could take more messages."""
 
     def observe(self, answered: int, now_ms: int) -> None:
-        """Take note that `answered` messages were answered until now, in all. Called whenever packs
+        """Note that `answered` messages were answered until now, in all. Called whenever packs
         could leave."""
 
 
@@ -104,7 +104,7 @@ class HillClimbing(Fixed):
     def _climb(self, rate: float) -> None:
         before, self._rate = self._rate, rate
         if rate == before:
-            self._direction = 1  # standing still is not going down
+            self._direction = 1  # a rate that stays the same counts as a rise
             return
         if rate < before:
             self._direction = -self._direction

@@ -14,7 +14,7 @@ class Phase(Enum):
     """How far a conversation is with its session."""
 
     PAUSING = "pausing"  # before the next attempt to connect
-    DIALLING = "dialling"  # a connection to a server was asked for
+    DIALLING = "dialling"  # the driver connects to a server
     ATTACHING = "attaching"  # connected; the server was asked to serve the session
     ATTACHED = "attached"  # the server serves it
     OVER = "over"  # closed, ended by a server, or lost
@@ -27,7 +27,9 @@ class Cause(Enum):
     CONNECTED = "a connection is there"
     ADMITTED = "the server takes the session"
     LOST = "the connection, or the attempt at one, fails"
-    LEFT = "the client leaves the server"  # silent, or breaks the protocol, or sends it elsewhere
+    LEFT = (
+        "the client leaves the server"  # it is silent, breaks the protocol, or sends it elsewhere
+    )
     TOO_LATE = "no server took the session in time"
     HOPELESS = "no attempt to connect can succeed"
     ENDED = "the server ends the session, or refuses it"

@@ -1,10 +1,10 @@
-"""Receipts: a record of what has arrived for one consumer, so that nothing is taken twice, and a
+"""Receipts: a record of what has arrived for one consumer, so that no message is taken twice, and a
 server learns after a lost connection where to go on (`protocol.Seen`).
 
-A topic's messages arrive in the order of their positions, and one number says what is here; so do
-the events of a group. Those of a queue come in any order; what is held is what arrived and is not
-known to be acknowledged. What has failed may come again before the answer to that: a server is not
-told that it is held, and another delivery of it is known by its count.
+A topic's messages arrive in the order of their positions, so one number is enough; so do the events
+of a group. Those of a queue come in any order; *held* are those that arrived and are not known to
+be acknowledged. A failed message may come again before the answer to its failure: so it is not
+reported to servers as held, and another delivery of it is known by its count.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Ranges:
         ranges[begin:end] = rest
 
     def missing(self, first: int, last: int) -> list[Range]:
-        """Return the parts of this range that are not here."""
+        """Return the parts of this range that are not in here."""
         found: list[Range] = []
         for at in range(self._at(first), len(self._ranges)):
             low, high = self._ranges[at]
@@ -92,7 +92,7 @@ class TopicReceipts:
         pass  # only a queue's
 
     def acknowledged(self, row: AckRow) -> None:
-        pass  # what was here once does not come again
+        pass  # a message that was here once does not come again
 
     def seen(self) -> Seen:
         return Seen(self._consumer, self._position, (), self._event)
@@ -105,7 +105,7 @@ class QueueReceipts:
     def __init__(self, consumer: int) -> None:
         self._consumer = consumer
         self._held = Ranges()
-        self._failed: dict[int, int] = {}  # of what is held -> which delivery it was
+        self._failed: dict[int, int] = {}  # held and failed: position -> which delivery it was
 
     def new(self, first: int, last: int, deliveries: int) -> list[Range]:
         if self._failed and deliveries > 1:

@@ -1,9 +1,9 @@
 """The requests and acknowledgements of a conversation, kept until its servers answer them.
 
 Promises: requests leave one at a time and in order, each only after the acknowledgements before it
-are certain and all packs of its transaction have left; after a lost connection all that has no
-answer leaves again, under the same numbers; one that no server could read is refused here; an
-answer to something that was not asked for is a `FormatError`.
+are certain and all packs of its transaction have left; after a lost connection all requests without
+an answer leave again, under the same numbers; one that no server could read is refused here; an
+answer without a request is a `FormatError`.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Request(Ticket):
         self.transaction: Transaction | None = None  # not before all of it has left
         self.sent = False
         self.data = b""
-        self.redelivery = Redelivery()  # what its queue was asked for with
-        self.wait_ms = 0  # before the consumer that was asked for hands anything out
+        self.redelivery = Redelivery()  # the terms of its queue
+        self.wait_ms = 0  # until the new consumer hands out its first message
 
     @property
     def may_leave(self) -> bool:
@@ -58,7 +58,7 @@ class Acknowledgement(Ticket):
         super().__init__()
         self.number = number
         self.rows = rows
-        self.patient = patient  # nobody waits for it
+        self.patient = patient  # no call waits for it
 
 
 class Unanswered:
@@ -77,7 +77,7 @@ class Unanswered:
         """Return a new request; raise `TypeError` if a server could not read it."""
         check_readable(body)
         if self.acks and self.acks[-1].patient:
-            self.acknowledge((), patient=False)  # now somebody waits for those before it
+            self.acknowledge((), patient=False)  # this request waits for those before it
         self._request_number += 1
         request = Request(body, self._request_number, self._ack_number)
         self.requests.append(request)
@@ -108,7 +108,7 @@ class Unanswered:
         return cw.Control(request.number, request.body)
 
     def send_again(self) -> None:
-        """The connection is another one: let everything leave again."""
+        """Let all requests leave again, on another connection."""
         self.acks_to_send = deque(self.acks)
         if self.requests:
             self.requests[0].sent = False
@@ -134,17 +134,16 @@ class Unanswered:
         return certain
 
     def opens(self, consumer: int) -> bool:
-        """Return whether this consumer was asked for, and the servers have not said whether it is
-        open."""
+        """Return whether a request to open this consumer has no answer yet."""
         bodies = (request.body for request in self.requests)
         return any(isinstance(body, OPENING) and body.consumer == consumer for body in bodies)
 
     def fail(
         self, problem: Callable[[Happened], JMSError], sent: Happened, granted: Request | None
     ) -> list[Ticket]:
-        """Settle everything and forget it, since the session is over: with the error that `problem`
-        makes of whether it may have happened, `sent` for what a server may have received. `granted`
-        is done. Return the tickets that were settled."""
+        """Settle all requests with errors and forget them, since the session is over. `problem`
+        makes an error of `happened`, which is `sent` for requests that a server may have received.
+        `granted` is settled without an error. Return the tickets that were settled."""
         for request in self.requests:
             if request is granted:
                 request.settle()
@@ -164,8 +163,8 @@ OPENING = (cw.OpenConsumer, cw.Join)
 
 
 def check_readable(body: cw.Body) -> None:
-    """Raise `TypeError` if a server could not read this: it ends the connection of a client that
-    sends it such a thing."""
+    """Raise `TypeError` if a server could not read this: it would end the connection of its
+    client."""
     try:
         cw.decode_request(cw.encode(cw.Control(1, body)))
     except (TypeError, ValueError, OverflowError, FormatError) as error:

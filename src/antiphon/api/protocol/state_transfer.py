@@ -1,14 +1,16 @@
-"""Handing out and taking over the state of a group's member, as a client's conversation sees it.
+"""Handing out and taking over the state of a group's member, for a client's conversation.
 
-**Taking.** A server tells a member that it waits for a state (`Began`), chunks come (`Chunk`), and
-when all have been written down (`taken`) the log is asked whether that state still counts: then it
-is there (`Ready`), and messages after its cut can be handled. Whatever goes wrong (a provider that
-fails, falls silent or raises, a lost connection, a missing chunk), it begins again with another
-`Began`, and what came before is worth nothing. `Missing`: nobody has a state any more.
+**Taking.** A server reports to a member that a state will come (`Began`), chunks come (`Chunk`),
+and when the application has stored all of them (`taken`), the client asks the log whether that
+state is still valid: then it is complete (`Ready`), and messages after its cut can be handled. If
+it fails (a provider that fails, falls silent or raises, a lost connection, a missing chunk), it
+begins again with another `Began`, and the earlier chunks are void. `Missing`: no member has a state
+any more.
 
 **Handing out.** A member that meets a request which names it, and has handled everything before it,
-gets a `Handout` and sends chunks as long as there is room; `Handout.over` says that nobody wants
-more. At most `STATE_WINDOW` chunks are on their way, so nobody holds more, however large the state.
+gets a `Handout` and sends chunks as long as there is room; with `Handout.over` no member wants
+more. At most `STATE_WINDOW` chunks are on their way, so no process holds more, however large the
+state.
 """
 
 from __future__ import annotations
@@ -23,12 +25,12 @@ from antiphon.errors import FormatError
 from antiphon.formats import protocol as cw
 
 SILENCE_MS = 10_000
-"""A provider that sends nothing for this long is passed over. Doubled with each time: the only one
-that there is may need longer."""
+"""A provider that sends nothing for this long is passed over. The time doubles each time: the only
+provider may need longer."""
 
 DOUBLINGS_MAX = 6
 TELL_EVERY = cw.STATE_WINDOW // 4
-"""Chunks that are taken before the provider gets an acknowledgement."""
+"""Chunks that a member stores before the provider gets an acknowledgement."""
 
 # -- Events: for the member that takes a state over -----------------------------------------------
 
@@ -41,7 +43,7 @@ class Began(msgspec.Struct, frozen=True):
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """A chunk of the state: write it down, then call `taken`."""
+    """A chunk of the state: store it, then call `taken`."""
 
     consumer: int
     serial: int
@@ -51,16 +53,16 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """The state is complete, and is the one that what follows builds on."""
+    """The state is complete and valid: the next messages continue it."""
 
     consumer: int
     serial: int
-    position: int  # the cut: everything up to here is in it
+    position: int  # the cut: all messages up to here are in it
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """All who had the state are gone, or could not hand it out. The member gets all messages since
-    it joined."""
+    """All members that had the state are gone, or could not hand it out. The member gets all
+    messages since it joined."""
 
     consumer: int
     serial: int
@@ -76,7 +78,7 @@ class Handout:
     def __init__(self, consumer: int, serial: int) -> None:
         self.consumer = consumer
         self.serial = serial
-        self.over = False  # nobody wants more of it
+        self.over = False  # no member wants more of it
         self.sent = 0
         self.taken = 0
         self._bell: Ticket | None = None
@@ -94,7 +96,7 @@ class Handout:
         return self._bell
 
     def ring(self) -> Ticket | None:
-        """Return the ticket of whoever waits for room, if the wait is over."""
+        """Return the ticket of the call that waits for room, if the wait is over."""
         bell, self._bell = self._bell, None
         if bell is None or bell.done:
             return None
@@ -112,12 +114,12 @@ class Taking:
         self.known = False  # it is here, or there is none
         self.arrived = 0  # chunks
         self.taken = 0
-        self.told = 0  # taken, as the provider knows
+        self.told = 0  # stored, as far as the provider knows
         self.last = 0  # the number of the last chunk; 0: not known
-        self.asked: int | None = None  # the request about which the log was asked
+        self.asked: int | None = None  # the request about which the client asked the log
         self.silences = 0  # of providers, so far
         self.heard_ms = 0
-        self.early: list[cw.StateChunk] = []  # of a request that is not here yet
+        self.early: list[cw.StateChunk] = []  # of a request that has not come yet
         self.ahead: dict[int, cw.StateChunk] = {}  # that came before others
 
     def begin(self, request: cw.StateComes, now_ms: int) -> None:
@@ -128,7 +130,8 @@ class Taking:
 
     @property
     def silent_ms(self) -> int | None:
-        """Return when the provider has been silent for too long; None: nobody waits for it."""
+        """Return when the provider has been silent for too long; None: this member does not wait
+        for it."""
         if not self.waits or self.asked == self.serial or self.last:
             return None
         return self.heard_ms + (SILENCE_MS << min(self.silences, DOUBLINGS_MAX))
@@ -168,7 +171,8 @@ class States:
             taking.heard_ms = now_ms
 
     def lost(self) -> None:
-        """Drop what was on its way over the lost connection; servers begin again by themselves."""
+        """Drop all chunks that were on their way over the lost connection; servers begin again by
+        themselves."""
         self._connected = False
         for handout in list(self._handouts.values()):
             self._end(handout)
@@ -178,7 +182,7 @@ class States:
     # -- Taking --------------------------------------------------------------------------------
 
     def received(self, m: StateMessage, now_ms: int) -> None:
-        """Take what a server, or another member, says about a state."""
+        """Take a message of a server, or of another member, about a state."""
         if isinstance(m, cw.StateChunk):
             self._chunk(m, now_ms)
         elif isinstance(m, cw.StateTaken):
@@ -191,7 +195,8 @@ class States:
             self._stopped(m)
 
     def _comes(self, m: cw.StateComes, now_ms: int) -> None:
-        """Another member was asked for the state that this one waits for, or no member has it."""
+        """Note that another member was asked for the state that this one waits for, or that none
+        has it."""
         taking = self._taking.get(m.consumer)
         if taking is None or taking.known:
             return
@@ -218,7 +223,7 @@ class States:
             return
         if m.seq <= taking.arrived or taking.last:
             return
-        # Servers may pass chunks on in another order. If one is lost, nothing more is heard.
+        # Servers may pass chunks on in another order. If one is lost, no more of them are taken.
         if len(taking.ahead) < cw.STATE_WINDOW or m.seq == taking.arrived + 1:
             taking.ahead[m.seq] = m
         while (chunk := taking.ahead.pop(taking.arrived + 1, None)) is not None:
@@ -228,7 +233,7 @@ class States:
             self._tell(Chunk(m.consumer, m.serial, chunk.seq, chunk.data, chunk.last))
 
     def taken(self, consumer: int, serial: int, seq: int) -> None:
-        """Take note that the application has this chunk and all before it."""
+        """Note that the application has this chunk and all before it."""
         taking = self._taking.get(consumer)
         if taking is None or taking.serial != serial or not taking.waits:
             return
@@ -253,7 +258,7 @@ class States:
             self._ask(cw.AskState(consumer, taking.serial, raised))
 
     def granted(self, done: cw.StateDone, value: int) -> None:
-        """Take the servers' word on whether the state is valid. If not, there will be another
+        """Take the servers' answer whether the state is valid. If not, there will be another
         request."""
         taking = self._taking.get(done.consumer)
         if value and taking is not None and taking.serial == done.serial and not taking.known:
@@ -283,7 +288,7 @@ class States:
             self._end(handout)
 
     def give_up(self, handout: Handout, reason: str) -> None:
-        """Say that there is no state to hand out."""
+        """Report that there is no state to hand out."""
         if not handout.over:
             self._send(cw.StateFailed(handout.consumer, handout.serial, reason))
             self._end(handout)

@@ -1,8 +1,8 @@
-"""A ticket: something that is settled once, later; whoever waits for it is called then.
+"""A ticket: an outcome that is settled once, later; its watchers are called then.
 
-Promise: each watcher is called exactly once, in whatever order `watch` and `tell` come, from
-whatever threads. To settle and to tell are two steps, since watchers run code that must not be
-called while a lock is held.
+Promise: each watcher is called exactly once, for any order of `watch` and `tell`, from any threads.
+To settle and to tell are two steps, since watchers run code that must not be called while a lock is
+held.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from antiphon.errors import JMSError
 
 
 class Ticket:
-    """The outcome of a request, to come: `done`, and then either `error` or `value`. The
-    conversation settles it under its lock; its driver calls `tell` without."""
+    """The future outcome of a request: `done`, and then either `error` or `value`. The conversation
+    settles it under its lock; its driver calls `tell` without."""
 
     __slots__ = ("_watchers", "done", "error", "looked_at", "value")
 
@@ -23,7 +23,7 @@ class Ticket:
         self.done = False
         self.error: JMSError | None = None
         self.value = 0
-        self.looked_at = False  # somebody knows of the error
+        self.looked_at = False  # the program has asked for the error
         self._watchers: deque[Callable[[], object]] = deque()
 
     def watch(self, call: Callable[[], object]) -> None:
@@ -33,7 +33,7 @@ class Ticket:
             self.tell()
 
     def settle(self, error: JMSError | None = None, value: int = 0) -> None:
-        """Set the outcome. Nobody is called yet."""
+        """Set the outcome. No watcher is called yet."""
         self.error = error
         self.value = value
         self.done = True

@@ -17,9 +17,9 @@ class Transaction:
     there are none."""
 
     def __init__(self) -> None:
-        self.batches: list[Batch] = []  # nobody else's messages are in them
+        self.batches: list[Batch] = []  # with no messages of others
         self.committed = Ticket()
-        """Settled when all of it is visible; never, if that does not come about."""
+        """Settled when all of it is visible; never, if it is not committed."""
 
     def __bool__(self) -> bool:
         return bool(self.batches)
@@ -27,7 +27,7 @@ class Transaction:
     def add(self, batch: Batch) -> None:
         """Make this batch a part of the transaction, if it is not yet."""
         if not self.batches or self.batches[-1] is not batch:
-            batch.looked_at = True  # whatever is wrong with it, the commit says so
+            batch.looked_at = True  # the commit reports its errors
             self.batches.append(batch)
 
     def sent(self) -> tuple[Sent, ...]:

@@ -85,8 +85,8 @@ class Tasks:
 
 
 class RunningAlready:
-    """A script that was begun before anybody awaits it, so that it happens even if nobody does;
-    then its error goes to `complain`."""
+    """A script that was begun before the program awaits it, so that it runs even if the program
+    never does; then its error goes to `complain`."""
 
     def __init__(self, script: Script[None], complain: Callable[[JMSError], None]) -> None:
         self._complain = complain
@@ -193,7 +193,7 @@ async def _serve(consumer: ConsumerCore) -> None:
 
 
 async def _call(what: Callable[[Any], Any], argument: Any) -> None:
-    """Call the application's code, and log what it raises: nobody else would catch that."""
+    """Call the application's code, and log an error: no caller would catch it."""
     try:
         result = what(argument)
         if inspect.isawaitable(result):

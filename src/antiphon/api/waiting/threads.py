@@ -134,10 +134,10 @@ class WorkerPool:
             error: BaseException | None = None
             try:
                 job.listener(job.message)
-            except BaseException as raised:  # whatever it is, the thread goes on
+            except BaseException as raised:  # the thread goes on after any error
                 error = raised
             job.member.worked(job.item, job.message, error)
-            del job, error  # not kept until the next one comes
+            del job, error  # frees them before the next job comes
 
 
 def _serve(consumer: ConsumerCore) -> None:
@@ -153,14 +153,14 @@ def _serve(consumer: ConsumerCore) -> None:
         error: BaseException | None = None
         try:
             listener(message)
-        except BaseException as raised:  # whatever it is, the thread goes on
+        except BaseException as raised:  # the thread goes on after any error
             error = raised
         consumer.handled(message, error)
     consumer.stir()
 
 
 def _call(what: Callable[[Any], Any], argument: Any) -> None:
-    """Call the application's code, and log what it raises: nobody else would catch that."""
+    """Call the application's code, and log an error: no caller would catch it."""
     try:
         what(argument)
     except Exception:

@@ -45,17 +45,17 @@ class Counter(Replica[CounterService]):
 
     @abstractmethod
     def add(self, n: int = 1, timeout: float | None = TIMEOUT_S) -> Any:
-        """Add `n`, and return the new value. Raise what `call` raises."""
+        """Add `n`, and return the new value. Raise the errors of `call`."""
 
     @abstractmethod
     def set(self, n: int, timeout: float | None = TIMEOUT_S) -> Any:
-        """Make it `n`. Raise what `call` raises."""
+        """Make it `n`. Raise the errors of `call`."""
 
     @property
     @abstractmethod
     def value(self) -> Any:
         """The value with all that was added before, anywhere; it asks the group (asyncio: to be
-        awaited). Raise what `call` raises."""
+        awaited). Raise the errors of `call`."""
 
 
 class Entered(Replica[AnyService]):
@@ -300,7 +300,7 @@ class LeaderElection(Entered[ElectionService]):
 
     @abstractmethod
     def resign(self) -> Any:
-        """Let another one lead, if there is one. Raise what `call` raises."""
+        """Let another one lead, if there is one. Raise the errors of `call`."""
 
     def _waiting_to_lead(self, timeout: float | None) -> Script[int]:
         leads = self._waiting_until(lambda election: election.term_of(self.name), timeout)

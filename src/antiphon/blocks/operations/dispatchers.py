@@ -125,17 +125,17 @@ class RpcClient(Opened):
         among them.
 
         Arguments and results are what an object message may have. `replies` and `timeout` are those
-        of `GroupClient.call`. Raise what that raises: `TooFewRepliesError` if too few replies came
-        in time, `MessageFormatError` if an argument cannot be sent, `IllegalStateError` if this is
-        closed."""
+        of `GroupClient.call`. Raise the errors of that call: `TooFewRepliesError` if too few
+        replies came in time, `MessageFormatError` if an argument cannot be sent,
+        `IllegalStateError` if this is closed."""
 
     def proxy(self, replies: Replies = FIRST, timeout: float | None = TIMEOUT_S) -> Any:
         """Return the objects of all members as if they were one here: its methods are theirs
         (asyncio: to be awaited).
 
         With `replies=FIRST` they return the first result, or raise what was raised there, as a
-        local object does; otherwise they return the results by member. They raise what `call`
-        raises. Raise `ValueError` if `replies` is none of those that `call` knows."""
+        local object does; otherwise they return the results by member. They raise the errors of
+        `call`. Raise `ValueError` if `replies` is none of those that `call` knows."""
         return Proxy(self._front, self._client, check_replies(replies), timeout)
 
     @abstractmethod

@@ -19,7 +19,7 @@ from antiphon.model import durations
 
 
 class Deadline:
-    """The time that is left of a limit; with None or infinity there is no limit. Raises `TypeError`
+    """The time that is left of a limit; with None or infinity there is no limit. Raise `TypeError`
     or `ValueError` for any other wrong limit."""
 
     def __init__(self, seconds: float | None) -> None:

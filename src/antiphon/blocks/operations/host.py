@@ -112,7 +112,7 @@ class Host(Generic[AnyBlock]):
     def waiting_until(
         self, what: Callable[[AnyBlock], Any], timeout: float | None = None
     ) -> Script[Any]:
-        """Wait until a function finds something in the block, and return it. Raises `TimeoutError`
+        """Wait until a function finds something in the block, and return it. Raise `TimeoutError`
         if it does not in time, `IllegalStateError` if this is not a member any more."""
         deadline = Deadline(timeout)
         found: list[Any] = [None]
@@ -236,7 +236,7 @@ class Host(Generic[AnyBlock]):
 
 
 def take_over(block: Block, group: str, state: bytes) -> None:
-    """Have a block take over a state. Raises `IllegalStateError` if it is not that of such a
+    """Have a block take over a state. Raise `IllegalStateError` if it is not that of such a
     block."""
     try:
         block.restore(state)

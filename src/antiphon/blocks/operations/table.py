@@ -22,23 +22,23 @@ class ReplicatedTable(Replica[TableService]):
 
     @abstractmethod
     def put(self, key: Any, value: Any, timeout: float | None = TIMEOUT_S) -> Any:
-        """Put a row, and return what was there before, or None. Raise what `call` raises."""
+        """Put a row, and return what was there before, or None. Raise the errors of `call`."""
 
     @abstractmethod
     def replace(
         self, key: Any, expected: Any, value: Any, timeout: float | None = TIMEOUT_S
     ) -> Any:
-        """Put a row if `expected` is there (None: nothing), and return whether it was. Raise what
-        `call` raises."""
+        """Put a row if `expected` is there (None: nothing), and return whether it was. Raise the
+        errors of `call`."""
 
     @abstractmethod
     def remove(self, key: Any, timeout: float | None = TIMEOUT_S) -> Any:
-        """Remove a row, and return what was there, or None. Raise what `call` raises."""
+        """Remove a row, and return what was there, or None. Raise the errors of `call`."""
 
     @abstractmethod
     def get(self, key: Any, timeout: float | None = TIMEOUT_S) -> Any:
         """Return what is there when everything that was put before, anywhere, is; None: nothing.
-        Raise what `call` raises."""
+        Raise the errors of `call`."""
 
     def items(self) -> ItemsView[Any, Any]:
         """Return keys and values of this process' copy, as they are at one moment."""

@@ -45,7 +45,7 @@ class Target(Protocol):
         """Whether what it did can be undone, see `Kind`."""
 
     def call(self, id: str, request: Any) -> Any:
-        """Carry it out: pessimistic, it can still be undone; optimistic, it is done. Raises
+        """Carry it out: pessimistic, it can still be undone; optimistic, it is done. Raise
         `RefusedError` if it has no effect and never will, as for an id that was undone before it
         came. If active replicas call: an id that was taken gets the same reply again, without
         effect even if it was undone since. A slower replica must come to the same as the one that

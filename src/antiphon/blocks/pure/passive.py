@@ -195,7 +195,7 @@ class PassiveReplica:
         return [*self._end_all(), *self._go_on()]
 
     def heard(self, data: bytes) -> Effects:
-        """Take a message of the group. Raises `FormatError` if no replica can have sent it."""
+        """Take a message of the group. Raise `FormatError` if no replica can have sent it."""
         match values.decode(data):
             case ("undo", *fields):
                 return self._on_undo(Undo(*fields))

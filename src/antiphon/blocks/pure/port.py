@@ -65,7 +65,7 @@ class Port(Protocol):
 
     @property
     def name(self) -> str:
-        """The member's name in the group. Raises `IllegalStateError` before the port is open."""
+        """The member's name in the group. Raise `IllegalStateError` before the port is open."""
 
     @property
     def view(self) -> View:
@@ -86,7 +86,7 @@ class Port(Protocol):
         noticed. Raises what joining raises."""
 
     def initial_state(self) -> Any:
-        """Wait for the state of another member, as bytes; None: there is none to take over. Raises
+        """Wait for the state of another member, as bytes; None: there is none to take over. Raise
         `ConnectionLostError` if all who had it have gone."""
 
     def deliver(self, handle: Handle) -> None:
@@ -94,14 +94,14 @@ class Port(Protocol):
         ended."""
 
     def multicast(self, body: Any, timeout: float | None) -> Any:
-        """Send to all members, and wait until a majority of the servers has it. Raises
+        """Send to all members, and wait until a majority of the servers has it. Raise
         `OutcomeUnknownError` after `timeout` seconds."""
 
     def cast(self, body: Any, properties: Any = None) -> Any:
         """Send to all members, after what was sent before, and wait for nothing (but room)."""
 
     def reply(self, reply: Reply) -> Any:
-        """Send to one address, and wait for nothing (but room). Raises `MessageFormatError` or
+        """Send to one address, and wait for nothing (but room). Raise `MessageFormatError` or
         `ResourceAllocationError` if the body cannot travel."""
 
     def remove(self, *members: str) -> Any:
@@ -154,7 +154,7 @@ class CallerPort(Protocol):
         """Have each reply handled from now on."""
 
     def multicast(self, body: Any, properties: Any, timeout: float | None) -> Any:
-        """Send without an address for replies, and wait until the servers have it. Raises
+        """Send without an address for replies, and wait until the servers have it. Raise
         `OutcomeUnknownError` after `timeout` seconds."""
 
     def cast(self, body: Any, properties: Any) -> Any:
@@ -165,8 +165,7 @@ class CallerPort(Protocol):
         a `Sent`."""
 
     def acknowledged(self, sent: Any, timeout: float | None) -> Any:
-        """Wait until the servers have what was sent. Raises `OutcomeUnknownError` if not in
-        time."""
+        """Wait until the servers have what was sent. Raise `OutcomeUnknownError` if not in time."""
 
     def close(self) -> Any:
         """Get no more replies."""

@@ -56,7 +56,7 @@ class Request(NamedTuple):
     command: Any
 
     def encode(self) -> bytes:
-        """Raises `MessageFormatError` if the command cannot travel."""
+        """Raise `MessageFormatError` if the command cannot travel."""
         return values.encode(tuple(self))
 
 
@@ -168,7 +168,7 @@ class ActiveReplica:
         return values.encode((self._results.state(), self.service.snapshot()))
 
     def restore(self, data: bytes) -> None:
-        """Raises `FormatError` if that is not a snapshot."""
+        """Raise `FormatError` if that is not a snapshot."""
         fields = values.decode(data)
         match fields:
             case (list(results), bytes(state)):

@@ -95,7 +95,7 @@ class ServiceBlock(Responder):
         return values.encode((self._view, self.replica.snapshot()))
 
     def restore(self, data: bytes) -> None:
-        """Raises `FormatError` if that is not a snapshot."""
+        """Raise `FormatError` if that is not a snapshot."""
         match values.decode(data):
             case (int(view), bytes(state)):
                 self._view = self._restored = view

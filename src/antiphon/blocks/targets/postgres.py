@@ -146,10 +146,9 @@ class PostgresTarget:
 
     def prepare(self, request_id: str, statements: Sequence[Statement]) -> list[Result]:
         """Runs the statements, none of which may end the transaction, and prepares what they did.
-
-        Raises `RefusedError` if the request was aborted before, `StatementError` if a statement
-        fails, `IllegalStateError` if the request has been here already. After an error with
-        `happened` `"unknown"` the request may be prepared: abort it."""
+        Raise `RefusedError` if the request was aborted before, `StatementError` if a statement
+                fails, `IllegalStateError` if the request has been here already. After an error with
+                `happened` `"unknown"` the request may be prepared: abort it."""
         preparing = _command("PREPARE TRANSACTION", request_id)
         with self._connection() as connection:
             with _translated(connection, "no"):
@@ -161,7 +160,7 @@ class PostgresTarget:
         return results
 
     def commit(self, request_id: str) -> None:
-        """Raises `TransactionRolledBackError` if it is aborted, `UnknownRequestError` if nothing is
+        """Raise `TransactionRolledBackError` if it is aborted, `UnknownRequestError` if nothing is
         known of it."""
         deadline = time.monotonic() + self._patience
         committing = _command("COMMIT PREPARED", request_id)
@@ -175,8 +174,8 @@ class PostgresTarget:
             raise UnknownRequestError(f"request {request_id!r} is not prepared")
 
     def abort(self, request_id: str) -> None:
-        """Raises `AlreadyCommittedError` if it is too late, and `OutcomeUnknownError` if somebody
-        is preparing the request all the time; then it is to be repeated."""
+        """Raise `AlreadyCommittedError` if it is too late, and `OutcomeUnknownError` if somebody is
+        preparing the request all the time; then it is to be repeated."""
         deadline = time.monotonic() + self._patience
         rolling_back = _command("ROLLBACK PREPARED", request_id)
         with self._connection() as connection, _translated(connection):

@@ -93,7 +93,7 @@ def look_into(b: State, session: Session, header: PackHeader, payload: bytes) ->
 
 def _specials(payload: bytes) -> tuple[Special, ...]:
     """Return for each message of a pack its special headers. `expires` is the time to live beyond
-    the delivery delay. Raises `ResourceAllocationError`."""
+    the delivery delay. Raise `ResourceAllocationError`."""
     return tuple(_special(extra) for extra in _extras(payload))
 
 

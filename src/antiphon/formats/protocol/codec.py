@@ -1,6 +1,5 @@
 """All requests and all answers, as bytes and back.
-
-Raises `FormatError` on bytes that are not such a message. A large pack is not copied on its way.
+Raise `FormatError` on bytes that are not such a message. A large pack is not copied on its way.
 """
 
 from __future__ import annotations
@@ -150,7 +149,7 @@ def encode_parts(message: Request | Answer) -> tuple[bytes, ...]:
 
 
 def decode_request(body: frames.Body) -> Request:
-    """Return the request that is encoded in `body`. Raises `FormatError`."""
+    """Return the request that is encoded in `body`. Raise `FormatError`."""
     try:
         if len(body) > frames.LARGE_FRAME:
             with suppress(msgspec.ValidationError):  # otherwise it is another kind of request
@@ -161,7 +160,7 @@ def decode_request(body: frames.Body) -> Request:
 
 
 def decode_answer(body: frames.Body) -> Answer:
-    """Return the answer that is encoded in `body`. Raises `FormatError`."""
+    """Return the answer that is encoded in `body`. Raise `FormatError`."""
     try:
         return _answer.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

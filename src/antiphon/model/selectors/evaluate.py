@@ -61,7 +61,7 @@ as a double. Only beyond does it show that a comparison takes exact numbers as d
 
 
 def parse(text: str) -> Selector | None:
-    """None if the text is blank, which selects everything. Raises `InvalidSelectorError`."""
+    """None if the text is blank, which selects everything. Raise `InvalidSelectorError`."""
     parsed = parse_tree(text)
     return None if parsed is None else Selector(*parsed)
 

@@ -61,7 +61,7 @@ _HEX_FLOAT = re.compile(rf"(0x(?:{_HEX}\.?(?:{_HEX})?|\.{_HEX})p[+-]?{_DIGITS})(
 
 
 def tokens(text: str) -> list[Token]:
-    """Return the words of a selector. Raises `InvalidSelectorError`."""
+    """Return the words of a selector. Raise `InvalidSelectorError`."""
     found = []
     at = _skip_blanks(text, 0)
     while at < len(text):

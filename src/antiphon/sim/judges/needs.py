@@ -39,7 +39,7 @@ class GivenUp:
         self._spans = Spans()
 
     def applied(self, broker: Broker) -> None:
-        """Right after an entry, in the order of the log. Raises `ViolationError`."""
+        """Right after an entry, in the order of the log. Raise `ViolationError`."""
         live = Spans((first, last, 1) for first, last in broker.live())
         for first, last, _ in live:
             for low, high, _ in self._spans.between(first, last):

@@ -56,7 +56,7 @@ class Elsewhere:
     """The other processes."""
 
     def __init__(self, service: MakeService, modules: Sequence[ModuleType]) -> None:
-        """Raises `CannotLoad`."""
+        """Raise `CannotLoad`."""
         wanted = _wanted(service, modules)
         self._processes: list[subprocess.Popen[bytes]] = []
         try:

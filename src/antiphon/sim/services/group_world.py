@@ -172,7 +172,7 @@ class GroupWorld:
     # -- The run --------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Raises `ViolationError`."""
+        """Raise `ViolationError`."""
         first = self._replicas[0]
         first.up, first.life = True, 1
         first.core = self._new_core(first)

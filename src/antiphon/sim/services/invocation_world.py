@@ -248,7 +248,7 @@ class InvocationWorld(PassiveWorld):
 
 
 def check(world: InvocationWorld) -> None:
-    """Raises `ViolationError`. All is over: nothing is on its way, everybody is there."""
+    """Raise `ViolationError`. All is over: nothing is on its way, everybody is there."""
     updates: dict[tuple[str, int], Update] = {}
     undos: list[Undo] = []
     for view, said in world.log():

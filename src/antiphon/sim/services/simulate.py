@@ -70,7 +70,7 @@ def simulate(
     (`linearizable(Model)` makes one). Whatever it says, all replicas must agree on every result and
     on the state, and other processes with them. `passive`: as with `Replica(passive=True)`, the
     primary alone carries out commands, as it likes; the others must have the state it came to.
-    Raises `AssertionError`, whose first line says how to replay the seed that failed.
+    Raise `AssertionError`, whose first line says how to replay the seed that failed.
     """
     _check_numbers(clients=clients, replicas=replicas, operations=operations)
     chosen = replayed or (range(seeds) if isinstance(seeds, int) else seeds)

@@ -79,7 +79,7 @@ def archive(journal: JournalLog, folder: Path, work: Work) -> Report:
 
 
 def _check_apart(journal: Path, folder: Path) -> None:
-    """Raises `ConfigurationError`: a server's folder is its own."""
+    """Raise `ConfigurationError`: a server's folder is its own."""
     ours, theirs = folder.resolve(), journal.resolve()
     if ours == theirs or ours in theirs.parents or theirs in ours.parents:
         raise ConfigurationError(

@@ -221,7 +221,7 @@ class JournalFiles:
         self._known: dict[tuple[int, ...], Segment] = {}
 
     def look(self) -> Sight:
-        """Raises `JournalDamagedError`, and `IllegalStateError` where there is no journal."""
+        """Raise `JournalDamagedError`, and `IllegalStateError` where there is no journal."""
         for _ in range(TRIES):
             try:
                 manifest = self._manifest()

@@ -21,7 +21,7 @@ _PATHS = ("path", "paths")
 
 
 def known(given: Mapping[str, str], there_are: Sequence[str]) -> dict[str, str]:
-    """The options as they are spelled here. Raises `ValueError`, with the name of the option and
+    """The options as they are spelled here. Raise `ValueError`, with the name of the option and
     what is allowed."""
     spelled = {name.lower(): name for name in there_are}
     values: dict[str, str] = {}

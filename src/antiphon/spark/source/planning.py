@@ -44,7 +44,7 @@ class Gapped(Protocol):
 
 
 def check_whole(log: Log | Gapped, first: int, last: int) -> None:
-    """Raises `MessagesGoneError`."""
+    """Raise `MessagesGoneError`."""
     gaps = log.missing(first, last) if isinstance(log, Gapped) else ()
     if gaps:
         raise MessagesGoneError(
@@ -54,7 +54,7 @@ def check_whole(log: Log | Gapped, first: int, last: int) -> None:
 
 
 def start(log: Log, place: Place, bounds: LogBounds) -> int:
-    """Raises `MessagesGoneError`."""
+    """Raise `MessagesGoneError`."""
     if place == EARLIEST:
         return bounds.first
     if place == LATEST:

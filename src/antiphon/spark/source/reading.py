@@ -38,7 +38,7 @@ def schema() -> StructType:
 
 
 def chosen_columns(wanted: StructType) -> list[str]:
-    """Return the columns of a schema that the user may have given. Raises `ValueError`."""
+    """Return the columns of a schema that the user may have given. Raise `ValueError`."""
     known = {field.name: field.dataType for field in schema().fields}
     for field in wanted.fields:
         if field.name not in known:
@@ -149,7 +149,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"position": position, **({"purpose": purpose} if purpose else {})}
 
     def _position(self, offset: Offset) -> int:
-        """Raises `IllegalStateError` if it is from the checkpoint of another query. One without a
+        """Raise `IllegalStateError` if it is from the checkpoint of another query. One without a
         purpose is of a query that had none, or of version 0.1."""
         purpose = self._options.purpose
         if purpose and offset.get("purpose", purpose) != purpose:

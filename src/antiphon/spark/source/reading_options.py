@@ -52,7 +52,7 @@ class ReadingOptions(NamedTuple):
 
 
 def parse(given: Mapping[str, str], *, stream: bool) -> ReadingOptions:
-    """Raises `ValueError`, with the name of the option and what is allowed."""
+    """Raise `ValueError`, with the name of the option and what is allowed."""
     values = options.known(given, OPTIONS)
     for name in BATCH_ONLY if stream else STREAM_ONLY:
         if name in values:

@@ -55,7 +55,7 @@ _GROUP_ID = b"JMSXGroupID"
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
-    """Raises `MessageFormatError` if rows like these cannot be messages. `topic`: where they go
+    """Raise `MessageFormatError` if rows like these cannot be messages. `topic`: where they go
     unless a column says it."""
     for field in schema.fields:
         found = field.dataType.simpleString()

@@ -45,7 +45,7 @@ class ServerLog:
 
 
 def _counted(batches: Iterator[pa.RecordBatch], piece: LogSlice) -> Iterator[pa.RecordBatch]:
-    """Raises `MessagesGoneError` if there are not as many as there should be."""
+    """Raise `MessagesGoneError` if there are not as many as there should be."""
     rows = 0
     for batch in batches:
         rows += batch.num_rows

@@ -79,7 +79,7 @@ def trace_files(folder: Path) -> list[Path]:
 
 
 def check_place(files: Iterable[Path], out: Path) -> None:
-    """Raises `ConfigurationError` if there can be no table at `out`, before anything is read."""
+    """Raise `ConfigurationError` if there can be no table at `out`, before anything is read."""
     if out.is_dir():
         raise ConfigurationError(f"{out} is a folder: name the file that the table is to be in")
     if not out.absolute().parent.is_dir():
