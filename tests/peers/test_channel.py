@@ -179,26 +179,26 @@ def test_a_loop_and_a_receive_end_when_it_is_closed(
     pair: tuple[peers.Channel, peers.Channel],
 ) -> None:
     a, b = pair
-    outcomes: list[Any] = []
+    outcomes: dict[str, Any] = {}
     waiting = threading.Barrier(3)
 
     def loop() -> None:
         waiting.wait()
-        outcomes.append(list(b))
+        outcomes["loop"] = list(b)
 
     def receive() -> None:
         waiting.wait()
-        outcomes.append(a.receive())
+        outcomes["receive"] = a.receive()
 
     threads = [threading.Thread(target=target) for target in (loop, receive)]
     for thread in threads:
         thread.start()
     waiting.wait()
     b.close()
-    threads[0].join(WAIT_S)
-    assert outcomes[0] == []
-    threads[1].join(WAIT_S)
-    assert isinstance(outcomes[1], antiphon.ViewMessage)
+    for thread in threads:
+        thread.join(WAIT_S)
+    assert outcomes["loop"] == []
+    assert isinstance(outcomes["receive"], antiphon.ViewMessage)
     for call in (lambda: b.send("x"), lambda: b.receive(0), b.status):
         with pytest.raises(IllegalStateError, match="closed"):
             call()

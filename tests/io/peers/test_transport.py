@@ -1,9 +1,11 @@
 """Connections between the processes of a channel, with real sockets."""
 
 import asyncio
+import gc
 import logging
 import socket
 import struct
+import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -299,6 +301,25 @@ def test_who_says_nothing_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None
             assert a.transport.counts()["strangers"] == 0
 
     run(test)
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_no_socket_is_left_of_who_comes_while_it_closes(turns: int) -> None:
+    async def test() -> None:
+        peer = Peer("a")
+        host, port = peer.address.split(":")
+        callers = [socket.create_connection((host, int(port))) for _ in range(3)]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await peer.transport.close()
+        for caller in callers:
+            caller.close()
+
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always", ResourceWarning)
+        run(test)
+        gc.collect()
+    assert [str(warning.message) for warning in seen] == []
 
 
 def test_of_too_many_strangers_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:

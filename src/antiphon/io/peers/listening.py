@@ -8,6 +8,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from antiphon.io.transport import format_address, parse_address
 
@@ -53,7 +54,11 @@ def listening_socket(
 
 class Acceptor:
     """Takes connections from a listening socket, until it is closed. Each shakes its TLS hands in a
-    task of its own, and a failure there is logged: event loops keep it to themselves."""
+    task of its own, and a failure there is logged: event loops keep it to themselves.
+
+    Promise: after `close`, no socket is left open that was taken and has no connection yet. That is
+    why the listener is a reader of the loop: a cancelled `sock_accept` may lose a socket.
+    """
 
     def __init__(
         self,
@@ -66,33 +71,51 @@ class Acceptor:
         self._protocol = protocol
         self._loop = asyncio.get_running_loop()
         self._begun: set[asyncio.Task[None]] = set()
-        self._task = self._loop.create_task(self._accept())
+        self._pause: asyncio.TimerHandle | None = None
+        self._listen()
 
     def close(self) -> None:
         """Take no more."""
-        self._task.cancel()
+        if self._listener.fileno() < 0:
+            return
+        self._loop.remove_reader(self._listener)
+        if self._pause is not None:
+            self._pause.cancel()
         for task in self._begun:
             task.cancel()
         self._listener.close()
 
-    async def _accept(self) -> None:
-        while True:
-            try:
-                sock, address = await self._loop.sock_accept(self._listener)
-            except OSError as error:
-                logger.warning("cannot take a connection: %s", error)
-                await asyncio.sleep(PAUSE_S)
-                continue
-            task = self._loop.create_task(self._begin(sock, format_address(address[:2])))
-            self._begun.add(task)
-            task.add_done_callback(self._begun.discard)
+    def _listen(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._listener, self._accept)
 
-    async def _begin(self, sock: socket.socket, name: str) -> None:
-        limit = None if self._tls is None else HANDSHAKE_S
+    def _accept(self) -> None:
         try:
-            await self._loop.connect_accepted_socket(
-                self._protocol, sock, ssl=self._tls, ssl_handshake_timeout=limit
-            )
-        except (OSError, ssl.SSLError) as error:
+            sock, address = self._listener.accept()
+        except (BlockingIOError, InterruptedError):
+            return  # the one that dialled has hung up meanwhile
+        except OSError as error:
+            logger.warning("cannot take a connection: %s", error)
+            self._loop.remove_reader(self._listener)
+            self._pause = self._loop.call_later(PAUSE_S, self._listen)
+            return
+        sock.setblocking(False)
+        task = self._loop.create_task(self._begin(sock))
+        self._begun.add(task)
+        task.add_done_callback(partial(self._has_begun, sock, format_address(address[:2])))
+
+    async def _begin(self, sock: socket.socket) -> None:
+        limit = None if self._tls is None else HANDSHAKE_S
+        await self._loop.connect_accepted_socket(
+            self._protocol, sock, ssl=self._tls, ssl_handshake_timeout=limit
+        )
+
+    def _has_begun(self, sock: socket.socket, name: str, task: asyncio.Task[None]) -> None:
+        """Close the socket unless it has a connection now. Not in `_begin`: a task that is
+        cancelled before its first step runs nothing of it."""
+        self._begun.discard(task)
+        if task.cancelled():
+            sock.close()
+        elif (error := task.exception()) is not None:
             logger.warning("refused a connection from %s: %s", name, error)
             sock.close()
