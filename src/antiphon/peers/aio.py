@@ -12,10 +12,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from antiphon.api.messages.message import Message
 from antiphon.api.operations import arguments
+from antiphon.api.operations.initial_state import StateProvider
 from antiphon.api.waiting.tasks import Worker, run
 from antiphon.io.peers.security import Tls
 from antiphon.model.peer_views import Level, MemberId
@@ -40,10 +41,11 @@ class Channel(ChannelFace):
         plaintext: bool = False,
         allow_pickle: bool = False,
         trace: str | None = None,
+        state: StateProvider | None = None,
     ) -> None:
-        settings = settings_of(stack, name, listen, tls, plaintext, trace)
+        settings = settings_of(stack, name, listen, tls, plaintext, trace, state)
         self._worker = Worker()
-        self._core = ChannelCore(settings, self._submit, allow_pickle)
+        self._core = ChannelCore(settings, self._submit, allow_pickle, state)
 
     # The timeouts are those of the blocking front, with errors that say more than `TimeoutError`.
     async def connect(self, cluster: str, timeout: float | None = 10.0) -> None:  # noqa: ASYNC109
@@ -79,6 +81,9 @@ class Channel(ChannelFace):
             if message is None:
                 return
             yield message
+
+    async def get_state(self, timeout: float | None = None) -> IO[bytes] | None:  # noqa: ASYNC109
+        return await run(self._core.taking_over(timeout))
 
     async def status(self) -> dict[str, Any]:
         return await run(self._core.asking_status(asyncio.get_running_loop().call_soon))

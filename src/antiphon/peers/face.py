@@ -24,7 +24,10 @@ class ChannelFace(NotPickled, ABC):
     loopback, unless `plaintext` allows everybody who can reach it to read, send and join.
     `allow_pickle`: bodies may be any objects; only between programs that trust each other.
     `trace`: a folder into which the process writes what it sends, gets and is shown, for `antiphon
-    trace check` and `antiphon audit`; it costs a write to a file for each input.
+    trace check` and `antiphon audit`; it costs a write to a file for each input. `state`: a
+    function that returns the state of this program, as bytes or as an iterable of bytes, for others
+    to take over (`get_state`). It is called where the program receives: inside `receive`, a loop or
+    the listener's thread, once all that came before is handled; it may not receive itself.
 
     What is received (`receive`, a loop, a listener) are messages, and between them the views, as
     `ViewMessage`, in the order that the stack promises. The program has to receive: if too much
@@ -114,6 +117,25 @@ class ChannelFace(NotPickled, ABC):
         called on a thread of its own; with asyncio in a task, and may be a coroutine. What it
         raises is logged. Raise `IllegalStateError` if the channel is not open."""
         self._core.set_message_listener(listener)
+
+    @abstractmethod
+    def get_state(self, timeout: float | None = None) -> Any:
+        """Take over the state of the cluster: return it as a readable binary stream, as the `state`
+        function of another member returned it at one place in what all receive; None if no member
+        has one. What this program receives next continues from that place: messages before it are
+        in the state, and dropped, but views are not; those behind it wait until the state is here.
+
+        Call it after `connect`, and whenever a view shows that the primary one went on without this
+        process. The place is where a new view begins, with the same members if nobody comes or
+        goes. The state comes from the oldest member of the primary view that has one, in parts; if
+        that member ends or fails half-way, all of it comes from the next one, as of a later place.
+        Outside a primary view a member that has a state is waited for. The stream is the program's
+        to close.
+
+        Raise `OutcomeUnknownError` with `happened="no"` if it is not here within `timeout` seconds:
+        then nothing was dropped. Raise `ConnectionLostError` if every member that had a state is
+        gone or failed, or the channel has lost its cluster; `IllegalStateError` if the channel is
+        not connected, takes over a state already, or its stack has no layer `State`."""
 
     @abstractmethod
     def status(self) -> Any:

@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import IO, Any
 
 from antiphon.api.messages.arriving import arrived_together
 from antiphon.api.messages.destinations import Group
@@ -18,23 +18,27 @@ from antiphon.api.messages.message import Arrival, Message
 from antiphon.api.messages.sending import outgoing
 from antiphon.api.operations import arguments
 from antiphon.api.operations.front import LISTENER_TURN, MessageListener
+from antiphon.api.operations.initial_state import StateProvider
 from antiphon.api.operations.member import check_name
 from antiphon.api.operations.scripts import Deadline, Pause, Script
 from antiphon.api.protocol.inbox_items import PeerColumns
 from antiphon.api.protocol.ticket import Ticket
 from antiphon.errors import (
+    ConfigurationError,
     IllegalStateError,
     JMSError,
     OutcomeUnknownError,
 )
 from antiphon.formats.columns import Outgoing
-from antiphon.model.peer_views import Level
+from antiphon.model.peer_views import Level, ViewId
 from antiphon.peers.channel.conversation import Address, Conversation
-from antiphon.peers.channel.inbox import Item
-from antiphon.peers.channel.views import View
+from antiphon.peers.channel.states import StateWanted
+from antiphon.peers.channel.views import Occurrence, View
 from antiphon.peers.discovery.urls import cluster_of
 from antiphon.peers.layers.layer import To
+from antiphon.peers.layers.state import Outcome
 from antiphon.peers.process import Process, Settings, logger
+from antiphon.peers.state_files import StateFile, source_of
 
 NOTHING: Iterator[Message] = iter(())
 
@@ -47,16 +51,20 @@ class ChannelCore:
         settings: Settings,
         schedule: Callable[[Callable[[], Any]], None],
         allow_pickle: bool,
+        provider: StateProvider | None,
     ) -> None:
-        """`schedule` has a job run where the front's listeners run."""
+        """`schedule` has a job run where the front's listeners run; `provider` returns the state of
+        the program."""
         self.settings = settings
         self.process: Process | None = None
         self.closed = False
         self.forked = False
         self._schedule_job = schedule
         self._allow_pickle = allow_pickle
+        self._provider = provider
+        self._provides = False  # the provider is called just now
         self._destination = Group("?")
-        self._taking = threading.Lock()
+        self._taking = threading.RLock()
         self._current = NOTHING  # messages of the pack that is being handed out
         self._received = 0  # messages, ever
         self._listener: MessageListener | None = None
@@ -212,10 +220,13 @@ class ChannelCore:
     def _take(self, process: Process) -> Message | None:
         conversation = process.conversation
         with self._taking:
+            if self._provides:
+                raise IllegalStateError("the function that returns the state may not receive")
             message = next(self._current, None)
             if message is not None:
                 return message
-            item = conversation.take()
+            while isinstance(item := conversation.take(), StateWanted):
+                self._hand_out(process, item.place)
             if item is not None:
                 message = self._begin(item)
         if conversation.inbox.was_behind and not conversation.inbox.is_behind:
@@ -224,7 +235,7 @@ class ChannelCore:
             raise self._why_not()
         return message
 
-    def _begin(self, item: Item) -> Message:
+    def _begin(self, item: PeerColumns | Occurrence) -> Message:
         """Return the first message of what comes next. Caller holds the lock."""
         if isinstance(item, PeerColumns):
             count = item.count
@@ -257,6 +268,52 @@ class ChannelCore:
             finally:
                 conversation.take_down(bell)
 
+    # -- States ----------------------------------------------------------------------------------
+
+    def _hand_out(self, process: Process, place: ViewId) -> None:
+        """Hand out the state as it is now. Caller holds the lock of those who receive."""
+        source = None
+        self._provides = True
+        try:
+            if self._provider is not None:
+                source = source_of(self._provider)
+        except Exception:
+            logger.exception("%s: the function that returns the state raised", self.settings.name)
+        finally:
+            self._provides = False
+        process.driver.do(lambda c: c.states.hand_out(place, source))
+
+    def taking_over(self, timeout: float | None) -> Script[IO[bytes] | None]:
+        """Take over the state of another member; return None if nobody has one."""
+        deadline = Deadline(timeout)
+        process = self.usable
+        if "state" not in self.settings.stack.gives:
+            raise IllegalStateError("the stack of this channel has no layer for states")
+        file = StateFile()
+        taking = process.driver.do(lambda c: c.states.begin(file))
+        try:
+            if not (yield Pause(taking.ended, deadline.left())):
+                raise OutcomeUnknownError(
+                    f"the state of {process.conversation.cluster!r} was not here within "
+                    f"{timeout:g} s: {taking.waits_for()}",
+                    happened="no",
+                )
+            taking.ended.outcome()
+            if taking.outcome is Outcome.NONE:
+                return None
+            self._replace_by_state(process)
+            return file.opened()
+        finally:
+            process.driver.do(lambda c: c.end_state(taking))
+
+    def _replace_by_state(self, process: Process) -> None:
+        """Drop what has arrived, and not been received, and is in the state that has come."""
+        with self._taking:
+            self._current = NOTHING
+            wanted = process.conversation.inbox.go_to_state()
+        for place in wanted:
+            process.driver.do(lambda c, p=place: c.states.hand_out(p, None))  # type: ignore[misc]
+
     def _why_not_receive(self) -> JMSError:
         if self._listener is not None and not self.closed:
             return IllegalStateError("the channel has a listener: messages go there")
@@ -276,7 +333,7 @@ class ChannelCore:
         bell = Ticket()
         bell.watch(self._schedule)
         conversation.hang_up(bell)
-        if conversation.inbox.waiting or conversation.over:
+        if conversation.inbox.has_next or conversation.over:
             conversation.take_down(bell)
             self._schedule()
 
@@ -307,7 +364,13 @@ class ChannelCore:
 
 
 def settings_of(
-    stack: Any, name: str | None, listen: str | None, tls: Any, plaintext: bool, trace: str | None
+    stack: Any,
+    name: str | None,
+    listen: str | None,
+    tls: Any,
+    plaintext: bool,
+    trace: str | None,
+    state: Any,
 ) -> Settings:
     """Return the settings of a channel. Raises `TypeError`, `ValueError` or
     `ConfigurationError`."""
@@ -323,8 +386,12 @@ def settings_of(
         raise TypeError(f"tls is a Tls, or None, not {tls!r}")
     if listen is not None:
         arguments.text("listen", listen)
+    if state is not None and not callable(state):
+        raise TypeError(f"state is a function that returns the state, not {state!r}")
+    if state is not None and "state" not in stack.gives:
+        raise ConfigurationError(f"no layer of this stack hands out a state: {stack}")
     plaintext, trace = arguments.switch("plaintext", plaintext), arguments.path("trace", trace)
-    return Settings(stack, name, listen, tls, plaintext, trace)
+    return Settings(stack, name, listen, tls, plaintext, trace, state is not None)
 
 
 # -- After a fork ----------------------------------------------------------------------------------

@@ -57,6 +57,7 @@ class Settings(msgspec.Struct, frozen=True):
     tls: Tls | None = None
     plaintext: bool = False  # even off loopback
     trace: str | None = None  # the folder of its trace
+    provides_state: bool = False
 
 
 class Process:
@@ -96,6 +97,8 @@ class Process:
         self.conversation = Conversation(self.me, view, name, f"topic:{name}")
         self.conversation.members_min = cluster.members_min
         self.driver = ChannelDriver(self.conversation, self._running, self.lock, self, trace)
+        if settings.provides_state:
+            self.driver.provides_state()
         self._transport: PeerTransport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from antiphon.api.messages.message import Message
 from antiphon.api.operations import arguments
+from antiphon.api.operations.initial_state import StateProvider
 from antiphon.api.waiting.threads import Worker, run
 from antiphon.io.background_loop import background_loop
 from antiphon.io.peers.security import Tls
@@ -30,10 +31,11 @@ class Channel(ChannelFace):
         plaintext: bool = False,
         allow_pickle: bool = False,
         trace: str | None = None,
+        state: StateProvider | None = None,
     ) -> None:
-        settings = settings_of(stack, name, listen, tls, plaintext, trace)
+        settings = settings_of(stack, name, listen, tls, plaintext, trace, state)
         self._worker = Worker()
-        self._core = ChannelCore(settings, self._submit, allow_pickle)
+        self._core = ChannelCore(settings, self._submit, allow_pickle, state)
 
     def connect(self, cluster: str, timeout: float | None = 10.0) -> None:
         loop = background_loop()
@@ -68,6 +70,9 @@ class Channel(ChannelFace):
             if message is None:
                 return
             yield message
+
+    def get_state(self, timeout: float | None = None) -> IO[bytes] | None:
+        return run(self._core.taking_over(timeout))
 
     def status(self) -> dict[str, Any]:
         return run(self._core.asking_status(background_loop().call_soon_threadsafe))

@@ -24,8 +24,10 @@ from antiphon.formats.columns import Outgoing
 from antiphon.model.peer_views import Level, MemberId, PeerView
 from antiphon.peers.channel.inbox import Inbox, Item
 from antiphon.peers.channel.outbox import Leaving, Outbox
+from antiphon.peers.channel.states import States, StateWanted, TakingOver
 from antiphon.peers.channel.views import Occurrence, View, names
 from antiphon.peers.layers.layer import Changed, To
+from antiphon.peers.layers.state import Arrived, Begins, Ended, HandOut
 from antiphon.peers.stack.running import Delivered, Shown
 
 logger = logging.getLogger("antiphon.peers.channel")
@@ -42,6 +44,7 @@ class Conversation:
         self.me = me
         self.cluster = cluster
         self.inbox = Inbox()
+        self.states = States()
         self.joined = Ticket()  # it is in a view with others or in a primary one, or will not be
         self.ended = Ticket()  # it is over
         self.leaving = False  # the program wants it to end
@@ -104,6 +107,12 @@ class Conversation:
         """Have it rung no more."""
         self._bells.discard(bell)
 
+    def end_state(self, taking: TakingOver) -> None:
+        """Want no more of a state: what waits behind its place waits no more. Caller holds the
+        lock."""
+        self.states.end(taking)
+        self._ring()
+
     def leave(self) -> None:
         """Leave, once what was sent has left. Caller holds the lock."""
         self.leaving = True
@@ -159,6 +168,21 @@ class Conversation:
         if count >= self.members_min and (shown.view.primary or count > 1):
             self.settle_joined()
 
+    def told_of_state(self, event: HandOut | Begins | Arrived | Ended) -> None:
+        """Take what the stack says of a state."""
+        settled = None
+        if isinstance(event, Arrived):
+            settled = self.states.arrived(event.data)
+        elif isinstance(event, Ended):
+            settled = self.states.ended(event.outcome)
+        elif isinstance(event, HandOut):
+            self.inbox.put(StateWanted(event.place))
+            self._ring()
+        elif (place := self.states.begins(event)) is not None:
+            self.inbox.put(place)
+        if settled is not None:
+            self._settled.append(settled)
+
     def show_alone(self) -> None:
         """Hand out the first view, in which this process is alone, if it still is the present
         one."""
@@ -198,6 +222,8 @@ class Conversation:
         self.settle_joined(self.why_not())
         if (room := self._outbox.close()) is not None:
             self._settled.append(room)
+        if (state := self.states.close(self.why_not())) is not None:
+            self._settled.append(state)
         self.ended.settle()
         self._settled.append(self.ended)
         self._ring()

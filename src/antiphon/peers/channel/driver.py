@@ -25,6 +25,7 @@ from antiphon.peers.channel.conversation import Conversation
 from antiphon.peers.channel.tracing import ChannelTrace
 from antiphon.peers.layers.flow import Awaited
 from antiphon.peers.layers.layer import Dial
+from antiphon.peers.layers.state import Arrived, Begins, Ended, HandOut, State
 from antiphon.peers.membership.member import Left
 from antiphon.peers.stack.running import Delivered, Running, Shown, Transmit, Waits
 
@@ -84,6 +85,7 @@ class ChannelDriver:
         self._port = port
         self._woken = False
         self._timer_ms: int | None = None
+        self._state = next((layer for layer in running.layers if isinstance(layer, State)), None)
         self._taken_bytes = -1  # by the program, when it was last seen to be behind
         self._stuck_ms = 0  # since when
         self._leave_by_ms: int | None = None  # the end of the patience of a channel that is closed
@@ -108,6 +110,11 @@ class ChannelDriver:
             self._port.wake()
 
     # -- On the driver's thread -----------------------------------------------------------------
+
+    def provides_state(self) -> None:
+        """The program has a state to hand out. The stack has a layer for states."""
+        assert self._state is not None
+        self._state.provides = True
 
     def pump(self, now_ms: int) -> None:
         """Hand what was sent to the stack, and carry out what it wants."""
@@ -169,6 +176,7 @@ class ChannelDriver:
         if self._conversation.over:
             return
         self._carry_out(now_ms)
+        self._transfer_states(now_ms)
         self._hand_down(now_ms)
         self._look_at_reader(now_ms)
         if self._conversation.leaving:
@@ -196,6 +204,8 @@ class ChannelDriver:
                         trace.shown(output, now_ms)
                     conversation.shown(output)
                     self._drop_namesakes()
+                case HandOut() | Begins() | Arrived() | Ended():
+                    conversation.told_of_state(output)
                 case Dial(address):
                     port.dial(address)
                 case Waits():
@@ -204,6 +214,17 @@ class ChannelDriver:
                     self._awaited[waiter] = output
                 case Left():
                     self._end(None)
+
+    def _transfer_states(self, now_ms: int) -> None:
+        """Have the layer do what the program wants of states."""
+        layer = self._state
+        if layer is None:
+            return
+        with self._lock:
+            calls = self._conversation.states.take_calls()
+        for call in calls:
+            self._running.act(layer, call(layer, now_ms), now_ms)
+            self._carry_out(now_ms)
 
     def _hand_down(self, now_ms: int) -> None:
         """Give the stack what it can take at once; the rest waits where it may still grow."""
@@ -250,8 +271,9 @@ class ChannelDriver:
             self._carry_out(now_ms)
         if not is_behind:
             return
-        if inbox.taken_bytes != self._taken_bytes:
-            self._taken_bytes, self._stuck_ms = inbox.taken_bytes, now_ms
+        taken_bytes = inbox.taken_bytes + self._conversation.states.arrived_bytes
+        if taken_bytes != self._taken_bytes:
+            self._taken_bytes, self._stuck_ms = taken_bytes, now_ms
         elif now_ms - self._stuck_ms >= BEHIND_MS and not self._asked_to_leave:
             self._running.leave(now_ms)
             self._asked_to_leave = True
