@@ -1,4 +1,4 @@
-"""Consumers that choose, beyond what JMS implementers get wrong (`test_jms_*.py`): windows, lost
+"""Consumers that choose, beyond what JMS implementers get wrong (`jms/test_*.py`): windows, lost
 connections, loops and listeners.
 
 Each test runs on both fronts, against each kind of server.

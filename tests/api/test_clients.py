@@ -1,6 +1,6 @@
 """The promises of the client API: each test runs on both fronts, against each kind of server.
 
-`test_jms_*.py` have what JMS implementers get wrong; here is the rest.
+`jms/test_*.py` have what JMS implementers get wrong; here is the rest.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from tests import quick_java
 
 pytestmark = pytest.mark.process
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 NAMES = ("x[/y]", "[red]", ":warning:", "[link=http://a]b[/link]", "l" * 200)
 """Legal for groups, queues and members."""
 

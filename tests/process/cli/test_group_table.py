@@ -16,7 +16,7 @@ from tests.process.support.cluster import Cluster
 
 pytestmark = pytest.mark.process
 
-FOLDER = Path(__file__).parents[2] / "examples" / "replicated_table"
+FOLDER = Path(__file__).parents[3] / "examples" / "replicated_table"
 NAMES = ("replica-1", "replica-2", "replica-3")
 
 
