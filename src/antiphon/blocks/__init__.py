@@ -1,8 +1,8 @@
-"""Building blocks above groups: calls to a group, replicated services, and what is made of them.
+"""Building blocks above groups: calls to a group, replicated services, locks, tables, elections.
 
-Each is a pure class over what a member of a group gets (`pure/block.py`), with scripts that say
-what programs can do with it (`operations`), and two fronts that only wait: for threads and for
-asyncio.
+Each is a pure class over the events of a group's member (`pure/block.py`), with its public calls as
+scripts (`operations`), and two fronts that only wait: for threads and for asyncio
+(`antiphon.blocks.aio`).
 """
 
 from antiphon._names import adopt

@@ -8,7 +8,7 @@ from antiphon.errors import IllegalStateError, OutcomeUnknownError
 
 
 class TooFewRepliesError(OutcomeUnknownError):
-    """A call has not got the replies that it wanted: `replies` are those that came."""
+    """A call got fewer replies than it wanted: `replies` has those that came, by member."""
 
     def __init__(self, text: str, replies: dict[str, Any] | None = None) -> None:
         super().__init__(text)
@@ -19,4 +19,4 @@ class TooFewRepliesError(OutcomeUnknownError):
 
 
 class RefusedError(IllegalStateError):
-    """The target says no: the request has had no effect and never will."""
+    """The target refuses the request, which has had no effect and never will."""

@@ -1,16 +1,16 @@
 """The building blocks for programs with asyncio: the names of `antiphon.blocks`, to be awaited.
 
-Each takes a context of `antiphon.aio`, and is opened by being awaited or entered:
+Each takes a context of `antiphon.aio`. Await it, or enter it, to open it:
 
     dispatcher = await aio.MessageDispatcher(ctx, "group", handler)
     async with aio.MessageDispatcher(ctx, "group", handler) as dispatcher: ...
 
-What talks to a server or waits is a coroutine, `close` too; what only looks at this process' own
-copy is a plain call. Handlers may be plain functions or `async def`.
+Calls that talk to a server or wait are coroutines, `close` too; those that only read this process'
+own copy are plain. Handlers may be plain functions or `async def`.
 
-Promises: everything runs on the event loop that opened it, without threads. A call that is
-cancelled while it waits leaves nothing behind. A caller that can wait for nothing any more gets an
-error: closed, removed from the group, disconnected for good.
+Promises: all code runs on the event loop that opened the block, without threads. A call that is
+cancelled while it waits leaves nothing behind. A call raises when it would wait for nothing: the
+block is closed, removed from the group, or disconnected for good.
 """
 
 from antiphon._names import adopt

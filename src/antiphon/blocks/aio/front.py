@@ -16,7 +16,7 @@ from antiphon.blocks.pure.scripts import Script
 
 
 class Watch:
-    """Nothing else runs between two steps, so there is nothing to lock."""
+    """A guard without a lock: no other task runs between two steps."""
 
     def __init__(self) -> None:
         self._changed = asyncio.Event()
@@ -69,7 +69,7 @@ class Pending:
 
 
 class Workers:
-    """Tasks; one that waits holds up no other, whatever its name."""
+    """Tasks, of which one that waits holds up no other, even one of the same name."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._closing = threading.Event()
@@ -120,8 +120,8 @@ FRONT: Front = cast(Front, _Tasks())
 
 
 class Awaited(Opened):
-    """A block that is opened when it is awaited or entered, and closed at the end of an `async
-    with` block. It is opened once: awaiting it again returns it as it is."""
+    """A block that the program awaits or enters to open it, and that the end of its `async with`
+    block closes. It is opened once: awaiting it again returns it as it is."""
 
     _front = FRONT
     _begun = False

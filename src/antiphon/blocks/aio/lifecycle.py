@@ -1,8 +1,7 @@
-"""How a port of the asyncio front begins, serves and ends.
+"""The life of a port of the asyncio front: it begins, serves and ends.
 
-A port has a session of its own on the connection that it is given, with one consumer. What that
-gets is handled in one task, one message after the other: the next waits until the script for the
-last has ended.
+A port has a session of its own on the program's connection, with one consumer. One task handles its
+messages, one after the other: the next waits until the script for the last has ended.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ UNOPENED = "it is not open: await it, or enter it with `async with`"
 
 
 class Lifecycle:
-    """Serves what a consumer gets.
+    """Serves the messages of a consumer.
 
-    Promise: `ended` is called once, when nothing will be served any more. Closing waits until the
-    handler that is running has ended, goes on when who waits for it is cancelled, and in a handler
-    is only begun.
+    Promise: `ended` is called once, when no more messages will be served. Closing waits until the
+    running handler has ended, goes on even if its caller is cancelled, and is only begun if a
+    handler calls it.
     """
 
     TITLE = ""
@@ -35,11 +34,11 @@ class Lifecycle:
     def __init__(self, ctx: aio.Context) -> None:
         self._ctx = ctx
         self._ended: Callable[[], None] = lambda: None  # until it is opened
-        self._over = UNOPENED  # why it cannot be used
+        self._over = UNOPENED  # the reason why it cannot be used
         self._session: aio.Context | None = None
         self._consumer: aio.Consumer | None = None
         self._work: asyncio.Task[None] | None = None
-        self._busy = False  # it has a message that is not done with
+        self._busy = False  # it handles a message
         self._closing: asyncio.Task[None] | None = None
 
     def check(self) -> None:
@@ -92,7 +91,7 @@ class Lifecycle:
             self.end(why or "its context was closed")
 
     async def _close_after_message(self, consumer: aio.Consumer) -> None:
-        async with consumer:  # only leaving it so acknowledges the message, too
+        async with consumer:  # the end of the block acknowledges the last message
             pass
 
     async def close(self) -> None:

@@ -101,7 +101,7 @@ class MemberPort(Lifecycle):
 
 
 class ReplyPort(Lifecycle):
-    """A temporary queue, to which replies come."""
+    """A temporary queue for replies."""
 
     TITLE = "client of a group"
     group: antiphon.Topic
@@ -150,7 +150,7 @@ class ReplyPort(Lifecycle):
     async def _leave(self, session: aio.Context) -> None:
         if self._consumer is not None:
             await self._consumer.close()
-            with suppress(JMSError):  # it is gone with its connection, then
+            with suppress(JMSError):  # the queue is gone with its connection then
                 async with at_most(TIMEOUT_S):
                     await self._inbox.delete()
         await super()._leave(session)

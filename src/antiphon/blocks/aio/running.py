@@ -15,8 +15,8 @@ Outcome = TypeVar("Outcome")
 
 
 async def run(script: Script[Outcome]) -> Outcome:
-    """Take the steps of a script one after the other, and return what it returns. An awaitable that
-    a step returns is awaited; that this task is cancelled meanwhile is thrown into the script."""
+    """Take the steps of a script one after the other, and return what it returns. Await awaitables
+    that steps return; if this task is cancelled meanwhile, throw that into the script."""
     try:
         step = next(script)
         while True:
@@ -33,8 +33,8 @@ async def run(script: Script[Outcome]) -> Outcome:
 
 
 async def outcome_of(function: Callable[[Any], Any], *arguments: Any) -> Any:
-    """Return what a function of the program returns, at last if it is `async def`. That something
-    it waited for was cancelled is an error like others, unless this task is cancelled."""
+    """Return the result of a function of the program, which may be `async def`. If an awaitable in
+    it was cancelled, but not this task, raise that as an ordinary error."""
     try:
         result = function(*arguments)
         return await result if inspect.isawaitable(result) else result
@@ -47,11 +47,12 @@ async def outcome_of(function: Callable[[Any], Any], *arguments: Any) -> Any:
 
 @asynccontextmanager
 async def at_most(seconds: float | None) -> AsyncIterator[None]:
-    """Leave the block when the time is over; what follows it says what that means."""
+    """Leave the `async with` block when the time is over, without an error: the code behind it
+    decides what that means."""
     limit = asyncio.timeout(durations.timeout("a timeout", seconds))
     try:
         async with limit:
             yield
     except TimeoutError:
         if not limit.expired():
-            raise  # it is the block's own
+            raise  # a timeout of the block's own code

@@ -20,8 +20,8 @@ from antiphon.model import durations
 class Caller:
     """Calls a group, from outside or inside of it.
 
-    Promise: a call ends with the replies that it wants, or an error, in time; members that have
-    left are not waited for. A call is known as long as somebody waits for it, and forgotten then.
+    Promise: a call ends with the replies that it wants, or an error, in time; it does not wait for
+    members that have left. A call is kept as long as its caller waits for it.
     """
 
     def __init__(self, front: Front, port: CallerPort) -> None:
@@ -35,7 +35,7 @@ class Caller:
 
     @property
     def group(self) -> Any:
-        """The group, as the program knows it."""
+        """The group, as the program gave it."""
         return self._port.group
 
     def opening(self) -> Script[None]:
@@ -48,7 +48,7 @@ class Caller:
             raise
 
     def closing(self) -> Script[None]:
-        """Listen no more: calls that wait end with `TooFewRepliesError`."""
+        """Stop listening: waiting calls end with `TooFewRepliesError`."""
         yield self._port.close
 
     def calling(
@@ -58,7 +58,7 @@ class Caller:
         timeout: float | None,
         properties: Mapping[str, Any] | None = None,
     ) -> Script[dict[str, Any]]:
-        """Ask all members, and return the replies of as many as wanted, by member."""
+        """Send a call to all members, and return as many replies as wanted, by member."""
         check_replies(replies)
         deadline = Deadline(timeout)
         self._port.check()
@@ -80,9 +80,9 @@ class Caller:
             self._end(number)
 
     def calling_again(self, body: Any, every: float, timeout: float | None) -> Script[Any]:
-        """Return the first reply to something that may be asked more than once, and is, every so
-        many seconds while there is none. A reply to any of the copies will do: the group may just
-        be slow."""
+        """Return the first reply to a call that may be sent more than once. It is sent again
+        `every` so many seconds, until there is a reply to any of the copies: the group may just be
+        slow."""
         deadline = Deadline(timeout)
         self._port.check()
         number, call, pending = self._begin(FIRST)
@@ -95,7 +95,7 @@ class Caller:
                 yield partial(pending.wait, self._port.why_over, next_look)
                 if call.done or self._port.why_over():
                     break
-                if sent.done():  # otherwise the connection is still trying
+                if sent.done():  # otherwise the connection is still sending it
                     if (error := sent.exception()) is not None:
                         raise error
                     sent = yield partial(self._port.ask, number, body, asked)
@@ -105,7 +105,7 @@ class Caller:
             self._end(number)
 
     def casting(self, body: Any, properties: Mapping[str, Any] | None = None) -> Script[None]:
-        """Send to all members; nobody replies, and nothing is waited for but room."""
+        """Send to all members, none of which replies; wait only for room."""
         self._port.check()
         yield partial(self._port.cast, body, properties)
 
@@ -140,6 +140,6 @@ class Caller:
 
 
 def with_patience(properties: Mapping[str, Any] | None, timeout: float | None) -> dict[str, Any]:
-    """Return the properties of a call, which say how long it waits."""
+    """Return the properties of a call, among them how long it waits."""
     limit = durations.timeout("a timeout", timeout)
     return {**(properties or {}), **({} if limit is None else {PATIENCE: limit})}

@@ -1,8 +1,8 @@
 """Counter, semaphore, lock, leader election and barrier, each a replica of a small service.
 
-The rules of who holds a permit, leads, or is counted, are services (`blocks/pure/coordination.py`).
-Promise: a caller that is out of time, interrupted or cancelled while it waits for a lock does not
-get it later; one that waits at a barrier is not counted any more.
+The rules for permits, leaders and barriers are services (`blocks/pure/coordination.py`). Promise: a
+caller that is out of time, interrupted or cancelled while it waits for a lock does not get it
+later; one that waits at a barrier is not counted any more.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ logger = logging.getLogger("antiphon.blocks")
 
 
 class Counter(Replica[CounterService]):
-    """A number that several processes add to; each who adds gets another value.
+    """A number that several processes add to; each `add` returns another value.
 
-    It begins at 0 with the group, and is gone with its last member.
+    It begins at 0 with the group, and ends with the group's last member.
     """
 
     @abstractmethod
@@ -49,19 +49,19 @@ class Counter(Replica[CounterService]):
 
     @abstractmethod
     def set(self, n: int, timeout: float | None = TIMEOUT_S) -> Any:
-        """Make it `n`. Raise the errors of `call`."""
+        """Set it to `n`. Raise the errors of `call`."""
 
     @property
     @abstractmethod
     def value(self) -> Any:
-        """The value with all that was added before, anywhere; it asks the group (asyncio: to be
-        awaited). Raise the errors of `call`."""
+        """The value with all earlier additions of all processes; it asks the group (asyncio: await
+        it). Raise the errors of `call`."""
 
 
 class Entered(Replica[AnyService]):
-    """A block that can be entered more than once: the `with` block that leaves it last leaves the
-    group, and who enters it then joins again. So the group may be empty at any time, and who joins
-    while the last one leaves begins again."""
+    """A block that can be entered more than once: the last `with` block to end leaves the group,
+    and the next one joins again. So the group may be empty at any time, and a member that joins
+    while the last one leaves begins anew."""
 
     _begins_anew = True
 
@@ -88,7 +88,7 @@ class Entered(Replica[AnyService]):
             self._coming_and_going.release()
 
     def _joining(self) -> Script[None]:
-        """Join, if this is not a member. The caller holds that lock."""
+        """Join, if this is not a member. Caller holds `_coming_and_going`."""
         if self._closed:
             raise IllegalStateError(f"the {type(self).__name__} was closed: make another one")
         if not self._joined:
@@ -121,7 +121,7 @@ class Entered(Replica[AnyService]):
             self._inside -= 1
 
     def _leaving(self) -> Script[None]:
-        """At the end of a `with` block, unless others here are inside."""
+        """Leave at the end of a `with` block, unless others in this process are inside."""
         yield self._coming_and_going.acquire
         try:
             if not self._inside:
@@ -130,18 +130,18 @@ class Entered(Replica[AnyService]):
             self._coming_and_going.release()
 
     def _closing(self) -> Script[None]:
-        """Leave the group for good, and with it what is held here."""
+        """Leave the group for good, which releases all that is held here."""
         self._closed = True
         yield from super()._closing()
 
 
 class Semaphore(Entered[SemaphoreService]):
     """A number of permits for all processes, and their threads or tasks, that have this semaphore;
-    granted in the order in which they asked.
+    the group grants them in the order of the requests.
 
-    A `with` block waits for a permit, releases it at its end, and leaves the group if nothing is
-    held here any more. A member that leaves the group, or is removed from it, holds nothing; what a
-    permit protects should compare the `fence`.
+    A `with` block waits for a permit, releases it at its end, and leaves the group if no permit is
+    held here any more. A member that leaves the group, or is removed from it, holds nothing; a
+    resource that a permit protects should compare the `fence`.
     """
 
     def _set_up_permits(
@@ -155,27 +155,27 @@ class Semaphore(Entered[SemaphoreService]):
 
     @abstractmethod
     def acquire(self, timeout: float | None = None) -> Any:
-        """Wait for a permit, and return its fence, which is greater than that of everybody to whom
-        one was granted before.
+        """Wait for a permit, and return its fence, which is greater than those of all earlier
+        grants.
 
-        Raise `TimeoutError` if it was not granted within `timeout` seconds (None: no limit); with
-        0 it is asked for, and not waited for. Raise `IllegalStateError` if the block was closed,
-        or its member was removed meanwhile."""
+        Raise `TimeoutError` if it was not granted within `timeout` seconds (None: no limit); 0:
+        take one only if it is free now. Raise `IllegalStateError` if the block was closed, or its
+        member was removed meanwhile."""
 
     @abstractmethod
     def release(self) -> Any:
-        """Release what this thread (asyncio: task) has acquired; if it has not, what another one
-        here has. Raise `RuntimeError` if nothing is held here, `IllegalStateError` if it was lost
-        before."""
+        """Release a permit that this thread (asyncio: task) has acquired; if it has none, one of
+        another thread of this object. Raise `RuntimeError` if this object holds none, and
+        `IllegalStateError` if it was lost before."""
 
     @abstractmethod
     def hold(self, timeout: float | None = None) -> Any:
-        """Hold it for a `with` block, which gets the fence, and stay in the group afterwards.
-        Raise what `acquire` and `release` raise."""
+        """Hold a permit for a `with` block, which gets the fence, and stay in the group afterwards.
+        Raise the errors of `acquire` and `release`."""
 
     @property
     def held(self) -> bool:
-        """Whether it is still held here, as far as this replica knows."""
+        """Whether this object still holds a permit, as far as this replica knows."""
         wishes = [grant.wish for grant in self._grants]
         held = self.look(lambda lock: any(lock.holds(self.name, wish) for wish in wishes))
         return bool(held) and self.is_member
@@ -183,7 +183,7 @@ class Semaphore(Entered[SemaphoreService]):
     @property
     def fence(self) -> int:
         """The fence of the newest grant that this thread (asyncio: task) has not released; if it
-        has none, that of another one here; 0 if there is none."""
+        has none, that of another thread of this object; 0 if there is none."""
         grant = last_of(list(self._grants), self._front.owner())
         return grant.fence if grant is not None else 0
 
@@ -193,7 +193,7 @@ class Semaphore(Entered[SemaphoreService]):
         try:
             fence = yield from self._granted(wish, deadline)
         except BaseException as error:
-            # A wish that nobody waits for must not be granted, whenever it gets to its place.
+            # A wish without a waiting caller must never be granted, even later.
             self._go_out()
             yield from self._undoing(("release", self.name, wish))
             if isinstance(error, TimeoutError) and deadline.left() == 0:
@@ -224,7 +224,7 @@ class Semaphore(Entered[SemaphoreService]):
             if self.is_member:
                 raise
             why = error
-        except BaseException:  # interrupted, perhaps before it was sent
+        except BaseException:  # interrupted, perhaps before the command was sent
             yield from self._undoing(("release", self.name, grant.wish))
             raise
         finally:
@@ -232,8 +232,8 @@ class Semaphore(Entered[SemaphoreService]):
         raise lost(self, why) from None
 
     def _releasing_after(self, error: object) -> Script[None]:
-        """Release it at the end of a `with` block. If it was lost, raise that; but if the block
-        raised an error of its own, only log it."""
+        """Release the permit at the end of a `with` block. Raise an error if it was lost; but if
+        the block raised an error of its own, only log the loss."""
         try:
             yield from self._releasing()
         except (JMSError, RuntimeError) as problem:
@@ -250,32 +250,32 @@ class Semaphore(Entered[SemaphoreService]):
 
     def _exiting(self, error: object) -> Script[None]:
         try:
-            if not self._closed:  # that has released it, too
+            if not self._closed:  # closing has released it, too
                 yield from self._releasing_after(error)
         finally:
             yield from self._leaving()
 
 
 class Lock(Semaphore):
-    """Held by one at a time, of all processes, and their threads or tasks, that have this lock;
-    granted in the order in which they asked.
+    """A lock between processes: one thread or task holds it at a time, of all processes that have
+    this lock; the group grants it in the order of the requests.
 
         with Lock(ctx, "printer") as lock:     # waits until it is held
             ...
 
-    With asyncio: `async with`. For the rest it is a `Semaphore` with one permit.
+    With asyncio: `async with`. Otherwise it is a `Semaphore` with one permit.
     """
 
 
 class LeaderElection(Entered[ElectionService]):
-    """One of the members leads; when it goes, the next one does: the one that has been there
-    longest, unless it resigned.
+    """Elects one member of the group to lead: the one that has been a member longest, and has not
+    resigned. When it goes, the next one leads.
 
         with LeaderElection(ctx, "boss") as election:     # waits until this one leads
             ...
 
-    With asyncio: `async with`. Whoever only wants to know who leads makes one (asyncio: awaits
-    one), and looks at `leader`.
+    With asyncio: `async with`. A program that only wants to know the leader makes one without
+    `with` (asyncio: awaits one), and reads `leader`; it is a member too, and may lead.
     """
 
     @property
@@ -290,17 +290,17 @@ class LeaderElection(Entered[ElectionService]):
 
     @property
     def term(self) -> int:
-        """The number of changes so far: a leader of a smaller term does not lead any more."""
+        """The number of elections so far: a leader of a smaller term does not lead any more."""
         return int(self.look(lambda election: election.terms))
 
     @abstractmethod
     def wait_to_lead(self, timeout: float | None = None) -> Any:
-        """Wait until this member leads, and return the term. Raise `TimeoutError` if another one
-        leads for `timeout` seconds, `IllegalStateError` if this is not a member any more."""
+        """Wait until this member leads, and return the term. Raise `TimeoutError` if it does not
+        within `timeout` seconds, and `IllegalStateError` if this is not a member any more."""
 
     @abstractmethod
     def resign(self) -> Any:
-        """Let another one lead, if there is one. Raise the errors of `call`."""
+        """Let another member lead, if there is one. Raise the errors of `call`."""
 
     def _waiting_to_lead(self, timeout: float | None) -> Script[int]:
         leads = self._waiting_until(lambda election: election.term_of(self.name), timeout)
@@ -324,17 +324,19 @@ class LeaderElection(Entered[ElectionService]):
 
 
 class Barrier(Replica[BarrierService]):
-    """Opens when `parties` members have come to it; then it is closed again for the next time.
+    """A barrier that opens when `parties` members wait at it, and then is closed again for the next
+    time.
 
-    The threads or tasks of one member are not told apart. Raise `ValueError` if `parties` is less
-    than 1; all members must give the same number.
+    A member counts once, however many of its threads or tasks wait. All members must give the same
+    `parties`; raise `ValueError` if it is less than 1.
     """
 
     @abstractmethod
     def wait(self, timeout: float | None = None) -> Any:
-        """Wait until it opens, and return how often it has, this time included. Raise
-        `TimeoutError` if it does not within `timeout` seconds (None: no limit): then this member is
-        not counted any more. Raise `IllegalStateError` if this is not a member any more."""
+        """Wait until it opens, and return the number of this opening, counted from 1. Raise
+        `TimeoutError` if it does not open within `timeout` seconds (None: no limit): then this
+        member is not counted any more. Raise `IllegalStateError` if this is not a member any
+        more."""
 
     def _awaiting(self, timeout: float | None) -> Script[int]:
         deadline, turn = Deadline(timeout), 0
@@ -344,7 +346,7 @@ class Barrier(Replica[BarrierService]):
             yield from opens
         except TimeoutError:
             opened = yield from self._calling(("leave", self.name))
-            if not turn or opened < turn:  # otherwise it has opened just before
+            if not turn or opened < turn:  # otherwise it has just opened
                 raise TimeoutError(f"the barrier has not opened within {timeout:g} s") from None
         except BaseException:
             yield from self._undoing(("leave", self.name))

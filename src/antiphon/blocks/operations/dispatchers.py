@@ -1,9 +1,9 @@
 """Calls to a group and their replies, as JGroups has them: `MessageDispatcher`, `RpcDispatcher`.
 
-Promises: a call reaches all members of one view, in the same order with everything else; it waits
-for as many replies as wanted (the first, a number, a majority, all, or none), and never for a
-member that has left the group before it replied. What a handler raises travels to the caller.
-Messages are handled one after the other, so all members do the same in the same order.
+Promises: a call reaches all members of one view, at the same place in the order of messages and
+views; it waits for as many replies as wanted (the first, a number, a majority, all, or none), and
+never for a member that has left the group before it replied. An exception of a handler travels to
+the caller. Members handle messages one after the other, so all do the same in the same order.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from antiphon.blocks.pure.scripts import Script
 class GroupClient(Opened):
     """Calls a group, from outside or inside of it.
 
-    Any member with a handler replies (`MessageDispatcher`); replies come to a temporary queue in a
-    session of its own.
+    Members with a handler reply (`MessageDispatcher`), to a temporary queue in a session of the
+    client's own.
     """
 
     def __init__(self, ctx: Any, group: antiphon.Topic | str) -> None:
@@ -49,11 +49,11 @@ class GroupClient(Opened):
         timeout: float | None = TIMEOUT_S,
         properties: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Send `body` to all members, and return the replies of as many as wanted, by member. What
-        a member raised is there as an exception.
+        """Send `body` to all members, and return as many replies as wanted, by member. The reply of
+        a member whose handler raised is that exception.
 
         `replies`: `FIRST`, a number, `MAJORITY`, `ALL`, or `NONE`, which returns an empty dict when
-        the servers have the message. Members that leave are not waited for.
+        the servers have the message. The call does not wait for members that leave.
 
         Raise `TooFewRepliesError`, with the replies that came, if they are too few after `timeout`
         seconds (None: no limit) or when the connection is lost for good. Raise
@@ -63,13 +63,14 @@ class GroupClient(Opened):
 
     @abstractmethod
     def cast(self, body: Any, properties: Mapping[str, Any] | None = None) -> Any:
-        """Send `body` to all members, after what was sent before; no member replies. Wait for
-        nothing (asyncio: but room in the connection's buffer). Raise `IllegalStateError` if this is
-        closed, and `MessageFormatError` if the body cannot be sent."""
+        """Send `body` to all members, after earlier messages of this object; no member replies.
+        Return at once (asyncio: when the connection's buffer has room). Raise `IllegalStateError`
+        if this is closed, and `MessageFormatError` if the body cannot be sent."""
 
     @abstractmethod
     def close(self) -> Any:
-        """Call no more: calls that wait raise `TooFewRepliesError`. Closing twice is no error."""
+        """Close the client: waiting calls raise `TooFewRepliesError`, and later ones
+        `IllegalStateError`. Closing twice is no error."""
 
     def _opening(self) -> Script[None]:
         yield from self._client.opening()
@@ -140,7 +141,8 @@ class RpcClient(Opened):
 
     @abstractmethod
     def close(self) -> Any:
-        """Call no more: calls that wait raise `TooFewRepliesError`. Closing twice is no error."""
+        """Close the client: waiting calls raise `TooFewRepliesError`, and later ones
+        `IllegalStateError`. Closing twice is no error."""
 
     def _calling(
         self, method: str, args: Any, named: Any, replies: Replies, timeout: float | None

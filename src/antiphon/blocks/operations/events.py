@@ -15,7 +15,7 @@ logger = logging.getLogger("antiphon.blocks")
 
 
 def event_of(message: antiphon.Message) -> Event:
-    """Return what a member received as an event for its block."""
+    """Return a member's message as an event for its block."""
     if isinstance(message, antiphon.ViewMessage):
         return Installed(message.position, tuple(views_of(message)))
     if isinstance(message, antiphon.SuspicionMessage):
@@ -33,8 +33,8 @@ def title_of(group: antiphon.Topic | str) -> str:
 
 
 def views_of(event: antiphon.ViewMessage) -> Iterator[antiphon.View]:
-    """Yield the views that a block sees. A member that was replaced by another one of the same name
-    has left, and another one has come: that is two steps, since blocks know members by names."""
+    """Yield the views that a block gets. If a member was replaced by another one of the same name,
+    these are two, for blocks know members by names: one without the name, and one with it."""
     replaced = set(event.left).intersection(event.view.members)
     if replaced:
         others = tuple(one for one in event.view.members if one not in replaced)
@@ -43,7 +43,7 @@ def views_of(event: antiphon.ViewMessage) -> Iterator[antiphon.View]:
 
 
 def reply_of(message: antiphon.Message) -> Replied:
-    """Return what came to an address for replies."""
+    """Return a message to an address for replies, as a reply."""
     return Replied(message.correlation_id or "", message.properties, body_of(message))
 
 
@@ -61,13 +61,13 @@ def outgoing(body: Any) -> Any:
 
 
 def reply_body(reply: Reply) -> Any:
-    """Return a body that can be sent. A dict or list travels whole, with any keys, and whoever
-    receives it may change it."""
+    """Return a body that can be sent. A dict or list travels whole, with any keys, and its receiver
+    may change it."""
     return antiphon.ObjectMessage(reply.body) if type(reply.body) in (dict, list) else reply.body
 
 
 def log_failure(sent: antiphon.SendFuture | antiphon.aio.SendFuture) -> None:
-    """Log a reply that was not sent. The caller may be gone, and its address with it: that is
-    nobody's error here."""
+    """Log a reply that was not sent: no error here, for the caller may be gone, and its address
+    with it."""
     if (error := sent.exception()) is not None:
         logger.info("a reply was not sent: %s", error)

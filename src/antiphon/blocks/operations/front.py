@@ -32,30 +32,30 @@ class Deadline:
 
 
 class Watch(AbstractContextManager[Any], Protocol):
-    """Guards something that changes, as a condition does: entered by whoever looks at it or changes
-    it. With asyncio nothing else runs between two steps, and entering it does nothing."""
+    """Guards a value that changes, as a condition does: code that reads or changes it enters this
+    guard. With asyncio no other task runs between two steps, and entering does nothing."""
 
     def notify(self) -> None:
-        """Have all that wait look again. Call it inside."""
+        """Have all waiting calls look again. Call it inside."""
 
     def until(self, what: Callable[[], object], deadline: Deadline) -> Any:
-        """Wait until a function returns something, or the time is over. Not inside."""
+        """Wait until a function returns a true value, or the time is over. Call it outside."""
 
 
 class Pending(Protocol):
-    """A value that comes later, once, and may be waited for by several."""
+    """A value that comes later, once; several calls may wait for it."""
 
     value: Any
 
     def set(self, value: Any) -> None:
-        """Here it is; only the first one counts."""
+        """Set the value; only the first one counts."""
 
     def wake(self) -> None:
-        """It will not come any more."""
+        """Note that the value will not come any more."""
 
     def wait(self, is_over: Callable[[], object], deadline: Deadline) -> Any:
-        """Wait, and return whether the value has come: not if it will not any more, or it is over,
-        or the time is."""
+        """Wait, and return whether the value has come; False if it will not come any more,
+        `is_over` returns a true value, or the time is over."""
 
 
 class Lock(Protocol):
@@ -68,7 +68,7 @@ class Lock(Protocol):
 
 
 class Workers(Protocol):
-    """Runs scripts beside everything else, those with one name one after the other."""
+    """Runs scripts in the background, those with the same name one after the other."""
 
     @property
     def stopped(self) -> bool: ...
@@ -76,33 +76,33 @@ class Workers(Protocol):
     def start(self, name: str, script: Script[None]) -> None: ...
 
     def pause(self, seconds: float) -> Any:
-        """Wait for this time; return whether it was stopped meanwhile."""
+        """Wait for this time; return whether `stop` was called meanwhile."""
 
     def hold(self, seconds: float) -> bool:
-        """Do the same in a thread of `work`."""
+        """Do the same as `pause`, in a thread of `work`."""
 
     def stop(self) -> None:
-        """Begin nothing more."""
+        """Begin no more scripts."""
 
     def shut(self) -> None:
-        """Give up what waits."""
+        """Give up the scripts that wait."""
 
 
 class Front(Protocol):
     """One way of waiting."""
 
     def run(self, script: Script[Any]) -> Any:
-        """Return the outcome of a script, or what to await for it."""
+        """Return the outcome of a script, or an awaitable for it."""
 
     def program(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a function of the program as one that can be a step: with asyncio it may be
         `async def`."""
 
     def work(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call what may block for long; asyncio does so in a thread."""
+        """Call a function that may block for long; asyncio does so in a thread."""
 
     def owner(self) -> object:
-        """Return the thread or task that runs this."""
+        """Return the thread or task that runs the caller."""
 
     def watch(self) -> Watch: ...
 

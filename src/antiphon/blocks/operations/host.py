@@ -1,4 +1,4 @@
-"""A host: runs a block on a port, whoever offers that."""
+"""A host: runs a block on a port of a member or a peer channel."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from antiphon.model.views import View
 logger = logging.getLogger("antiphon.blocks")
 
 TIMEOUT_S = 10.0
-"""How long calls wait if they do not say how long."""
+"""Seconds that calls wait without a timeout of their own."""
 
 AnyBlock = TypeVar("AnyBlock", bound=Block)
 
 
 class Host(Generic[AnyBlock]):
-    """Has a port do what a block says.
+    """Runs a block on a port: hands it the events, and carries out its effects.
 
     Promise: the block gets the events of the port one after the other, and its effects are carried
-    out in their order before the next event; `Tell` and `Remove` come last, when others may look at
-    the block again. Waiting callers get an error when nothing will come any more.
+    out in their order before the next event; `Tell` and `Remove` come last, when others may read
+    the block again. Waiting callers get an error when the port has ended.
 
     Need: a front (`front.py`) for waiting, and a port that was not opened yet. Limit: a handler
     that waits for a call to its own group waits for itself.
@@ -60,8 +60,9 @@ class Host(Generic[AnyBlock]):
         told: Callable[[Any], Any] = lambda _: None,
         begins_anew: bool = False,
     ) -> None:
-        """`told` gets what the block has to tell, before the next event comes. `begins_anew`: it is
-        no error that all who had the state have gone before they could hand it out."""
+        """`told` gets the values of the block's `Tell` effects, before the next event comes.
+        `begins_anew`: begin without a state if all members that had it have gone before they could
+        hand it out; otherwise that is an error."""
         self.block = block
         self._front = front
         self._told = told
@@ -71,7 +72,7 @@ class Host(Generic[AnyBlock]):
         self._joined = False  # it has seen its first event
         self._port = port
 
-    # -- What the program asks for ---------------------------------------------------------------
+    # -- Calls of the program --------------------------------------------------------------------
 
     @property
     def name(self) -> str:
@@ -86,14 +87,14 @@ class Host(Generic[AnyBlock]):
         return not self._port.why_over()
 
     def look(self, what: Callable[[AnyBlock], Any]) -> Any:
-        """Return what a function finds in the block, while nothing changes it."""
+        """Return the result of a function of the block, which does not change meanwhile."""
         with self._changed:
             return what(self.block)
 
     def opening(self) -> Script[None]:
         """Join the group, take over the state of another member, and begin to handle events."""
         try:
-            # A member without a state to give must not be waited for, and skips nothing itself.
+            # A block without a state hands out none, and takes over none.
             provide = None if self.block.snapshot() is None else self._provide
             yield partial(self._port.open, provide, self._ended)
             self.block.name = self._port.name
@@ -102,7 +103,7 @@ class Host(Generic[AnyBlock]):
                 take_over(self.block, self._port.group, state)
             self._port.deliver(self._handling)
         except BaseException:
-            yield self._port.close  # what is only half there does not stay
+            yield self._port.close  # a port that is only half open does not stay
             raise
 
     def closing(self) -> Script[None]:
@@ -112,8 +113,9 @@ class Host(Generic[AnyBlock]):
     def waiting_until(
         self, what: Callable[[AnyBlock], Any], timeout: float | None = None
     ) -> Script[Any]:
-        """Wait until a function finds something in the block, and return it. Raise `TimeoutError`
-        if it does not in time, `IllegalStateError` if this is not a member any more."""
+        """Wait until a function of the block returns a value that is true, and return that. Raise
+        `TimeoutError` if it does not in time, `IllegalStateError` if this is not a member any
+        more."""
         deadline = Deadline(timeout)
         found: list[Any] = [None]
 
@@ -129,7 +131,7 @@ class Host(Generic[AnyBlock]):
         return found[0]
 
     def submitting(self, what: Any, body: Any, timeout: float | None) -> Script[Any]:
-        """Send this to all members, and return the value with which the block settles `what`."""
+        """Send a body to all members, and return the value with which the block settles `what`."""
         deadline = Deadline(timeout)
         self._check()
         pending = self._waiting[what] = self._front.pending()
@@ -148,12 +150,13 @@ class Host(Generic[AnyBlock]):
         yield partial(self._port.multicast, body, timeout)
 
     def casting(self, body: Any) -> Script[Any]:
-        """Send to all members, after what was sent before, and wait for nothing but room."""
+        """Send to all members, after earlier messages, and wait only for room."""
         self._check()
         return (yield partial(self._port.cast, body))
 
     def feeding(self, what: Callable[[AnyBlock], Effects]) -> Script[None]:
-        """Tell the block something that did not come through the group."""
+        """Call the block with an input that did not come through the group, and carry out its
+        effects."""
         with self._changed:
             if self._port.why_over():
                 return
@@ -172,7 +175,7 @@ class Host(Generic[AnyBlock]):
         yield from self._doing_later(later)
 
     def _carrying_out(self, effects: Effects) -> Script[list[Tell | Remove]]:
-        """Return what is to be done when others may look at the block again."""
+        """Carry out effects; return those that wait until others may read the block again."""
         self._changed.notify()
         later: list[Tell | Remove] = []
         for effect in effects:
@@ -195,8 +198,8 @@ class Host(Generic[AnyBlock]):
                 yield partial(self._port.remove, *effect.members)
 
     def _replying(self, reply: Reply) -> Script[None]:
-        """Send a reply. If it cannot be sent, its caller gets that as the handler's error; it is
-        never an error of the member, which would get the message again."""
+        """Send a reply. If its body cannot travel, its caller gets that as the handler's error; it
+        is never an error of the member, which would get the message again."""
         try:
             try:
                 yield partial(self._port.reply, reply)
@@ -221,7 +224,7 @@ class Host(Generic[AnyBlock]):
             return self.block.snapshot() or b""
 
     def _ended(self) -> None:
-        """Have all that wait look again: nothing will come any more."""
+        """Have all waiting calls look again, for no more events will come."""
         with self._changed:
             self._changed.notify()
             for pending in list(self._waiting.values()):
@@ -236,7 +239,7 @@ class Host(Generic[AnyBlock]):
 
 
 def take_over(block: Block, group: str, state: bytes) -> None:
-    """Have a block take over a state. Raise `IllegalStateError` if it is not that of such a
+    """Have a block take over a state. Raise `IllegalStateError` if it is of another kind of
     block."""
     try:
         block.restore(state)

@@ -1,4 +1,4 @@
-"""The part that all blocks have in common which are members of a group."""
+"""The common part of all blocks that are members of a group."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from antiphon.blocks.pure.scripts import Script
 
 
 class Hosted(Opened):
-    """A block that is a member of a group, in a session of its own on the connection of the context
-    that it was given."""
+    """A block that is a member of a group, in a session of its own on the connection of its
+    context."""
 
     _host: Host[Any]
 
@@ -27,20 +27,20 @@ class Hosted(Opened):
 
     @property
     def view(self) -> antiphon.View:
-        """The last view that this member has handled."""
+        """The last view of the group that this block has handled."""
         return self._host.view
 
     @property
     def is_member(self) -> bool:
-        """Whether this is a member, as far as it is known here: not any more if it was closed or
+        """Whether this is a member, as far as this process knows: it is none after it was closed or
         removed, or has lost its connection for good."""
         return self._host.is_member
 
     @abstractmethod
     def close(self) -> Any:
-        """Leave the group. Return when the handler that is running has ended; called by a handler,
-        at once (asyncio). Calls that wait raise `OutcomeUnknownError`. Closing twice is no
-        error."""
+        """Leave the group. Return when the running handler has ended; with asyncio, a handler may
+        call this, and it returns at once. Waiting calls raise `OutcomeUnknownError`. Closing twice
+        is no error."""
 
     def _opening(self) -> Script[None]:
         yield from self._host.opening()
@@ -50,13 +50,13 @@ class Hosted(Opened):
 
 
 class OwnBlock(Hosted):
-    """A member of a group that does what a block of the program's own says
-    (`blocks/pure/block.py: Block`).
+    """A member of a group that runs a block of the program's own, a subclass of `Block`
+    (`blocks/pure/block.py`).
 
-    `told` gets what the block has to tell, before the next event comes. `begins_anew`: it is no
-    error that all who had the state have gone before they could hand it out. Opening raises what
-    joining raises, and `IllegalStateError` if the state of the group is that of another kind of
-    block.
+    `told` gets the values of the block's `Tell` effects, before the next event comes.
+    `begins_anew`: begin without a state if all members that had it have gone before they could hand
+    it out; otherwise that is an error. Opening raises the errors of `Context.join`, and
+    `IllegalStateError` if the state of the group is that of another kind of block.
     """
 
     def __init__(
@@ -78,13 +78,14 @@ class OwnBlock(Hosted):
         )
 
     def look(self, what: Callable[[Any], Any]) -> Any:
-        """Return what a function finds in the block, while nothing changes it."""
+        """Return the result of a function of the block, which does not change meanwhile."""
         return self._host.look(what)
 
     @abstractmethod
     def wait_until(self, what: Callable[[Any], Any], timeout: float | None = None) -> Any:
-        """Wait until a function finds something in the block, and return it. Raise `TimeoutError`
-        after `timeout` seconds, and `IllegalStateError` if this is not a member any more."""
+        """Wait until a function of the block returns a value that is true, and return that. Raise
+        `TimeoutError` after `timeout` seconds, and `IllegalStateError` if this is not a member any
+        more."""
 
     @abstractmethod
     def submit(self, what: Any, body: Any, timeout: float | None) -> Any:
@@ -98,10 +99,10 @@ class OwnBlock(Hosted):
 
     @abstractmethod
     def cast(self, body: Any) -> Any:
-        """Send `body` to all members, after what was sent before, and wait for nothing (asyncio:
-        but room in the connection's buffer)."""
+        """Send `body` to all members, after earlier messages, and return at once (asyncio: when the
+        connection's buffer has room)."""
 
     @abstractmethod
     def feed(self, what: Callable[[Any], Effects]) -> Any:
-        """Tell the block something that did not come through the group, and carry out its
+        """Call the block with an input that did not come through the group, and carry out its
         effects."""

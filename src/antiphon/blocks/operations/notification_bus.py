@@ -1,8 +1,9 @@
-"""Events of several kinds to everybody in a group; later subscribers get the last one of each kind.
+"""Events of several kinds for all members of a group; later subscribers get the last one of each
+kind.
 
 Promise: all members get the same events in the same order, and a new one begins with the last event
-of each kind that was published before it came. A subscriber that raises gets the next event all the
-same, and so do the others.
+of each kind that was published before it came. A subscriber that raises still gets the next event,
+and so do the others.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ class Subscriber(NamedTuple):
 
 
 class NotificationBus(Hosted):
-    """Publishes events to all members of a group, and hands them to subscribers.
+    """Publishes events to all members of a group, and hands them to the program's subscribers.
 
-    `kinds` are dataclasses or `msgspec.Struct`s; each is known to all members by its name. Raise
-    `ValueError` if two of them have the same.
+    `kinds` are dataclasses or `msgspec.Struct`s; members know each by the name of its class. Raise
+    `ValueError` if two of them have the same name.
     """
 
     def __init__(
@@ -60,11 +61,11 @@ class NotificationBus(Hosted):
 
     @abstractmethod
     def subscribe(self, kind: type[AnyEvent], call: Callable[[AnyEvent], object]) -> Any:
-        """Have `call` called with the last event of this kind, if there was one, before this
-        returns, and then with each new one, one after the other, on a thread of the bus (asyncio:
-        in a task; it may be `async def`).
+        """Call `call` with the last event of this kind, if there was one, before this returns, and
+        then with each new one, one after the other, on a thread of the bus (asyncio: in a task; it
+        may be `async def`).
 
-        What it raises is logged, and so is an event that does not fit the class. Raise
+        Its errors are logged, and so is an event that does not fit the class. Raise
         `MessageFormatError` if this is not a kind of this bus."""
 
     def last(self, kind: type[AnyEvent]) -> AnyEvent | None:
@@ -80,7 +81,7 @@ class NotificationBus(Hosted):
     def _subscribing(self, kind: type[Any], call: Callable[[Any], object]) -> Script[None]:
         name = self._kinds.name_of(kind)
         turn = self._front.lock()
-        yield turn.acquire  # what comes meanwhile comes after the last one
+        yield turn.acquire  # events that come meanwhile follow the last one
         try:
             subscriber, fields = self._host.look(lambda block: self._add(block, name, call, turn))
             if fields is not None:
@@ -109,5 +110,5 @@ class NotificationBus(Hosted):
         try:
             event = self._kinds.event_of(kind, fields)
             yield lambda: subscriber.call(event)
-        except Exception:  # it must not keep the event from others, or have it come again
+        except Exception:  # the others get the event all the same, and it must not come again
             logger.exception("a subscriber has not taken an event of kind %s", kind)

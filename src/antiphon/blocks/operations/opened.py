@@ -10,7 +10,7 @@ from antiphon.blocks.pure.scripts import Script
 
 
 class Opened(ABC):
-    """Something that is opened once and closed; a front says when, and how to wait for it."""
+    """A block that is opened once and closed; its front decides when, and how to wait for it."""
 
     _front: Front
 

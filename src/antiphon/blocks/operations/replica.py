@@ -1,7 +1,7 @@
-"""Replicated services for real: replicas that are members of a group, and clients of them.
+"""Replicated services: replicas that are members of a group, and clients of them.
 
-Promise: `call` returns the result of a command that took effect once, after all that was answered
-before it began; even if the client had to submit it again, to other replicas or servers.
+Promise: `call` returns the result of a command that took effect once, after all commands that were
+answered before it began; even if the client had to submit it again, to other replicas or servers.
 """
 
 from __future__ import annotations
@@ -31,22 +31,23 @@ from antiphon.errors import JMSError
 logger = logging.getLogger("antiphon.blocks")
 
 AGAIN_S = 0.5
-"""A target that did not answer is asked again after this time."""
+"""Seconds until a target that did not answer is called again."""
 
 RESUBMIT_S = 2.0
-"""A client that has heard of no replica for this long submits its command again."""
+"""Seconds until a client without an answer of a replica submits its command again."""
 
 
 class Replica(Hosted, Generic[AnyService]):
-    """One of the replicas of a service: a member of the group of them.
+    """One replica of a service: a member of the group of its replicas.
 
-    `passive`: the oldest replica applies commands, and the others take over what it came to, so the
-    service need not be deterministic. `targets`: other servers that the service may call, by name
-    (`docs/replicated-invocation.md`); all replicas must have the same. With asyncio a service's
-    `apply` may be `async def`, the next command waits for it; targets are called in threads.
+    `service`: an object of a subclass of `ReplicatedService`. `passive`: the oldest replica applies
+    commands, and the others take over its state, so the service need not be deterministic.
+    `targets`: other servers that the service may call, by name (`docs/replicated-invocation.md`);
+    all replicas must have the same. With asyncio a service's `apply` may be `async def`, the next
+    command waits for it; targets are called in threads.
     """
 
-    _begins_anew = False  # if all who had the state have gone
+    _begins_anew = False  # if all members that had the state have gone
 
     def _set_up(
         self,
@@ -65,11 +66,11 @@ class Replica(Hosted, Generic[AnyService]):
         self._start(service)
 
     def _start(self, service: AnyService) -> None:
-        """Have a host for this service, to be opened."""
+        """Make the host for this service, not opened yet."""
         ctx, group, name = self._given
         self._service = service
-        # One for calls, of which there is one at a time, and one for the ends at each target: one
-        # that does not answer holds up nobody else.
+        # One for calls, of which there is one at a time, and one for the ends at each target: a
+        # target that does not answer holds up no other.
         self._workers = self._front.workers(["", *self._targets])
         self._ending: set[str] = set()
         self._host = Host(
@@ -86,37 +87,37 @@ class Replica(Hosted, Generic[AnyService]):
             return PassiveBlock(service, kinds)
         return ServiceBlock(service, self._apply)
 
-    # -- What programs call ----------------------------------------------------------------------
+    # -- Calls of the program --------------------------------------------------------------------
 
     @abstractmethod
     def call(self, command: Any, timeout: float | None = TIMEOUT_S) -> Any:
-        """Have a command applied by all replicas, and return its result, or raise its exception.
+        """Have all replicas apply a command, and return its result, or raise its exception.
 
-        Raise `OutcomeUnknownError` if this replica has not got to it within `timeout` seconds
-        (None: no limit): it may take effect yet, once. Raise `IllegalStateError` if this is not a
+        Raise `OutcomeUnknownError` if this replica has not applied it within `timeout` seconds
+        (None: no limit): it may still take effect, once. Raise `IllegalStateError` if this is not a
         member any more, `MessageFormatError` if the command cannot travel."""
 
     @abstractmethod
     def post(self, command: Any) -> Any:
-        """Have a command applied by all replicas, and wait for nothing (asyncio: but room in the
-        connection's buffer). An error of the service reaches no caller. Raise `IllegalStateError`
-        if this is not a member any more, and `MessageFormatError` if the command cannot travel."""
+        """Have all replicas apply a command, and return at once (asyncio: when the connection's
+        buffer has room). An error of the service reaches no caller. Raise `IllegalStateError` if
+        this is not a member any more, and `MessageFormatError` if the command cannot travel."""
 
     def look(self, what: Callable[[AnyService], Any]) -> Any:
-        """Return what a function finds in this replica, which may be behind the others. Nothing is
-        sent. To see all that was done before, `call`."""
+        """Return the result of a function of this replica's service, without asking the group. This
+        replica may be behind the others; `call` sees all earlier commands."""
         return self._host.look(lambda block: what(self._service))
 
     @abstractmethod
     def wait_until(self, what: Callable[[AnyService], Any], timeout: float | None = None) -> Any:
-        """Wait until a function finds something in this replica, and return it. Raise
-        `TimeoutError` after `timeout` seconds, and `IllegalStateError` if this is not a member any
-        more."""
+        """Wait until a function of this replica's service returns a value that is true, and return
+        that. Raise `TimeoutError` after `timeout` seconds, and `IllegalStateError` if this is not a
+        member any more."""
 
     @abstractmethod
     def close(self) -> Any:
-        """Leave the group: calls that wait raise `OutcomeUnknownError`. Calls at targets that are
-        not ended are ended by the next primary. Closing twice is no error."""
+        """Leave the group: waiting calls raise `OutcomeUnknownError`. The next primary ends open
+        calls at targets. Closing twice is no error."""
 
     # -- Scripts ---------------------------------------------------------------------------------
 
@@ -132,14 +133,14 @@ class Replica(Hosted, Generic[AnyService]):
                 self._requests.done(request.number)
 
     def _posting(self, command: Any) -> Script[None]:
-        with self._numbering:  # what has a later number is sent later
+        with self._numbering:  # so requests are sent in the order of their numbers
             request = self._requests.next(command)
             self._requests.done(request.number)
             yield from self._host.casting(request.encode())
 
     def _undoing(self, command: Any) -> Script[None]:
-        """Post a command that undoes what was sent here before, even by a caller that is
-        interrupted now. A caller who is not a member any more has nothing to undo."""
+        """Post a command that undoes an earlier one of this replica, even of a caller that is
+        interrupted now. If this is not a member any more, there is nothing to undo."""
         with suppress(JMSError):
             yield from self._posting(command)
 
@@ -156,7 +157,7 @@ class Replica(Hosted, Generic[AnyService]):
     # -- Targets ---------------------------------------------------------------------------------
 
     def _apply(self, service: ReplicatedService, request: Request) -> Any:
-        """Apply a command; to be called as a step. Calls at targets may block for long."""
+        """Apply a command. Call it as a step, for calls at targets may block for long."""
         if not self._targets:
             return self._front.program(service.apply)(request.command)
         calls = ActiveCalls(self._targets, self._wait_to_try_again)
@@ -167,8 +168,8 @@ class Replica(Hosted, Generic[AnyService]):
             raise Leaving
 
     def _at_target(self, effect: Call | End) -> None:
-        """Make or end a call at a target for a passive replica. It may take long, so a worker does
-        it."""
+        """Have a worker make or end a call at a target for a passive replica, which may take
+        long."""
         if self._workers.stopped:
             return
         if isinstance(effect, Call):
@@ -197,7 +198,7 @@ class Replica(Hosted, Generic[AnyService]):
             stopped = yield lambda: self._workers.pause(AGAIN_S)
             self._ending.discard(end.id)
             if not stopped:
-                self._at_target(end)  # behind the others that wait there
+                self._at_target(end)  # after the others that wait there
             return
         self._ending.discard(end.id)
         now = time.monotonic()
@@ -214,17 +215,17 @@ class ServiceClient(Opened):
 
     @abstractmethod
     def call(self, command: Any, timeout: float | None = TIMEOUT_S) -> Any:
-        """Have a command applied by all replicas, and return its result, or raise its exception.
+        """Have all replicas apply a command, and return its result, or raise its exception.
 
-        It is submitted again while no replica replies, and takes effect once. Raise
+        The client submits it again while no replica replies; it takes effect once. Raise
         `OutcomeUnknownError` if none has replied within `timeout` seconds (None: no limit): it may
-        take effect yet. Raise `IllegalStateError` if this is closed, and `MessageFormatError` if
+        still take effect. Raise `IllegalStateError` if this is closed, and `MessageFormatError` if
         the command cannot travel."""
 
     @abstractmethod
     def close(self) -> Any:
-        """Submit no more: calls that wait raise `OutcomeUnknownError`. Closing twice is no
-        error."""
+        """Close the client: waiting calls raise `OutcomeUnknownError`, and later ones
+        `IllegalStateError`. Closing twice is no error."""
 
     def _calling(self, command: Any, timeout: float | None) -> Script[Any]:
         with self._numbering:

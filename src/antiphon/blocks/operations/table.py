@@ -1,4 +1,4 @@
-"""A table that several processes have: each reads its own copy, and all of them change together."""
+"""A table in several processes: each reads its own copy, and all copies change together."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ from antiphon.blocks.pure.table import TableService
 
 
 class ReplicatedTable(Replica[TableService]):
-    """Rows that several processes have: a mapping, and a replica of it in each process.
+    """A mapping from keys to values with a copy in each of several processes.
 
-    Rows are read from this process' own copy, which has at least all that was put here; `get` has
-    all that was put anywhere. Keys and values are what an object message may have. To change what
-    was read changes nothing in the table: `put` it.
+    The mapping methods (`table[key]`, `in`, `len`, `items`) read this process' own copy, which has
+    at least all rows that were put here; `get` has the rows that were put anywhere. Keys and values
+    are those that an object message may have. Changing a value that was read does not change the
+    table: `put` it.
     """
 
     @abstractmethod
     def put(self, key: Any, value: Any, timeout: float | None = TIMEOUT_S) -> Any:
-        """Put a row, and return what was there before, or None. Raise the errors of `call`."""
+        """Set the value of a key, and return the value before, or None. Raise the errors of
+        `call`."""
 
     @abstractmethod
     def replace(
         self, key: Any, expected: Any, value: Any, timeout: float | None = TIMEOUT_S
     ) -> Any:
-        """Put a row if `expected` is there (None: nothing), and return whether it was. Raise the
-        errors of `call`."""
+        """Set the value of a key if it is `expected` now (None: no value), and return whether it
+        was. Raise the errors of `call`."""
 
     @abstractmethod
     def remove(self, key: Any, timeout: float | None = TIMEOUT_S) -> Any:
-        """Remove a row, and return what was there, or None. Raise the errors of `call`."""
+        """Remove a key, and return its value, or None. Raise the errors of `call`."""
 
     @abstractmethod
     def get(self, key: Any, timeout: float | None = TIMEOUT_S) -> Any:
-        """Return what is there when everything that was put before, anywhere, is; None: nothing.
+        """Return the value of a key after all earlier changes of all processes; None: it has none.
         Raise the errors of `call`."""
 
     def items(self) -> ItemsView[Any, Any]:

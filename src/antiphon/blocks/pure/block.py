@@ -1,8 +1,8 @@
-"""Building blocks: a block is a pure class over the events that a member of a group gets.
+"""Building blocks: a block is a pure class over the events of a group's member.
 
 In: views, suspicions, messages and the time. Out: effects, which a host carries out
 (`blocks/operations/host.py`), or a simulation (`antiphon.sim`). A block never sends, waits or reads
-a clock, so it does the same wherever it runs.
+a clock, so it behaves the same wherever it runs.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ class Heard(NamedTuple):
 
     body: Any  # a `MessageFormatError` if it cannot be read here
     reply_to: Any = None  # an address for replies, if its sender waits for them
-    call: str = ""  # by which the sender knows the reply
+    call: str = ""  # the number of the call, for its reply
     properties: Mapping[str, Any] = {}
-    members: tuple[str, ...] = ()  # who gets it; empty: a durable member that is back may not know
+    members: tuple[str, ...] = ()  # of its view; empty: a durable member that is back may not know
     position: int = 0  # in the order of all messages of the cluster, counted from 1
 
 
 class Whole(NamedTuple):
-    """A body that travels whole, as one object, of whatever kind its value is."""
+    """A body that travels whole, as one object, even a text, bytes or a mapping."""
 
     value: Any
 
 
 class Multicast(NamedTuple):
-    """Effect: send this to the group."""
+    """Effect: send this body to the group."""
 
     body: Any
     properties: Mapping[str, Any] = {}
 
 
 class Reply(NamedTuple):
-    """Effect: send this to the member that waits for it."""
+    """Effect: send this body to the caller that waits for it."""
 
     to: Any
     call: str
@@ -48,20 +48,20 @@ class Reply(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """Effect: nobody here need wait for this any more."""
+    """Effect: end the wait of the caller here that submitted `what`, with a value or an error."""
 
     what: Any
     value: Any
 
 
 class Remove(NamedTuple):
-    """Effect: have these members removed from the group."""
+    """Effect: remove these members from the group."""
 
     members: tuple[str, ...]
 
 
 class Tell(NamedTuple):
-    """Effect: tell this to the program that has the block."""
+    """Effect: hand this value to the program that has the block."""
 
     what: Any
 
@@ -71,7 +71,8 @@ Effects = Iterable[Effect]
 
 
 class Block:
-    """Does nothing. `name` is its member's, from the first view on."""
+    """The base of all blocks, which does nothing. `name` is its member's, from the first view
+    on."""
 
     name = ""
 
@@ -81,8 +82,8 @@ class Block:
         return type(self).__name__
 
     def viewed(self, view: View, now: float) -> Effects:
-        """These are the members from now on. Somebody who was replaced by another one of the same
-        name is missing in between."""
+        """Take a new view. If a member was replaced by another one of the same name, there is a
+        view without that name in between."""
         return ()
 
     def suspected(self, suspects: tuple[str, ...], withdrawn: tuple[str, ...]) -> Effects:
@@ -92,13 +93,13 @@ class Block:
         return ()
 
     def hearing(self, message: Heard, now: float) -> Script[Effects]:
-        """Do the same as `heard`, for a block whose handler may wait: it is a step."""
+        """Do the same as `heard`, for a block whose handler may wait, as a step."""
         yield from ()
         return self.heard(message, now)
 
     def snapshot(self) -> bytes | None:
-        """The state that a new member takes over; None, always: there is none. The new member is
-        given views again that are in it."""
+        """Return the state that a new member takes over; None, always, for a block without a state.
+        The new member gets some views again that are in the state."""
         return None
 
     def restore(self, data: bytes) -> None:

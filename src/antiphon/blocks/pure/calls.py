@@ -1,12 +1,12 @@
-"""Calls to a group, without the group: who was asked, who has replied, who never will.
+"""Calls to a group, without the group: the members that were asked, have replied, or never will.
 
 A call is a message to the group with an address for replies and a number. All members get it in one
 view, so each reply says who is in that view, and the caller, who may be outside the group, knows
-from the first one how many to wait for. A member that is no longer in the group when it would have
-to reply is not waited for: members remember the calls of the last time (`Asked`), and the oldest
-one tells their callers who has left.
+from the first one how many to wait for. A call does not wait for a member that has left the group
+without a reply: members remember the last calls (`Asked`), and the oldest one reports to their
+callers which members have left.
 
-Nothing here sends, waits or looks at a clock.
+Nothing here sends, waits or reads a clock.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ MAJORITY: Literal["majority"] = "majority"
 ALL: Literal["all"] = "all"
 NONE: Literal[0] = 0
 Replies = int | Literal["majority", "all"]
-"""How many a call waits for: a number, more than half of those who were asked, or everybody."""
+"""The replies that a call waits for: a number, those of more than half of the asked members, or
+all."""
 
 REMEMBERED = 10_000
-"""So many of the last calls a member remembers at most."""
+"""A member remembers at most this many of the last calls."""
 
 
 def check_replies(replies: Replies) -> Replies:
@@ -35,21 +36,22 @@ def check_replies(replies: Replies) -> Replies:
 
 
 class Call:
-    """One call, until it has what it wants."""
+    """One call, until it has the replies that it wants."""
 
     def __init__(self, wanted: Replies) -> None:
         self._wanted = wanted
-        self._asked: frozenset[str] | None = None  # until a reply says
+        self._asked: frozenset[str] | None = None  # not known before the first reply
         self._left: set[str] = set()
-        self.replies: dict[str, Any] = {}  # by member; an exception is what it raised
+        self.replies: dict[str, Any] = {}  # by member; an exception: its handler raised that
 
     def replied(self, member: str, asked: Iterable[str], value: Any) -> None:
-        """Nobody was asked: the member does not know who was."""
+        """Take a reply. `asked`: the members of the call's view; empty: the member does not know
+        them."""
         self._asked = frozenset(asked) or self._asked
         self.replies.setdefault(member, value)
 
     def left(self, asked: Iterable[str], members: Iterable[str]) -> None:
-        """These are gone, and will not reply any more."""
+        """Note that these members are gone, and will not reply any more."""
         self._asked = frozenset(asked)
         self._left.update(members)
 
@@ -74,8 +76,8 @@ class Call:
         return asked // 2 + 1 if self._wanted == MAJORITY else int(self._wanted)
 
     def outcome(self, why: str = "") -> dict[str, Any]:
-        """Return the replies of a call that is done. Raise `TooFewRepliesError` for one that is
-        given up: because of `why`, or because its time is over."""
+        """Return the replies of a call that is done. Raise `TooFewRepliesError` for one that ends
+        without them: because of `why`, or because its time is over."""
         if self._enough or (self._wanted == ALL and self.done):
             return self.replies
         raise TooFewRepliesError(self._complaint(why), self.replies)
@@ -120,7 +122,7 @@ class _Remembered(NamedTuple):
 
 
 class Asked:
-    """The calls that a member has been asked, as long as their callers wait for replies."""
+    """The calls that a member got, as long as their callers wait for replies."""
 
     def __init__(self) -> None:
         self._calls: deque[_Remembered] = deque(maxlen=REMEMBERED)
@@ -129,8 +131,8 @@ class Asked:
         self._calls.append(_Remembered(until, reply_to, call, asked))
 
     def viewed(self, me: str, members: tuple[str, ...], now: float) -> list[Notice]:
-        """There is a new view. Only the oldest member tells: and all that it knows, since the one
-        that was the oldest before may have gone before it told."""
+        """Take a new view; return notices for callers. Only the oldest member sends them, for all
+        calls that it knows, since the oldest one before it may have gone without sending them."""
         while self._calls and self._calls[0].until < now:
             self._calls.popleft()
         if not members or members[0] != me:

@@ -1,19 +1,19 @@
 """The services behind counters, semaphores, elections and barriers: each is a small replicated
 service.
 
-Promise: what belongs to a member ends with it. A member that leaves the group or is removed from it
-holds no permit, does not lead, and is not counted at a barrier. A process that was only suspected
-finds out with its next request; what a lock protects should compare its `fence`, which grows with
-every grant.
+Promise: permits, leadership and places at a barrier end with their member. A member that leaves the
+group or is removed from it holds no permit, does not lead, and is not counted at a barrier. A
+process that was only suspected and then removed learns of it with its next request; so a resource
+that a lock protects should compare its `fence`, which grows with every grant.
 
 A fence is the place of its request in the order of all messages of the cluster, not a number that
 the group counts. So it grows even if the state of the group was lost between two grants, and
-replicas that began without that state agree on it: they need not know who was granted what before,
-nor when they joined.
+replicas that began without that state agree on it: they need to know neither earlier grants nor
+when they joined.
 
-Need: `viewed` at the place of each view in the order of the commands; of a lock or semaphore, its
-`SemaphoreBlock`. Limit: members are told apart, threads and tasks of one member are not; `fence`
-and line are per request (`wish`).
+Need: `viewed` at the place of each view in the order of the commands; for a lock or semaphore, its
+`SemaphoreBlock`. Limit: an election and a barrier know members, not their threads or tasks; a
+semaphore knows each request (`wish`), with a fence and a place in the line of its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from antiphon.errors import FormatError, IllegalStateError
 from antiphon.formats import values
 
 ASK_S = 1.0
-"""So long the group may take to say that something is not granted, however short the timeout."""
+"""Seconds that a request waits for the group's answer at least, however short its timeout."""
 
 REMOVED = "this member was removed from the group, and has joined it again"
 
@@ -62,8 +62,8 @@ class CounterService(ReplicatedService):
 
 
 class SemaphoreService(ReplicatedService):
-    """Permits, and a line of those who want one: the first ones in the line hold a permit each. A
-    lock has one permit."""
+    """Permits, and a line of requests: the first ones in the line hold a permit each. A lock has
+    one permit."""
 
     def __init__(self, permits: int) -> None:
         if type(permits) is not int or permits < 1:
@@ -71,12 +71,12 @@ class SemaphoreService(ReplicatedService):
         self.permits = permits
         self.position = 0  # of the command, counted from 1; the block sets it
         self.members: tuple[str, ...] = ()
-        self.line: list[tuple[str, str, int]] = []  # member, which of its wishes, and its fence
+        self.line: list[tuple[str, str, int]] = []  # member, its wish, and the fence
 
     def apply(self, command: Any) -> bool:
         match command:
             case ("acquire", str(member), str(wish)):
-                if member not in self.members:  # it was on its way when its member was removed
+                if member not in self.members:  # the member was removed while this was on its way
                     return False
                 self.line.append((member, wish, self.position))
                 return True
@@ -94,7 +94,7 @@ class SemaphoreService(ReplicatedService):
         self.line = [one for one in self.line if stays(one)]
 
     def holds(self, member: str, wish: str) -> int:
-        """The fence, if this is one of those who hold a permit; otherwise 0."""
+        """Return the fence, if this wish holds a permit; otherwise 0."""
         for *who, fence in self.line[: self.permits]:
             if who == [member, wish]:
                 return fence
@@ -117,7 +117,7 @@ class SemaphoreService(ReplicatedService):
 
 
 class SemaphoreBlock(ServiceBlock):
-    """A semaphore's replica, whose service is told the position of each command."""
+    """A semaphore's replica, which gives its service the position of each command."""
 
     def __init__(self, service: SemaphoreService) -> None:
         super().__init__(service)
@@ -131,7 +131,7 @@ class SemaphoreBlock(ServiceBlock):
 class Grant(NamedTuple):
     """A permit that is held here."""
 
-    owner: Any  # the thread, or task, that asked for it
+    owner: Any  # the thread, or task, that acquired it
     wish: str
     fence: int
 
@@ -154,7 +154,7 @@ def lost(what: Any, why: object) -> IllegalStateError:
 
 
 class ElectionService(ReplicatedService):
-    """The member that has been there longest leads, unless it stood back."""
+    """The member that has been in the group longest leads, unless it has resigned."""
 
     def __init__(self) -> None:
         self.line: list[str] = []
@@ -165,7 +165,7 @@ class ElectionService(ReplicatedService):
         return self.line[0] if self.line else ""
 
     def term_of(self, member: str) -> int:
-        """The term, if this is who leads; otherwise 0."""
+        """Return the term, if this member leads; otherwise 0."""
         return self.terms if self.leader == member else 0
 
     def apply(self, command: Any) -> str:

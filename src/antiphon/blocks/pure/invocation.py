@@ -1,8 +1,8 @@
 """Replicated services that call other servers: blocks for both kinds of replication.
 
-Passive: one replica calls, and what it leaves behind when it fails is ended by the next one
-(`passive.py`). Active: all replicas call, each with the same id, and the target takes all of them
-for one (thesis, 7.1.1); the service must be deterministic then.
+Passive: one replica calls, and when it fails, the next one ends its open calls (`passive.py`).
+Active: all replicas call, each with the same id, and the target takes all of them for one (thesis,
+7.1.1); the service must be deterministic then.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ logger = logging.getLogger("antiphon.blocks")
 
 
 class Target(Protocol):
-    """A server that services call (`blocks/targets/base.py` says more). `commit` and `undo` may be
-    called again with the same id, also by others; `call` too, if active replicas call it. All of
-    them raise if it is not known what came of it, and are called again then."""
+    """A server that services call (see also `blocks/targets/base.py`). Any replica may repeat
+    `commit` and `undo` with the same id, and active replicas repeat `call`, too. All of them raise
+    if their outcome is not known, and are called again then."""
 
     @property
     def kind(self) -> Kind:
-        """Whether what it did can be undone, see `Kind`."""
+        """Whether its calls are undone or compensated, see `Kind`."""
 
     def call(self, id: str, request: Any) -> Any:
-        """Carry it out: pessimistic, it can still be undone; optimistic, it is done. Raise
-        `RefusedError` if it has no effect and never will, as for an id that was undone before it
-        came. If active replicas call: an id that was taken gets the same reply again, without
-        effect even if it was undone since. A slower replica must come to the same as the one that
-        was faster, and raised."""
+        """Carry out a request: a pessimistic target can still undo it; an optimistic one has done
+        it. Raise `RefusedError` if it has no effect and never will, for instance for an id that was
+        undone before it came. For active replicas: return the same reply to an id that was taken
+        before, without another effect, even if it was undone since. A slower replica must get the
+        same outcome as a faster one, even if `apply` raised there."""
 
     def commit(self, id: str) -> None:
         """Make the effect of a call at a pessimistic target last."""
 
     def undo(self, id: str, compensation: Any) -> None:
-        """As if the call had not been: after this it will never take effect."""
+        """Undo a call, even one that has not come yet: after this it will never take effect."""
 
 
 class Leaving(BaseException):
@@ -70,8 +70,8 @@ def end_at(target: Target, end: End) -> None:
 
 
 class PassiveBlock(Responder):
-    """A replica of a passively replicated service as a block. What is to be said to targets it
-    tells, and gets the replies by `called` and `ended`."""
+    """A replica of a passively replicated service as a block. Its calls to targets are `Tell`
+    effects, whose replies come with `called` and `ended`."""
 
     def __init__(self, service: ReplicatedService, targets: Mapping[str, Kind]) -> None:
         super().__init__(lambda message: None)
@@ -88,11 +88,12 @@ class PassiveBlock(Responder):
         yield from self._translated(self.replica.viewed(view.id, view.members), now)
 
     def suspected(self, suspects: tuple[str, ...], withdrawn: tuple[str, ...]) -> Effects:
-        """Nothing makes progress without the primary, and to be wrong about it does no harm."""
+        """Remove suspects: nothing makes progress without the primary, and a wrong suspicion does
+        no harm."""
         if suspects:
             yield Remove(suspects)
 
-    hearing = Block.hearing  # its handler never waits: targets are called by the host
+    hearing = Block.hearing  # its handler never waits: the host calls targets
 
     def heard(self, message: Heard, now: float) -> Effects:
         try:
@@ -132,11 +133,11 @@ class PassiveBlock(Responder):
 
 class ActiveCalls:
     """Calls of an actively replicated service. All replicas make them, so each waits until the
-    target has decided: one that gave up earlier would be of another mind than the rest."""
+    target has decided: one that gave up earlier would differ from the others."""
 
     def __init__(self, targets: Mapping[str, Target], pause: Callable[[], None]) -> None:
         self._targets = targets
-        self._pause = pause  # before something is tried again
+        self._pause = pause  # before a call is repeated
 
     def apply(self, service: ReplicatedService, request: Request) -> Any:
         result = service.apply(request.command)

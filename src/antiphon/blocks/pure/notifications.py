@@ -1,4 +1,4 @@
-"""Events of a notification bus: what a member keeps of them, and how they travel."""
+"""Events of a notification bus: the last of each kind, which members keep, and their encoding."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ logger = logging.getLogger("antiphon.blocks")
 
 
 class BusBlock(Block):
-    """Keeps the last event of each kind, and reports all of them."""
+    """Keeps the last event of each kind, and hands all events to the program."""
 
     def __init__(self) -> None:
         self.last: dict[str, Any] = {}  # by the kind's name: its fields
-        self.count = 0  # of events that were heard here
+        self.count = 0  # of events that came here
 
     def heard(self, message: Heard, now: float) -> Effects:
         match message.body:

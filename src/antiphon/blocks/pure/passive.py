@@ -1,25 +1,25 @@
 """Passive replication, and calls to other servers that leave no orphans (thesis, chapter 7).
 
-One replica, the primary, carries out each request, in whatever way: the service need not be
-deterministic. The others, its backups, take over the state it came to. The primary is the oldest
-member of the view; when it is gone or taken for dead, the next one carries out again whatever has
-no outcome yet.
+One replica, the primary, carries out each request, so the service need not be deterministic. The
+others, its backups, take over the resulting state. The primary is the oldest member of the view;
+when it is gone or removed as suspected, the next one carries out again all requests without an
+outcome.
 
 While it handles a request, a service may call other servers, its targets: `apply` is a generator
-then, and yields an `Invocation` for each. Whatever a primary that did not finish left at a target
-is an orphan. Against these:
+then, and yields an `Invocation` for each. Work that an unfinished primary left at a target is an
+orphan. Against orphans:
 
-- Before a call leaves, all replicas have what is needed to undo it (`Undo`).
+- Before a call leaves, all replicas can undo it (`Undo`).
 - Undo and update count only if they are delivered in the view in which their sender was primary. An
-  update that comes later is void, and whoever sent such an undo makes no call.
+  update that comes later is void, and the sender of such an undo makes no call.
 - With a new view the fate of every call without an update is to be undone; with an update it is to
   be committed, or undone if `apply` raised. All replicas know it, and the primary carries it out:
   COMMIT or ABORT at a pessimistic target, the compensation at an optimistic one; again and again,
-  until the target says that it is done. Only then the replicas forget the call.
+  until the target has acknowledged it. Only then the replicas forget the call.
 
 Targets refuse a call that was undone before it arrived, for a primary that was wrongly suspected
-may be slow. Nothing here sends, waits or looks at a clock: `PassiveReplica` takes what a member
-gets, and returns effects.
+may be slow. Nothing here sends, waits or reads a clock: `PassiveReplica` takes a member's events,
+and returns effects.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from antiphon.formats import values
 from antiphon.model.exceptions import describe
 
 WAITING_MAX = 10_000
-"""Requests that wait to be carried out; more are refused."""
+"""Limit of the requests that wait; more are refused."""
 
 _TOO_MANY = Outcome(None, ("RuntimeError", "too many requests wait here: try later")).encode()
 
@@ -51,15 +51,15 @@ Key = tuple[str, int]
 
 
 class Kind(Enum):
-    """How calls at a target can be undone: it keeps locks until it learns how a call ends
-    (pessimistic), or it is done at once, and a second call compensates it (optimistic)."""
+    """How calls at a target are undone: a pessimistic target keeps locks until it learns how a call
+    ends; an optimistic one has done it at once, and a second call compensates it."""
 
     PESSIMISTIC = "pessimistic"
     OPTIMISTIC = "optimistic"
 
 
 class Fate(Enum):
-    """How a call ends."""
+    """The end of a call: it lasts, or is undone."""
 
     COMMIT = "commit"
     UNDO = "undo"
@@ -74,7 +74,8 @@ class Invocation(NamedTuple):
 
 
 class Undo(NamedTuple):
-    """A call that may have to be ended by others than its sender, with all that this takes."""
+    """A call that other replicas than its sender may have to end, with all that they need for
+    it."""
 
     id: str
     view: int  # in which its sender was primary
@@ -104,13 +105,13 @@ class Update(NamedTuple):
 
 
 class Cast(NamedTuple):
-    """Send this to the group."""
+    """Send these bytes to the group."""
 
     data: bytes
 
 
 class Call(NamedTuple):
-    """Call a target, and tell the replica what comes of it (`called`)."""
+    """Call a target, and hand the replica its reply or error (`called`)."""
 
     id: str
     target: str
@@ -118,8 +119,8 @@ class Call(NamedTuple):
 
 
 class End(NamedTuple):
-    """End a call at its target, again and again until that says that it is done; then tell the
-    replica (`ended`)."""
+    """End a call at its target, again and again until the target has acknowledged it; then call the
+    replica's `ended`."""
 
     id: str
     target: str
@@ -145,13 +146,13 @@ class _Running:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.steps: Generator[Any, Any, Any] | None = None  # of its `apply`
-        self.call: Call | None = None  # its call that is to be made, or has been
-        self.update = b""  # what it came to, on its way
+        self.call: Call | None = None  # its present call to a target
+        self.update = b""  # its outcome, on its way to the group
         self.lasting: list[str] = []  # calls that were carried out
 
 
 class PassiveReplica:
-    """One replica. `targets` says of which kind each is."""
+    """One replica. `targets`: the kind of each."""
 
     def __init__(
         self, service: ReplicatedService, me: str, targets: Mapping[str, Kind] | None = None
@@ -165,7 +166,7 @@ class PassiveReplica:
         self._requests: OrderedDict[Key, Request] = OrderedDict()  # that have no outcome yet
         self._results = Results()
         self._undos: dict[str, tuple[Undo, Fate | None]] = {}
-        self._ended: set[str] = set()  # that the target has acknowledged, and the group forgets
+        self._ended: set[str] = set()  # acknowledged by the target; the group forgets them
         self.agreed = service.snapshot()  # the state that all replicas have
         self._running: _Running | None = None
         self._calls = 0
@@ -176,10 +177,10 @@ class PassiveReplica:
 
     @property
     def unended(self) -> list[str]:
-        """Calls that may still have something at their targets."""
+        """Return the calls that may still have an effect or locks at their targets."""
         return [id for id in self._undos if id not in self._ended]
 
-    # -- What a member gets ---------------------------------------------------------------------
+    # -- Events of a member ---------------------------------------------------------------------
 
     def viewed(self, view: int, members: tuple[str, ...]) -> Effects:
         if view <= self._restored:
@@ -187,9 +188,9 @@ class PassiveReplica:
         self._view, self._members = view, members
         if self._running is not None:
             self._abandon()
-        self._ended.clear()  # the primary that learnt it may have been another one
+        self._ended.clear()  # the primary that noted them may have been another one
         self._undos = {u.id: (u, fate or Fate.UNDO) for u, fate in self._undos.values()}
-        # All services are in the state that was agreed on, so all come to the same by a view.
+        # All services are in the agreed state, so a view leads all of them to the same state.
         self.service.viewed(members)
         self.agreed = self.service.snapshot()
         return [*self._end_all(), *self._go_on()]
@@ -209,10 +210,10 @@ class PassiveReplica:
                 return self._on_request(decode_request(data))
         raise FormatError("not a message of a passively replicated service")
 
-    # -- What targets say -----------------------------------------------------------------------
+    # -- Replies of targets ---------------------------------------------------------------------
 
     def called(self, id: str, reply: Any = None, error: Exception | None = None) -> Effects:
-        """A call has its reply. Nobody waits for that of a request that was given up."""
+        """Take the reply of a call. That of a request that was given up is ignored."""
         running = self._running
         if running is None or running.call is None or running.call.id != id:
             return []
@@ -222,7 +223,7 @@ class PassiveReplica:
         return self._step(running, reply, error)
 
     def ended(self, id: str) -> Effects:
-        """The target has acknowledged that this call has ended."""
+        """Take the target's acknowledgement that this call has ended."""
         if id not in self._undos or id in self._ended or not self.is_primary:
             return []
         self._ended.add(id)
@@ -265,7 +266,7 @@ class PassiveReplica:
         return self._go_on()
 
     def _go_on(self) -> Effects:
-        """Begin the next request, if this is the primary and has nothing else to do."""
+        """Begin the next request, if this is the primary and is not busy."""
         if not self.is_primary or self._running is not None or not self._requests:
             return []
         running = self._running = _Running(next(iter(self._requests.values())))
@@ -279,7 +280,7 @@ class PassiveReplica:
         return self._step(running, None, None)
 
     def _step(self, running: _Running, reply: Any, error: Exception | None) -> Effects:
-        """`apply` goes on, to its next call or its end."""
+        """Run `apply` on, to its next call or its end."""
         steps = running.steps
         assert steps is not None
         try:
@@ -300,7 +301,7 @@ class PassiveReplica:
             return self._step(running, None, error)
 
     def _prepare(self, running: _Running, wanted: Invocation) -> Effects:
-        """Before a call leaves, everybody must know how to undo it."""
+        """Send the replicas an `Undo`: before a call leaves, all must be able to undo it."""
         self._calls += 1
         id = f"{self.me}.{self._view}.{self._calls}"
         running.call = Call(id, wanted.target, wanted.request)
@@ -323,13 +324,13 @@ class PassiveReplica:
         return [Cast(running.update)]
 
     def _abandon(self) -> None:
-        """Whatever this replica is busy with would be void: back to what all agree on."""
+        """Drop the running request, whose outcome would be void: go back to the agreed state."""
         running, self._running = self._running, None
         if running is not None and running.steps is not None:
             running.steps.close()
         self.service.restore(self.agreed)
 
-    # -- What the primary says to the others, itself included -----------------------------------
+    # -- Messages of the primary to all replicas, itself included -------------------------------
 
     def _on_undo(self, undo: Undo) -> Effects:
         if undo.view != self._view or undo.parent not in self._requests:

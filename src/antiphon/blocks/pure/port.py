@@ -1,13 +1,13 @@
-"""Ports: all that a block needs of a group, and all that its callers need. A member offers them; a
-peer channel can, too.
+"""Ports: all that a block needs of a group, and all that its callers need. Members of groups and
+peer channels offer them.
 
-Promise of whoever implements `Port`: the events of a group come one at a time, in one order that
-is the same for all of its ports, and a view is installed by all between the same two messages. The
-first event is the view with which this port joined, or for a port that came with the state of
-another, what follows that state.
+Promise of each implementation of `Port`: the events of a group come one at a time, in one order
+that is the same for all of its ports, and all ports install a view between the same two messages.
+The first event is the view with which this port joined, or for a port that took over the state of
+another, the first one after that state.
 
-A body is a value that the port can send, or a `Whole` around one of any kind; blocks get it back
-without that.
+A body is a value that the port can send, or a `Whole` around one of any kind; blocks get the value
+without the `Whole`.
 
 Methods that wait do so when they are called (threads), or return an awaitable (asyncio); scripts
 yield them as steps (`scripts.py`). `blocks/threads/ports.py` and `blocks/aio/ports.py` are ports
@@ -25,15 +25,15 @@ from antiphon.model.views import View
 
 
 class Installed(NamedTuple):
-    """Event: there is a new view. If a member was replaced by another one of the same name, blocks
-    see two: one without that name, and one with it."""
+    """Event: a new view. If a member was replaced by another one of the same name, there are two:
+    one without that name, and one with it."""
 
     position: int  # of the event in the order
     views: tuple[View, ...]
 
 
 class Suspected(NamedTuple):
-    """Event: these members may be gone, or are there after all."""
+    """Event: the servers do not hear these members, or hear them again."""
 
     position: int
     suspects: tuple[str, ...]
@@ -55,8 +55,8 @@ Provide: TypeAlias = Callable[[], bytes]
 class Port(Protocol):
     """A place in a group, for one block.
 
-    Opened once, closed once. After the end (`why_over` says why) nothing is delivered, and what is
-    sent raises `IllegalStateError`.
+    Opened once, closed once. After its end (`why_over` has the reason) it delivers nothing, and
+    sending raises `IllegalStateError`.
     """
 
     @property
@@ -82,15 +82,15 @@ class Port(Protocol):
 
     def open(self, provide: Provide | None, ended: Callable[[], None]) -> Any:
         """Wait until the group has this member. `provide` hands out the state of the block; None:
-        it has none. `ended` is called when this port is not part of the group any more, if that is
-        noticed. Raises what joining raises."""
+        it has none. `ended` is called when this port is not part of the group any more, if the
+        front notices that. Raise the errors of joining."""
 
     def initial_state(self) -> Any:
         """Wait for the state of another member, as bytes; None: there is none to take over. Raise
         `ConnectionLostError` if all who had it have gone."""
 
     def deliver(self, handle: Handle) -> None:
-        """Have each event handled from now on, the next one when the script for the last has
+        """Call `handle` with each event from now on, the next one when the script for the last has
         ended."""
 
     def multicast(self, body: Any, timeout: float | None) -> Any:
@@ -98,36 +98,36 @@ class Port(Protocol):
         `OutcomeUnknownError` after `timeout` seconds."""
 
     def cast(self, body: Any, properties: Any = None) -> Any:
-        """Send to all members, after what was sent before, and wait for nothing (but room)."""
+        """Send to all members, after earlier messages, and wait only for room."""
 
     def reply(self, reply: Reply) -> Any:
-        """Send to one address, and wait for nothing (but room). Raise `MessageFormatError` or
+        """Send to one address, and wait only for room. Raise `MessageFormatError` or
         `ResourceAllocationError` if the body cannot travel."""
 
     def remove(self, *members: str) -> Any:
-        """Have these members removed from the group."""
+        """Remove these members from the group."""
 
     def close(self) -> Any:
-        """Leave the group, and wait until the handler that is running has ended, unless this is
-        called by it."""
+        """Leave the group, and wait until the running handler has ended, unless it is the
+        caller."""
 
 
 class Replied(NamedTuple):
     """A reply to a call."""
 
-    call: str  # by which the caller knows it
+    call: str  # the number of the call
     properties: Mapping[str, Any]
     body: Any  # a `MessageFormatError` if it cannot be read here
 
 
 class Sent(Protocol):
-    """What was sent: whether it has arrived."""
+    """A message on its way to the servers."""
 
     def done(self) -> bool:
-        """Return whether that is known."""
+        """Return whether it has arrived, or has failed."""
 
     def exception(self) -> BaseException | None:
-        """Return why it has not arrived, or None. Call it when that is known."""
+        """Return why it has failed, or None. Call it when it is done."""
 
 
 class CallerPort(Protocol):
@@ -138,7 +138,7 @@ class CallerPort(Protocol):
 
     @property
     def group(self) -> Any:
-        """The group, as the program knows it."""
+        """The group, as the program gave it."""
 
     def check(self) -> None:
         """Raise `IllegalStateError` if it is not open (and the front knows)."""
@@ -148,31 +148,31 @@ class CallerPort(Protocol):
 
     def open(self, ended: Callable[[], None]) -> Any:
         """Wait until there is an address for replies. `ended` is called when no more will come, if
-        that is noticed."""
+        the front notices that."""
 
     def deliver(self, handle: Callable[[Replied], Script[None]]) -> None:
-        """Have each reply handled from now on."""
+        """Call `handle` with each reply from now on."""
 
     def multicast(self, body: Any, properties: Any, timeout: float | None) -> Any:
         """Send without an address for replies, and wait until the servers have it. Raise
         `OutcomeUnknownError` after `timeout` seconds."""
 
     def cast(self, body: Any, properties: Any) -> Any:
-        """Send without an address for replies, and wait for nothing (but room)."""
+        """Send without an address for replies, and wait only for room."""
 
     def ask(self, number: str, body: Any, properties: Any) -> Any:
         """Send with an address for replies, which will have this number (`Replied.call`); return
         a `Sent`."""
 
     def acknowledged(self, sent: Any, timeout: float | None) -> Any:
-        """Wait until the servers have what was sent. Raise `OutcomeUnknownError` if not in time."""
+        """Wait until the servers have a message. Raise `OutcomeUnknownError` if not in time."""
 
     def close(self) -> Any:
-        """Get no more replies."""
+        """Give up the address for replies."""
 
 
 def reaction(block: Block, event: Event, now: float) -> Script[Effects]:
-    """Return what a block does about an event; its handler may wait."""
+    """Return a block's effects for an event; its handler may wait."""
     if isinstance(event, Installed):
         return [effect for view in event.views for effect in block.viewed(view, now)]
     if isinstance(event, Suspected):

@@ -1,8 +1,8 @@
-"""Members that reply to calls, and what travels between them and their callers.
+"""Members that reply to calls, and the messages between them and their callers.
 
 A call is a message to the group with a reply address and a number, as JMS has it, so any program
-can make one; `patience` says how long it waits. A reply has the same number, and says in its
-properties which member it is from and who was asked.
+can make one; its property `patience` is how long it waits. A reply has the same number, and in its
+properties the replying member and all members that were asked.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MEMBER, ASKED, LEFT, ERROR = (
 )
 PATIENCE = "antiphon_patience"
 FOR_EVER = 3600.0
-"""A call without a timeout is remembered this long by those who were asked, in seconds."""
+"""Seconds that members remember a call without a timeout."""
 
 
 class Answer(NamedTuple):
@@ -40,7 +40,7 @@ class Answer(NamedTuple):
 
 
 class Responder(Block):
-    """Replies to calls with what a handler returns or raises."""
+    """Replies to calls with the results and exceptions of a handler."""
 
     def __init__(self, handler: Callable[[Heard], Any]) -> None:
         self._handler = handler
@@ -66,8 +66,8 @@ class Responder(Block):
         return self.answered(message, answer, now)
 
     def answered(self, message: Heard, answer: Answer, now: float) -> Effects:
-        """The handler has come to this; whoever waits for it gets it, and a notice if others who
-        were asked leave."""
+        """Take the answer of the handler; its caller gets it, and later a notice if other asked
+        members leave."""
         if message.reply_to is not None:
             patience = message.properties.get(PATIENCE)
             until = now + (patience if isinstance(patience, int | float) else FOR_EVER)
@@ -88,13 +88,13 @@ class Responder(Block):
 
 
 def failed(reply: Reply, error: Exception) -> Reply:
-    """Instead of a reply that cannot travel: why it cannot."""
+    """Return a reply with the error of one that cannot travel."""
     name, text = describe(error)
     return reply._replace(body=text, properties={**reply.properties, ERROR: name})
 
 
 def take_reply(call: Call, properties: Mapping[str, Any], body: Any) -> None:
-    """Tell a call what a reply says, or a notice that somebody has left."""
+    """Hand a call a reply, or a notice that members have left."""
     asked = str(properties.get(ASKED, "")).split()
     if LEFT in properties:
         call.left(asked, str(properties[LEFT]).split())

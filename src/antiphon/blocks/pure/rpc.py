@@ -1,4 +1,4 @@
-"""Calls of methods: what travels, and what a member does about it."""
+"""Calls of methods: their messages, and a member's part."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def check_public(method: str) -> None:
 
 
 def invoke(target: object, message: Heard) -> Any:
-    """Call a method, and return its result. Raises what the method raises, and `TypeError` or
+    """Call a method, and return its result. Raise the method's errors, and `TypeError` or
     `AttributeError` if there is no such call."""
     match message.body:
         case (str(method), tuple(args), dict(named)):

@@ -1,9 +1,9 @@
 """Scripts: operations of blocks that wait, written once for both fronts.
 
-A script is a generator. What it yields is a *step*: a function without arguments. The front calls
-the step and sends the outcome back into the script, or throws the step's error into it: with
-threads a step blocks until it has its outcome (`run`), with asyncio it may return an awaitable, for
-whose outcome the front waits (`blocks/aio/front.py: run`). So
+A script is a generator that yields *steps*: functions without arguments. The front calls the step
+and sends the outcome back into the script, or throws the step's error into it: with threads a step
+blocks until it has its outcome (`run`), with asyncio it may return an awaitable, for whose outcome
+the front waits (`blocks/aio/front.py: run`). So
 
     sent = yield partial(port.cast, body)
 

@@ -1,12 +1,12 @@
 """Replicated services: one object that lives in several processes, and survives some of them.
 
-A `ReplicatedService` is written as if there were one of it. Its replicas are the members of a
+A program writes a `ReplicatedService` as if there were one of it. Its replicas are the members of a
 group, so all of them apply the same commands in the same order (active replication), and a new one
-gets the state of another. `ActiveReplica` is that without the group: it takes what a member gets,
-and sends, waits and looks at the clock never. So the same class runs in `blocks/threads/replica.py`
-for real, and in `antiphon.sim.simulate` under every fault that can be thought of.
+gets the state of another. `ActiveReplica` is that without the group: it takes a member's events,
+and never sends, waits or reads a clock. So the same class runs with real groups in
+`blocks/threads/replica.py`, and under simulated faults in `antiphon.sim.simulate`.
 
-Promise: a command has its effect once, however often its client submits it, and wherever; it gets
+Promise: a command has its effect once, even if its client submits it again, to any replica; it gets
 the same result each time.
 """
 
@@ -21,34 +21,34 @@ from antiphon.formats import values
 from antiphon.model.exceptions import describe, restored
 
 CLIENTS_MAX = 10_000
-"""The results of this many clients are remembered: of those that were heard last."""
+"""Replicas remember the results of this many clients, those that were heard last."""
 
 
 class ReplicatedService:
-    """A service that replicas keep: subclass it. All three methods must be deterministic: what they
-    do follows from the commands alone, never from a clock, a random number, the network, or the
-    order of a set."""
+    """The base of replicated services: subclass it, and write `apply`, `snapshot` and `restore`.
+    They must be deterministic: their effect depends on the commands alone, never on a clock, a
+    random number, the network, or the order of a set."""
 
     def apply(self, command: Any) -> Any:
-        """Carry out a command, and return its result. An exception is a result, too: it is raised
-        where the command was submitted."""
+        """Carry out a command, and return its result. An exception is a result, too: the caller
+        that submitted the command gets it raised."""
         raise NotImplementedError
 
     def snapshot(self) -> bytes:
-        """The whole state, for a new replica."""
+        """Return the whole state, for a new replica."""
         raise NotImplementedError
 
     def restore(self, data: bytes) -> None:
-        """Have the state that another replica's `snapshot` gave, and nothing of one's own."""
+        """Replace the whole state by that of another replica, as its `snapshot` returned it."""
         raise NotImplementedError
 
     def viewed(self, members: tuple[str, ...]) -> None:
-        """The replicas are these from now on: the same at this place of the order in all of them.
-        Most services need not know."""
+        """Note that the replicas are these from now on. All replicas get this at the same place in
+        the order of commands. Most services need not know."""
 
 
 class Request(NamedTuple):
-    """A command, with what makes it one: the same client and number are the same request."""
+    """A command with its identity: the same client and number are the same request."""
 
     client: str
     number: int
@@ -56,7 +56,7 @@ class Request(NamedTuple):
     command: Any
 
     def encode(self) -> bytes:
-        """Raise `MessageFormatError` if the command cannot travel."""
+        """Return its bytes. Raise `MessageFormatError` if the command cannot travel."""
         return values.encode(tuple(self))
 
 
@@ -101,7 +101,7 @@ def attempt(apply: Callable[[Any], Any], command: Any) -> Outcome:
 
 
 def outcome_of(result: Any) -> Outcome:
-    """Return the outcome of a command that came to this; if it cannot travel, that error."""
+    """Return the outcome of a command with this result; if that cannot travel, the error of it."""
     try:
         values.encode(result)
     except Exception as error:
@@ -116,7 +116,8 @@ class Results:
         self._clients: OrderedDict[str, tuple[int, dict[int, bytes]]] = OrderedDict()
 
     def find(self, request: Request) -> bytes | None:
-        """Its outcome, if it was carried out before. What the client says it has is forgotten."""
+        """Return its outcome, if it was carried out before. Forget the outcomes that its client
+        has."""
         answered, known = self._clients.get(request.client, (0, {}))
         answered = max(answered, request.answered)
         known = {number: outcome for number, outcome in known.items() if number > answered}
@@ -139,11 +140,11 @@ class Results:
 
 
 _LATE = Outcome(None, ("RuntimeError", "the client has had the result of this request")).encode()
-"""The outcome of a request that was on its way while its client got the result from elsewhere."""
+"""The outcome of a late copy of a request, whose client has got the result from another one."""
 
 
 class ActiveReplica:
-    """One replica of a service: every command is applied here as everywhere."""
+    """One replica of a service: it applies every command, as all others do."""
 
     def __init__(self, service: ReplicatedService) -> None:
         self.service = service
@@ -168,7 +169,7 @@ class ActiveReplica:
         return values.encode((self._results.state(), self.service.snapshot()))
 
     def restore(self, data: bytes) -> None:
-        """Raise `FormatError` if that is not a snapshot."""
+        """Take over the state of another replica. Raise `FormatError` if that is not a snapshot."""
         fields = values.decode(data)
         match fields:
             case (list(results), bytes(state)):
@@ -192,7 +193,8 @@ class Requests:
         return Request(self.client, self._numbered, self._answered, command)
 
     def done(self, number: int) -> None:
-        """Its result is here, or is not wanted any more: it will not be submitted again."""
+        """Note that a request will not be submitted again: its result is here, or not wanted any
+        more."""
         self._waiting.pop(number, None)
 
     @property

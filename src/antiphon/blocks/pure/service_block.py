@@ -1,4 +1,4 @@
-"""A replica of a service as a block: what a member of the group of replicas does."""
+"""A replica of a service as a block, for a member of the group of replicas."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ServiceBlock(Responder):
         service: ReplicatedService,
         apply: Callable[[ReplicatedService, Request], Any] | None = None,
     ) -> None:
-        """`apply`: instead of the service's own."""
+        """`apply`: called instead of the service's own."""
         super().__init__(lambda message: None)
         self.replica = ActiveReplica(service)
         self._apply = apply or (lambda service, request: service.apply(request.command))
@@ -48,8 +48,8 @@ class ServiceBlock(Responder):
         return type(self.replica.service).__name__
 
     def viewed(self, view: View, now: float) -> Effects:
-        # A new member gets its own view, and of others, after it was given a state that has
-        # them: the service would go back to what was before.
+        # After a new member has taken over a state, it gets views again that are in it: with them
+        # the service would go back to an earlier membership.
         if view.id > self._restored:
             self.replica.viewed(view.members)
         self._view = max(view.id, self._restored)
@@ -67,7 +67,7 @@ class ServiceBlock(Responder):
             try:
                 done = yield from self._attempt(request)
             except Leaving:
-                return ()  # the others carry it out, and answer
+                return ()  # the others carry it out, and reply
             outcome = self.replica.finish(request, done)
         return self._finished(message, request, outcome)
 
@@ -79,7 +79,7 @@ class ServiceBlock(Responder):
         return outcome_of(result)
 
     def _begin(self, message: Heard) -> tuple[Request, bytes | None] | None:
-        """The request, and its outcome if it has one; None: the message is none."""
+        """Return the request, and its outcome if it has one; None: the message is not a request."""
         try:
             return self.replica.begin(message.body)
         except (FormatError, TypeError) as error:
@@ -95,7 +95,7 @@ class ServiceBlock(Responder):
         return values.encode((self._view, self.replica.snapshot()))
 
     def restore(self, data: bytes) -> None:
-        """Raise `FormatError` if that is not a snapshot."""
+        """Take over the state of another replica. Raise `FormatError` if that is not a snapshot."""
         match values.decode(data):
             case (int(view), bytes(state)):
                 self._view = self._restored = view

@@ -10,8 +10,8 @@ from antiphon.formats import values
 
 
 class TableService(ReplicatedService):
-    """Rows by key. The commands `put`, `remove` and `get` return what was there, `replace` returns
-    whether it replaced it."""
+    """Rows by key. The commands `put`, `remove` and `get` return the value before, `replace`
+    returns whether it replaced it."""
 
     def __init__(self) -> None:
         self.rows: dict[Any, Any] = {}

@@ -1,13 +1,12 @@
-"""The part that all targets, the servers that a replicated service calls, have in common: refusals
-and ids.
+"""The common part of all targets, the servers that a replicated service calls: refusals and ids.
 
-A *target* is such a server. It is *pessimistic* if it keeps its locks until somebody commits or
-aborts the request (`postgres.py`), and *optimistic* if it is done at once, and undone by a
-compensating request (`http.py`). Either way every request has an id, and whoever knows it
-may end the request, any number of times: a new primary ends what the old one has left.
+A target is *pessimistic* if it keeps its locks until a replica commits or aborts the request
+(`postgres.py`), and *optimistic* if it carries a request out at once, and a compensating request
+undoes it (`http.py`). Either way every request has an id, and every replica that knows it may end
+the request, any number of times: a new primary ends the requests that the old one has left.
 
-A request may be ended before it arrives, for a primary that was taken for dead may be only slow.
-The target notes that, and refuses the request when it comes.
+A request may be ended before it arrives, for a primary that was suspected may be only slow. The
+target notes that, and refuses the request when it comes.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from __future__ import annotations
 from antiphon.errors import IllegalStateError
 
 ID_BYTES_MAX = 180
-"""PostgreSQL has room for less than 200, of which we need some."""
+"""PostgreSQL has room for less than 200 bytes, of which our prefix needs some."""
 
 
 class AlreadyCommittedError(IllegalStateError):
-    """The request was to be aborted, but is committed."""
+    """The request cannot be aborted, for it is committed."""
 
 
 class UnknownRequestError(IllegalStateError):
@@ -27,7 +26,7 @@ class UnknownRequestError(IllegalStateError):
 
 
 def check_id(request_id: str) -> str:
-    """The id as it is; raises `ValueError` for one that not every target can keep."""
+    """Return the id. Raise `ValueError` for one that not every target can keep."""
     if not request_id or not request_id.isprintable():
         raise ValueError(f"the id of a request is printable text, not {request_id!r}")
     if len(request_id.encode()) > ID_BYTES_MAX:

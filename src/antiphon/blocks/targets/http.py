@@ -1,14 +1,14 @@
 """A service on HTTP as an optimistic target: done at once, undone by a compensating request.
 
-Promises: an answer that `call` or `compensate` returned came from the service, whole. An error says
-what is known of the request: `RefusedError` (the service says no, with its own sentence) and any
-error whose `happened` is `"no"`: it has had no effect; `happened` `"unknown"`: it may have had one,
-or have one later. Then call again, with the same id, or compensate. Nothing is repeated by itself.
+Promises: an answer that `call` or `compensate` returned came from the service, whole. After a
+`RefusedError` (the service refuses, with its own sentence) or another error whose `happened` is
+`"no"`, the request has had no effect; after one with `"unknown"` it may have had one, or have one
+later. Then call again, with the same id, or compensate. No request is repeated by itself.
 
-What the service has to do: requests are JSON objects with an `id`, and are answered by a JSON
-object. The same id again has no effect again, and the same answer. To compensate what was never
-there leaves a tombstone, and refuses that request when it comes; to compensate again is fine. A
-status of 4xx means no, forever; a sentence in `error` says why.
+Duties of the service: requests and answers are JSON objects, requests with an `id`. The same id
+again has no further effect, and the same answer. Compensating a request that has not come leaves a
+tombstone, so that it is refused when it comes; compensating again is no error. A status of 4xx
+refuses forever, with the reason as a sentence in `error`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ ANSWER_BYTES_MAX = 1 << 20
 
 
 class HttpTarget:
-    """May be shared by threads: every call has a connection of its own."""
+    """A service on HTTP; promises are the module's. Threads may share one: every call has a
+    connection of its own."""
 
     def __init__(self, url: str, *, timeout: float = 5.0) -> None:
-        """`timeout`: how many seconds the service may be silent."""
+        """`timeout`: seconds that the service may be silent."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(
@@ -51,11 +52,12 @@ class HttpTarget:
         path: str = "/compensate",
         fields: Mapping[str, object] | None = None,
     ) -> dict[str, Any]:
-        """After this the request has no effect, and never will, whether or not it was there."""
+        """Undo a request, whether it has come or not: after this it has no effect, and never
+        will."""
         return self.call(request_id, path, fields or {})
 
     def get(self, path: str) -> dict[str, Any]:
-        """Asks without changing anything."""
+        """Return the answer to a request that changes nothing."""
         return self._ask("GET", path, None)
 
     def _ask(self, method: str, path: str, fields: Mapping[str, object] | None) -> dict[str, Any]:
@@ -103,7 +105,7 @@ class HttpTarget:
 
 
 def _parse(data: bytes) -> dict[str, Any] | None:
-    """None: this is not a JSON object."""
+    """Return the JSON object in these bytes; None: it is none."""
     try:
         answer = json.loads(data)
     except (ValueError, RecursionError):

@@ -1,19 +1,20 @@
-"""PostgreSQL as a pessimistic target: requests are prepared, then committed or aborted by anybody.
+"""PostgreSQL as a pessimistic target: a caller prepares requests; any caller commits or aborts
+them.
 
 Promises:
 
-- What `prepare` returned from is kept, with its locks, until somebody ends it, whatever dies
-  meanwhile: the caller, or the database, which has it again after its restart.
+- After `prepare` returned, the database keeps the request, with its locks, until a caller ends it,
+  even if its caller or the database crashes meanwhile.
 - After `commit` returned the request has taken effect, once. After `abort` returned it never will,
-  not even if it comes later, or is being prepared at this moment.
-- `commit` and `abort` may be repeated by anybody, any number of times, at the same time too. Of a
-  commit and an abort one wins, and the other raises an error that says so.
+  even if it comes later, or another caller prepares it at this moment.
+- Any caller may repeat `commit` and `abort`, any number of times, even at the same time. Of a
+  commit and an abort one wins, and the other raises an error that tells so.
 
 How: a request adds its row to the table `antiphon_requests` inside the transaction that it
-prepares. Nobody sees the row before the commit, but who adds a row of the same id has to wait for
-the end of the transaction. To abort is to add such a row, a tombstone, when nothing is prepared any
-more. So the table's key decides between a request and its abort, whoever comes first. Rows stay; an
-operator may delete those that are older than anything that can still be on its way.
+prepares. The row is invisible before the commit, but a transaction that adds a row of the same id
+has to wait for the end of this one. To abort is to add such a row, a tombstone, when no request is
+prepared any more. So the table's key decides between a request and its abort. Rows stay; an
+operator may delete those that are older than any request that can still be on its way.
 
 The server needs `max_prepared_transactions` above 0, which `set_up` checks. Every call has a
 connection of its own: threads may share a target, and nothing of a call that failed is left. The
@@ -49,16 +50,18 @@ except ImportError as missing:
     ) from missing
 
 PREFIX = "antiphon:"
-"""The names of our prepared transactions begin so: they share a list with everybody else's."""
+"""The prefix of the names of our prepared transactions, which share a list with those of other
+programs."""
 
 COMMITTED, ABORTED = "committed", "aborted"
 
 TOMBSTONE_WAIT_S = 0.1
-"""How long an abort waits for a preparing caller before it looks whether it is prepared now."""
+"""Seconds that an abort waits for a preparing caller before it looks whether the request is
+prepared now."""
 
 BUSY_WAIT_S = 0.01
 
-# A server whose machine has vanished says nothing. (What the user asks for goes before this.)
+# A server whose machine has vanished does not answer. (The user's own settings take precedence.)
 CONNECTING = {
     "connect_timeout": 5,
     "keepalives_idle": 5,
@@ -100,18 +103,19 @@ class Result(NamedTuple):
     """The rows that a statement returned, and how many it changed."""
 
     rows: list[tuple[Any, ...]]
-    row_count: int  # how many it read or changed
+    row_count: int  # how many rows it read or changed
 
 
 class StatementError(JMSError):
-    """The database refuses a statement; nothing of the call is left. `__cause__` is the driver's
+    """The database refuses a statement, and has undone the whole call. `__cause__` is the driver's
     own error."""
 
     happened = "no"
 
 
 class PostgresTarget:
-    """Requests to a PostgreSQL database, prepared first, then committed or aborted by anybody.
+    """Requests to a PostgreSQL database: a caller prepares one, and any caller commits or aborts
+    it.
 
     The promises are those of the module. Need: `max_prepared_transactions` above 0, and `set_up`
     before the first request. Threads may share one; each call has a connection of its own.
@@ -127,28 +131,30 @@ class PostgresTarget:
     ) -> None:
         """Seconds: a statement fails after waiting `lock_timeout` for a lock; the database gives up
         a request that is not prepared and whose caller is silent for `idle_timeout`; commit and
-        abort wait `patience` for others who are busy with the same request."""
+        abort wait `patience` for other callers that are busy with the same request."""
         self._conninfo = make_conninfo("", **CONNECTING | conninfo_to_dict(conninfo))
         self._settings = (_milliseconds(lock_timeout), _milliseconds(idle_timeout))
         self._patience = patience
 
     def set_up(self) -> None:
-        """Creates the table if it is not there."""
+        """Create the table if it does not exist. Raise `ResourceAllocationError` if the server
+        allows no prepared transactions."""
         with self._connection() as connection, _translated(connection):
             if connection.execute("SHOW max_prepared_transactions").fetchone() == ("0",):
                 raise ResourceAllocationError(
                     "max_prepared_transactions is 0: set it in postgresql.conf, and restart "
                     "PostgreSQL"
                 )
-            # Somebody else may create it at the same moment.
+            # Another process may create it at the same moment.
             with suppress(errors.DuplicateTable, errors.UniqueViolation):
                 connection.execute(_TABLE)
 
     def prepare(self, request_id: str, statements: Sequence[Statement]) -> list[Result]:
-        """Runs the statements, none of which may end the transaction, and prepares what they did.
+        """Run the statements, none of which may end the transaction, and prepare their effect.
+
         Raise `RefusedError` if the request was aborted before, `StatementError` if a statement
-                fails, `IllegalStateError` if the request has been here already. After an error with
-                `happened` `"unknown"` the request may be prepared: abort it."""
+        fails, and `IllegalStateError` if the request has been here already. After an error whose
+        `happened` is `"unknown"` the request may be prepared: abort it."""
         preparing = _command("PREPARE TRANSACTION", request_id)
         with self._connection() as connection:
             with _translated(connection, "no"):
@@ -160,8 +166,8 @@ class PostgresTarget:
         return results
 
     def commit(self, request_id: str) -> None:
-        """Raise `TransactionRolledBackError` if it is aborted, `UnknownRequestError` if nothing is
-        known of it."""
+        """Commit a request. Raise `TransactionRolledBackError` if it is aborted, and
+        `UnknownRequestError` if the database does not know it."""
         deadline = time.monotonic() + self._patience
         committing = _command("COMMIT PREPARED", request_id)
         with self._connection() as connection, _translated(connection):
@@ -174,8 +180,9 @@ class PostgresTarget:
             raise UnknownRequestError(f"request {request_id!r} is not prepared")
 
     def abort(self, request_id: str) -> None:
-        """Raise `AlreadyCommittedError` if it is too late, and `OutcomeUnknownError` if somebody is
-        preparing the request all the time; then it is to be repeated."""
+        """Abort a request. Raise `AlreadyCommittedError` if it is committed, and
+        `OutcomeUnknownError` if another caller was preparing it all the time: then repeat the
+        abort."""
         deadline = time.monotonic() + self._patience
         rolling_back = _command("ROLLBACK PREPARED", request_id)
         with self._connection() as connection, _translated(connection):
@@ -190,13 +197,13 @@ class PostgresTarget:
             raise AlreadyCommittedError(f"request {request_id!r} is committed")
 
     def pending(self) -> list[str]:
-        """The ids of what is prepared and not ended, the oldest first."""
+        """Return the ids of requests that are prepared and not ended, the oldest first."""
         with self._connection() as connection, _translated(connection):
             return [request_id for (request_id,) in connection.execute(_PENDING, (PREFIX, PREFIX))]
 
     @contextmanager
     def _connection(self) -> Iterator[Connection]:
-        """One that rolls back and is closed at the end."""
+        """Open a connection for a `with` block, which rolls back and closes it at its end."""
         try:
             opened = psycopg.connect(self._conninfo, autocommit=True)
         except psycopg.Error as error:
@@ -208,7 +215,8 @@ class PostgresTarget:
 
 
 def _enter(connection: Connection, request_id: str) -> None:
-    """From here on who aborts or prepares the same request waits for this transaction."""
+    """Add the row of a request: from here on callers that abort or prepare it wait for this
+    transaction."""
     try:
         if connection.execute(_ADD, (request_id, COMMITTED)).rowcount:
             return
@@ -227,21 +235,21 @@ def _run(connection: Connection, statement: str, parameters: Sequence[object]) -
 
 
 def _end(connection: Connection, ending: sql.Composed, deadline: float) -> bool:
-    """Commits or rolls back what is prepared; False: nothing is."""
+    """Commit or roll back a prepared request; return False if it is not prepared."""
     while True:
         try:
             connection.execute(ending)
             return True
         except errors.UndefinedObject:
             return False
-        except errors.ObjectNotInPrerequisiteState as error:  # somebody ends it at this moment
+        except errors.ObjectNotInPrerequisiteState as error:  # another caller ends it now
             if time.monotonic() > deadline:
                 raise OutcomeUnknownError(f"somebody else is still ending it: {error}") from error
             time.sleep(BUSY_WAIT_S)
 
 
 def _add_tombstone(connection: Connection, request_id: str) -> bool:
-    """False: somebody has the row in a transaction that has not ended."""
+    """Add a tombstone; return False if a transaction that has not ended has the row."""
     try:
         connection.execute(_ADD, (request_id, ABORTED))
     except errors.LockNotAvailable:
@@ -259,17 +267,18 @@ def _set_lock_timeout(connection: Connection, seconds: float) -> None:
 
 
 def _command(words: str, request_id: str) -> sql.Composed:
-    """These commands take no parameters."""
+    """Return a command with the id inside, for such commands take no parameters."""
     return sql.SQL(words + " {}").format(sql.Literal(PREFIX + check_id(request_id)))
 
 
 def _milliseconds(seconds: float) -> str:
-    return str(max(1, round(seconds * 1000)))  # 0 would mean: forever
+    return str(max(1, round(seconds * 1000)))  # 0 would mean forever
 
 
 @contextmanager
 def _translated(connection: Connection, if_lost: Happened = "unknown") -> Iterator[None]:
-    """The driver's errors become ours; `if_lost` is what is known if the connection is lost."""
+    """Turn the driver's errors into ours in a `with` block; `if_lost`: `happened` of a lost
+    connection."""
     try:
         yield
     except psycopg.Error as error:

@@ -15,14 +15,14 @@ from antiphon.blocks.pure.scripts import Script
 from antiphon.blocks.threads.ports import MemberPort, ReplyPort
 
 LOOK_S = 1.0
-"""A caller that waits checks this often whether its connection is still there: nobody reports
-it."""
+"""Seconds between a waiting caller's checks whether its connection still exists, for no call
+reports that."""
 
 Self = TypeVar("Self", bound="Blocking")
 
 
 class Watch:
-    """A condition, and what it guards."""
+    """A condition, for the value that it guards."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -71,7 +71,7 @@ class Pending:
 
 
 class Workers:
-    """A thread for each name, begun when it is needed."""
+    """A thread for each name, which begins with the first script."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._closing = threading.Event()
@@ -121,7 +121,7 @@ FRONT: Front = _Threads()
 
 
 class Blocking(Opened):
-    """A block that is open as soon as it is made, and closed at the end of a `with` block."""
+    """A block that is open as soon as it is made; the end of its `with` block closes it."""
 
     _front = FRONT
 

@@ -1,7 +1,7 @@
 """Ports with threads: a member, or an address for replies, in a session of its own.
 
-Each session has its own listener thread on the connection that it is given, so a handler may call
-others, and wait for them.
+Each session has its own listener thread on the program's connection, so a handler may call others,
+and wait for them.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class MemberPort:
 
 
 class ReplyPort:
-    """A temporary queue, to which replies come."""
+    """A temporary queue for replies."""
 
     _session: antiphon.Context
     _producer: antiphon.Producer
@@ -124,7 +124,7 @@ class ReplyPort:
         self._ctx = ctx
 
     def check(self) -> None:
-        """Sending does it."""
+        """Do nothing: sending checks."""
 
     def why_over(self) -> str:
         return "closed here, or the connection is lost" if self._session.closed else ""
@@ -162,11 +162,11 @@ class ReplyPort:
         sent.result(timeout)
 
     def close(self) -> None:
-        """Calls that wait are woken up, and the queue goes."""
+        """Wake waiting calls, and delete the queue."""
         if not hasattr(self, "_session"):
             return
         self._session.close()
         self._ended()
         if hasattr(self, "_inbox"):
-            with suppress(JMSError):  # it goes with the connection in any case
+            with suppress(JMSError):  # its connection deletes it in any case
                 self._ctx.delete_temporary(self._inbox)
