@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import antiphon
 from antiphon import cli, peers
+from antiphon.api.messages.sending import outgoing
 from antiphon.errors import (
     ConfigurationError,
     ConnectionLostError,
@@ -175,6 +177,83 @@ def test_a_listener_gets_everything(pair: tuple[peers.Channel, peers.Channel]) -
     assert got == sent
 
 
+COUNT = 3000
+
+
+def send_one_pack(a: peers.Channel) -> None:
+    """Have `a` send `COUNT` messages together."""
+    process = a._core.process
+    assert process is not None
+    with process.lock:
+        for i in range(COUNT):
+            message = outgoing(b"%d" % i, now_ms=0)
+            assert process.conversation.put(message, None, peers.Level.AGREED)
+    process.driver.wake()
+
+
+def test_nothing_is_lost_when_loops_break_off(pair: tuple[peers.Channel, peers.Channel]) -> None:
+    a, b = pair
+    send_one_pack(a)
+    bodies: list[Any] = []
+    first, second = iter(b), iter(b)
+    for _ in range(COUNT // 100):
+        bodies += [message.body for message in islice(b, 60)]  # its loop ends here
+        bodies += [next(first).body, next(second).body]
+        for _ in range(38):
+            message = b.receive(WAIT_S)
+            assert message is not None
+            bodies.append(message.body)
+    assert bodies == [b"%d" % i for i in range(COUNT)]
+
+
+def test_a_loop_ends_within_a_pack_when_it_is_closed(
+    pair: tuple[peers.Channel, peers.Channel],
+) -> None:
+    a, b = pair
+    send_one_pack(a)
+    taken = 0
+    for _ in b:
+        taken += 1
+        if taken == 3:
+            b.close()
+    assert taken == 3
+
+
+def test_a_listener_takes_the_rest_of_a_pack_over(
+    pair: tuple[peers.Channel, peers.Channel],
+) -> None:
+    a, b = pair
+    send_one_pack(a)
+    loop = iter(b)
+    got = [next(loop).body for _ in range(3)]
+    enough = threading.Event()
+
+    def listener(message: antiphon.Message) -> None:
+        got.append(message.body)
+        if len(got) == COUNT:
+            enough.set()
+
+    b.set_message_listener(listener)
+    with pytest.raises(IllegalStateError, match="has a listener"):
+        next(loop)
+    assert enough.wait(WAIT_S)
+    assert got == [b"%d" % i for i in range(COUNT)]
+
+
+def test_views_keep_their_places_among_messages(pair: tuple[peers.Channel, peers.Channel]) -> None:
+    a, b = pair
+    send_one_pack(a)
+    b.close()
+    seen: list[Any] = []
+    for event in a:
+        seen.append(event.view.members if isinstance(event, antiphon.ViewMessage) else event.body)
+        if seen[-1] == ("a",):
+            a.send("last")
+        if seen[-1] == "last":
+            break
+    assert seen == [*(b"%d" % i for i in range(COUNT)), ("a",), "last"]
+
+
 def test_a_loop_and_a_receive_end_when_it_is_closed(
     pair: tuple[peers.Channel, peers.Channel],
 ) -> None:
@@ -303,6 +382,15 @@ def test_the_asyncio_front_does_the_same() -> None:
                 if len(bodies) == 2:
                     break
             assert sorted(bodies) == [("one", "a"), ("two", "b")]
+            for i in range(100):
+                await b.send(i)  # all leave as one pack: the driver has no turn in between
+            while len(bodies) < 100:
+                async for event in a:
+                    bodies.append((event.body, event.sender))
+                    if len(bodies) % 7 == 0 or len(bodies) == 100:
+                        break
+            bodies += [((await a.receive(WAIT_S)).body, "b") for _ in range(2)]  # type: ignore[union-attr]
+            assert bodies[2:] == [(i, "b") for i in range(100)]
             assert (await a.status())["name"] == "a"
             assert await a.receive(0.01) is None
             assert await a.receive_no_wait() is None

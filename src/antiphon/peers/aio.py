@@ -77,10 +77,14 @@ class Channel(ChannelFace):
     async def __aiter__(self) -> AsyncIterator[Message]:
         core = self._core
         while not core.closed:
-            message = core.take() or await run(core.receiving(None))
-            if message is None:
-                return
-            yield message
+            lent = core.borrow()
+            if lent is None:
+                message = await run(core.receiving(None))
+                if message is None:
+                    return
+                lent = (message,)
+            for message in lent:
+                yield message
 
     async def get_state(self, timeout: float | None = None) -> IO[bytes] | None:  # noqa: ASYNC109
         return await run(self._core.taking_over(timeout))

@@ -11,11 +11,10 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any
 
-from antiphon.api.messages.arriving import arrived_together
 from antiphon.api.messages.destinations import Group
 from antiphon.api.messages.group_messages import peer_view
 from antiphon.api.messages.message import Arrival, Message
-from antiphon.api.messages.sending import outgoing
+from antiphon.api.messages.sending import BODY_MAX, outgoing
 from antiphon.api.operations import arguments
 from antiphon.api.operations.front import LISTENER_TURN, MessageListener
 from antiphon.api.operations.initial_state import StateProvider
@@ -29,7 +28,7 @@ from antiphon.errors import (
     JMSError,
     OutcomeUnknownError,
 )
-from antiphon.formats.columns import Outgoing
+from antiphon.formats.columns import BYTES, Outgoing
 from antiphon.model.peer_views import Level, ViewId
 from antiphon.peers.channel.conversation import Address, Conversation
 from antiphon.peers.channel.states import StateWanted
@@ -37,10 +36,11 @@ from antiphon.peers.channel.views import Occurrence, View
 from antiphon.peers.discovery.urls import cluster_of
 from antiphon.peers.layers.layer import To
 from antiphon.peers.layers.state import Outcome
+from antiphon.peers.pack import Pack
 from antiphon.peers.process import Process, Settings, logger
 from antiphon.peers.state_files import StateFile, source_of
 
-NOTHING: Iterator[Message] = iter(())
+AGREED = Level.AGREED
 
 
 class ChannelCore:
@@ -65,7 +65,7 @@ class ChannelCore:
         self._provides = False  # the provider is called just now
         self._destination = Group("?")
         self._taking = threading.RLock()
-        self._current = NOTHING  # messages of the pack that is being handed out
+        self._pack: Pack | None = None  # that is being handed out
         self._received = 0  # messages, ever
         self._listener: MessageListener | None = None
         self._scheduled = False
@@ -118,6 +118,7 @@ class ChannelCore:
             self.closed = True
             return
         self.closed = True
+        self._call_in()
         process.driver.do(Conversation.leave)
         yield Pause(process.released)
 
@@ -165,13 +166,18 @@ class ChannelCore:
         self, content: Any, to: Address | Iterable[Address] | None, order: Level | str | None
     ) -> tuple[Outgoing, To, Level] | None:
         """Send if there is room at once; otherwise return what is to be sent."""
-        process = self.usable
+        # This is done for every message: as little as possible.
+        process = self.process
+        if process is None or self.closed or self.forked:
+            raise self._why_not()
         conversation = process.conversation
-        level = self._level(to, order)
-        meant = conversation.addressed(to)
-        message = outgoing(
-            content, now_ms=time.time_ns() // 1_000_000, allow_pickle=self._allow_pickle
-        )
+        now_ms = time.time_ns() // 1_000_000
+        if type(content) is bytes and len(content) <= BODY_MAX:  # what `outgoing` would return
+            message = tuple.__new__(Outgoing, (BYTES, content, b"", now_ms))
+        else:
+            message = outgoing(content, now_ms=now_ms, allow_pickle=self._allow_pickle)
+        level = AGREED if to is None and order is None else self._level(to, order)
+        meant = None if to is None else conversation.addressed(to)
         with process.lock:
             has_room = conversation.put(message, meant, level)
         process.driver.wake()
@@ -212,38 +218,79 @@ class ChannelCore:
 
     def take(self) -> Message | None:
         """Return what comes next, if it is here."""
+        return self._take(self._receiving_process)
+
+    def borrow(self) -> Iterable[Message] | None:
+        """Return all that is here of a pack, or the event that comes next, for a loop, which gets
+        no more of it once anybody asks for what comes next; None: nothing is here."""
+        process = self._receiving_process
+        with self._taking:
+            self._check_provides()
+            if self._pack is not None and (lent := self._pack.lend()) is not None:
+                return lent
+            self._pack = lent = None
+            item = self._next_item(process)
+            if isinstance(item, PeerColumns):
+                lent = self._begin(item).lend()
+            elif item is not None:
+                lent = iter((peer_view(*item, self._destination),))
+        self._look_after(process, item)
+        return lent
+
+    @property
+    def _receiving_process(self) -> Process:
+        """The process, if its messages go to whoever calls `receive` or loops. Raises why they do
+        not."""
         process = self.process
         if process is None or self.closed or self.forked or self._listener is not None:
             raise self._why_not_receive()
-        return self._take(process)
+        return process
 
     def _take(self, process: Process) -> Message | None:
-        conversation = process.conversation
         with self._taking:
-            if self._provides:
-                raise IllegalStateError("the function that returns the state may not receive")
-            message = next(self._current, None)
-            if message is not None:
+            self._check_provides()
+            if self._pack is not None and (message := self._pack.next()) is not None:
                 return message
-            while isinstance(item := conversation.take(), StateWanted):
-                self._hand_out(process, item.place)
-            if item is not None:
-                message = self._begin(item)
-        if conversation.inbox.was_behind and not conversation.inbox.is_behind:
-            process.driver.wake()
-        if item is None and conversation.over:
-            raise self._why_not()
+            self._pack = message = None
+            item = self._next_item(process)
+            if isinstance(item, PeerColumns):
+                message = self._begin(item).next()
+            elif item is not None:
+                message = peer_view(*item, self._destination)
+        self._look_after(process, item)
         return message
 
-    def _begin(self, item: PeerColumns | Occurrence) -> Message:
-        """Return the first message of what comes next. Caller holds the lock."""
-        if isinstance(item, PeerColumns):
-            count = item.count
-            arrival = Arrival(item, self._received + 1, 1, None, self._allow_pickle)
-            self._received += count
-            self._current = arrived_together(arrival, 0, count, iter(range(count)))
-            return next(self._current)
-        return peer_view(*item, self._destination)
+    def _check_provides(self) -> None:
+        if self._provides:
+            raise IllegalStateError("the function that returns the state may not receive")
+
+    def _next_item(self, process: Process) -> PeerColumns | Occurrence | None:
+        """Return the next pack or view, with what was received before it all handed out. Caller
+        holds the lock."""
+        while isinstance(item := process.conversation.take(), StateWanted):
+            self._hand_out(process, item.place)
+        return item
+
+    def _begin(self, columns: PeerColumns) -> Pack:
+        """Begin to hand out a pack. Caller holds the lock."""
+        arrival = Arrival(columns, self._received + 1, 1, None, self._allow_pickle)
+        self._received += columns.count
+        self._pack = Pack(arrival, columns.count)
+        return self._pack
+
+    def _look_after(self, process: Process, taken: PeerColumns | Occurrence | None) -> None:
+        """Have the others told that there is room again. Raise why nothing comes any more."""
+        inbox = process.conversation.inbox
+        if inbox.was_behind and not inbox.is_behind:
+            process.driver.wake()
+        if taken is None and process.conversation.over:
+            raise self._why_not()
+
+    def _call_in(self) -> None:
+        """Have a loop look at what has changed before it takes another message."""
+        with self._taking:
+            if self._pack is not None:
+                self._pack.call_in()
 
     def receiving(self, timeout: float | None) -> Script[Message | None]:
         """Wait for what comes next. Return None if nothing came in time, or the channel was
@@ -309,7 +356,9 @@ class ChannelCore:
     def _replace_by_state(self, process: Process) -> None:
         """Drop what has arrived, and not been received, and is in the state that has come."""
         with self._taking:
-            self._current = NOTHING
+            if self._pack is not None:
+                self._pack.call_in()
+                self._pack = None
             wanted = process.conversation.inbox.go_to_state()
         for place in wanted:
             process.driver.do(lambda c, p=place: c.states.hand_out(p, None))  # type: ignore[misc]
@@ -324,9 +373,12 @@ class ChannelCore:
     def set_message_listener(self, listener: MessageListener | None) -> None:
         """Have each message handed to `listener`, one at a time; None: to nobody."""
         arguments.check_listener(listener)
-        self._listener = listener
         if listener is not None:
-            self._await_arrival(self.usable.conversation)
+            _ = self.usable  # raises why it is not
+        self._listener = listener
+        self._call_in()
+        if listener is not None:
+            self._schedule()  # what is left of a pack rings no bell
 
     def _await_arrival(self, conversation: Conversation) -> None:
         """Have the listener called when something is here."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import IO, Any, Self
 
 from antiphon.api.messages.message import Message
@@ -64,12 +65,19 @@ class Channel(ChannelFace):
         return self.receive(0)
 
     def __iter__(self) -> Iterator[Message]:
+        return chain.from_iterable(self._runs())
+
+    def _runs(self) -> Iterator[Iterable[Message]]:
+        """Yield messages in runs: many at once, if there are many."""
         core = self._core
         while not core.closed:
-            message = core.take() or run(core.receiving(None))
-            if message is None:
-                return
-            yield message
+            lent = core.borrow()
+            if lent is None:
+                message = run(core.receiving(None))
+                if message is None:
+                    return
+                lent = (message,)
+            yield lent
 
     def get_state(self, timeout: float | None = None) -> IO[bytes] | None:
         return run(self._core.taking_over(timeout))

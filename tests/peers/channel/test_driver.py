@@ -2,7 +2,11 @@
 
 import pytest
 
+from antiphon.api.messages.sending import outgoing
+from antiphon.api.protocol.inbox_items import PeerColumns
 from antiphon.errors import ConnectionLostError, IllegalStateError, InvalidDestinationError
+from antiphon.formats.columns import BYTES, TEXT, Extra, Outgoing, encode_extra
+from antiphon.formats.pack import FULL_BYTES
 from antiphon.model.peer_views import Level, MemberId, PeerView, ViewId
 from antiphon.peers.channel import driver, inbox, outbox
 from antiphon.peers.layers.flow import Awaited
@@ -178,6 +182,48 @@ def test_a_new_view_counts_packs_anew() -> None:
     assert len(a.sent) == 4
     a.install(B)
     assert len(a.sent) == 5
+
+
+def test_messages_of_one_pack_keep_their_kinds_times_and_extras() -> None:
+    a, _ = together()
+    a.freeze()
+    extra = encode_extra(Extra(correlation_id="c"))
+    sent = [
+        (TEXT, b"a", b"", 5),
+        (BYTES, b"b", b"", 5),
+        (BYTES, b"c", extra, 7),
+        (TEXT, b"", b"", 7),
+    ]
+    for one in sent:
+        assert a.conversation.put(Outgoing(*one), None, Level.AGREED)
+    a.install()
+    a.conversation.take()
+    columns = a.conversation.take()
+    assert isinstance(columns, PeerColumns)
+    assert sent == [
+        (columns.kinds[i], columns.body(i), columns.extra(i), columns.timestamp(i))
+        for i in range(columns.count)
+    ]
+
+
+def test_a_pack_is_for_the_same_members_at_the_same_level_and_bounded() -> None:
+    a, _ = together()
+    a.freeze()
+    large = bytes(FULL_BYTES // 3)
+    for body, to, level in (
+        *((large, None, Level.AGREED),) * 3,
+        ("1", None, Level.FIFO),
+        ("2", None, Level.FIFO),
+        ("3", (a.me,), Level.FIFO),
+        ("4", None, Level.FIFO),
+    ):
+        assert a.conversation.put(outgoing(body, now_ms=0), to, level)
+    a.install()
+    a.conversation.take()
+    counts = []
+    while isinstance(columns := a.conversation.take(), PeerColumns):
+        counts.append(columns.count)
+    assert counts == [2, 1, 2, 1, 1]
 
 
 def test_what_waits_is_bounded_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ class Conversation:
         """Take a message to be sent; return False if there is no room. Caller holds the lock."""
         if self.over or self.leaving:
             raise self.why_not()
-        return self._outbox.put(*message, to, level)
+        return self._outbox.put(message, to, level)
 
     def room(self) -> Ticket:
         """Return a ticket that is settled when there is room. Caller holds the lock."""

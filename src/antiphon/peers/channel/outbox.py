@@ -16,7 +16,8 @@ from typing import NamedTuple
 from antiphon.api.protocol.packing import SelfClocking
 from antiphon.api.protocol.ticket import Ticket
 from antiphon.formats import columns, pack
-from antiphon.formats.columns import Run
+from antiphon.formats.columns import Outgoing, Run
+from antiphon.formats.pack import FULL_BYTES
 from antiphon.model.peer_views import Level, MemberId
 from antiphon.peers.layers.layer import To
 
@@ -39,23 +40,26 @@ class Leaving(NamedTuple):
 class Batch:
     """Messages that leave as one pack."""
 
-    __slots__ = ("bodies", "extras", "level", "runs", "size", "to")
+    __slots__ = ("bodies", "extras", "kind", "left_bytes", "level", "runs", "timestamp", "to")
 
     def __init__(self, to: To, level: Level) -> None:
         self.to = to
         self.level = level
         self.bodies: list[bytes] = []
         self.runs: list[Run] = []
+        self.kind = self.timestamp = -1  # of the newest run
         self.extras: dict[int, bytes] = {}
-        self.size = 0
+        self.left_bytes = FULL_BYTES
 
-    def add(self, kind: int, body: bytes, extra: bytes, timestamp: int) -> None:
-        runs = self.runs
-        if not runs or runs[-1].kind != kind or runs[-1].timestamp != timestamp:
-            runs.append(Run(len(self.bodies), kind, timestamp))
-        if extra:
-            self.extras[len(self.bodies)] = extra
-        self.bodies.append(body)
+    @property
+    def size(self) -> int:
+        """Return the bytes of its messages, as they are counted here."""
+        return FULL_BYTES - self.left_bytes
+
+    def begin_run(self, kind: int, timestamp: int) -> None:
+        """What comes next is of another kind, or later, than what came before."""
+        self.kind, self.timestamp = kind, timestamp
+        self.runs.append(Run(len(self.bodies), kind, timestamp))
 
 
 class Outbox:
@@ -67,33 +71,40 @@ class Outbox:
         self._me = me
         self._destination = destination
         self._packing = SelfClocking()
-        self._batches: deque[Batch] = deque()  # the last one may take more messages
+        self._batches: deque[Batch] = deque()
+        self._newest: Batch | None = None  # the last one, which may take more messages
         self._held_bytes = 0
         self._sequence = 1  # of the next message that leaves
         self._ordering: deque[int] = deque()  # sizes of packs that are being ordered
         self._ordering_bytes = 0
         self._room: Ticket | None = None
 
-    def put(
-        self, kind: int, body: bytes, extra: bytes, timestamp: int, to: To, level: Level
-    ) -> bool:
+    def put(self, message: Outgoing, to: To, level: Level) -> bool:
         """Take a message; return False if there is no room for it."""
+        # This is done for every message: as little as possible, and no calls. Nothing counts
+        # messages: that many bytes, `MESSAGE_BYTES` each, are at most `FULL_MESSAGES`.
         if not self.has_room:
             return False
+        kind, body, extra, timestamp = message
         size = len(body) + len(extra) + MESSAGE_BYTES
-        batch = self._batches[-1] if self._batches else None
-        if batch is None or batch.level != level or batch.to != to or not self._fits(batch, size):
-            batch = Batch(to, level)
-            self._batches.append(batch)
-        batch.add(kind, body, extra, timestamp)
-        batch.size += size
-        self._held_bytes += size
-        self.has_room = self._held_bytes < ROOM_BYTES
+        batch = self._newest
+        if batch is None or batch.left_bytes < size or batch.level is not level or batch.to != to:
+            batch = self._begin(to, level)
+        if batch.timestamp != timestamp or batch.kind != kind:
+            batch.begin_run(kind, timestamp)
+        if extra:
+            batch.extras[len(batch.bodies)] = extra
+        batch.bodies.append(body)
+        batch.left_bytes -= size
+        self._held_bytes = held_bytes = self._held_bytes + size
+        if held_bytes >= ROOM_BYTES:
+            self.has_room = False
         return True
 
-    def _fits(self, batch: Batch, size: int) -> bool:
-        packing = self._packing
-        return batch.size + size <= packing.bytes_max and len(batch.bodies) < packing.messages_max
+    def _begin(self, to: To, level: Level) -> Batch:
+        batch = self._newest = Batch(to, level)
+        self._batches.append(batch)
+        return batch
 
     def room(self) -> Ticket:
         """Return a ticket that is settled when there is room again."""
@@ -123,6 +134,8 @@ class Outbox:
         if not self._packing.may_leave(len(self._ordering), self._ordering_bytes, grows):
             return None
         self._batches.popleft()
+        if grows:
+            self._newest = None
         self._held_bytes -= batch.size
         if batch.to is None and batch.level >= Level.AGREED:
             self._ordering.append(batch.size)
@@ -161,6 +174,7 @@ class Outbox:
     def close(self) -> Ticket | None:
         """Drop everything, and wake those who wait for room."""
         self._batches.clear()
+        self._newest = None
         self.view_changed()
         room, self._room = self._room, None
         if room is not None:
