@@ -265,3 +265,16 @@ def _views(history: Sequence[str]) -> tuple[frozenset[str], ...]:
         assert text not in views[-1]
         views[-1].add(text)
     return tuple(frozenset(view) for view in views)
+
+
+def test_numbers_begin_again_with_who_was_suspected_by_one_side_alone() -> None:
+    g = group()
+    g.send("a", "a1", "a2", to=["b"])
+    g.run()
+    change(g, "a", "c")  # b has not heard of it
+    change(g, "a", "b", "c")
+    g.send("a", "a3", to=["b"])
+    g.send("b", "b1", to=["a"])
+    g.advance(1000)
+    assert g.got("b") == ["a1", "a2", "a3"]
+    assert g.got("a") == ["b1"]

@@ -3,9 +3,22 @@
 from collections.abc import Sequence
 from random import Random
 
-from antiphon.model.peer_views import Level, MemberId
-from antiphon.peers.layers.layer import Blocked, Down, Effect, Frame, Header, Layer, To, Up
-from antiphon.peers.stack.running import Delivered, Running, Waits
+from antiphon.model.peer_views import Level, MemberId, PeerView, ViewId
+from antiphon.peers.layers.layer import (
+    Blocked,
+    Changed,
+    Closing,
+    Down,
+    Effect,
+    Frame,
+    Header,
+    Install,
+    Layer,
+    Tell,
+    To,
+    Up,
+)
+from antiphon.peers.stack.running import Delivered, Running, Shown, Waits
 from antiphon.peers.stack.stack import Stack
 
 ME = MemberId("a", 1)
@@ -99,3 +112,42 @@ def test_a_blocked_layer_keeps_what_the_program_sends_and_frees_it_in_order() ->
     stack.tick(20)
     assert bodies(stack) == [b"2", b"3"]
     assert watches.seen == [OTHER, None, OTHER, None, OTHER]
+
+
+class Sees(Layer):
+    """Notes the views and frames that pass, and hands out a frame at each begin of a view."""
+
+    headers = ()
+
+    def __init__(self, name: str, log: list[str]) -> None:
+        self.name = name  # type: ignore[misc]
+        self.log = log
+
+    def fresh(self) -> "Sees":
+        return self
+
+    def close(self, closing: Closing, now_ms: int) -> Sequence[Effect]:
+        self.log.append(f"{self.name} closes")
+        return ()
+
+    def install(self, view: PeerView, summary: object, now_ms: int) -> Sequence[Effect]:
+        super().install(view, summary, now_ms)
+        self.log.append(f"{self.name} installs")
+        return (Up(Frame(self.name.encode()), OTHER), Tell(f"{self.name} tells"))
+
+    def up(self, frame: Frame, sender: MemberId, now_ms: int) -> Sequence[Effect]:
+        self.log.append(f"{self.name} gets")
+        return (Up(frame, sender),)
+
+
+def test_a_view_passes_through_all_layers_before_anything_else_does() -> None:
+    log: list[str] = []
+    stack = running(Sees("low", log), Sees("high", log))
+    view = PeerView(ViewId(1, ME), (ME, OTHER), ME)
+    install = Install(Closing(stack.view.id, {}), view, {}, Changed((ME,)))
+    stack.act(stack.layers[0], [install], 0)
+    assert log == ["low closes", "high closes", "low installs", "high installs", "high gets"]
+    shown, *told, low, high = stack.take()[-5:]
+    assert isinstance(shown, Shown)
+    assert told == ["low tells", "high tells"]
+    assert [bytes(each.body) for each in (low, high)] == [b"low", b"high"]

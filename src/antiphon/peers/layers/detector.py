@@ -163,7 +163,7 @@ class Detector(Layer):
         alive = frame.top(Alive)
         if alive is None:
             return [*effects, Up(frame, sender)] if effects else (Up(frame, sender),)
-        if sender == self.me:
+        if sender == self.me or sender in self._gone:  # late, by a detour
             return ()
         effects += self._take(alive, sender, now_ms)
         if alive.answer:
