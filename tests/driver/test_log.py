@@ -117,7 +117,7 @@ def test_closing_with_a_tail_waiting_releases_nothing() -> None:
     rig = Rig()
     rig.appends(2, 2)
     rig.settle()
-    rig.log.close()
+    rig.log.close(lambda: None)
     rig.end_all_syncs()
     rig.wait(NOTE_SYNC_S)
     rig.settle()
@@ -130,8 +130,12 @@ def test_what_is_synced_is_noted_and_the_note_is_synced_at_the_end() -> None:
     rig.appends(2, 2)
     rig.settle()
     rig.end_all_syncs()
-    rig.log.close()
+    closed: list[bool] = []
+    rig.log.close(lambda: closed.append(True))
     assert [names for names, _ in rig.syncs] == [(REACHED,)]
+    assert closed == []
+    rig.end_all_syncs()
+    assert closed == [True]
 
 
 def test_the_note_is_synced_again_and_again_one_after_the_other() -> None:
@@ -423,7 +427,7 @@ def test_what_was_left_for_later_is_not_written_after_the_end() -> None:
     rig = Rig(volatile=True)
     rig.appends(2, 2)
     rig.settle()
-    rig.log.close()
+    rig.log.close(lambda: None)
     rig.wait(DEFER_S)
     assert rig.disk.batches == 0
 

@@ -58,7 +58,8 @@ def test_there_was_enough_of_every_kind_of_fault(faults: Counter[str]) -> None:
     if faults["seeds"] < SEEDS // TURNS // A_TEST * A_TEST:
         pytest.skip("it takes the seeds of the tests before")
     kinds = [*KINDS, *PROGRAM_KINDS, "link break", "frame repeated", "snapshot installed"]
-    kinds += ["partial", "full-at-start", "little-room", *(f"core {shape}" for shape in SHAPES)]
+    kinds += ["partial", "full-at-start", "little-room", "end-in-order"]
+    kinds += [f"core {shape}" for shape in SHAPES]
     enough = ENOUGH if faults["seeds"] == SEEDS else 1
     few = {kind: faults[kind] for kind in kinds if faults[kind] < enough}
     assert not few

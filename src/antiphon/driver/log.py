@@ -196,11 +196,14 @@ class LogDriver:
         self._sync_note()
         self.settle_soon()
 
-    def close(self) -> None:
-        """End. Records that were not synced yet were not acknowledged either."""
+    def close(self, done: Callable[[], None]) -> None:
+        """End. Records that were not synced yet were not acknowledged either. Call `done` when the
+        journal has noted how far it is synced."""
         self.closed = True
         if names := self.journal.begin_note_sync():
-            self._port.sync(names, lambda _: None)
+            self._port.sync(names, lambda _: done())
+        else:
+            self._port.soon(done)
 
     def _fail(self, error: Exception) -> None:
         self.closed = True
@@ -262,6 +265,18 @@ class LogDriver:
 
     def transfer(self, node: int, request: int) -> None:
         self.carry_out(self.node.transfer(node, self._port.now_ms(), request))
+
+    def hand_over(self) -> None:
+        """If this server leads, begin to hand leadership to a voter that answers."""
+        leading = self.node.replica.leading
+        if leading is not None and (heir := leading.heir()) is not None:
+            self.transfer(heir, 0)  # nobody asked: the answer is for nobody
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether this server leads, and is handing leadership to another one."""
+        leading = self.node.replica.leading
+        return leading is not None and leading.hands_over
 
     # -- Once a turn ---------------------------------------------------------------------------
 

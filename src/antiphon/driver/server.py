@@ -3,12 +3,21 @@
 Promises: a server whose cluster keeps its contexts otherwise than this server was told to does not
 start, and one that learns it later ends; what nobody has answered is asked again now and then.
 
+An orderly end (`ServerDriver.end`) has steps, each of which takes a bounded time:
+
+    SERVES -> LETS_GO     with local contexts: clients are cut off, and the log gets what this
+                          server alone knows of them, so that they can go on elsewhere
+           -> HANDS_OVER  a leader hands leadership to a voter that has the whole log
+           -> ENDED       nothing is carried out any more; all clients are cut off; the journal
+                          notes how far it is synced
+
 Needs: an opened log and its port; a `Desk` for the clients. The port calls `turn` once after the
 inputs of each turn (its `turn_soon`), and then not `LogDriver.settle`.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 
 from antiphon.broker.home.effects import Effect
@@ -23,6 +32,19 @@ from antiphon.errors import IllegalStateError
 
 SWEEP_S = 0.25
 """How often unanswered questions are looked at."""
+
+LET_GO_S = 2.0
+"""Seconds that an orderly end waits until the log has the acknowledgements that only this server
+knew."""
+
+
+class Step(enum.Enum):
+    """How far a server is on its way to its end."""
+
+    SERVES = enum.auto()
+    LETS_GO = enum.auto()
+    HANDS_OVER = enum.auto()
+    ENDED = enum.auto()
 
 
 class ServerDriver:
@@ -49,6 +71,8 @@ class ServerDriver:
         self._broker = broker
         self._port = port
         self._contexts = contexts
+        self._step = Step.SERVES
+        self._ended: Callable[[], None] = _nothing
         self._check_contexts()
         own = OwnJournal(recovered.incarnation, journal.opening, journal.found_local)
         self.clients = clients_on(
@@ -73,6 +97,8 @@ class ServerDriver:
         """Carry out what the inputs of one turn lead to."""
         self._check_contexts()
         self.log.settle()
+        if self._step is not Step.SERVES:
+            self._go_on()
 
     def _check_contexts(self) -> None:
         known = self._broker.servers.contexts
@@ -89,3 +115,39 @@ class ServerDriver:
 
     def _sweep_later(self) -> None:
         self._port.later(SWEEP_S, self._sweep)
+
+    # -- The end -------------------------------------------------------------------------------
+
+    def end(self, ended: Callable[[], None]) -> None:
+        """Begin to end in order. Call `ended` when all is done."""
+        self._ended = ended
+        if self._contexts == LOCAL:
+            self._step = Step.LETS_GO
+            self.clients.let_go()
+            self._port.later(LET_GO_S, self._hand_over)
+        else:
+            self._hand_over()
+
+    def _go_on(self) -> None:
+        if self._step is Step.LETS_GO and self.clients.home.has_let_go:
+            self._hand_over()
+        elif self._step is Step.HANDS_OVER and not self.log.hands_over:
+            self.close()
+
+    def _hand_over(self) -> None:
+        """Hand over, all clients let go or not."""
+        if self._step in (Step.SERVES, Step.LETS_GO):
+            self._step = Step.HANDS_OVER
+            self.log.hand_over()
+            self._go_on()
+
+    def close(self) -> None:
+        """End at once, as a server does that has failed."""
+        if self._step is not Step.ENDED:
+            self._step = Step.ENDED
+            self.log.close(self._ended)
+            self.clients.close()
+
+
+def _nothing() -> None:
+    pass

@@ -343,6 +343,8 @@ class Replica:
         silence is not waited for. Should it live after all, its next message is enough to follow it
         again, and pre-vote keeps it from being deposed while others hear it."""
         self.now_ms = now_ms
+        if self.leading is not None:
+            self.leading.gone(node)
         self.election.gone(node)
         return self._take()
 

@@ -33,24 +33,20 @@ from typing import Any, overload
 from antiphon.broker.home.settings import HomeSettings
 from antiphon.broker.machine.groups import report
 from antiphon.broker.machine.machine import Broker
-from antiphon.broker.machine.sessions.servers import LOCAL, REPLICATED
+from antiphon.broker.machine.sessions.servers import REPLICATED
 from antiphon.driver.assembly import open_log
 from antiphon.driver.server import SWEEP_S, ServerDriver
 from antiphon.errors import FormatError
 from antiphon.formats import protocol as cw
 from antiphon.formats.entry import Membership
 from antiphon.io.sync_thread import Syncing
-from antiphon.io.transport import Address, Transport, format_address, parse_address
+from antiphon.io.transport import Address, Transport, format_address, parse_address, settle
 from antiphon.journal.disk import Disk
 from antiphon.log.settings import Settings
 from antiphon.server.loop_port import LoopPort, now_ms
 from antiphon.server.trace import ServerTrace
 
 logger = logging.getLogger("antiphon.server.server")
-
-LET_GO_S = 2.0
-"""Seconds that an orderly end waits until the log has the acknowledgements that only this server
-knew."""
 
 CLOCK_S = 1.0
 """How often the wall clock is looked at."""
@@ -94,7 +90,6 @@ class Server:
         )
         self.journal, recovered, self.node, self.log = opened
         self._damage = recovered.damage
-        self._contexts = contexts
         home_settings = home_settings or HomeSettings()
         life = _new_number()
         self._driver = ServerDriver(
@@ -128,7 +123,6 @@ class Server:
         self._port.start()
         self.ended: asyncio.Future[None] = self._loop.create_future()
         self.serves: asyncio.Future[None] = self._loop.create_future()
-        self._let_go_of_all: asyncio.Future[None] = self._loop.create_future()
         address = await self._listen(listen) if listen is not None else None
         self._look_at_the_clock()
         self._driver.start()
@@ -145,22 +139,18 @@ class Server:
         return address
 
     async def close(self) -> None:
-        """Release all resources. Records that were not synced yet were not acknowledged either."""
-        if self._contexts == LOCAL and not self.ended.done():
-            await self._let_go()
-        self.log.close()
+        """End in order (`driver/server.py`), unless this server has failed, and release all
+        resources. Records that were not synced yet were not acknowledged either."""
         if not self.ended.done():
-            self.ended.set_result(None)
-        self.clients.close()
+            over: asyncio.Future[None] = self._loop.create_future()
+            self.guarded(self._driver.end, partial(settle, over, None))
+            await asyncio.wait({over, self.ended}, return_when=asyncio.FIRST_COMPLETED)
+        self._driver.close()
+        settle(self.ended, None)
         await self._transport.close()
         if self.trace is not None:
             self.trace.close()
         await self._loop.run_in_executor(None, self._sync_thread.close)
-
-    async def _let_go(self) -> None:
-        self.clients.let_go()
-        ends = {self._let_go_of_all, self.ended}
-        await asyncio.wait(ends, timeout=LET_GO_S, return_when=asyncio.FIRST_COMPLETED)
 
     def _fail(self, error: BaseException) -> None:
         """End: from here on nothing is carried out and nothing is released."""
@@ -268,8 +258,6 @@ class Server:
         self._follow_membership()
         if self.node.replica.leader_id is not None and not self.serves.done():
             self.serves.set_result(None)
-        if self.home.has_let_go and not self._let_go_of_all.done():
-            self._let_go_of_all.set_result(None)
 
     def _follow_membership(self) -> None:
         membership = self.node.replica.memberships.current

@@ -133,7 +133,16 @@ def draw_plan(seed: int) -> Plan:
     plan = _with_partial_partitions(stream(seed, "partial"), _draw_plan(seed))
     plan = _with_starts_without_room(stream(seed, "full-at-start"), plan)
     plan = _with_little_room(stream(seed, "little-room"), plan)
-    return _with_slow_readers(stream(seed, "slow-readers"), plan)
+    plan = _with_slow_readers(stream(seed, "slow-readers"), plan)
+    return _with_orderly_ends(stream(seed, "orderly-ends"), plan)
+
+
+def _with_orderly_ends(random: Random, plan: Plan) -> Plan:
+    """Let operators end servers in order amid the load, and start them again."""
+    calm = not plan.faults and not plan.local
+    if plan.messaging is None or calm or random.random() < 0.6:
+        return plan
+    return _with_more_faults(random, plan, "end-in-order", (5_000, 700_000, 4_000_000))
 
 
 def _with_slow_readers(random: Random, plan: Plan) -> Plan:

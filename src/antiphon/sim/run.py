@@ -15,6 +15,7 @@ from antiphon.log.quorum import majority
 from antiphon.sim.cluster.lost_end import lose_end, tear_end
 from antiphon.sim.cluster.messaging_world import MessagingWorld
 from antiphon.sim.cluster.server import RETRY_FULL_US, SimServer
+from antiphon.sim.cluster.server_with_clients import SimHome
 from antiphon.sim.cluster.topology import SHAPES, draw_cuts
 from antiphon.sim.cluster.world import (
     FOREVER_US,
@@ -175,6 +176,27 @@ def _crash_in_effects(world: World, server: SimServer, fault: Fault) -> bool:
         return False
     server.crash_after_effects = fault.detail % 8
     world.at(fault.for_us + 1_000_000, server.start)
+    return True
+
+
+def _end_in_order(world: World, server: SimServer, fault: Fault) -> bool:
+    """Let an operator end a server, or all of them together. What is in memory goes with it."""
+    servers = world.servers.values() if fault.detail % 5 == 0 else [server]
+    ending = [each for each in servers if _may_end(world, each)]
+    for each in ending:
+        assert isinstance(each, SimHome)
+        power = fault.detail % 2 == 0
+        world.on_server(each, each.lives, each.end_in_order, fault.for_us, power)
+    return bool(ending)
+
+
+def _may_end(world: World, server: SimServer) -> bool:
+    if not server.alive or server.node.replica.stored == 0:
+        return False
+    if world.plan.volatile:
+        if server.id in world.lost or not world.may_lose(server):
+            return False
+        world.lost.add(server.id)  # from now on: others must not die meanwhile
     return True
 
 
@@ -418,6 +440,7 @@ _FAULTS = {
     "power": _power,
     "power-all": _power_all,
     "crash-in-effects": _crash_in_effects,
+    "end-in-order": _end_in_order,
     "pause": _pause,
     "isolate": _isolate,
     "partition": _partition,

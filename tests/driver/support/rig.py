@@ -31,6 +31,7 @@ from antiphon.formats.server_messages import (
 )
 from antiphon.journal.disk import RamDisk
 from antiphon.journal.opening import open_journal
+from antiphon.journal.segments import Record
 from antiphon.log.effects import Applied
 from antiphon.log.settings import Settings
 from antiphon.sim.cluster.alarm_machine import AlarmMachine
@@ -95,10 +96,11 @@ class Above(Nobody):
         return self.due_ms
 
 
-class Rig:
-    """One of three servers that were founded together; server 2 is the leader it hears of."""
+class Port:
+    """Is a `driver/log.py: Port` on which nothing happens by itself."""
 
-    def __init__(self, volatile: bool = False, **settings: int) -> None:
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
         self.time_ms = 0
         self.sent: list[Message] = []
         self.syncs: list[tuple[tuple[str, ...], Done]] = []  # that have not ended
@@ -108,35 +110,10 @@ class Rig:
         self.settles = 0  # asked for
         self.news: list[str] = []
         self.failure: Exception | None = None
-        self.disk = Disk(volatile)
-        self.above = Above()
-        self._found()
-        chosen = Settings(volatile=volatile, **settings)
-        self.journal, _, self.node, self.log = open_log(
-            ME.node,
-            {1: "", 2: "", 3: ""},
-            self.disk,
-            AlarmMachine(),
-            chosen,
-            self,
-            lambda: ME.incarnation,
-            Random(1),
-            segment_bytes=500,
-        )
-        self.above.log = self.log
-        self.log.start(self.above)
-        self.settle()
-        self.end_all_syncs()
-        self.sent.clear()
-        self.disk.batches = 0
 
-    def _found(self) -> None:
-        journal, _ = open_journal(self.disk, lambda: ME.incarnation)
-        founding = encode_membership(Membership(1, FOUNDED))
-        journal.append((Promise(1, None), Entry(1, 1, 0, Kind.MEMBERSHIP, founding)), ())
-        journal.flush()
-        if job := journal.begin_sync():
-            journal.end_sync(job)
+    def turn(self) -> None:
+        """Have the driver carry out what the inputs of this turn lead to."""
+        raise NotImplementedError
 
     # -- What a test does ----------------------------------------------------------------------
 
@@ -144,7 +121,7 @@ class Rig:
         """End this turn, and those that it asks for."""
         asked, self.settles = self.settles, 0
         if asked:
-            self.log.settle()
+            self.turn()
         while self.turns:
             self.turns.pop(0)()
         if self.settles:
@@ -169,27 +146,6 @@ class Rig:
         for call in due:
             call()
         return len(due)
-
-    def hears(self, sender: ReplicaId, message: Message) -> None:
-        """A message arrives; the turn goes on."""
-        self.log.receive(Envelope(sender, ME, message))
-
-    def appends(self, first: int, last: int, commit: int = 0, payload: bytes = b"") -> None:
-        """The leader sends these entries; the first of its epoch is 2."""
-        entries = tuple(Entry(i, EPOCH, 0, Kind.EPOCH, payload) for i in range(first, last + 1))
-        before = 1 if first == 2 else EPOCH
-        self.hears(LEADER, Append(EPOCH, first - 1, before, entries, commit, first))
-
-    def is_asked_for_a_vote(self) -> None:
-        """By server 3, in a later epoch, when the leader has been silent for long."""
-        self.hears(OTHER, RequestVote(EPOCH + 1, 9, EPOCH, pre=False, forced=True))
-
-    def votes(self) -> list[Vote]:
-        return [m for m in self.sent if isinstance(m, Vote) and m.granted and not m.pre]
-
-    def acknowledged(self) -> int:
-        """How far, of the log."""
-        return max((m.match for m in self.sent if isinstance(m, Appended)), default=0)
 
     # -- The port (`driver/log.py: Port`) ------------------------------------------------------
 
@@ -231,3 +187,67 @@ class Rig:
 
     def installed(self, meta: SnapshotMeta) -> None:
         self.news.append(f"installed {meta.index}")
+
+
+def found(disk: Disk, *records: Record) -> None:
+    """Put the founding of the three servers on this disk, and these records."""
+    journal, _ = open_journal(disk, lambda: ME.incarnation)
+    founding = encode_membership(Membership(1, FOUNDED))
+    entry = Entry(1, 1, 0, Kind.MEMBERSHIP, founding)
+    journal.append((Promise(1, None), entry, *records), ())
+    journal.flush()
+    if job := journal.begin_sync():
+        journal.end_sync(job)
+
+
+class Rig(Port):
+    """One of three servers that were founded together; server 2 is the leader it hears of."""
+
+    def __init__(self, volatile: bool = False, **settings: int) -> None:
+        super().__init__(Disk(volatile))
+        self.above = Above()
+        found(self.disk)
+        chosen = Settings(volatile=volatile, **settings)
+        self.journal, _, self.node, self.log = open_log(
+            ME.node,
+            {1: "", 2: "", 3: ""},
+            self.disk,
+            AlarmMachine(),
+            chosen,
+            self,
+            lambda: ME.incarnation,
+            Random(1),
+            segment_bytes=500,
+        )
+        self.above.log = self.log
+        self.log.start(self.above)
+        self.settle()
+        self.end_all_syncs()
+        self.sent.clear()
+        self.disk.batches = 0
+
+    def turn(self) -> None:
+        self.log.settle()
+
+    # -- What a test does ----------------------------------------------------------------------
+
+    def hears(self, sender: ReplicaId, message: Message) -> None:
+        """A message arrives; the turn goes on."""
+        self.log.receive(Envelope(sender, ME, message))
+
+    def appends(self, first: int, last: int, commit: int = 0, payload: bytes = b"") -> None:
+        """The leader sends these entries; the first of its epoch is 2."""
+        entries = tuple(Entry(i, EPOCH, 0, Kind.EPOCH, payload) for i in range(first, last + 1))
+        before = 1 if first == 2 else EPOCH
+        self.hears(LEADER, Append(EPOCH, first - 1, before, entries, commit, first))
+
+    def is_asked_for_a_vote(self) -> None:
+        """By server 3, in a later epoch, when the leader has been silent for long."""
+        self.hears(OTHER, RequestVote(EPOCH + 1, 9, EPOCH, pre=False, forced=True))
+
+    def votes(self) -> list[Vote]:
+        return [m for m in self.sent if isinstance(m, Vote) and m.granted and not m.pre]
+
+    def acknowledged(self) -> int:
+        """How far, of the log."""
+        return max((m.match for m in self.sent if isinstance(m, Appended)), default=0)

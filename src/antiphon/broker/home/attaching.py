@@ -27,6 +27,9 @@ OVERTAKEN = "another connection has taken its client id since it asked"
 NO_USERS = "this server keeps no users, and checks no password: connect without them"
 ENDS = "this server ends"
 
+UNANSWERED_MS = 10_000
+"""An attach that is not in the log after this time was lost on its way."""
+
 CLIENT_ID_MAX = 1024
 SEQUENCES_MAX = 10_000
 TOKEN_BYTES = 16
@@ -60,12 +63,17 @@ class Attaching:
         self._log_now = log_now
         self._local = local
         self._detaching: dict[int, int] = {}  # session -> attachment whose connection is lost
+        self._unanswered: dict[int, tuple[commands.Attach, int]] = {}
+        """By link: attaches of connections that are gone, which may still get into the log; and
+        when their clients were last heard."""
+
         self.ending = False  # this server ends, and attaches no session
 
     @property
     def is_detaching(self) -> bool:
-        """Whether the log has not yet heard of all connections that are lost."""
-        return bool(self._detaching)
+        """Whether the log has not yet heard of all connections that are lost, or may yet attach a
+        session to one."""
+        return bool(self._detaching or self._unanswered)
 
     # -- Connections ---------------------------------------------------------------------------
 
@@ -78,7 +86,9 @@ class Attaching:
     def leave(self, connection: ClientConnection) -> None:
         """Forget a connection that is lost; the lease of its session begins."""
         self._connections.remove(connection)
-        self._proposals.done(("attach", connection.number))
+        attach = self._proposals.withdraw(("attach", connection.number))
+        if isinstance(attach, commands.Attach) and self._local:
+            self._unanswered[connection.number] = attach, connection.heard_ms
         if connection.served is not None:
             served = connection.served
             self._forget(served)
@@ -160,6 +170,8 @@ class Attaching:
         """Return the session, if it is served here from now on: it is to `begin` when all events
         were heard."""
         mine = self._common.is_mine(e.node, e.life)
+        if mine:
+            self._unanswered.pop(e.link, None)
         served = self._sessions.get(e.session)
         if served is not None:
             if mine and served.connection.number == e.link:
@@ -209,17 +221,20 @@ class Attaching:
 
     def on_attach_refused(self, e: ev.AttachRefused) -> None:
         """Pass the refusal on to the client, if it is connected here."""
-        connection = self._connections.get(e.link)
-        if self._common.is_mine(e.node, e.life) and connection is not None:
+        if not self._common.is_mine(e.node, e.life):
+            return
+        self._unanswered.pop(e.link, None)
+        if (connection := self._connections.get(e.link)) is not None:
             self._tell(connection.number, cw.Ended(e.code, e.text))
             self.cut(connection, "")
 
     def on_redirected(self, e: ev.Redirected) -> None:
         """Send the client to its home; and let go of it, if this server is its home."""
-        connection = self._connections.get(e.link)
-        if self._common.is_mine(e.node, e.life) and connection is not None:
-            self._common.out.append(Redirect(connection.number, e.home))
-            self.cut(connection, "")
+        if self._common.is_mine(e.node, e.life):
+            self._unanswered.pop(e.link, None)
+            if (connection := self._connections.get(e.link)) is not None:
+                self._common.out.append(Redirect(connection.number, e.home))
+                self.cut(connection, "")
         served = self._sessions.get(e.session)
         if served is not None:
             self.cut(served.connection, "its client has turned to another server")
@@ -258,8 +273,14 @@ class Attaching:
                 if owner not in (0, connection.owner, connection.session):
                     self.cut(connection, OVERTAKEN)
 
-    def look_at_detaches(self) -> None:
-        """Forget lost connections that the log knows of, whoever proposed that."""
+    def look_at_detaches(self, now_ms: int) -> None:
+        """Forget lost connections that the log knows of, whoever proposed that; and attaches that
+        do nothing any more, or were lost on their way."""
+        for link, (attach, heard_ms) in list(self._unanswered.items()):
+            known = self._broker.sessions.get(attach.session)
+            overtaken = known is not None and known.attempt > attach.attempt
+            if overtaken or now_ms - heard_ms > UNANSWERED_MS:
+                del self._unanswered[link]
         for number, attachment in list(self._detaching.items()):
             session = self._broker.sessions.get(number)
             if session is None or session.leased or session.attachment != attachment:

@@ -402,7 +402,7 @@ class Home:
         self._looked_ms = now_ms
         self._connections.look(now_ms)
         self._look_for_the_overdue(now_ms)
-        self._attaching.look_at_detaches()
+        self._attaching.look_at_detaches(now_ms)
         if now_ms - self._logged_ms >= LOG_MS and not self._local_acks.unlogged.leaves:
             self._logged_ms = now_ms
             self._local_acks.log_now()

@@ -62,6 +62,13 @@ class Proposals:
         self._wanted.pop(key, None)
         self._due.pop(key, None)
 
+    def withdraw(self, key: Hashable) -> commands.Command | None:
+        """Propose this no longer. Return it if it has been proposed: it may still get into the
+        log."""
+        wanted = self._wanted.get(key)
+        self.done(key)
+        return wanted.what if wanted is not None and wanted.due_ms else None
+
     def all_again(self) -> None:
         """Propose everything again: the old leader's proposals may have died with it."""
         self._due = dict.fromkeys(self._wanted)

@@ -92,8 +92,7 @@ class Leadership:
                 self._r.election.give_way(self._r.epoch, None)
                 return
         if self._handing_to is not None and now >= self._handing_to[1]:
-            self._handing_to = None
-            self._spreading.order()
+            self._end_handing_over()
         if now >= self._heartbeat_at_ms:
             self.beat()
         self.changes.decide_removal()
@@ -333,6 +332,26 @@ class Leadership:
         if member.id != r.id and r.detector.opinion(member.id, r.now_ms) is not None:
             return f"node {node} cannot lead: it does not answer"
         return ""
+
+    def heir(self) -> int | None:
+        """Return the node to hand over to when this server ends: of the voters that answer, the one
+        that has most of the log; None: no other one answers."""
+        voters = self._r.memberships.current.voters
+        fit = [
+            p
+            for p in self.replication.progress.values()
+            if p.id in voters and not self._transfer_objection(p.id.node)
+        ]
+        return max(fit, key=lambda p: p.match).id.node if fit else None
+
+    def gone(self, node: int) -> None:
+        """Take note that a server's process has ended: it is not waited for."""
+        if self._handing_to is not None and self._handing_to[0].node == node:
+            self._end_handing_over()
+
+    def _end_handing_over(self) -> None:
+        self._handing_to = None
+        self._spreading.order()
 
     def _hand_over(self) -> None:
         if self._handing_to is None:

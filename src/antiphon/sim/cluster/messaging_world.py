@@ -15,6 +15,7 @@ from antiphon.broker.machine.keys import SubscriptionKey
 from antiphon.broker.machine.machine import Broker
 from antiphon.broker.machine.queues.queue import Queue
 from antiphon.broker.machine.ranges import Range
+from antiphon.broker.machine.sessions import local_contexts
 from antiphon.broker.machine.topics import Subscription
 from antiphon.checkers import groups, memberships
 from antiphon.errors import FormatError
@@ -196,6 +197,25 @@ class MessagingWorld(World):
             program.start()
             if program.role.member is not None and self.core is not None:
                 program.move(self.core)
+
+    def ended_in_order(self, server: SimHome) -> None:
+        """Judge an orderly end that has come to its end: nobody is left with a dead connection, or
+        bound to a server that is away."""
+        self.note(server.number, "has ended in order")
+        if server.links:
+            raise ViolationError(f"server {server.number} ends without a word to its clients")
+        if not server.home.has_let_go or not self._judged:
+            return  # it keeps nothing to itself, or it had no time: then they wait for its return
+        self.faults["let go"] += 1
+        broker = self._broker
+        bound = [
+            session.number
+            for session in broker.sessions.values()
+            if (session.node, session.life) == (server.number, server.life)
+            and (session.held or local_contexts.is_bound(broker, session))
+        ]
+        if bound:
+            raise ViolationError(f"server {server.number} has ended, and sessions {bound} wait")
 
     # -- Groups --------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ connections."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from antiphon.broker.home.effects import Effect, Tell
@@ -66,12 +67,14 @@ class SimHome(SimServer):
         plan = self.world.plan
         assert plan.messaging is not None
         self.links = {}
+        self.life = self.new_number()
+        self.ends_in_order = False
         self.driver = ServerDriver(
             opened,
             self.broker,
             self,
             self,
-            self.new_number(),
+            self.life,
             plan.messaging.home,
             LOCAL if plan.local else REPLICATED,
             watch=self.watch_home,
@@ -85,6 +88,18 @@ class SimHome(SimServer):
 
     def settle(self) -> None:
         self.driver.turn()
+
+    def end_in_order(self, for_us: int, power: bool) -> None:
+        """End as an operator wants it, and start again after a while. `power`: the machine is
+        switched off in between."""
+        if not self.ends_in_order:
+            self.ends_in_order = True
+            self.driver.end(partial(self._has_ended, for_us, power))
+
+    def _has_ended(self, for_us: int, power: bool) -> None:
+        self.world.ended_in_order(self)
+        self.crash(power)
+        self.world.at(for_us, self.start)
 
     def watch_home(self, effect: Effect) -> None:
         """Tell the ledger what leaves."""
@@ -103,7 +118,10 @@ class SimHome(SimServer):
     # -- Clients -------------------------------------------------------------------------------
 
     def accept(self, link: SimLink) -> None:
-        self.links[link] = self.clients.connect(link)
+        if self.log.closed:
+            link.end()  # as a transport does that is being closed
+        else:
+            self.links[link] = self.clients.connect(link)
 
     def from_client(self, link: SimLink, body: bytes) -> None:
         if (client := self.links.get(link)) is not None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from antiphon.broker.home.ack_batches import Answers
+from antiphon.broker.home.attaching import UNANSWERED_MS
 from antiphon.broker.home.unlogged_acks import Unlogged
 from antiphon.broker.machine import events as ev
 from antiphon.broker.machine.sessions.lifecycle import HOME_IS_GONE
@@ -313,6 +314,65 @@ def test_an_orderly_end_leaves_nobody_waiting(house: Cluster) -> None:
     there = house.connect(3)
     there.attach(READER, 3, client_id="anna")
     assert there.deliveries() == [(1, 4, 5, 1)]
+
+
+def coming_back(house: Cluster) -> Client:
+    """A durable subscriber who comes back to server 2, and is in the log but not attached yet."""
+    reader_at(house, 2).lose()
+    house.paused = True
+    client = house.connect(2)
+    client.attach(READER, 2, client_id="anna")
+    return client
+
+
+def test_an_orderly_end_waits_for_who_was_about_to_be_attached(house: Cluster) -> None:
+    coming_back(house)
+    home = house.servers[2].home
+    home.let_go()
+    house.carry_out(house.servers[2])
+    assert not home.has_let_go
+    house.paused = False
+    house.wait(SOON)
+    assert home.has_let_go
+    assert house.servers[1].broker.sessions[READER].leased
+
+
+def test_an_orderly_end_waits_for_who_left_before_it_was_attached(house: Cluster) -> None:
+    coming_back(house).lose()
+    home = house.servers[2].home
+    home.let_go()
+    assert not home.has_let_go
+    house.paused = False
+    house.wait(SOON)
+    assert home.has_let_go
+
+
+def test_an_orderly_end_does_not_wait_for_who_has_gone_elsewhere(house: Cluster) -> None:
+    house.lose_proposal = lambda payload: any(
+        isinstance(c, commands.Attach) and c.node == 2 for c in commands.decode(payload)
+    )
+    client = house.connect(2)
+    client.attach(READER, 1, client_id="anna")
+    client.lose()
+    home = house.servers[2].home
+    home.let_go()
+    assert not home.has_let_go  # it may still come
+    house.attached(READER, 3, attempt=2, client_id="anna", resume=False)
+    house.wait(SOON)
+    assert home.has_let_go
+
+
+def test_an_orderly_end_does_not_wait_for_what_was_lost_on_its_way(house: Cluster) -> None:
+    house.lose_proposal = lambda payload: any(
+        isinstance(c, commands.Attach) for c in commands.decode(payload)
+    )
+    client = house.connect(2)
+    client.attach(READER, 1, client_id="anna")
+    client.lose()
+    house.wait(UNANSWERED_MS + SOON)
+    home = house.servers[2].home
+    home.let_go()
+    assert home.has_let_go
 
 
 # -- A server is gone for good -------------------------------------------------------------------
