@@ -103,9 +103,11 @@ class ChannelCore:
     def _not_joined(self, process: Process, timeout: float | None) -> JMSError:
         if process.refusals:
             return process.why_refused()
+        conversation = process.conversation
+        wanted = f" of {conversation.members_min} members" if conversation.members_min > 1 else ""
         return OutcomeUnknownError(
-            f"{self.settings.name!r} has found others of {process.conversation.cluster!r}, but was "
-            f"in no view with them within {timeout:g} s",
+            f"{self.settings.name!r} was in no view{wanted} of {conversation.cluster!r} within "
+            f"{timeout:g} s: {process.whom_it_found()}",
             happened="no",
         )
 

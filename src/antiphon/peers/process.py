@@ -37,6 +37,7 @@ from antiphon.peers.channel.tracing import ChannelTrace, traced
 from antiphon.peers.discovery.urls import Cluster
 from antiphon.peers.stack.running import Running
 from antiphon.peers.stack.stack import Stack
+from antiphon.peers.stack.stacks import founded_by
 
 logger = logging.getLogger("antiphon.peers")
 
@@ -91,7 +92,9 @@ class Process:
         self._call = call
         self._settings = settings
         self._cluster = cluster
-        stack = settings.stack if trace is None else traced(settings.stack, trace)
+        listed = cluster.discovery.listed
+        self._stack = founded_by(settings.stack, listed) if listed else settings.stack
+        stack = self._stack if trace is None else traced(self._stack, trace)
         self._running = Running(stack, self.me, lambda name: Random(), now_ms())
         view, name = self._running.view, cluster.name
         self.conversation = Conversation(self.me, view, name, f"topic:{name}")
@@ -171,13 +174,13 @@ class Process:
 
     async def _enter(self) -> None:
         settings, discovery = self._settings, self._cluster.discovery
-        stack = str(settings.stack)[: peer_wire.STACK_MAX]
+        stack = str(self._stack)[: peer_wire.STACK_MAX]
         own = peer_wire.PeerHello(
             peer_wire.MAGIC,
             peer_wire.OLDEST,
             peer_wire.NEWEST,
             self._cluster.name,
-            settings.stack.digest,
+            self._stack.digest,
             stack,
             self.me,
             "",
@@ -187,6 +190,7 @@ class Process:
         places = discovery.listen if settings.listen is None else (settings.listen,)
         address = transport.listen(places)
         self._transport = transport
+        self._running.listens(address, now_ms())
         self._founds = await discovery.enter(self.me, address)
         if self._founds:
             self._running.found(now_ms())
@@ -210,7 +214,7 @@ class Process:
         """Nobody who was found wants this process, or nobody was found."""
         if self._refused_for_good:
             self.driver.fail(self.why_refused())
-        elif not self.refusals:
+        elif not self.refusals and not self._running.frozen:  # as while only primary views count
             self.conversation.stay_alone()
             self._pump()
 
@@ -218,6 +222,11 @@ class Process:
         """Return the refusals, as an error."""
         reasons = "; ".join(f"{who}: {why}" for who, why in self.refusals.items())
         return ConfigurationError(f"{self.me} is not wanted in {self._cluster.name!r}: {reasons}")
+
+    def whom_it_found(self) -> str:
+        """Return that as a sentence, for people."""
+        linked = [] if self._transport is None else [one.name for one in self._transport.linked]
+        return f"it is connected to {', '.join(sorted(linked)) or 'nobody'}"
 
     async def _look(self) -> None:
         assert self._transport is not None
@@ -321,9 +330,8 @@ class Process:
             if task is not me:
                 task.cancel()
         try:
-            view = self.conversation.view
             with suppress(OSError, JMSError):
-                await self._cluster.discovery.leave(view.primary and len(view.members) == 1)
+                await self._cluster.discovery.leave(self.conversation.has_ended_cluster)
             if self._transport is not None:
                 await self._transport.close()
         finally:

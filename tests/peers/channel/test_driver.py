@@ -95,6 +95,8 @@ def test_joined_is_a_view_with_others_or_a_primary_one() -> None:
     assert a.conversation.joined.done
     b = Process("b")
     b.conversation.members_min = 3
+    b.conversation.stay_alone()
+    assert not b.conversation.joined.done
     b.install(C)
     assert not b.conversation.joined.done
     b.install(C, MemberId("d", 1))

@@ -34,6 +34,45 @@ def test_the_listed_found_the_group_when_all_are_there() -> None:
     assert group.processes["c"].view.seats == group.processes["c"].view.members
 
 
+def test_the_listed_may_be_addresses_and_a_new_life_has_the_seat_of_its_address() -> None:
+    group = mesh(("h:1", "h:2", "h:3"))
+
+    def start(name: str, address: str) -> None:
+        group.start(name)
+        process = group.processes[name]
+        group.act(process, lambda: process.running.listens(address, group.now_ms))
+
+    for number, name in enumerate("abc", 1):
+        start(name, f"h:{number}")
+    assert group.until(group.together("a", "b", "c"))
+    present = ["a", "b", "c"]
+    for number, (old, new) in enumerate(("ad", "be", "cf"), 1):
+        group.kill(old)
+        present.remove(old)
+        assert group.until(group.together(*present))
+        start(new, f"h:{number}")
+        present.append(new)
+        assert group.until(group.together(*present))
+        assert group.processes[new].me in group.processes[new].view.seats
+    start("g", "h:4")
+    assert group.until(group.together(*present, "g"))
+    group.kill("d")
+    assert group.until(group.together("e", "f", "g"))
+    group.kill("e")  # the rest is a majority of that view, but not of the seats
+    assert group.until(group.together("f", "g", primary=False))
+
+
+def test_of_processes_elsewhere_as_many_as_are_listed_found_nothing() -> None:
+    group = mesh(("h:1", "h:2", "h:3"))
+    for number, name in enumerate("abc", 2):
+        group.start(name)
+        process = group.processes[name]
+        group.act(process, lambda n=number, p=process: p.running.listens(f"h:{n}", group.now_ms))
+    assert group.until(group.together("a", "b", "c", primary=False))
+    group.run(5000)
+    assert not group.processes["a"].view.primary
+
+
 def test_a_process_joins_within_100_ms() -> None:
     group = founded()
     group.start("d")
@@ -83,6 +122,29 @@ def test_the_last_process_leaves_at_once() -> None:
     group.leave("a")
     group.run(10)
     assert group.histories()["a"].endswith("Left()")
+
+
+def test_the_group_ends_with_those_who_leave_last_also_at_once() -> None:
+    group = founded()
+    group.leave("c")
+    assert group.until(group.together("a", "b"))
+    group.leave("a")
+    group.leave("b")
+    group.run(6000)
+    histories = group.histories()
+    assert histories["c"].endswith("Left()")
+    assert {history.rpartition(" ")[2] for history in histories.values()} >= {"Left(ends)"}
+
+
+def test_the_group_does_not_end_while_one_of_it_may_go_on() -> None:
+    group = founded()
+    group.part("c", "ab")
+    assert group.until(group.together("a", "b"))
+    group.kill("a")
+    group.run(3000)
+    group.leave("b")
+    group.run(6000)
+    assert group.histories()["b"].endswith("Left()")
 
 
 @pytest.mark.parametrize("name", NAMES)

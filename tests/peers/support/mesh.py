@@ -10,6 +10,7 @@ from typing import Any
 
 from antiphon.model.peer_views import Level, MemberId, PeerView
 from antiphon.peers.layers.layer import Dial, Layer
+from antiphon.peers.membership.member import Left
 from antiphon.peers.stack.running import Delivered, Running, Shown, Transmit
 from antiphon.peers.stack.stack import Stack
 
@@ -212,7 +213,7 @@ class Mesh:
                     self._later(DELAY_MS, lambda o=other: self.connect(process, o))
             else:
                 process.told.append(output)
-                if repr(output) == "Left()":
+                if isinstance(output, Left):
                     self._later(0, lambda: self._end(process, goodbye=True))
 
     def _send(self, source: Process, target: MemberId, data: bytes) -> None:

@@ -3,12 +3,13 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,15 @@ def peers_in(folder: Path, url: str = "peer:c", **options: Any) -> Iterator[Peer
         yield peers
     finally:
         peers.end()
+
+
+def free_addresses(count: int) -> list[str]:
+    """Return addresses of this machine at which nobody listens."""
+    with ExitStack() as stack:
+        sockets = [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
+        ]
+        return [f"127.0.0.1:{sock.getsockname()[1]}" for sock in sockets]
 
 
 def wait_until(condition: Callable[[], bool], what: str, timeout: float = WAIT_S) -> None:

@@ -49,6 +49,7 @@ class Conversation:
         self.ended = Ticket()  # it is over
         self.leaving = False  # the program wants it to end
         self.over = False
+        self.has_ended_cluster = False  # it was the last one to leave
         self.error: JMSError | None = None  # why it is over, if the program did not want that
         self.hindrance = ""  # what sends wait for, for people
         self.members_min = 1  # `joined` waits for a view of so many
@@ -191,9 +192,10 @@ class Conversation:
             self._occur((), Changed((self.me,)))
 
     def stay_alone(self) -> None:
-        """There is nobody to join for now."""
-        self.show_alone()
-        self.settle_joined()
+        """There is nobody to join for now. Whoever wants a larger view waits on."""
+        if self.members_min <= 1:
+            self.show_alone()
+            self.settle_joined()
 
     def _occur(self, before: tuple[MemberId, ...], changed: Changed) -> None:
         after = self._view.members

@@ -213,6 +213,7 @@ class ChannelDriver:
                 case Awaited(waiter):
                     self._awaited[waiter] = output
                 case Left():
+                    conversation.has_ended_cluster = output.ends
                     self._end(None)
 
     def _transfer_states(self, now_ms: int) -> None:

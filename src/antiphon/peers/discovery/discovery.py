@@ -31,5 +31,5 @@ class Discovery(Protocol):
         `enter` does."""
 
     async def leave(self, last: bool) -> None:
-        """Make this process known no more. `last`: it was the only member of the primary view, so
+        """Make this process known no more. `last`: all members of the primary view have left, so
         the cluster has ended, and may be founded again."""

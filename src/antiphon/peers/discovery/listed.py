@@ -6,16 +6,17 @@ import asyncio
 import socket
 from collections.abc import Sequence
 
-from antiphon.io.transport import format_address
+from antiphon.io.transport import format_address, parse_address
 from antiphon.model.peer_views import MemberId
 
 
 class Listed:
     """The addresses of all processes, as the URL lists them. The cluster is founded by all of them
-    together."""
+    together. Raises `FormatError` for what is not an address."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
-        self.listen = self.listed = tuple(addresses)
+        each = (format_address(parse_address(address)) for address in addresses)
+        self.listen = self.listed = tuple(each)
 
     async def enter(self, member: MemberId, address: str) -> bool:
         """Return False: all found it."""

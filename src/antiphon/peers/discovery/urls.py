@@ -55,10 +55,7 @@ def _discovery(url: str, rest: str, slash: str, name: str) -> Discovery:
     kind, _, place = rest.partition("/")
     try:
         if kind == "" and place.startswith("/"):
-            addresses = place.removeprefix("/").split(",")
-            for address in addresses:
-                parse_address(address)
-            return Listed(addresses)
+            return Listed(place.removeprefix("/").split(","))
         if kind == "file" and place:
             return Folder(place, name)
         if kind == "dns":

@@ -307,6 +307,10 @@ class Layer:
         views."""
         return ()
 
+    def listens(self, address: str, now_ms: int) -> Sequence[Effect]:
+        """Others reach this process at this address; called before anything arrives."""
+        return ()
+
     def leave(self, now_ms: int) -> Sequence[Effect]:
         """This process wants to leave."""
         return ()

@@ -72,8 +72,8 @@ class Basis(NamedTuple):
 
 
 def decide(change: ViewId, reports: Reports, names: Sequence[str]) -> Decision | Lagging:
-    """Return the end of a change. `names`: those who found the group, all together; without names,
-    who holds the founding record does."""
+    """Return the end of a change. `names`: those who found the group, all together, by their names
+    or by the addresses at which they listen; without names, who holds the founding record does."""
     basis = _basis(reports, names)
     active = basis.chain.active if basis and basis.chain else None
     if basis:
@@ -111,15 +111,15 @@ def _basis(reports: Reports, names: Sequence[str]) -> Basis | None:
     able = {
         chain.views[-1].id: basis
         for chain in _chains(reports)
-        if (basis := _continued(chain, reports))
+        if (basis := _continued(chain, reports, names))
     }
     return able[max(able)] if able else _founded(reports, names)
 
 
-def _continued(chain: Chain, reports: Reports) -> Basis | None:
+def _continued(chain: Chain, reports: Reports, names: Sequence[str]) -> Basis | None:
     if not chain.views or not all(is_quorum(view, reports) for view in chain.views):
         return None
-    seats = _seats(chain, reports)
+    seats = _seats(chain, reports, names)
     staying = {process for process, report in reports.items() if not report.leaving}
     if seats and 2 * len(staying.intersection(seats)) <= len(seats):
         return None  # it could never commit anything
@@ -174,16 +174,28 @@ def _rules_out(later: Flagged, flagged: Flagged) -> bool:
     )
 
 
-def _seats(chain: Chain, reports: Reports) -> tuple[MemberId, ...]:
+def _seats(chain: Chain, reports: Reports, names: Sequence[str]) -> tuple[MemberId, ...]:
     """Return the seats of the next view: of a founder that came back its new life takes the seat.
 
     If that view becomes active, the new life has installed it, and is not fresh any more: it never
     founds the group anew.
     """
-    heirs = {process.name: process for process in sorted(reports) if not reports[process].leaving}
+    heirs = {
+        _place(process, reports): process
+        for process in sorted(reports)
+        if not reports[process].leaving
+    }
+    seats = chain.views[-1].seats
+    places = names if seats else ()  # the seats are in the order of those who founded the group
     return tuple(
-        seat if seat in reports else heirs.get(seat.name, seat) for seat in chain.views[-1].seats
+        seat if seat in reports else heirs.get(place, seat)
+        for seat, place in zip(seats, places, strict=True)
     )
+
+
+def _place(process: MemberId, reports: Reports) -> str:
+    """Return what a process is called in the list of founders."""
+    return reports[process].place or process.name
 
 
 def _founded(reports: Reports, names: Sequence[str]) -> Basis | None:
@@ -191,7 +203,7 @@ def _founded(reports: Reports, names: Sequence[str]) -> Basis | None:
         return Basis(None)
     attempts = {flagged.view.id for chain in _chains(reports) for flagged in chain.attempts}
     fresh = {
-        process.name: process
+        _place(process, reports): process
         for process, report in reports.items()
         if not report.active
         and not report.leaving

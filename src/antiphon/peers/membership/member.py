@@ -40,10 +40,14 @@ REPEAT_MS = 200
 
 
 class Left:
-    """Told to the program: this process has left, its connections may be closed."""
+    """Told to the program: this process has left, its connections may be closed. `ends`: with it
+    the group ends; all members of its primary view have left, or leave, too."""
+
+    def __init__(self, ends: bool = False) -> None:
+        self.ends = ends
 
     def __repr__(self) -> str:
-        return "Left()"
+        return "Left(ends)" if self.ends else "Left()"
 
 
 def message(to: MemberId, header: Header) -> Down:
@@ -72,6 +76,8 @@ class Member:
         self.promised = view.id
         self.seen_round = 0
         self.founder = False
+        self.place = ""
+        """The address among the founders' at which this process listens."""
         self.leaving = False
         self.wants_change = False  # a layer needs a new view, whoever its members are
         self.progress_ms = 0
@@ -130,6 +136,7 @@ class Member:
             self.founder,
             self.leaving,
             {name: summary for name, summary in summaries.items() if summary is not None},
+            self.place,
         )
 
     # -- Installing ----------------------------------------------------------------------------
@@ -311,12 +318,12 @@ class Member:
         }
         return [self._installation(closing, view, summary, Changed((self.me,), (self.view,)))]
 
-    def left(self, now_ms: int) -> list[Effect]:
-        """End."""
+    def left(self, now_ms: int, ends: bool = False) -> list[Effect]:
+        """End; `ends`: see `Left`."""
         if self.phase is Phase.OUT:
             return []
         self._enter(Cause.LEFT, now_ms)
-        return [Tell(Left())]
+        return [Tell(Left(ends))]
 
     # -- Time ----------------------------------------------------------------------------------
 

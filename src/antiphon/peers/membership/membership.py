@@ -66,8 +66,9 @@ class Membership(Layer):
     out (JBora's prefix delivery; see `decision.py`). Processes that hear each other come into one
     view. `primary_partition`: only primary views are shown; without one, sending waits.
 
-    `names`: those who found the group, all together; the group has its primary view from then on.
-    Without names, a process that holds the founding record does (`found`). `lead`: who coordinates.
+    `names`: those who found the group, all together, by their names or all by the addresses at
+    which they listen (`listens`); the group has its primary view from then on. Without names, a
+    process that holds the founding record does (`found`). `lead`: who coordinates.
 
     Needs: the opinions of `Detector`, and the streams of `Reliable`, without which views promise
     nothing of frames. Limits: without a primary view
@@ -91,6 +92,7 @@ class Membership(Layer):
         self._lead: Lead = lead
         self._hides = primary_partition
         self._news: dict[MemberId, Here] = {}
+        self._ended: set[MemberId] = set()  # members of the present view that said goodbye
         self._looked_version = -1
         self._dirty = True
         self._here: Here | None = None
@@ -132,6 +134,8 @@ class Membership(Layer):
         self._dirty = True
         if goodbye:
             self._news.pop(process, None)
+            members = self._member.formed.members
+            self._ended = {one for one in (*self._ended, process) if one in members}
         return ()
 
     def suspected(self, process: MemberId, why: str, now_ms: int) -> Sequence[Effect]:
@@ -144,6 +148,11 @@ class Membership(Layer):
 
     def change(self, now_ms: int) -> Sequence[Effect]:
         self._member.wants_change = self._dirty = True
+        return ()
+
+    def listens(self, address: str, now_ms: int) -> Sequence[Effect]:
+        if address in self._names:
+            self._member.place = address
         return ()
 
     def leave(self, now_ms: int) -> Sequence[Effect]:
@@ -261,11 +270,20 @@ class Membership(Layer):
         prefers = self._prefer()
         nobody = prefers is None or not self._mutual()
         if self._member.leaving and (nobody or now_ms >= (self._leave_ms or 0)):
-            return self._member.left(now_ms)
+            return self._member.left(now_ms, self._ends())
         assert prefers is not None
         effects = self._announce(prefers)
         self._complain(prefers, now_ms)
         return effects + self._coordinate(prefers, now_ms)
+
+    def _ends(self) -> bool:
+        """Whether the group ends when this process leaves. Who has crashed, or cannot be heard,
+        might go on."""
+        formed = self._member.formed
+        return formed.primary and all(
+            one == self.me or one in self._ended or (one in self._news and self._news[one].leaving)
+            for one in formed.members
+        )
 
     def _mutual(self) -> list[MemberId]:
         return [process for process in self._detector.mutual() if process in self._news]

@@ -54,7 +54,8 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     `now`: the view that it comes from; `last`: its last primary view, which may be the same;
     `active`: of each founding that it knows of the highest active view; `flagged`: the flagged
     views that it has installed and of which it does not know whether they are active; `founder`: it
-    holds the founding record; `summary`: those of its layers, by their names.
+    holds the founding record; `summary`: those of its layers, by their names; `place`: if the
+    founders are listed by their addresses, the one at which it listens.
     """
 
     now: Kept
@@ -64,6 +65,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     founder: bool = False
     leaving: bool = False
     summary: dict[str, Any] = {}
+    place: str = ""
 
 
 class Source(msgspec.Struct, frozen=True, array_like=True):

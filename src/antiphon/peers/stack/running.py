@@ -175,6 +175,11 @@ class Running:
         self._each(lambda layer: layer.found(now_ms), now_ms)
         self._settle(now_ms)
 
+    def listens(self, address: str, now_ms: int) -> None:
+        """Others reach this process at this address."""
+        self._each(lambda layer: layer.listens(address, now_ms), now_ms)
+        self._settle(now_ms)
+
     def leave(self, now_ms: int) -> None:
         self._each(lambda layer: layer.leave(now_ms), now_ms)
         self._settle(now_ms)

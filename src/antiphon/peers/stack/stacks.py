@@ -84,6 +84,18 @@ def _stack(names: Sequence[str], lead: Lead, primary_partition: bool, *order: La
     )
 
 
+def founded_by(stack: Stack, names: Sequence[str]) -> Stack:
+    """Return this stack, with these as those who found the group together, by their names or
+    addresses; unless its `Membership` names others."""
+    return Stack(*(_founded_by(layer, names) for layer in stack.layers))
+
+
+def _founded_by(layer: Layer, names: Sequence[str]) -> Layer:
+    if not isinstance(layer, Membership) or layer.options()["names"]:
+        return layer
+    return Membership(**{**layer.options(), "names": tuple(names)})
+
+
 TOTAL_UNIFORM = total_uniform()
 TOTAL = total()
 CAUSAL = causal()
