@@ -66,7 +66,11 @@ def own(lives: Lives) -> Iterator[Finding]:
         if life.ended:
             continue
         has = {d.number for stay in life.stays for d in stay.deliveries if d.sender == life.me}
-        onward = {s.view.id for s in life.stays if s.following is None or s.following.primary}
+        onward = {
+            stay.view.id
+            for stay in life.stays
+            if stay.following is None or (stay.following.primary and not stay.missed)
+        }
         for number, sending in life.sent.items():
             if number in has or sending.to is not None:
                 continue
@@ -86,20 +90,37 @@ def _primary_views_of(lives: Lives) -> dict[Key, set[ViewId]]:
 
 
 def one_view(lives: Lives) -> Iterator[Finding]:
-    """A message is delivered in the same view wherever it is delivered. An agreed one whose sender
-    was cut off may be delivered once more, to others, in views that are not primary; in two
-    primary views it is never delivered."""
+    """A message is delivered in the same view wherever it is delivered. One with a place in the
+    total order whose sender was cut off may be delivered once more, to others, in views that are
+    not primary; in two primary views it is never delivered."""
     first: dict[Key, ViewId] = {}
+    ordered = {life.me: _ordered(life) for life in lives.lives.values()}
     for view, stays in lives.views.items():
         for life, stay in stays:
             for delivery in stay.deliveries:
-                if delivery.level >= Level.AGREED and not stay.view.primary:
-                    continue
                 key = delivery.sender, delivery.number
+                if not stay.view.primary and key[1] in ordered.get(key[0], ()):
+                    continue
                 other = first.setdefault(key, view)
                 if other != view:
                     text = f"{told(key)} is delivered in {other}, and by {life} in {view}"
                     yield Finding("one view", text)
+
+
+def _ordered(life: Life) -> set[int]:
+    """Return the messages of a process that may have a place in the total order: agreed ones, and
+    those that it sent behind them before it had got them back."""
+    ordered: set[int] = set()
+    under_way: set[int] = set()
+    for event in life.events:
+        if isinstance(event, Sending):
+            follows = event.to is None and event.level > Level.NONE and under_way
+            if event.level >= Level.AGREED or follows:
+                ordered.add(event.number)
+                under_way.add(event.number)
+        elif isinstance(event, Delivery) and event.sender == life.me:
+            under_way.discard(event.number)
+    return ordered
 
 
 # -- Orders of single senders, and causal order ----------------------------------------------------
@@ -224,10 +245,11 @@ class _Walk:
                 key = event.sender, event.number
                 if key in found:
                     self._past.join(found[key])
-                elif (sending := self._lives.sending(*key)) is not None and sending.to is None:
+                elif self._lives.sending(*key) is not None and self._lives.is_for_all(event):
                     self.waits_for = key
                     return sent
-                self._past.add(*key, event.level)
+                if self._lives.is_for_all(event):
+                    self._past.add(*key, event.level)
             self._at += 1
         return sent
 
@@ -298,9 +320,9 @@ def total(lives: Lives) -> Iterator[Finding]:
     """In each view, all deliver agreed messages in one order without holes: of two processes, one
     delivers the first part of what the other does."""
     for view, stays in lives.views.items():
-        best = max((stay.ordered() for _, stay in stays), key=len)
+        best = max((lives.ordered(stay) for _, stay in stays), key=len)
         for life, stay in stays:
-            mine = stay.ordered()
+            mine = lives.ordered(stay)
             if mine != best[: len(mine)]:
                 text = f"{life} delivers {told_all(mine)} in {view}, others {told_all(best)}"
                 yield Finding("total", text)

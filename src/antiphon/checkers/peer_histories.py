@@ -46,13 +46,15 @@ class Delivery(NamedTuple):
 
 class Showing(NamedTuple):
     """The program gets a view. `together`: who comes from the same view as this process; `merged`:
-    the views from which the members come, if they are known; `past`: of a primary view those that
-    may have been shown before it, though not to its members."""
+    the views from which the members come, if they are known; `past`: of a primary view the last one
+    that is known to have been shown before it, and the later ones that may have been, if that is
+    known; `founding`: the one with which its chain began, if there may be several chains."""
 
     view: PeerView
     together: tuple[MemberId, ...]
     merged: tuple[ViewId, ...] = ()
     past: tuple[ViewId, ...] = ()
+    founding: ViewId | None = None
 
 
 class End(NamedTuple):
@@ -77,17 +79,15 @@ class Finding(NamedTuple):
 
 class Stay(NamedTuple):
     """What a process delivered while it had a view, with the views `before` it (None: this is the
-    one in which the life began) and `following` it (None: this was its last one)."""
+    one in which the life began) and `following` it (None: this was its last one). `missed`: it
+    was not there when this view ended, and had views in between that were hidden."""
 
     view: PeerView
     before: PeerView | None
     showing: Showing | None
     deliveries: list[Delivery]
     following: PeerView | None = None
-
-    def ordered(self) -> list[Key]:
-        """Return the messages with a place in the total order."""
-        return [(d.sender, d.number) for d in self.deliveries if d.level >= Level.AGREED]
+    missed: bool = False
 
 
 class Life:
@@ -113,7 +113,8 @@ class Life:
             elif isinstance(event, Sending):
                 self.sent[event.number] = event
             elif isinstance(event, Showing):
-                self.stays.append(stay._replace(following=event.view))
+                missed = bool(event.merged) and stay.view.id not in event.merged
+                self.stays.append(stay._replace(following=event.view, missed=missed))
                 stay = Stay(event.view, stay.view, event, [])
             else:
                 self.ended, self.crashed = True, event.crashed
@@ -138,6 +139,14 @@ class Lives:
     def sending(self, sender: MemberId, number: int) -> Sending | None:
         life = self.lives.get(sender)
         return None if life is None else life.sent.get(number)
+
+    def ordered(self, stay: Stay) -> list[Key]:
+        """Return the messages with a place in the total order that are for all members."""
+        return [
+            (d.sender, d.number)
+            for d in stay.deliveries
+            if d.level >= Level.AGREED and self.is_for_all(d)
+        ]
 
     def is_for_all(self, delivery: Delivery) -> bool:
         sending = self.sending(delivery.sender, delivery.number)

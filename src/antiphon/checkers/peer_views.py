@@ -86,7 +86,11 @@ def together(lives: Lives) -> Iterator[Finding]:
     """Whom a process names as coming with it into a view are members of both views, with itself;
     and two that are shown it name each other just if they come from the same view."""
     for view, stays in lives.views.items():
-        came = [(life, s.before, s.showing) for life, s in stays if s.before and s.showing]
+        came = [
+            (life, s.before, s.showing)
+            for life, s in stays
+            if s.before and s.showing and s.before.id in (s.showing.merged or (s.before.id,))
+        ]
         for life, before, now in came:
             with_it = set(now.together)
             if life.me not in with_it or not with_it <= {*before.members} & {*now.view.members}:
@@ -137,10 +141,19 @@ def _names(showing: Showing) -> str:
 def one_chain(lives: Lives) -> Iterator[Finding]:
     """The primary views that are shown to anybody form one chain: in the order of their ids, each
     comes after the one before it, by the views that processes were shown one after the other, or
-    that were merged."""
+    that were merged, or by what it counts as its past: a view that may have been shown to processes
+    of which no other one has heard. All that are older than the first of its past are taken to
+    belong to that one's. A group that was founded anew has a chain for each founding."""
     before = _predecessors(lives)
-    primary = sorted(view for view, stays in lives.views.items() if stays[0][1].view.primary)
-    for earlier, later in pairwise(primary):
+    chains: dict[ViewId | None, list[ViewId]] = defaultdict(list)
+    for view, stays in sorted(lives.views.items()):
+        if stays[0][1].view.primary:
+            showing = stays[0][1].showing
+            chains[showing.founding if showing else None].append(view)
+    for earlier, later in (pair for chain in chains.values() for pair in pairwise(chain)):
+        pasts = [stay.showing.past for _, stay in lives.views[later] if stay.showing]
+        if any(past and earlier < past[0] for past in pasts):
+            continue
         if not _comes_after(later, earlier, before):
             yield Finding("one chain", f"{later} is primary, and does not come after {earlier}")
 
@@ -178,7 +191,7 @@ def virtual_synchrony(lives: Lives) -> Iterator[Finding]:
         first: dict[ViewId | None, tuple[Life, frozenset[Key]]] = {}
         for life, stay in stays:
             onward = None if stay.following is None else stay.following.id
-            if onward is None and (life.ended or not lives.complete):
+            if stay.missed or (onward is None and (life.ended or not lives.complete)):
                 continue
             mine = frozenset((d.sender, d.number) for d in stay.deliveries if lives.is_for_all(d))
             other, its = first.setdefault(onward, (life, mine))
@@ -195,20 +208,18 @@ def prefix(lives: Lives) -> Iterator[Finding]:
     for view, stays in lives.views.items():
         if not stays[0][1].view.primary:
             continue
-        onward = [(life, stay) for life, stay in stays if stay.following is not None]
-        for (life, stay), (other, other_stay) in combinations(onward, 2):
-            if not _is_prefix_delivery(stay, other_stay):
-                mine, its = stay.ordered(), other_stay.ordered()
+        onward = [(life, s, lives.ordered(s)) for life, s in stays if s.following is not None]
+        for (life, stay, mine), (other, other_stay, its) in combinations(onward, 2):
+            if not _is_prefix_delivery(stay, mine, other_stay, its):
                 text = f"in {view} {life} delivers {told_all(mine)}, {other} {told_all(its)}"
                 next_views = f"they go on to {stay.following} and {other_stay.following}"
                 yield Finding("prefix", f"{text}; {next_views}")
 
 
-def _is_prefix_delivery(stay: Stay, other: Stay) -> bool:
-    mine, its = stay.ordered(), other.ordered()
+def _is_prefix_delivery(stay: Stay, mine: list[Key], other: Stay, its: list[Key]) -> bool:
     assert stay.following is not None
     assert other.following is not None
-    if stay.following.id == other.following.id:
+    if stay.following.id == other.following.id and not (stay.missed or other.missed):
         return mine == its
     longer = mine if len(mine) > len(its) else its
     shorter = its if longer is mine else mine
@@ -227,11 +238,11 @@ def uniform(lives: Lives) -> Iterator[Finding]:
     for view, stays in lives.views.items():
         if not stays[0][1].view.primary:
             continue
-        anybody = max((stay.ordered() for _, stay in stays), key=len)
+        anybody = max((lives.ordered(stay) for _, stay in stays), key=len)
         for life, stay in stays:
-            if stay.following is None or not stay.following.primary:
+            if stay.following is None or not stay.following.primary or stay.missed:
                 continue
-            mine = stay.ordered()
+            mine = lives.ordered(stay)
             if mine[: len(anybody)] != anybody:
                 text = f"{life} goes from {view} to {stay.following.id} with {told_all(mine)}"
                 yield Finding("uniform", f"{text}; others delivered {told_all(anybody)}")

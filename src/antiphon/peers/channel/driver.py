@@ -128,8 +128,9 @@ class ChannelDriver:
         self._finish(now_ms)
 
     def welcome(self, process: MemberId) -> Refused | None:
-        """Return why this process may not be connected now; None if it may."""
-        view = self._running.view
+        """Return why this process may not be connected now; None if it may. Views that are hidden
+        from the program count: in the one shown last, members may be long gone."""
+        view = self._running.formed
         for member in view.members:
             if member.name == process.name and member != process:
                 taken = f"the name {process.name!r} belongs to a live member of the cluster"

@@ -174,6 +174,7 @@ class Changed(NamedTuple):
     together: tuple[MemberId, ...] = ()
     merged: tuple[PeerView, ...] = ()
     past: tuple[ViewId, ...] = ()
+    founding: ViewId | None = None
     transitional: bool = False
 
 

@@ -89,7 +89,9 @@ def decide(change: ViewId, reports: Reports, names: Sequence[str]) -> Decision |
     )
     known = tuple(chain.active for chain in _chains(reports) if chain.active)
     seats = basis.seats if basis else ()
-    view = PeerView(change, members, change.coordinator, basis is not None, seats)
+    # A coordinator that leaves is not in the view that its change makes.
+    leader = members[0] if reports[change.coordinator].leaving and members else change.coordinator
+    view = PeerView(change, members, leader, basis is not None, seats)
     if basis is None:
         return Decision(view, closed, active=known)
     flagged = Flagged(

@@ -255,8 +255,10 @@ class Member:
         merged = tuple(one.view for one in decision.sources)
         members = decision.view.members
         together = tuple(one for one in source.members if one in members)
-        changed = Changed(together, merged, decision.flagged.past if decision.flagged else ())
+        changed = Changed(together, merged)
         if decision.flagged:
+            past, founding = decision.flagged.past, decision.flagged.founding
+            changed = Changed(together, merged, past, founding)
             self._learn(Known(decision.view, decision.flagged.founding))
         return self._installation(closing, decision.view, decision.summary, changed)
 

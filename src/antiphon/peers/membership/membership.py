@@ -45,14 +45,18 @@ GATHER_MS = 50
 GATHER_MAX_MS = 200
 """... and at most for so long, if there are always more."""
 PATIENCE_MS = 500
-"""How long a coordinator that is alive may take to do what seems to be necessary. After that it is
-passed over."""
+"""How long another coordinator that is alive may take to do what seems to be necessary."""
+COMPLAIN_MS = 1200
+"""A coordinator that has done nothing for so long, though this process wants it to, is passed
+over: more than twice `PATIENCE_MS`, which it may have spent on another one..."""
 SKIP_MS = 3000
-"""For so long."""
+"""... for so long."""
 STUCK_MS = 4000
 """A change that makes no step for so long is stuck."""
 HERE_MS = 1000
 """How often a process says again what it is."""
+ANNOUNCE_MS = 5
+"""It says what is new at most so often."""
 LEAVE_MS = 5000
 """A process that wants to leave ends after this time, also without a view that says so."""
 
@@ -97,6 +101,7 @@ class Membership(Layer):
         self._dirty = True
         self._here: Here | None = None
         self._here_ms = 0
+        self._announce_ms = 0
         self._skipped: dict[MemberId, int] = {}
         self._unhappy_ms: int | None = None
         self._wanted: frozenset[MemberId] = frozenset()
@@ -123,6 +128,11 @@ class Membership(Layer):
     def start(self, now_ms: int) -> Sequence[Effect]:
         self._look_ms = now_ms
         return (Freeze(),) if self._hides else ()
+
+    @property
+    def formed(self) -> PeerView:
+        """The last view that was formed with this process; it may be hidden."""
+        return self._member.formed
 
     # -- Inputs --------------------------------------------------------------------------------
 
@@ -243,6 +253,7 @@ class Membership(Layer):
         return (
             self._dirty
             or self._detector.version != self._looked_version
+            or self._coordinator.is_late(now_ms)
             or (self._look_ms is not None and now_ms >= self._look_ms)
         )
 
@@ -272,7 +283,7 @@ class Membership(Layer):
         if self._member.leaving and (nobody or now_ms >= (self._leave_ms or 0)):
             return self._member.left(now_ms, self._ends())
         assert prefers is not None
-        effects = self._announce(prefers)
+        effects = self._announce(prefers, now_ms)
         self._complain(prefers, now_ms)
         return effects + self._coordinate(prefers, now_ms)
 
@@ -295,11 +306,17 @@ class Membership(Layer):
         heard = [process for process in self._mutual() if process not in self._skipped]
         return preferred(self.me, heard, news, key)
 
-    def _announce(self, prefers: MemberId) -> list[Effect]:
+    def _announce(self, prefers: MemberId, now_ms: int) -> list[Effect]:
+        """Say what is new of this process; not at once if it has said something just now. Opinions
+        depend on each other: answered at once, each would change the next one's."""
         here = self._describe(prefers)
         if here == self._here:
             return []
+        if now_ms < self._announce_ms:
+            self._wake(self._announce_ms)
+            return []
         self._here = here
+        self._announce_ms = now_ms + ANNOUNCE_MS
         return self._say(self._detector.heard())
 
     def _complain(self, prefers: MemberId, now_ms: int) -> None:
@@ -311,7 +328,7 @@ class Membership(Layer):
             return
         if self._unhappy_ms is None:
             self._unhappy_ms = now_ms
-        patience = STUCK_MS if frozen and member.promised.coordinator == prefers else PATIENCE_MS
+        patience = STUCK_MS if frozen and member.promised.coordinator == prefers else COMPLAIN_MS
         until = max(self._unhappy_ms, member.progress_ms) + patience
         if now_ms >= until:
             self._skipped[prefers] = now_ms + SKIP_MS
@@ -367,7 +384,22 @@ class Membership(Layer):
         if member.wants:
             return False
         formed = member.formed
-        return formed.leader == self.me and wanted == frozenset(formed.members)
+        if formed.leader != self.me:
+            return wanted == {self.me} and self._stands(formed.leader)
+        return wanted.union(filter(self._stays, formed.members)) == frozenset(formed.members)
+
+    def _stands(self, process: MemberId) -> bool:
+        """Whether another process is there, and wants to coordinate."""
+        here = self._news.get(process)
+        return here is not None and here.prefers == process and process in self._mutual()
+
+    def _stays(self, process: MemberId) -> bool:
+        """Whether another process has this view, and wants to coordinate, but nobody follows it:
+        the others have passed over it. So it stays until one of them follows it again."""
+        if not self._stands(process) or self._news[process].view != self._member.formed.id:
+            return False
+        others = (here for one, here in self._news.items() if one != process)
+        return not any(here.prefers == process for here in others)
 
     def _begin_ms(self, wanted: frozenset[MemberId]) -> int:
         """Return when to begin: soon if somebody has come or gone, later if a coordinator that is
@@ -375,7 +407,7 @@ class Membership(Layer):
         assert self._wanting_ms is not None
         member, mutual = self._member, set(self._mutual())
         leader = member.formed.leader
-        is_led = leader != self.me and leader in mutual and not self._news[leader].leaving
+        is_led = self._stands(leader) and not self._news[leader].leaving
         is_torn = any(one in mutual and one not in wanted for one in member.formed.members)
         if (is_led or is_torn) and member.phase in (Phase.IN_VIEW, Phase.WAITING):
             return self._wanting_ms + PATIENCE_MS

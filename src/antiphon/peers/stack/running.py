@@ -41,6 +41,7 @@ from antiphon.peers.layers.layer import (
     To,
     Up,
 )
+from antiphon.peers.membership.membership import Membership
 from antiphon.peers.stack.codec import FrameCodec
 from antiphon.peers.stack.stack import Stack
 
@@ -134,6 +135,15 @@ class Running:
             for at, layer in enumerate(self.layers)
             if getattr(type(layer), method) is not getattr(Layer, method)
         ]
+
+    @property
+    def formed(self) -> PeerView:
+        """The last view that was formed with this process: `view`, or one that is hidden from the
+        program."""
+        for layer in self.layers:
+            if isinstance(layer, Membership):
+                return layer.formed
+        return self.view
 
     def take(self) -> list[Output]:
         """Return the outputs since the last call."""
