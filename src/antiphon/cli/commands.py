@@ -373,9 +373,10 @@ def _add_sim(commands: Commands) -> None:
     add_command(
         commands,
         "sim",
-        "simulate whole clusters under faults, and check their promises",
+        "simulate whole clusters, or channels, under faults, and check their promises",
         "antiphon sim --seeds 200 --json",
         implementation("antiphon.cli.sim", "run"),
+        flag("--peers", "channels, whose members run the protocols themselves"),
         _which_seeds,
         add_traces,
         option(

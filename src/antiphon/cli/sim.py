@@ -9,14 +9,22 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 
 from antiphon.sim.cluster.messaging_world import MessagingWorld
 from antiphon.sim.cluster.observer import TraceWriter
+from antiphon.sim.cluster.simplifications import simplifications
+from antiphon.sim.peers import run as channels
+from antiphon.sim.peers import traces
+from antiphon.sim.peers.plan import draw_plan as draw_channels
+from antiphon.sim.peers.plan import stack_of_plan
+from antiphon.sim.peers.simplifications import simplifications as simpler_channels
+from antiphon.sim.peers.world import World as ChannelWorld
 from antiphon.sim.plan import draw_plan
 from antiphon.sim.run import Result, make_world, run_plan, run_seed, run_world
 from antiphon.sim.shrink import Shrinker
@@ -28,7 +36,18 @@ TWICE_EVERY = 25
 """Each seed of this number runs twice, and must do the same both times."""
 
 
+class Subject(NamedTuple):
+    """What is simulated: how one seed of it is run, what a summary says of the results, and how a
+    failing one is told."""
+
+    check: Callable[..., Any]
+    details: Callable[[Sequence[Any]], dict[str, object]]
+    tell: Callable[[Any], None]
+    replay: str
+
+
 def run(args: argparse.Namespace) -> int:
+    subject = CHANNELS if args.peers else SERVERS
     seeds: Iterable[int]
     if args.seed is not None:
         first, seeds, count = args.seed, [args.seed], 1
@@ -37,15 +56,16 @@ def run(args: argparse.Namespace) -> int:
         seeds, count = range(first, first + args.seeds), args.seeds
         say(f"seeds {first} to {first + count - 1}", error=True)
     started = time.monotonic()
-    results = _run_all(seeds, count, args.processes, args.trace)
-    summary = _summary(results, first, time.monotonic() - started)
+    results = _run_all(partial(subject.check, trace=args.trace), seeds, count, args.processes)
+    summary = _summary(subject, results, first, time.monotonic() - started)
     for result in results:
         if result.violation:
             complain(f"seed {result.seed}: {result.violation}")
-            say(f"  replay: antiphon sim --seed {result.seed}", error=True)
+            say(f"  replay: {subject.replay} {result.seed}", error=True)
     failing = next((r for r in results if r.violation), None)
     if failing is not None and args.shrink:
-        _tell(failing)
+        say(f"shrinking seed {failing.seed} ...", error=True)
+        subject.tell(failing)
     if args.json:
         say_json(summary)
     else:
@@ -53,10 +73,18 @@ def run(args: argparse.Namespace) -> int:
     return 1 if failing is not None else 0
 
 
+# -- Servers ---------------------------------------------------------------------------------------
+
+
 def check_seed(seed: int, trace: str | None = None) -> Result:
     """Run a seed, now and then twice: a simulator that does not repeat itself proves nothing."""
     if trace:
         return _traced(seed, Path(trace))
+    result: Result = _repeated(run_seed, seed)
+    return result
+
+
+def _repeated(run_seed: Callable[[int], Any], seed: int) -> Any:
     result = run_seed(seed)
     if seed % TWICE_EVERY == 0 and not result.violation:
         again = run_seed(seed).trace_hash
@@ -75,8 +103,76 @@ def _traced(seed: int, directory: Path) -> Result:
     return result
 
 
-def _run_all(seeds: Iterable[int], count: int, processes: int, trace: str | None) -> list[Result]:
-    check = partial(check_seed, trace=trace)
+def _deliveries(results: Sequence[Result]) -> dict[str, object]:
+    return {"deliveries": sum(r.deliveries for r in results)}
+
+
+def _tell(failing: Result) -> None:
+    """Shrink a failure and print the rest as a story."""
+    shrinker = Shrinker(
+        draw_plan(failing.seed),
+        failing.violation,
+        lambda plan: run_plan(plan).violation,
+        simplifications,
+    )
+    plan = shrinker.run()
+    story: list[Event] = []
+    result = run_plan(plan, story)
+    servers = {n: f"server {n}" for n in plan.rates if any(one == n for _, one, _ in story)}
+    _tell_story(plan.faults, story, servers, result.violation)
+
+
+SERVERS = Subject(check_seed, _deliveries, _tell, "antiphon sim --seed")
+
+
+# -- Channels --------------------------------------------------------------------------------------
+
+
+def check_channels(seed: int, trace: str | None = None) -> channels.Result:
+    """Run a seed of channels, now and then twice."""
+    if trace:
+        world = ChannelWorld(draw_channels(seed))
+        traced = channels.run_world(world)
+        traces.write(world.judge, Path(trace), str(seed))
+        return traced
+    result: channels.Result = _repeated(channels.run_seed, seed)
+    return result
+
+
+def _changes(results: Sequence[channels.Result]) -> dict[str, object]:
+    changes = sum((Counter(result.changes) for result in results), Counter())
+    return {
+        "deliveries": sum(result.deliveries for result in results),
+        "views": changes.total(),
+        "showings": sum(result.showings for result in results),
+        "changes": dict(sorted(changes.items())),
+    }
+
+
+def _tell_channels(failing: channels.Result) -> None:
+    shrinker = Shrinker(
+        draw_channels(failing.seed),
+        failing.violation,
+        lambda plan: channels.run_plan(plan).violation,
+        simpler_channels,
+    )
+    plan = shrinker.run()
+    story: list[Event] = []
+    result = channels.run_plan(plan, story)
+    say("", error=True)
+    say(f"processes {' '.join(plan.names)}; stack: {stack_of_plan(plan)}", error=True)
+    _tell_story(plan.faults, story, {name: name for name in plan.names}, result.violation)
+
+
+CHANNELS = Subject(check_channels, _changes, _tell_channels, "antiphon sim --peers --seed")
+
+
+# -- All -------------------------------------------------------------------------------------------
+
+
+def _run_all(
+    check: Callable[[int], Any], seeds: Iterable[int], count: int, processes: int
+) -> list[Any]:
     bar = Progress(counted=True, transient=False, disable=not sys.stderr.isatty())
     with bar as progress:
         task = progress.add_task("simulating", total=count)
@@ -88,8 +184,8 @@ def _run_all(seeds: Iterable[int], count: int, processes: int, trace: str | None
 
 
 def _map(
-    check: partial[Result], seeds: Iterable[int], count: int, processes: int
-) -> Iterable[Result]:
+    check: Callable[[int], Any], seeds: Iterable[int], count: int, processes: int
+) -> Iterable[Any]:
     if count == 1 or processes == 1:
         yield from map(check, seeds)
         return
@@ -97,7 +193,9 @@ def _map(
         yield from pool.imap_unordered(check, seeds, chunksize=4)
 
 
-def _summary(results: list[Result], first: int, seconds: float) -> dict[str, object]:
+def _summary(
+    subject: Subject, results: Sequence[Any], first: int, seconds: float
+) -> dict[str, object]:
     faults: Counter[str] = Counter()
     for result in results:
         faults.update(result.faults)
@@ -107,13 +205,13 @@ def _summary(results: list[Result], first: int, seconds: float) -> dict[str, obj
         "first_seed": first,
         "events": events,
         "events_per_s": round(events / seconds),
-        "deliveries": sum(r.deliveries for r in results),
+        **subject.details(results),
         "faults": dict(sorted(faults.items())),
         "violations": [
             {
                 "seed": r.seed,
                 "violation": r.violation,
-                "replay": f"antiphon sim --seed {r.seed}",
+                "replay": f"{subject.replay} {r.seed}",
             }
             for r in results
             if r.violation
@@ -124,27 +222,23 @@ def _summary(results: list[Result], first: int, seconds: float) -> dict[str, obj
 
 def _print(summary: dict[str, object]) -> None:
     for key, value in summary.items():
-        if key == "faults" and isinstance(value, dict):
-            say("faults        " + ", ".join(f"{k} {n}" for k, n in value.items()))
-        elif key == "violations" and isinstance(value, list):
-            say(f"violations    {len(value)}")
+        if isinstance(value, dict):
+            say(f"{key:13} " + ", ".join(f"{k} {n}" for k, n in value.items()))
+        elif isinstance(value, list):
+            say(f"{key:13} {len(value)}")
         else:
             say(f"{key:13} {value}")
 
 
-def _tell(failing: Result) -> None:
-    """Shrink a failure and print the rest as a story."""
-    say(f"shrinking seed {failing.seed} ...", error=True)
-    plan = Shrinker(draw_plan(failing.seed), failing.violation).run()
-    story: list[Event] = []
-    result = run_plan(plan, story)
-    servers = [n for n in plan.rates if any(server == n for _, server, _ in story)]
+def _tell_story(
+    faults: Sequence[Any], story: Sequence[Event], columns: Mapping[Any, str], violation: str
+) -> None:
     say("", error=True)
-    say(f"faults that are needed: {len(plan.faults)}", error=True)
-    for fault in plan.faults:
+    say(f"faults that are needed: {len(faults)}", error=True)
+    for fault in faults:
         say("  " + msgspec.json.encode(fault).decode(), error=True)
     width = shutil.get_terminal_size((160, 40)).columns
-    for line in table(story, servers, width).splitlines():
+    for line in table(story, columns, width).splitlines():
         say(line, error=True)
-    complain(f"=> {result.violation}")
+    complain(f"=> {violation}")
     say("", error=True)

@@ -26,6 +26,7 @@ from antiphon.sim.cluster.world import (
 )
 from antiphon.sim.plan import LEADER, Fault, Plan, draw_plan
 from antiphon.sim.seeds import stream
+from antiphon.sim.story import Event
 from antiphon.sim.violations import ViolationError
 
 LOSSY = 0.2
@@ -54,11 +55,11 @@ def run_seed(seed: int) -> Result:
     return run_plan(draw_plan(seed))
 
 
-def run_plan(plan: Plan, story: list[tuple[int, int, str]] | None = None) -> Result:
+def run_plan(plan: Plan, story: list[Event] | None = None) -> Result:
     return run_world(make_world(plan, story))
 
 
-def make_world(plan: Plan, story: list[tuple[int, int, str]] | None = None) -> World:
+def make_world(plan: Plan, story: list[Event] | None = None) -> World:
     return World(plan, story) if plan.messaging is None else MessagingWorld(plan, story)
 
 

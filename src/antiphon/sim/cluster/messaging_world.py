@@ -36,6 +36,7 @@ from antiphon.sim.judges.needs import GivenUp, is_needed
 from antiphon.sim.plan import Fault, Plan
 from antiphon.sim.programs.program import SimProgram
 from antiphon.sim.seeds import stream
+from antiphon.sim.story import Event
 from antiphon.sim.violations import ViolationError
 
 REMOVE_US = 200_000
@@ -44,7 +45,7 @@ REMOVE_US = 200_000
 class MessagingWorld(World):
     """A world whose servers have homes, with programs, connections and the ledger."""
 
-    def __init__(self, plan: Plan, story: list[tuple[int, int, str]] | None = None) -> None:
+    def __init__(self, plan: Plan, story: list[Event] | None = None) -> None:
         assert plan.messaging is not None
         self._messaging = plan.messaging
         self.ledger = Ledger(lambda: self.now_us)

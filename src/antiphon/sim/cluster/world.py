@@ -35,6 +35,7 @@ from antiphon.sim.cluster.topology import are_connected
 from antiphon.sim.judges.log_oracle import Held, Oracle
 from antiphon.sim.plan import Plan
 from antiphon.sim.seeds import stream
+from antiphon.sim.story import Event
 from antiphon.sim.violations import ViolationError
 
 LIVENESS_US = 60_000_000
@@ -60,7 +61,7 @@ class World:
     """Servers, disks, network and time of one run; events are carried out in the order of their
     time."""
 
-    def __init__(self, plan: Plan, story: list[tuple[int, int, str]] | None = None) -> None:
+    def __init__(self, plan: Plan, story: list[Event] | None = None) -> None:
         """`story` collects the events, for people; it costs time."""
         self.plan = plan
         self.seed = plan.seed
