@@ -203,12 +203,16 @@ class Process:
         await self._transport.first_attempts(NOBODY_S)
         if not self._transport.linked and not self._founds:
             self._be_alone()
+        complaint = ""
         while True:
             await asyncio.sleep(LOOK_S)
             try:
                 await self._look()
+                complaint = ""
             except (OSError, JMSError) as error:
-                logger.warning("%s cannot look for others: %s", self.me, error)
+                if str(error) != complaint:  # once, and not with each attempt
+                    complaint = str(error)
+                    logger.warning("%s cannot look for others: %s", self.me, error)
 
     def _be_alone(self) -> None:
         """Nobody who was found wants this process, or nobody was found."""
@@ -225,6 +229,8 @@ class Process:
 
     def whom_it_found(self) -> str:
         """Return that as a sentence, for people."""
+        if not self.started.done:
+            return "it has not found out who is there"
         linked = [] if self._transport is None else [one.name for one in self._transport.linked]
         return f"it is connected to {', '.join(sorted(linked)) or 'nobody'}"
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from antiphon.server.local_cluster import LocalCluster
 from tests.process.support.peer_processes import Peers, free_addresses, peers_in
 
 pytestmark = pytest.mark.process
@@ -153,3 +154,51 @@ def test_a_cluster_that_everybody_leaves_may_be_founded_again(
         assert peer.said("answer")["answer"] is True
     assert not (tmp_path / "shared" / "c" / "founded").exists()
     assert shared.join("c").wait_view("c")["primary"]
+
+
+# -- Servers as name service ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[LocalCluster]:
+    folder = tmp_path / "servers"
+    folder.mkdir()
+    with LocalCluster(1, folder) as servers:
+        servers.start()
+        yield servers
+
+
+def test_servers_know_who_is_there_and_who_has_founded(
+    servers: LocalCluster, tmp_path: Path
+) -> None:
+    with peers_in(tmp_path, f"peer:{servers.url}/c") as peers:
+        group = peers.at_once(*NAMES)
+        for peer in group:
+            peer.wait_view(*NAMES, primary=True)
+        founded = [peer.name for peer in group if peer.views[0]["view"] == [peer.name]]
+        assert len(founded) <= 1
+        # Without the servers the cluster goes on, but nobody can join it.
+        servers.servers[1].kill()
+        group[2].kill()
+        for peer in group[:2]:
+            peer.wait_view("a", "b", primary=True)
+        group[0].send("without")
+        group[1].wait_bodies({"without"})
+        assert peers.begin("d").said("connected")["error"] == "ConnectionLostError"
+        servers.start(1)
+        e = peers.join("e")
+        for peer in (*group[:2], e):
+            peer.wait_view("a", "b", "e", primary=True)
+        for peer in (*group[:2], e):
+            peer.kill()
+        f = peers.join("f")  # the record outlives them, and the server's restart
+        assert not f.wait_view("f")["primary"]
+
+
+def test_servers_forget_a_cluster_that_everybody_leaves(
+    servers: LocalCluster, tmp_path: Path
+) -> None:
+    with peers_in(tmp_path, f"peer:{servers.url}/c") as peers:
+        for peer in peers.group("a", "b"):
+            assert peer.ask(close=True) is True
+        assert peers.join("c").wait_view("c")["primary"]

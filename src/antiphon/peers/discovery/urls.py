@@ -4,7 +4,7 @@
 - `peer://HOST:PORT,HOST:PORT/NAME`: a list of addresses (`listed.py`);
 - `peer:file/DIR/NAME`: a folder that the machines share (`folder.py`);
 - `peer:dns/SERVICE:PORT/NAME`: a name in DNS (`listed.py`);
-- `peer:antiphon://HOST:PORT/NAME`: an Antiphon server as name service.
+- `peer:antiphon://HOST:PORT/NAME`: an Antiphon server as name service (`name_service.py`).
 
 `?min=N` behind it: `connect` waits for a view of so many members.
 """
@@ -20,6 +20,7 @@ from antiphon.peers.discovery.discovery import Discovery
 from antiphon.peers.discovery.folder import Folder
 from antiphon.peers.discovery.listed import Dns, Listed
 from antiphon.peers.discovery.local import Local
+from antiphon.peers.discovery.name_service import NameService
 
 SCHEME = "peer:"
 FORMS = (
@@ -58,6 +59,8 @@ def _discovery(url: str, rest: str, slash: str, name: str) -> Discovery:
             return Listed(place.removeprefix("/").split(","))
         if kind == "file" and place:
             return Folder(place, name)
+        if kind == "antiphon:" and place.startswith("/"):
+            return NameService(rest, name)
         if kind == "dns":
             return Dns(*parse_address(place))
     except FormatError as error:

@@ -1,0 +1,88 @@
+"""Antiphon servers as name service: who is there, and who has founded."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from antiphon.model.peer_views import MemberId
+from antiphon.peers.discovery import name_service
+from antiphon.peers.discovery.name_service import NameService
+from antiphon.peers.discovery.urls import cluster_of
+from antiphon.server.local_cluster import LocalCluster
+
+pytestmark = pytest.mark.process
+
+A, B, C = (MemberId(name, number) for number, name in enumerate("abc", 1))
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with LocalCluster(1, tmp_path_factory.mktemp("servers"), "memory") as servers:
+        servers.start()
+        yield servers.url
+
+
+def test_the_url_names_servers_and_cluster(url: str) -> None:
+    cluster = cluster_of(f"peer:{url}/alarms?min=2")
+    assert isinstance(cluster.discovery, NameService)
+    assert (cluster.name, cluster.members_min) == ("alarms", 2)
+    assert cluster.discovery.listen == ("127.0.0.1:0",)  # the servers are on this machine
+
+
+def test_of_many_that_enter_at_once_one_founds_until_the_last_has_left(url: str) -> None:
+    async def test() -> None:
+        places = [NameService(url, "many") for _ in range(12)]
+        members = [MemberId("m", number) for number in range(1, 13)]
+        entering = (
+            place.enter(member, f"127.0.0.1:{member.incarnation}")
+            for place, member in zip(places, members, strict=True)
+        )
+        assert sum(await asyncio.gather(*entering)) == 1
+        late = NameService(url, "many")
+        assert not await late.enter(MemberId("late", 99), "127.0.0.1:99")
+        assert len(await late.look()) == 13
+        for place in places:
+            await place.leave(last=False)
+        # Also those who wanted to found it have left nothing behind.
+        assert len(await late._processes(late._founded)) == 1
+        assert await late._processes(late._members) == ["63"]
+        await late.leave(last=True)
+        again = NameService(url, "many")
+        assert await again.enter(A, "127.0.0.1:1")
+        await again.leave(last=True)
+
+    asyncio.run(test())
+
+
+def test_the_address_of_one_that_has_died_expires(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(name_service, "RENEW_S", 0.0)
+
+    async def test() -> None:
+        dead, alive = NameService(url, "dead"), NameService(url, "dead")
+        monkeypatch.setattr(name_service, "EXPIRE_S", 0.5)
+        await dead.enter(A, "127.0.0.1:1")
+        assert dead._context is not None
+        await dead._context.close()
+        monkeypatch.setattr(name_service, "EXPIRE_S", 60.0)
+        await alive.enter(B, "127.0.0.1:2")
+        async with asyncio.timeout(20):
+            while list(await alive.look()) != ["127.0.0.1:2"]:
+                pass
+        await alive.leave(last=True)
+
+    asyncio.run(test())
+
+
+def test_who_only_looks_leaves_nothing_behind(url: str) -> None:
+    async def test() -> None:
+        one, looks = NameService(url, "watched"), NameService(url, "watched")
+        await one.enter(C, "127.0.0.1:3")
+        assert list(await looks.look()) == ["127.0.0.1:3"]
+        await looks.leave(last=False)
+        assert await one._processes(one._members) == ["3"]
+        await one.leave(last=True)
+
+    asyncio.run(test())
