@@ -143,7 +143,9 @@ def _ends(blobs: Sequence[bytes]) -> bytes:
 
 
 class Columns:
-    """The messages of a pack, by index from 0. The checksum is not verified (`check` does)."""
+    """The messages of a pack, by index from 0. The checksum is not verified (`check` does). A large
+    pack may be a view of the frame that it came in: so it is not copied as a whole, but each
+    message when somebody takes it."""
 
     __slots__ = (
         "_extra_bounds",
@@ -166,7 +168,7 @@ class Columns:
         self.header = header = header or packs.read_header(pack)
         at = layout(pack, header)
         self._times, self.bodies, self._extras = at.times, at.bodies, at.extras
-        self.kinds = pack[at.kinds : at.body_ends]
+        self.kinds = bytes(pack[at.kinds : at.body_ends])
         # Body `i` begins in the pack at `bodies` plus bound `i`, and ends at bound `i + 1`.
         self.body_bounds = _bounds(pack, at.body_ends, 0, header.count)
         self._extra_bounds = _bounds(pack, at.extra_ends, 0, header.count) if at.extra_ends else ()
@@ -187,14 +189,14 @@ class Columns:
 
     def body(self, i: int) -> bytes:
         at, bounds = self.bodies, self.body_bounds
-        return self.pack[at + bounds[i] : at + bounds[i + 1]]
+        return bytes(self.pack[at + bounds[i] : at + bounds[i + 1]])
 
     def extra(self, i: int) -> bytes:
         bounds = self._extra_bounds
         if not bounds:
             return b""
         at = self._extras
-        return self.pack[at + bounds[i] : at + bounds[i + 1]]
+        return bytes(self.pack[at + bounds[i] : at + bounds[i + 1]])
 
 
 def check(pack: bytes) -> PackHeader:

@@ -145,7 +145,7 @@ def frame(body: bytes) -> bytes:
     return frame_head(body) + body
 
 
-def frame_head(body: bytes, *parts: bytes, envelope: bytes = b"") -> bytes:
+def frame_head(body: Body, *parts: bytes, envelope: bytes = b"") -> bytes:
     """Return the bytes of a frame before the envelope, if there is one, and the body.
 
     So that large packs are not copied, a body may come in parts: what is before the first pack,

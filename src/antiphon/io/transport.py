@@ -18,7 +18,7 @@ import contextlib
 import logging
 import random
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar, cast
 
 from antiphon.errors import ConfigurationError, FormatError
@@ -527,7 +527,7 @@ class Transport:
         raise FormatError(full)
 
 
-def write_parts(transport: asyncio.Transport, parts: list[bytes], size: int) -> None:
+def write_parts(transport: asyncio.Transport, parts: Sequence[wire.Body], size: int) -> None:
     """Small ones are joined; large ones are not copied for it, with uvloop. The built-in loop does
     not, in some releases of Python 3.12 and 3.13, pause who has written more parts than the other
     side reads (CVE-2024-12254)."""

@@ -293,10 +293,10 @@ class Process:
     def _pump(self) -> None:
         self._drive(self.driver.pump)
 
-    def transmit(self, to: Sequence[MemberId], data: bytes) -> None:
-        """Send this to these processes at the next `flush`."""
+    def transmit(self, to: Sequence[MemberId], head: bytes, body: Body) -> None:
+        """Send a frame to these processes at the next `flush`."""
         if self._transport is not None:
-            self._transport.send(to, data)
+            self._transport.send(to, head, body)
 
     def flush(self) -> None:
         """Have what was transmitted leave."""

@@ -67,7 +67,7 @@ class Peer:
         self.transport.dial(other.address, keep)
 
     def send(self, data: bytes, *to: "Peer") -> None:
-        self.transport.send([other.id for other in to], data)
+        self.transport.send([other.id for other in to], data[:3], data[3:])
         self.transport.flush()
 
     def knows(self, *others: "Peer") -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from antiphon.api.messages.sending import outgoing
 from antiphon.api.protocol.inbox_items import PeerColumns
 from antiphon.formats import bodies
+from antiphon.formats.frames import Body
 from antiphon.formats.peer_wire import Refused
 from antiphon.model.peer_views import Level, MemberId, PeerView, ViewId
 from antiphon.peers.channel.conversation import Conversation
@@ -73,8 +74,8 @@ class Process:
     def wake(self) -> None:
         self.woken += 1
 
-    def transmit(self, to: Sequence[MemberId], data: bytes) -> None:
-        self.sent.append((tuple(process.name for process in to), data))
+    def transmit(self, to: Sequence[MemberId], head: bytes, body: Body) -> None:
+        self.sent.append((tuple(process.name for process in to), head + body))
 
     def flush(self) -> None:
         self.flushed = len(self.sent)

@@ -12,6 +12,10 @@ from antiphon.api.messages.kinds import CLASSES, BytesMessage
 from antiphon.api.messages.message import UNREAD, Arrival, Message
 from antiphon.formats.columns import BYTES, Columns
 
+CUT_BYTES = 2048
+"""Messages that are larger than this on average are cut out of the pack one by one: to copy all of
+them first, so that less is to be done for each, would take longer."""
+
 
 def arrived(arrival: Arrival, indexes: Iterable[int]) -> Iterator[Message]:
     """Yield messages of a pack. Of plain bytes only the body is cut out; nothing else is decoded
@@ -24,7 +28,7 @@ def arrived(arrival: Arrival, indexes: Iterable[int]) -> Iterator[Message]:
         kind = kinds[i]
         if kind == BYTES:
             message: Message = new(BytesMessage)
-            message._body = pack[at + bounds[i] : at + bounds[i + 1]]
+            message._body = bytes(pack[at + bounds[i] : at + bounds[i + 1]])
         else:
             message = new(CLASSES[kind])
             message._body = unread
@@ -39,6 +43,9 @@ def arrived_together(
     """Yield messages `first` to `end - 1`, as long as `indexes` gives their numbers."""
     columns = arrival.columns
     assert columns is not None
+    bounds = columns.body_bounds
+    if bounds[end] - bounds[first] >= CUT_BYTES * (end - first):
+        return arrived(arrival, indexes)
     if columns.kinds.count(BYTES, first, end) < end - first:
         return arrived(arrival, indexes)
     return _bytes_arrived(arrival, columns, first, end, indexes)
@@ -51,7 +58,7 @@ def _bytes_arrived(
     done for all of them at once."""
     at, bounds = columns.bodies, columns.body_bounds
     begin = bounds[first]
-    blob = columns.pack[at + begin : at + bounds[end]]
+    blob = bytes(columns.pack[at + begin : at + bounds[end]])
     stops = bounds[first + 1 : end + 1]
     if begin:
         stops = tuple(bound - begin for bound in stops)

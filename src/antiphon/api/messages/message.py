@@ -348,7 +348,7 @@ class Message(PropertyAccess):
     def __reduce__(self) -> tuple[Any, ...]:
         # Only plain values and public classes, whose places do not change: modules may move.
         columns = self._arrival.columns
-        pack = None if columns is None else formats.slice_of(columns.pack, self._index, 1)
+        pack = None if columns is None else bytes(formats.slice_of(columns.pack, self._index, 1))
         state = (
             pack,
             self.body if columns is None else None,

@@ -15,7 +15,7 @@ from typing import Protocol, cast
 
 from antiphon.errors import FormatError
 from antiphon.formats import peer_wire as wire
-from antiphon.formats.frames import FRAME_MAX, PREFIX_SIZE, Body, frame
+from antiphon.formats.frames import FRAME_MAX, Body, frame
 from antiphon.formats.peer_wire import PeerHello
 from antiphon.io.frame_reader import FrameReader
 from antiphon.io.transport import LINGER_S, settle, write_parts
@@ -84,7 +84,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._loop = loop
         self._reader = FrameReader(wire.HELLO_MAX)
         self._socket: asyncio.Transport | None = None
-        self._queue: list[bytes] = []
+        self._queue: list[Body] = []
         self._queued_bytes = 0
         self._full = False  # the event loop holds enough; what comes now waits in the queue
         self._timer: asyncio.TimerHandle | None = None
@@ -152,9 +152,9 @@ class PeerConnection(asyncio.BufferedProtocol):
         """Return how many bytes were sent and have not left for the event loop yet."""
         return self._queued_bytes
 
-    def send(self, head: bytes, body: bytes) -> None:
+    def send(self, head: bytes, body: Body) -> None:
         """Queue a frame; `flush` has it leave."""
-        size = len(body) + PREFIX_SIZE
+        size = len(head) + len(body)
         if self._queued_bytes + size > QUEUE_BYTES:
             self.abort(f"it has not taken {self._queued_bytes} bytes that were sent to it")
             return

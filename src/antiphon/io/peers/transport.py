@@ -125,14 +125,14 @@ class PeerTransport:
         if tried:
             await asyncio.wait(tried, timeout=seconds)
 
-    def send(self, to: Iterable[MemberId], data: bytes) -> None:
-        """Queue a frame for these processes, as far as there are connections; `flush` has it
-        leave."""
-        head = frame_head(data)
+    def send(self, to: Iterable[MemberId], head: bytes, body: Body) -> None:
+        """Queue a frame, which is in two parts, for these processes, as far as there are
+        connections; `flush` has it leave. The parts are not copied before."""
+        head = frame_head(body, envelope=head) + head
         for process in to:
             connection = self._links.get(process)
             if connection is not None:
-                connection.send(head, data)
+                connection.send(head, body)
                 self._unsent[connection] = None
 
     def flush(self) -> None:

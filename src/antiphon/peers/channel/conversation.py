@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from typing import cast
 
 from antiphon.api.protocol.inbox_items import PeerColumns
 from antiphon.api.protocol.ticket import Ticket
 from antiphon.errors import FormatError, IllegalStateError, InvalidDestinationError, JMSError
 from antiphon.formats.columns import Outgoing
+from antiphon.formats.frames import LARGE_BYTES
 from antiphon.model.peer_views import Level, MemberId, PeerView
 from antiphon.peers.channel.inbox import Inbox, Item
 from antiphon.peers.channel.outbox import Leaving, Outbox
@@ -147,7 +149,9 @@ class Conversation:
         sender, body, level, *_ = delivered
         if sender == self.me and level >= Level.AGREED:
             self._outbox.ordered()
-        pack = bytes(body)
+        # A small one is quicker as bytes; a large one is not copied, but each message of it is when
+        # the program takes it.
+        pack = bytes(body) if len(body) <= LARGE_BYTES else cast(bytes, body)
         try:
             columns = PeerColumns(pack, sender.name, self._shown)
         except FormatError as error:

@@ -48,8 +48,9 @@ class Port(Protocol):
     def wake(self) -> None:
         """Call `ChannelDriver.pump` soon."""
 
-    def transmit(self, to: Sequence[MemberId], data: bytes) -> None:
-        """Send this to these processes, as far as there are connections, at the next `flush`."""
+    def transmit(self, to: Sequence[MemberId], head: bytes, body: Body) -> None:
+        """Send a frame, which is in two parts, to these processes, as far as there are connections,
+        at the next `flush`."""
 
     def flush(self) -> None:
         """Have what was transmitted leave."""
@@ -193,8 +194,8 @@ class ChannelDriver:
         conversation, port, trace = self._conversation, self._port, self._trace
         for output in self._running.take():
             match output:
-                case Transmit(to, data):
-                    port.transmit(to, data)
+                case Transmit(to, head, body):
+                    port.transmit(to, head, body)
                 case Delivered():
                     if trace is not None:
                         trace.delivered(output, now_ms)

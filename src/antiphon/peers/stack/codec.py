@@ -36,8 +36,12 @@ class FrameCodec:
         self._decoder: msgspec.msgpack.Decoder[list[Header]] = msgspec.msgpack.Decoder(headers)
 
     def encode(self, frame: Frame) -> bytes:
+        return b"".join((self.encode_head(frame), frame.body))
+
+    def encode_head(self, frame: Frame) -> bytes:
+        """Return what stands before the body."""
         headers = self._encoder.encode(frame.headers)
-        return b"".join((_PREFIX.pack(frame.level, len(headers)), headers, frame.body))
+        return _PREFIX.pack(frame.level, len(headers)) + headers
 
     def decode(self, data: Body) -> Frame:
         """Raise `FormatError` on what `encode` of an equal stack does not write."""

@@ -49,10 +49,17 @@ logger = logging.getLogger("antiphon.peers.stack")
 
 
 class Transmit(NamedTuple):
-    """For the driver: send this to these processes, as far as there are connections to them."""
+    """For the driver: send this to these processes, as far as there are connections to them. It is
+    in two parts, so that a large body is not copied."""
 
     to: tuple[MemberId, ...]
-    data: bytes
+    head: bytes
+    body: Body
+
+    @property
+    def data(self) -> bytes:
+        """Return all of it."""
+        return b"".join((self.head, self.body))
 
 
 class Delivered(NamedTuple):
@@ -290,7 +297,7 @@ class Running:
             self._echoes.append((-1, frame._replace(control=False), self.me))
             others = tuple(process for process in to if process != self.me)
         if others:
-            self._outputs.append(Transmit(others, self._codec.encode(frame)))
+            self._outputs.append(Transmit(others, self._codec.encode_head(frame), frame.body))
 
     def _install(self, install: Install, now_ms: int) -> None:
         self._installing = True
