@@ -10,7 +10,7 @@ alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from antiphon.model.peer_views import MemberId
 from antiphon.peers.membership.messages import Here
@@ -18,6 +18,8 @@ from antiphon.peers.membership.messages import Here
 Lead: TypeAlias = Literal["hears", "oldest", "highest"]
 """Who coordinates, and leads the view: who hears most (of these who leads already, then the
 oldest); the oldest; who has the highest name."""
+
+LEADS: tuple[Lead, ...] = get_args(Lead)
 
 News: TypeAlias = Mapping[MemberId, Here]
 

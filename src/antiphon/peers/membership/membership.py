@@ -19,7 +19,7 @@ from antiphon.peers.layers.layer import (
     Streams,
     Up,
 )
-from antiphon.peers.membership.candidates import Lead, followers, preferred, ranking
+from antiphon.peers.membership.candidates import LEADS, Lead, followers, preferred, ranking
 from antiphon.peers.membership.coordinator import ATTEMPTS_MAX, Coordinator
 from antiphon.peers.membership.member import Left, Member
 from antiphon.peers.membership.messages import (
@@ -92,6 +92,8 @@ class Membership(Layer):
     ) -> None:
         if len(set(names)) < len(names):
             raise ConfigurationError(f"a name is twice among the founders: {', '.join(names)}")
+        if lead not in LEADS:
+            raise ConfigurationError(f"{lead!r} does not say who leads: {', '.join(LEADS)}")
         self._names = tuple(names)
         self._lead: Lead = lead
         self._hides = primary_partition
