@@ -70,7 +70,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "broker.home": HOME,
     "driver": DRIVER,
     "checkers": BYTES,
-    "io": BYTES | {"journal", "log"},
+    "io": BYTES | {"journal", "log", "io.rules"},
+    "io.rules": ERRORS,
     "io.peers": BYTES | {"io"},
     "server": SERVER,
     "api": API | {"server"},
@@ -127,7 +128,7 @@ PURE = (
     | {"log", "log.roles", "journal", "checkers"}
     | MACHINE_ROOMS
     | {"broker.dispatch", "broker.home"}
-    | {"driver", "api.protocol", "blocks.pure"}
+    | {"driver", "io.rules", "api.protocol", "blocks.pure"}
     | {"peers.layers", "peers.membership", "peers.stack", "peers.channel"}
 )
 IMPURE = {

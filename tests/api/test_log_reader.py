@@ -24,6 +24,7 @@ from antiphon.formats import columns, pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.columns import Columns, Outgoing
 from antiphon.io import line
+from antiphon.io.rules import attempts
 from tests.process.support.cluster import Cluster
 
 
@@ -243,8 +244,8 @@ def reader(
 ) -> tuple[Any, ScriptedRoute]:
     route = ScriptedRoute(*servers)
     monkeypatch.setattr(log_reader, "route_to", lambda _: route)
-    monkeypatch.setattr(line, "PATIENCE_S", patience)
-    monkeypatch.setattr(line, "REDIAL_S", 0.0)
+    monkeypatch.setattr(attempts, "PATIENCE_S", patience)
+    monkeypatch.setattr(attempts, "REDIAL_S", 0.0)
     monkeypatch.setattr(log_reader, "CREDIT_BYTES", 1)  # so that there is a word for each pack
     url = "antiphon://" + ",".join("h" * len(servers))
     return antiphon.open_log(url, timeout=timeout), route

@@ -16,6 +16,7 @@ from antiphon.errors import (
 from antiphon.formats import protocol as cw
 from antiphon.io import line
 from antiphon.io.line import Asker, Line
+from antiphon.io.rules import attempts
 
 Say = Callable[[cw.Request], list[cw.Answer] | None]
 """What a server answers; None: it hangs up."""
@@ -79,8 +80,8 @@ def refuses(code: str) -> Say:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line, "PATIENCE_S", 0.2)
-    monkeypatch.setattr(line, "REDIAL_S", 0.0)
+    monkeypatch.setattr(attempts, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(attempts, "REDIAL_S", 0.0)
 
 
 def barrier(asker: Asker) -> int:

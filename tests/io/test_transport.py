@@ -14,7 +14,8 @@ from antiphon.formats import frames, pack
 from antiphon.formats import protocol as cw
 from antiphon.formats.entry import ANY, Entry, Kind, ReplicaId
 from antiphon.formats.server_messages import Append, Appended, Envelope, Forward, Relay, Vote
-from antiphon.io import strangers, transport
+from antiphon.io import transport
+from antiphon.io.rules import incoming, servers
 from antiphon.io.transport import Address, Connection, Transport
 
 pytestmark = pytest.mark.process
@@ -171,7 +172,7 @@ def test_a_server_that_is_connected_to_us_is_not_gone_though_it_refuses_us() -> 
             two.transport._listener.close()  # type: ignore[union-attr]
             link = one.transport._links[2]
             link.connection.abort()  # type: ignore[union-attr]
-            await eventually(lambda: link._complaint.startswith("[Errno"))
+            await eventually(lambda: link._redial.complaint.startswith("[Errno"))
             await still_works(one, two)
             assert one.gone == []
             await two.transport.close()
@@ -365,14 +366,14 @@ def test_who_does_not_shake_hands_is_closed(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_of_too_many_strangers_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strangers, "UNIDENTIFIED_MAX", 4)
+    monkeypatch.setattr(incoming, "UNIDENTIFIED_MAX", 4)
 
     async def main() -> None:
         async with peers(1, 2) as (one, two):
             many = [await asyncio.open_connection(*one.address) for _ in range(10)]
             first, *_, last = many
             assert await first[0].read() == b""
-            assert len(one.transport.strangers.unidentified) == 4
+            assert len(one.transport.incoming.unidentified) == 4
             last[1].write(hello(ReplicaId(0, 0), "client") + frames.frame(b"echo"))
             await read_frame(last[0])
             assert await read_frame(last[0]) == b"echo"
@@ -418,7 +419,7 @@ class Caller:
 def test_of_too_many_clients_the_oldest_without_a_session_goes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(transport, "CLIENTS_MAX", 3)
+    monkeypatch.setattr(incoming, "CLIENTS_MAX", 3)
 
     async def main() -> None:
         one = Peer(1)
@@ -452,7 +453,7 @@ def test_a_client_without_a_session_ends_what_it_begins_to_say(
             await stranger.ended()
         asker.writer.write(BEGUN)
         await asker.ended()
-        connection = next(iter(one.transport._clients))
+        connection = next(iter(one.transport.incoming.clients))
         assert not connection.ended
         assert connection.client.more > 0  # type: ignore[union-attr]
         member.writer.close()
@@ -465,7 +466,7 @@ def test_what_strangers_have_begun_is_bounded_for_all_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     room = 32 * 1008  # that a reader keeps for what has arrived of one
-    monkeypatch.setattr(strangers, "BEGUN_BYTES", 2 * room)
+    monkeypatch.setattr(incoming, "BEGUN_BYTES", 2 * room)
     monkeypatch.setattr(transport, "HANDSHAKE_S", 600.0)  # what ends them is not their slowness
 
     async def main() -> None:
@@ -480,13 +481,11 @@ def test_what_strangers_have_begun_is_bounded_for_all_of_them(
             member.writer.write(BEGUN)
             for at, stranger in enumerate(begun):
                 stranger.writer.write(BEGUN)
-                await eventually(
-                    lambda at=at: len(one.transport.strangers._begun) == min(at + 1, 2)
-                )
+                await eventually(lambda at=at: len(one.transport.incoming._begun) == min(at + 1, 2))
             await begun[0].ended()
             begun[1].writer.write(bytes(99_000))  # whole, and no message
             await begun[1].ended()
-            assert one.transport.strangers._begun_bytes == room
+            assert one.transport.incoming._begun_bytes == room
             assert not link.ended
             begun[2].writer.close()
             member.writer.close()
@@ -497,7 +496,7 @@ def test_what_strangers_have_begun_is_bounded_for_all_of_them(
 def test_a_server_that_is_not_listed_and_says_nothing_goes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(transport, "SILENT_S", 0.05)
+    monkeypatch.setattr(servers, "SILENT_S", 0.05)
 
     async def main() -> None:
         async with peers(1, 2) as (one, two):
@@ -514,7 +513,7 @@ def test_a_server_that_is_not_listed_and_says_nothing_goes(
 
 
 def test_of_too_many_servers_one_that_is_not_listed_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "SERVERS_MAX", 2)
+    monkeypatch.setattr(servers, "SERVERS_MAX", 2)
 
     async def main() -> None:
         async with peers(1, 2, 3) as (one, two, three):

@@ -133,7 +133,7 @@ class LogReader:
                         yield one
                     return
             except (OSError, MessagesGoneError) as error:
-                attempts.failed(error)
+                self._asker.failed(attempts, error)
 
     def close(self) -> None:
         """Close the connections: running `packs` and later calls raise `IllegalStateError`. Closing

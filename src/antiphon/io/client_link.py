@@ -2,6 +2,9 @@
 
 Promises: whole frames are handed on as they come, many at a time; a connection that ends, or brings
 anything but frames, is reported once (`on_lost`), unless this side closed it.
+
+When to dial, and what an end means, is decided by the client's conversation (`api/protocol`), or
+for readers of the log in `rules/attempts.py`; here are a socket and its buffers.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from antiphon.formats import protocol as cw
 from antiphon.formats.entry import ReplicaId
 from antiphon.io.frame_reader import FrameReader
 from antiphon.io.malloc import keep_freed_memory
+from antiphon.io.rules.rotation import Rotation
 from antiphon.io.transport import Address, format_address, parse_address, write_parts
 
 OnBodies = Callable[[Sequence[frames.Body]], None]
@@ -59,13 +63,11 @@ class Servers:
     """The route to servers at some addresses, tried in turn, from a random one on."""
 
     def __init__(self, addresses: Sequence[Address]) -> None:
-        self._addresses = list(addresses)
-        random.shuffle(self._addresses)  # so that clients spread over the servers
+        self._rotation = Rotation(addresses, random.shuffle)
 
     def next(self) -> str:
         """Return the address to try next."""
-        self._addresses.append(self._addresses.pop(0))
-        return format_address(self._addresses[-1])
+        return format_address(self._rotation.next())
 
     async def dial(self, at: str, on_bodies: OnBodies, on_lost: OnLost) -> ClientLink:
         """Return a connection to the server at this address; raise `ConnectionError`."""

@@ -5,6 +5,10 @@ Promises: a call returns the answer of one server, or raises within about `timeo
 progress: a server's refusal at once; `OutcomeUnknownError` or `ConnectionLostError`, with the fate
 of each attempt, when each server was tried and none has made progress.
 
+When another server is tried, and when a call gives up, is decided in `rules/attempts.py`; here are
+the connection, the loop and the thread that waits, and nothing that could be simulated without
+them.
+
 Needs requests that may be repeated: a server that does not answer is left for another one, which is
 asked the same again. A line belongs to one thread at a time; its connection lives on the background
 loop, so that it sends pings while its caller is busy.
@@ -21,25 +25,13 @@ from concurrent.futures import TimeoutError as NotInTime
 from types import TracebackType
 from typing import Any, TypeVar
 
-from antiphon.errors import (
-    ConnectionLostError,
-    FormatError,
-    IllegalStateError,
-    MessagesGoneError,
-    OutcomeUnknownError,
-)
+from antiphon.errors import FormatError, IllegalStateError, MessagesGoneError
 from antiphon.formats import protocol as cw
 from antiphon.formats.frames import Body
 from antiphon.formats.protocol.refusals import error_of
 from antiphon.io.background_loop import background_loop
 from antiphon.io.client_link import ClientLink, Route
-
-PATIENCE_S, PATIENCE_MAX_S = 3.0, 15.0
-"""A server that makes no progress for `PATIENCE_S` is left for another one; the patience doubles
-each time, for perhaps all servers are slow, and asking everything again makes that worse."""
-
-REDIAL_S = 0.1
-"""The pause after a connection that was refused or lost."""
+from antiphon.io.rules.attempts import Attempts
 
 PING_S = 2.0
 """How often a line pings its server, however long its caller does nothing with it: servers end a
@@ -155,11 +147,16 @@ class Asker:
                 return ask(self._line)
             except (OSError, MessagesGoneError) as error:
                 self._hang_up()
-                attempts.failed(error)
+                self.failed(attempts, error)
 
     def attempts(self, wanted: str) -> Attempts:
         """Return the count of attempts for one call."""
         return Attempts(self._timeout, self._servers, wanted)
+
+    def failed(self, attempts: Attempts, error: OSError | MessagesGoneError) -> None:
+        """Return when another attempt should be made. Raise if there should be none."""
+        if pause_s := attempts.failed(error, time.monotonic()):
+            time.sleep(pause_s)
 
     def dial(self, attempts: Attempts) -> Line:
         """Return a line to the next server, which the caller closes."""
@@ -178,46 +175,6 @@ class Asker:
         if self._line is not None:
             self._line.close()
             self._line = None
-
-
-class Attempts:
-    """When one call tries another server, and when it gives up."""
-
-    def __init__(self, timeout: float, servers: int, wanted: str) -> None:
-        self.wanted = wanted
-        self._timeout = timeout
-        self._servers = servers
-        self._last: deque[str] = deque(maxlen=servers)  # the fate of the last attempts
-        self.got_on()
-
-    def got_on(self) -> None:
-        """Note that there was progress, and begin to count anew."""
-        self.patience = min(PATIENCE_S, self._timeout)
-        self._gone = 0  # servers in a row that keep less than is wanted
-        self._deadline: float | None = None
-        if self._last:
-            self._last.clear()
-
-    def failed(self, error: OSError | MessagesGoneError) -> None:
-        """Return if another attempt should be made; raise otherwise."""
-        if isinstance(error, MessagesGoneError):
-            self._gone += 1
-            if self._gone >= self._servers:
-                raise error
-            return
-        self._last.append(str(error))
-        if self._deadline is None:
-            self._deadline = time.monotonic() + self._timeout
-        elif time.monotonic() > self._deadline and len(self._last) == self._servers:
-            kind = OutcomeUnknownError if isinstance(error, TimeoutError) else ConnectionLostError
-            raise kind(
-                f"{self.wanted}: no server has made progress for {self._timeout:g} s; the last "
-                f"attempts: {'; '.join(self._last)}"
-            ) from None
-        if isinstance(error, TimeoutError):
-            self.patience = min(2 * self.patience, PATIENCE_MAX_S)
-        else:
-            time.sleep(REDIAL_S)
 
 
 def on_the_loop(work: Coroutine[Any, Any, Outcome], timeout: float | None) -> Outcome:

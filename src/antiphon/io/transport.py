@@ -2,13 +2,16 @@
 
 Promises: what arrives is whole and from the peer that its handshake names, or the connection is
 closed with a logged reason, and only that one; nobody can make this process hold more than the
-limits below. What is sent to a peer arrives once and in order, or not at all: while a peer
-cannot be reached or does not keep up, messages for it are dropped, which the log's protocol is
+limits here and in `rules`. What is sent to a peer arrives once and in order, or not at all: while a
+peer cannot be reached or does not keep up, messages for it are dropped, which the log's protocol is
 made for.
 
 Each server dials every other one and sends on the connection it dialled; to somebody whom it cannot
 dial it answers on the connection that came in. A lost connection is dialled again after a pause
 that doubles, and at once when the peer shows by dialling in that it is back.
+
+Which connections are taken and kept, and when to dial again, is decided in `rules`. Here are the
+sockets, what waits to be sent on each, and the time that each has for its handshake.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ from antiphon.formats import frames as wire
 from antiphon.formats.entry import ReplicaId
 from antiphon.formats.server_messages import Envelope, Message
 from antiphon.io.frame_reader import FrameReader
-from antiphon.io.strangers import Strangers
+from antiphon.io.rules.incoming import Incoming
+from antiphon.io.rules.redial import Redial
+from antiphon.io.rules.servers import Servers
 
 logger = logging.getLogger("antiphon.io.transport")
 
@@ -42,16 +47,6 @@ long has each later frame of a client without a session to arrive whole."""
 PART_S = 0.01
 """Arriving parts of a message are reported at most this often."""
 
-SILENT_S = 9.0
-"""A server that is not listed and sends nothing for this long is closed. (Of those that are listed
-each has one connection, on which it may have nothing to say.)"""
-
-CLIENTS_MAX = 20_000
-"""Beyond that the oldest without a session is closed; if all have one, no more are taken."""
-
-SERVERS_MAX = 64
-"""Beyond that the oldest that is not listed is closed."""
-
 QUEUE_BYTES = 96 << 20
 """The bytes that may wait to be sent to one other server: more than the largest frame, and more
 than a full window of appends, so that replication drops nothing as long as a peer keeps up at all.
@@ -64,7 +59,6 @@ counted."""
 JOIN_BYTES = 64 << 10
 """Up to here, joining frames costs less than handing them over one by one."""
 
-REDIAL_MIN_S, REDIAL_MAX_S = 0.05, 1.0
 LINGER_S = 1.0
 """The time that queued messages have to leave when their connection ends."""
 
@@ -106,7 +100,6 @@ class Connection(asyncio.BufferedProtocol):
         self._partial = False  # a frame has begun, and has not arrived whole
         self._part_s = 0.0  # when such a part was last reported
         self.spoke = True  # something has arrived since this was set to False
-        self.silent_since_s = 0.0
         self.peer: wire.Hello | None = None
         self.version = 0
         self.client: ClientHandler | None = None
@@ -228,7 +221,7 @@ class Connection(asyncio.BufferedProtocol):
         elif self.client is not None:
             if self._timer is not None:
                 self._stop_timer()
-                self._hub.strangers.identified(self)
+                self._hub.incoming.identified(self)
             self.client.take(body)
         else:
             envelope = wire.decode_envelope(body)
@@ -259,11 +252,11 @@ class Connection(asyncio.BufferedProtocol):
         """This client has a session: it may send packs."""
         self._reader.limit = frame_max
         self._stop_timer()
-        self._hub.strangers.attached(self)
+        self._hub.incoming.attached(self)
 
     def trust_as_server(self) -> None:
         self._stop_timer()
-        self._hub.strangers.identified(self)
+        self._hub.incoming.identified(self)
         self._reader.limit = wire.FRAME_MAX
 
     def _look_at_partial(self) -> None:
@@ -271,10 +264,10 @@ class Connection(asyncio.BufferedProtocol):
         size = self._reader.room_kept
         self._partial = size > 0
         if not self._partial:
-            self._hub.strangers.whole(self)
+            self._hub.incoming.whole(self)
             return
         if self._hub.is_stranger(self):
-            self._hub.strangers.begun(self, size)
+            self._hub.incoming.begun(self, size)
             if self.client is not None and self._timer is None:
                 self._end_later(f"a message has not arrived whole within {HANDSHAKE_S:g} s")
         now_s = self._loop.time()
@@ -303,7 +296,7 @@ class Link:
         self.connection: Connection | None = None
         self._hub = hub
         self._node = node
-        self._complaint = ""
+        self._redial = Redial(random.uniform)
         self._wake = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._keep())
 
@@ -315,31 +308,27 @@ class Link:
         self._task.cancel()
 
     async def _keep(self) -> None:
-        pause = REDIAL_MIN_S
         loop = asyncio.get_running_loop()
         while True:
-            began = loop.time()
+            self._redial.began(loop.time())
             try:
                 await self._hold_one()
                 self._complain("the connection was lost")
             except (OSError, FormatError) as error:
                 self._complain(str(error) or type(error).__name__)
-                if isinstance(error, ConnectionRefusedError) and not self._hub.is_here(self._node):
+                refused = isinstance(error, ConnectionRefusedError)
+                if refused and not self._hub.servers.is_here(self._node):
                     self._hub.on_gone(self._node)
-            if loop.time() - began > REDIAL_MAX_S:
-                pause = REDIAL_MIN_S  # it had worked for a while
             self._wake.clear()
             with contextlib.suppress(TimeoutError):
-                # Jitter: servers that lost each other together do not come back in step.
-                await asyncio.wait_for(self._wake.wait(), pause * random.uniform(0.5, 1.5))
-            pause = min(2 * pause, REDIAL_MAX_S)
+                await asyncio.wait_for(self._wake.wait(), self._redial.pause_s(loop.time()))
 
     async def _hold_one(self) -> None:
         """Dial, and return when the connection is lost."""
         connection = await self._hub.dial(self._node, self.address)
         try:
             self.connection = connection
-            self._complaint = ""
+            self._redial.connected()
             self._hub.connected += 1
             logger.info("connected to node %d at %s", self._node, connection.name)
             await connection.lost
@@ -348,8 +337,7 @@ class Link:
             connection.abort()
 
     def _complain(self, complaint: str) -> None:
-        if complaint != self._complaint:
-            self._complaint = complaint
+        if self._redial.is_news(complaint):
             where = format_address(self.address)
             logger.info("no connection to node %d at %s: %s", self._node, where, complaint)
 
@@ -380,9 +368,9 @@ class Transport:
         self._me = me
         self._links: dict[int, Link] = {}
         self.connected = 0  # how often a link had a connection
-        self._came_in: dict[int, Connection] = {}  # the newest connection from each server
-        self.strangers = Strangers()
-        self._clients: set[Connection] = set()
+        self.servers: Servers[Connection] = Servers(self._links.keys())
+        self._came_in = self.servers.newest
+        self.incoming: Incoming[Connection] = Incoming()
         self._listener: asyncio.Server | None = None
         self._encoded: tuple[Message | None, int, tuple[bytes, ...]] = (None, 0, ())  # the last
 
@@ -396,7 +384,7 @@ class Transport:
         if self._listener is not None:
             self._listener.close()
         self.set_peers({})
-        open_ = {*self.strangers.unidentified, *self._came_in.values(), *self._clients}
+        open_ = {*self.incoming.unidentified, *self._came_in.values(), *self.incoming.clients}
         for connection in open_:
             connection.end()
         await asyncio.gather(*(connection.lost for connection in open_))
@@ -435,23 +423,18 @@ class Transport:
     def counts(self) -> dict[str, int]:
         links = [link.connection for link in self._links.values() if link.connection is not None]
         return {
-            "clients": len(self._clients),
+            "clients": len(self.incoming.clients),
             "servers": len(links),
             "connected": self.connected,
-            "unidentified": len(self.strangers.unidentified),
-            "queued_bytes": sum(c.waiting_bytes for c in (*links, *self._clients)),
+            "unidentified": len(self.incoming.unidentified),
+            "queued_bytes": sum(c.waiting_bytes for c in (*links, *self.incoming.clients)),
             "dropped": sum(c.dropped for c in links),
         }
 
     def sweep(self) -> None:
-        """Now and then: servers that are not listed have something to say, or go."""
-        now = asyncio.get_running_loop().time()
-        for node, connection in list(self._came_in.items()):
-            if connection.spoke:
-                connection.spoke = False
-                connection.silent_since_s = now
-            elif node not in self._links and now - connection.silent_since_s > SILENT_S:
-                connection.end(f"it is not listed, and has said nothing for {SILENT_S:g} s")
+        """End the connections of servers that are not listed and say nothing. Call it now and
+        then."""
+        self.servers.sweep(asyncio.get_running_loop().time())
 
     async def dial(self, node: int, address: Address) -> Connection:
         """A connection that has shaken hands; raises `OSError` or `FormatError`."""
@@ -470,61 +453,31 @@ class Transport:
 
     def arrived(self, connection: Connection) -> None:
         if connection.dialled is None:
-            self.strangers.arrived(connection)
+            self.incoming.arrived(connection)
 
     def greeted(self, connection: Connection, hello: wire.Hello) -> None:
         if hello.role == "client":
-            self._came_as_client(connection)
+            self.incoming.is_client(connection)
             connection.serve(self._on_client(connection), self._first_frame_max)
         else:
             connection.trust_as_server()
             if connection.dialled is None:
                 self._came(connection, hello.sender.node)
 
-    def is_here(self, node: int) -> bool:
-        """Whether this server has a connection to us: then it lives, whoever refuses ours."""
-        connection = self._came_in.get(node)
-        return connection is not None and not connection.ended
-
     def is_stranger(self, connection: Connection) -> bool:
         """A client without a session, or a server that is not listed."""
         if connection.client is None and connection.peer is not None:
             return connection.peer.sender.node not in self._links
-        return connection in self.strangers.unattached
+        return connection in self.incoming.unattached
 
     def left(self, connection: Connection) -> None:
-        self.strangers.left(connection)
-        self._clients.discard(connection)
-        for node, newest in list(self._came_in.items()):
-            if newest is connection:
-                del self._came_in[node]
-
-    def _came_as_client(self, connection: Connection) -> None:
-        if len(self._clients) >= CLIENTS_MAX:
-            full = f"{CLIENTS_MAX} clients are connected, and no more are taken"
-            if not self.strangers.end_oldest_client(f"{full}; it has no session"):
-                raise FormatError(full)
-        self._clients.add(connection)
-        self.strangers.unattached[connection] = None
+        self.incoming.left(connection)
+        self.servers.left(connection)
 
     def _came(self, connection: Connection, node: int) -> None:
-        older = self._came_in.get(node)
-        if older is not None:
-            older.abort()  # a peer that dials again has lost it
-        elif len(self._came_in) >= SERVERS_MAX:
-            self._make_room_for_a_server()
-        self._came_in[node] = connection
+        self.servers.came(node, connection)
         if (link := self._links.get(node)) is not None:
             link.wake()
-
-    def _make_room_for_a_server(self) -> None:
-        full = f"{SERVERS_MAX} servers are connected, and no more are taken"
-        for node, connection in self._came_in.items():
-            if node not in self._links:
-                del self._came_in[node]
-                connection.end(f"{full}; it is not listed")
-                return
-        raise FormatError(full)
 
 
 def write_parts(transport: asyncio.Transport, parts: Sequence[wire.Body], size: int) -> None:
